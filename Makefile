@@ -1,0 +1,92 @@
+# Everything a developer runs. `make help` lists it; `make check` before a commit; .ci/run runs it all.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+LOCKED := $(VENV)/.locked
+READY := $(VENV)/.ready
+RULES_REPORT := .cache/rules.json
+DEMO_ARGS ?=
+TEST_ARGS ?=
+BENCH_ARGS ?=
+
+export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+export NO_MKDOCS_2_WARNING := 1
+
+.PHONY: help setup lock format lint types imports test test-long rules mutants bench docs demo check clean
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(READY) ## make .venv with the locked packages and this project in it
+	@echo "ready: $$($(BIN)/python --version) in $(VENV)"
+
+# In the lock, pip and setuptools come first: they build the packages that are published as source only.
+$(LOCKED): requirements.lock
+	@tools/make-venv $(VENV)
+	@echo "installing the build tools from requirements.lock"
+	@awk '/^[A-Za-z]/ { take = /^(pip|setuptools)==/ } take' requirements.lock > $(VENV)/build-tools.lock
+	@$(PIP) install --require-hashes -r $(VENV)/build-tools.lock
+	@echo "installing the locked packages (PySpark is 450 MB: some minutes the first time)"
+	@$(PIP) install --require-hashes --no-build-isolation -r requirements.lock
+	@touch $@
+
+$(READY): $(LOCKED) pyproject.toml
+	@echo "installing epochal itself, as an editable package"
+	@$(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@
+
+lock: $(READY) ## write requirements.lock anew from pyproject.toml
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --group dev \
+		--generate-hashes --no-header --no-emit-index-url --no-emit-find-links pyproject.toml -o requirements.lock
+	@grep -c '==' requirements.lock | sed 's/$$/ packages locked/'
+
+format: $(READY) ## format the code and fix what can be fixed
+	@$(BIN)/ruff format
+	@$(BIN)/ruff check --fix
+
+lint: $(READY) ## check form and common faults (ruff)
+	@$(BIN)/ruff format --check
+	@$(BIN)/ruff check
+
+types: $(READY) ## check types (mypy strict, pyright)
+	@$(BIN)/mypy
+	@$(BIN)/pyright
+
+imports: $(READY) ## check which part may import which (import-linter)
+	@$(BIN)/lint-imports --cache-dir .cache/import-linter
+
+test: $(READY) ## run the tests (without those marked long)
+	@mkdir -p .cache
+	@$(BIN)/python -m pytest -q --rules-report=$(RULES_REPORT) $(TEST_ARGS)
+
+test-long: $(READY) ## run the tests marked long
+	@$(BIN)/python -m pytest -q -m long -o faulthandler_timeout=1800 $(TEST_ARGS)
+
+rules: $(READY) ## show for every behaviour rule whether a passing test covers it
+	@test -f $(RULES_REPORT) || $(MAKE) test
+	@$(BIN)/python tools/rule_report.py docs/rules.md $(RULES_REPORT)
+
+mutants: $(READY) ## put known faults back, one at a time, and see the named test catch each
+	@$(BIN)/python tools/mutants.py
+
+bench: $(READY) ## measure against other servers on this machine
+	@$(BIN)/python benchmarks/run.py $(BENCH_ARGS)
+
+docs: $(READY) ## build the documentation into site/
+	@$(BIN)/mkdocs --quiet build --strict
+
+demo: $(READY) ## run a Spark job over real flights and follow it, hour by complete hour
+	@tools/require-java
+	@$(BIN)/epochal demo $(DEMO_ARGS)
+
+check: lint types imports docs test ## all of the above that a commit must pass
+
+clean: ## remove what was built or cached (keeps .venv)
+	@rm -rf .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis site dist build spark-warehouse metastore_db derby.log
+	@find core services spark tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
