@@ -1,0 +1,32 @@
+"""What users declare: the Stream manifest, and the plan that makes it so.
+
+Apart from the client, the services and the operator, because all of them share this one model and this one planner.
+"""
+
+from epochal.errors import ManifestError, Problem
+from epochal.resources.documents import load_manifests
+from epochal.resources.manifest import API_VERSION, NotInEffect, StreamManifest, immutable_changes
+from epochal.resources.names import DEFAULT_NAMESPACE, parse_stream_name
+from epochal.resources.plan import Action, DesiredStream, Keep, ObservedPublisher, Publisher, Start, Stop, plan
+from epochal.resources.spec import StreamSpec
+
+__all__ = [
+    "API_VERSION",
+    "DEFAULT_NAMESPACE",
+    "Action",
+    "DesiredStream",
+    "Keep",
+    "ManifestError",
+    "NotInEffect",
+    "ObservedPublisher",
+    "Problem",
+    "Publisher",
+    "Start",
+    "Stop",
+    "StreamManifest",
+    "StreamSpec",
+    "immutable_changes",
+    "load_manifests",
+    "parse_stream_name",
+    "plan",
+]

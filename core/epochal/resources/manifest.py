@@ -1,0 +1,178 @@
+"""A Stream manifest: the one model behind `epochal apply`, the catalog and, on a cluster, the custom resource.
+
+Apart from `spec`, which lists the fields: here a document of any origin becomes a checked value with every problem named at once,
+and a checked value becomes the normalised document that is stored and shown.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple, Self
+
+from pydantic import ConfigDict, ValidationError
+
+from epochal.errors import ManifestError, Problem
+from epochal.resources.problems import from_validation, plain_problems, show
+from epochal.resources.spec import Fields, Metadata, StreamSpec
+
+API_VERSION = "epochal.dev/v1alpha1"
+
+
+class NotInEffect(NamedTuple):
+    """A field that was given and accepted, but whose function is planned: where, what was given, and what will come."""
+
+    path: str
+    value: Any
+    note: str
+
+
+_PLANNED = {
+    "spec.payload.schema": "planned: records are not checked against a schema; the encoding is",
+    "spec.history.durability": "planned: history is kept in memory; durability batch and interval come with the durable log",
+    "spec.history.storage": "planned: no volume is used; history is kept in memory",
+    "spec.watermark": "planned: marks and watermarks are not computed",
+    "spec.push.initialFilter": "planned: every subscriber starts with the firehose and filters at its own end",
+    "spec.access": "planned: access lists are not enforced; whoever can connect can publish and subscribe",
+    "spec.publishers.advertise": "planned: publishers advertise the address that they listen on",
+    "spec.publishers.resources": "planned: has a meaning for pods on a cluster",
+    "spec.publishers.nodeSelector": "planned: has a meaning for pods on a cluster",
+    "spec.publishers.tolerations": "planned: has a meaning for pods on a cluster",
+    "spec.publishers.topologySpread": "planned: has a meaning for pods on a cluster",
+    "spec.relays": "planned: no relays are run; subscribers connect to publishers",
+}
+_WORKING = {
+    "spec.history.durability": ("auto", "memory"),
+    "spec.push.initialFilter": ("firehose",),
+    "spec.relays": (0,),
+}
+"""Values of planned fields that already do what they say."""
+
+
+class StreamManifest(Fields):
+    """A declared stream, valid as a whole."""
+
+    model_config = ConfigDict(title="Stream")
+
+    api_version: Literal["epochal.dev/v1alpha1"]
+    kind: Literal["Stream"]
+    metadata: Metadata
+    spec: StreamSpec
+
+    @classmethod
+    def from_document(cls, document: object, *, namespace: str | None = None) -> Self:
+        """Check a whole document; `namespace` replaces a missing one.
+
+        Raises `ManifestError` with every problem, each with its path, reason and, where there is one, a hint.
+        """
+        problems = plain_problems(document)
+        if not problems and not isinstance(document, dict):
+            problems = [Problem("document", f"must be a mapping of fields, not {show(document)}")]
+        if problems:
+            raise ManifestError("the manifest is not valid", problems)
+        problems = _between_fields(document)
+        try:
+            manifest = cls.model_validate(_with_namespace(document, namespace))
+        except ValidationError as error:
+            problems = from_validation(error, cls) + problems
+        if problems:
+            raise ManifestError(_headline(document), problems)
+        return manifest
+
+    def to_document(self) -> dict[str, Any]:
+        """The normalised document: JSON-safe, defaults filled in; of what is planned only what was given."""
+        document = self.model_dump(mode="json", by_alias=True, exclude_none=True)
+        for path in _PLANNED:
+            if not self._given(path):
+                _remove(document, path.split("."))
+        for field in ("labels", "annotations"):
+            if not document["metadata"][field]:
+                del document["metadata"][field]
+        return document
+
+    def not_in_effect(self) -> list[NotInEffect]:
+        """The given fields whose function is planned."""
+        document = self.to_document()
+        return [
+            NotInEffect(path, value, note)
+            for path, note in _PLANNED.items()
+            if self._given(path) and (value := _get(document, path)) not in _WORKING.get(path, ())
+        ]
+
+    @property
+    def namespace(self) -> str:
+        """The namespace; `default` when none was given."""
+        return self.metadata.namespace
+
+    @property
+    def name(self) -> str:
+        """The name within the namespace."""
+        return self.metadata.name
+
+    @property
+    def qualified(self) -> str:
+        """`namespace/name`, the stream's name everywhere but in a manifest."""
+        return f"{self.namespace}/{self.name}"
+
+    def _given(self, path: str) -> bool:
+        part: Any = self
+        for alias in path.split("."):
+            field = next(name for name, info in type(part).model_fields.items() if alias in (info.alias, name))
+            if field not in part.model_fields_set:
+                return False
+            part = getattr(part, field)
+        return part is not None
+
+
+def immutable_changes(old: StreamManifest, new: StreamManifest) -> list[Problem]:
+    """Fields that may not change while a stream lives, and that differ: time.shape, payload.encoding, segments."""
+    pairs: tuple[tuple[str, Any, Any], ...] = (
+        ("spec.time.shape", old.spec.time.shape_text, new.spec.time.shape_text),
+        ("spec.payload.encoding", old.spec.payload.encoding, new.spec.payload.encoding),
+        ("spec.segments", old.spec.segments, new.spec.segments),
+    )
+    hint = "delete the stream and apply it anew, or give the new one another name"
+    return [
+        Problem(path, f"cannot change from {before} to {after} while the stream exists", hint)
+        for path, before, after in pairs
+        if before != after
+    ]
+
+
+def _with_namespace(document: Any, namespace: str | None) -> Any:
+    metadata = document.get("metadata")
+    if namespace is None or not isinstance(metadata, dict) or "namespace" in metadata:
+        return document
+    return {**document, "metadata": {**metadata, "namespace": namespace}}
+
+
+def _headline(document: object) -> str:
+    metadata = document.get("metadata") if isinstance(document, dict) else None
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    return (
+        f"the manifest of stream '{name[:60]}' is not valid" if isinstance(name, str) else "the manifest is not valid"
+    )
+
+
+def _between_fields(document: object) -> list[Problem]:
+    """Findings on two fields together; of the raw document, so that they are told beside the findings on single fields."""
+    shape = _get(document, "spec.time.shape")
+    problems = []
+    if _get(document, "spec.watermark.noteTime") == "frontier" and isinstance(shape, str) and shape.strip() != "int":
+        reason = f"cannot be frontier when times have the shape {shape[:40]}"
+        problems.append(
+            Problem("spec.watermark.noteTime", reason, "frontier needs time.shape int; use manual or wallclock")
+        )
+    if _get(document, "spec.payload.encoding") == "bytes" and _get(document, "spec.payload.schema") is not None:
+        problems.append(Problem("spec.payload.schema", "has no meaning for encoding bytes", "leave it out"))
+    return problems
+
+
+def _remove(document: dict[str, Any], parts: Sequence[str]) -> None:
+    for part in parts[:-1]:
+        document = document.get(part, {})
+    document.pop(parts[-1], None)
+
+
+def _get(document: object, path: str) -> Any:
+    value: Any = document
+    for part in path.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value

@@ -1,0 +1,69 @@
+"""Amounts as people write them in a manifest: `256Mi` of memory, `30s` of time.
+
+Apart from the model because the same two notations stand in many fields, and because the command line shows amounts in them too.
+Both notations are those of Kubernetes, so that one file serves `epochal apply` and `kubectl apply`.
+"""
+
+import re
+from decimal import Decimal
+
+_BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
+_DECIMAL = {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
+_UNITS = {"": 1, **_DECIMAL, **_BINARY}
+_BYTES = re.compile(r"([0-9]{1,18})(?:\.([0-9]{1,9}))?([A-Za-z]{0,2})", re.ASCII)
+
+_MILLISECONDS = {"h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
+_DURATION = re.compile(r"(?:([0-9]{1,9})h)?(?:([0-9]{1,9})m)?(?:([0-9]{1,9})s)?(?:([0-9]{1,9})ms)?", re.ASCII)
+
+
+def parse_bytes(text: str) -> int:
+    """Bytes in `text`; raises ValueError with what would be right.
+
+    >>> parse_bytes("1Gi"), parse_bytes("1.5k"), parse_bytes("512")
+    (1073741824, 1500, 512)
+    """
+    match = _BYTES.fullmatch(text)
+    if match is None or match[3] not in _UNITS:
+        raise ValueError("is not a quantity; write a number of bytes with a unit, e.g. 256Mi, 1Gi, 500M")
+    number = Decimal(f"{match[1]}.{match[2] or '0'}") * _UNITS[match[3]]
+    if number != number.to_integral_value():
+        raise ValueError("is not a whole number of bytes; e.g. 256Mi, 1Gi, 500M")
+    return int(number)
+
+
+def format_bytes(number: int) -> str:
+    """The shortest exact binary notation.
+
+    >>> format_bytes(1073741824), format_bytes(1500)
+    ('1Gi', '1500')
+    """
+    for unit, size in reversed(_BINARY.items()):
+        if number and number % size == 0:
+            return f"{number // size}{unit}"
+    return str(number)
+
+
+def parse_duration(text: str) -> float:
+    """Seconds in `text`, exact to the millisecond; raises ValueError with what would be right.
+
+    >>> parse_duration("24h"), parse_duration("500ms"), parse_duration("1m30s")
+    (86400.0, 0.5, 90.0)
+    """
+    match = _DURATION.fullmatch(text)
+    if match is None or not text:
+        raise ValueError("is not a duration; write a whole number with a unit (h, m, s or ms), e.g. 30s, 24h, 500ms")
+    parts = zip(match.groups(), _MILLISECONDS.values(), strict=True)
+    return sum(int(number) * size for number, size in parts if number) / 1000
+
+
+def format_duration(seconds: float) -> str:
+    """The notation with the one largest unit that is exact.
+
+    >>> format_duration(86400.0), format_duration(90.0), format_duration(0.5)
+    ('24h', '90s', '500ms')
+    """
+    milliseconds = round(seconds * 1000)
+    for unit, size in _MILLISECONDS.items():
+        if milliseconds and milliseconds % size == 0:
+            return f"{milliseconds // size}{unit}"
+    return "0s"
