@@ -1,7 +1,7 @@
 """A Stream manifest: the one model behind `epochal apply`, the catalog and, on a cluster, the custom resource.
 
-Apart from `spec`, which lists the fields: here a document of any origin becomes a checked value with every problem named at once,
-and a checked value becomes the normalised document that is stored and shown.
+Apart from `spec`, which lists the fields: here a document of any origin becomes a checked value with every problem
+named at once, and a checked value becomes the normalised document that is stored and shown.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ class NotInEffect(NamedTuple):
 
 _PLANNED = {
     "spec.payload.schema": "planned: records are not checked against a schema; the encoding is",
-    "spec.history.durability": "planned: history is kept in memory; durability batch and interval come with the durable log",
+    "spec.history.durability": "planned: history is kept in memory; batch and interval come with the durable log",
     "spec.history.storage": "planned: no volume is used; history is kept in memory",
     "spec.watermark": "planned: marks and watermarks are not computed",
     "spec.push.initialFilter": "planned: every subscriber starts with the firehose and filters at its own end",
@@ -38,12 +38,18 @@ _PLANNED = {
     "spec.publishers.topologySpread": "planned: has a meaning for pods on a cluster",
     "spec.relays": "planned: no relays are run; subscribers connect to publishers",
 }
-_WORKING = {
+_WORKING: dict[str, tuple[Any, ...]] = {
     "spec.history.durability": ("auto", "memory"),
     "spec.push.initialFilter": ("firehose",),
+    "spec.access": ({"publish": [], "subscribe": []},),
+    "spec.publishers.advertise": ("",),
+    "spec.publishers.resources": ({},),
+    "spec.publishers.nodeSelector": ({},),
+    "spec.publishers.tolerations": ([],),
+    "spec.publishers.topologySpread": (True,),
     "spec.relays": (0,),
 }
-"""Values of planned fields that already do what they say."""
+"""Values of planned fields that already do what they say, or ask for nothing."""
 
 
 class StreamManifest(Fields):
@@ -152,7 +158,7 @@ def _headline(document: object) -> str:
 
 
 def _between_fields(document: object) -> list[Problem]:
-    """Findings on two fields together; of the raw document, so that they are told beside the findings on single fields."""
+    """Findings on two fields together; of the raw document, so that they are told beside those on single fields."""
     shape = _get(document, "spec.time.shape")
     problems = []
     if _get(document, "spec.watermark.noteTime") == "frontier" and isinstance(shape, str) and shape.strip() != "int":

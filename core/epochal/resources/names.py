@@ -16,7 +16,7 @@ _NAMESPACE = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?", re.ASCII)
 
 
 def check_name(text: str) -> str:
-    """Return `text` if it can name a stream (DNS-1035, at most 52 characters); else raise ValueError with the reason."""
+    """Return `text` if it can name a stream (DNS-1035, at most 52 characters); else raise ValueError, saying why."""
     if len(text) > MAX_NAME:
         raise ValueError(f"has {len(text)} characters; at most {MAX_NAME} are allowed")
     if not _NAME.fullmatch(text):
@@ -48,7 +48,7 @@ def parse_stream_name(text: str, namespace: str = DEFAULT_NAMESPACE) -> tuple[st
         try:
             check(value)
         except ValueError as error:
-            problems.append(Problem(part, f"'{value[:80]}' {error}"))
+            problems.append(Problem(part, str(error)))
     if problems:
         raise ManifestError(f"'{text[:120]}' cannot name a stream; write NAME or NAMESPACE/NAME", problems)
     return space, name

@@ -1,7 +1,7 @@
 """Which publishers should run: a pure function of what is declared and what is seen.
 
-Apart from all that starts processes or pods: local mode and the operator share this one planner, so a stream is laid out alike in
-both. Publisher ids are deterministic (`<namespace>.<name>-<n>`), so planning needs no memory of its own.
+Apart from all that starts processes or pods: local mode and the operator share this one planner, so a stream is laid
+out alike in both. Publisher ids are deterministic (`<namespace>.<name>-<n>`), so planning needs no memory of its own.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,8 +13,8 @@ from typing import TypeAlias
 class DesiredStream:
     """A declared stream, as far as its publishers depend on it.
 
-    `segments` are ids in order. `generation` is that of the settings with which a publisher must have been started; a caller that
-    cannot restart a publisher without loss keeps it constant.
+    `segments` are ids in order. `generation` is that of the settings with which a publisher must have been started; a
+    caller that cannot restart a publisher without loss keeps it constant.
     """
 
     namespace: str

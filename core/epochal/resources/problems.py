@@ -1,6 +1,6 @@
 """The wording of what is wrong with a document: path, reason, hint.
 
-Apart from the model because a person reads these: the validation library's own messages name Python types and internals.
+Apart from the model because a person reads these: the validation library's own messages name Python's types.
 """
 
 import difflib
@@ -128,7 +128,10 @@ def _problem(details: ErrorDetails, model: type[BaseModel], prefix: tuple[str, .
         case "string_too_short" | "string_too_long":
             return Problem(path, "is empty" if not given else "is too long")
         case "value_error":
-            return Problem(path, f"{show(given)} {context.get('error', '')}")
+            reason = str(context.get("error", ""))
+            return Problem(
+                path, f"{reason}, not {show(given)}" if reason.startswith("must") else f"{show(given)} {reason}"
+            )
         case kind if kind in _WANTED:
             return Problem(path, f"must be {_WANTED[kind]}, not {show(given)}")
         case _:

@@ -1,7 +1,7 @@
 """The fields of a Stream, with their types, bounds and defaults.
 
-Apart from `manifest`, which turns a document into these and words the problems. Field names are camelCase in documents and
-snake_case here; durations are seconds (float), sizes are bytes (int). Defaults are those of the reference in `docs/`.
+Apart from `manifest`, which turns a document into these and words the problems. Field names are camelCase in documents
+and snake_case here; durations are seconds (float), sizes are bytes (int).
 """
 
 from typing import Annotated, Any, Literal
@@ -22,14 +22,14 @@ def _read_bytes(value: object) -> object:
     if isinstance(value, str):
         return parse_bytes(value)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError("must be a quantity in bytes, e.g. 256Mi, 1Gi")
+        raise ValueError("must be a number of bytes (e.g. 256Mi, 1Gi)")
     return value
 
 
 def _read_duration(value: object) -> object:
     if isinstance(value, str):
         return parse_duration(value)
-    raise ValueError("must be a duration with a unit in quotes or plain, e.g. 30s, 24h, 500ms")
+    raise ValueError("must be a duration with a unit (e.g. 30s, 24h, 500ms)")
 
 
 def _check_shape(value: str) -> str:
