@@ -1,0 +1,115 @@
+"""The runner of mutants, on a tiny tree of its own: what is caught, what survives, what cannot be judged."""
+
+from pathlib import Path
+
+import pytest
+
+import mutants
+
+CONFTEST = Path(__file__).parent.parent / "conftest.py"
+
+PROJECT = """
+[tool.hatch.build.targets.wheel]
+packages = ["core/tinymodule"]
+
+[tool.pytest.ini_options]
+addopts = ["--import-mode=importlib"]
+markers = ["rule(id): a rule"]
+"""
+
+CODE = """def smaller(a, b):
+    return a < b
+
+
+def larger(a, b):
+    return a > b
+"""
+
+TESTS = """import pytest
+import tinymodule
+
+
+@pytest.mark.rule("S1")
+def test_smaller():
+    assert tinymodule.smaller(1, 2) and not tinymodule.smaller(1, 1)
+
+
+def test_larger():
+    assert tinymodule.larger(2, 1)
+"""
+
+PATCH = """Rule: {rule}
+Test: tests/test_tiny.py::{test}
+Fault: An equal element counts as smaller.
+
+--- a/core/tinymodule/__init__.py
++++ b/core/tinymodule/__init__.py
+@@ -1,5 +1,5 @@
+ def smaller(a, b):
+-    return {before}
++    return {after}
+{blank}
+{blank}
+ def larger(a, b):
+"""
+
+
+@pytest.fixture
+def tree(tmp_path) -> Path:
+    for path, text in {
+        "pyproject.toml": PROJECT,
+        "core/tinymodule/__init__.py": CODE,
+        "tests/conftest.py": CONFTEST.read_text(),
+        "tests/test_tiny.py": TESTS,
+    }.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    (tmp_path / "tests" / "mutants").mkdir()
+    return tmp_path
+
+
+def add_mutant(tree: Path, name="one", *, rule="S1", test="test_smaller", before="a < b", after="a <= b") -> None:
+    text = PATCH.format(rule=rule, test=test, before=before, after=after, blank=" ")
+    (tree / "tests" / "mutants" / f"{name}.patch").write_text(text)
+
+
+def test_a_fault_that_the_test_notices_is_caught_and_the_tree_untouched(tree, capsys):
+    add_mutant(tree)
+    assert mutants.main(["--root", str(tree)]) == 0
+    assert "1 of 1 mutants caught" in capsys.readouterr().out
+    assert (tree / "core/tinymodule/__init__.py").read_text() == CODE
+
+
+def test_a_fault_that_nobody_notices_survives(tree, capsys):
+    add_mutant(tree, after="b > a")
+    assert mutants.main(["--root", str(tree)]) == 1
+    assert "SURVIVED" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"before": "a << b"}, "does not apply"),
+        ({"test": "test_gone"}, "does not pass on the unchanged code"),
+        ({"test": "test_larger"}, "not marked with rule S1"),
+        ({"after": "("}, "did not run"),
+    ],
+)
+def test_a_mutant_that_cannot_be_judged_says_why(tree, capsys, change, reason):
+    add_mutant(tree, **change)
+    assert mutants.main(["--root", str(tree)]) == 1
+    out = capsys.readouterr().out
+    assert "BROKEN" in out
+    assert reason in out
+
+
+def test_a_patch_without_its_header_is_refused(tree, capsys):
+    (tree / "tests/mutants/one.patch").write_text("Rule: S1\nTest: x\n\n--- a/x\n+++ b/x\n")
+    assert mutants.main(["--root", str(tree)]) == 1
+    assert "no line Fault:" in capsys.readouterr().err
+
+
+def test_a_test_that_hangs_on_the_mutant_has_caught_it(tree, monkeypatch):
+    monkeypatch.setattr(mutants, "TEST_SECONDS", 5.0)
+    add_mutant(tree, after="__import__('time').sleep(60)")
+    assert mutants.main(["--root", str(tree)]) == 0
