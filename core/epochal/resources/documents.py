@@ -31,7 +31,7 @@ _Loader.yaml_implicit_resolvers = {
 def load_manifests(text: str, *, namespace: str | None = None) -> list[StreamManifest]:
     """Every manifest in `text`, in order; empty documents are skipped, `namespace` replaces a missing one.
 
-    Raises `ManifestError` with the problems of all; with several documents, each path says which (`document 2: spec...`).
+    Raises `ManifestError` with the problems of all; of several documents, each path says which (`document 2: spec...`).
     """
     documents, problems = _load_documents(text)
     manifests: list[StreamManifest] = []

@@ -77,7 +77,7 @@ class StreamManifest(Fields):
         try:
             manifest = cls.model_validate(_with_namespace(document, namespace))
         except ValidationError as error:
-            problems = from_validation(error, cls) + problems
+            raise ManifestError(_headline(document), from_validation(error, cls) + problems) from None
         if problems:
             raise ManifestError(_headline(document), problems)
         return manifest

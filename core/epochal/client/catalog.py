@@ -1,0 +1,187 @@
+"""Calls to the catalog over HTTP.
+
+Apart from writers and subscribers because commands, publishers and local mode call the catalog too. It decides nothing:
+it puts the routes of the catalog's OpenAPI document into methods, and answers into values of `catalog_types`.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
+from urllib.parse import quote, urlsplit
+
+from epochal.client.catalog_types import (
+    PublisherInfo,
+    Registration,
+    Renewal,
+    SegmentReport,
+    StreamInfo,
+    WriterSession,
+)
+from epochal.client.http import HttpCaller
+from epochal.errors import ConfigError, NoPublisher, StreamNotFound
+
+DEFAULT_CATALOG = "http://127.0.0.1:8700"
+MAX_WAIT = 300.0
+"""Seconds that one lookup may wait at the catalog; longer waits are made of several."""
+
+
+def catalog_url(given: str | None = None) -> str:
+    """The catalog to call: `given`, else EPOCHAL_CATALOG, else the local one; `ConfigError` if it is no HTTP URL."""
+    url = given or os.environ.get("EPOCHAL_CATALOG") or DEFAULT_CATALOG
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigError(f"'{url}' cannot be a catalog; write http://HOST:PORT in --catalog or EPOCHAL_CATALOG")
+    return url.rstrip("/")
+
+
+class CatalogClient:
+    """The catalog at `url`. Calls may run concurrently; `close()` or `async with` ends the connections.
+
+    `patience`: seconds to go on trying while no catalog answers, then `CatalogUnavailable`; 0 tries once.
+    `timeout`: seconds for one try, beyond what the call itself waits for.
+    `on_unreachable`: told once, with the reason, when a call begins to retry.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        patience: float = 30.0,
+        timeout: float = 10.0,
+        on_unreachable: Callable[[str], None] | None = None,
+    ) -> None:
+        self.url = catalog_url(url)
+        self._http = HttpCaller(self.url, patience=patience, timeout=timeout, on_unreachable=on_unreachable)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End all connections."""
+        await self._http.close()
+
+    async def apply(self, manifest: Mapping[str, Any], namespace: str, name: str) -> tuple[StreamInfo, bool]:
+        """Declare a stream or change it; the flag says whether it was created.
+
+        Raises `ManifestError` with all problems, also for a change of what cannot change.
+        """
+        status, answer = await self._http.call("PUT", _stream(namespace, name), json=manifest)
+        return StreamInfo.from_json(answer), status == 201
+
+    async def get(self, namespace: str, name: str) -> StreamInfo:
+        """One stream; raises `StreamNotFound`."""
+        _, answer = await self._http.call("GET", _stream(namespace, name))
+        return StreamInfo.from_json(answer)
+
+    async def list(self) -> tuple[StreamInfo, ...]:
+        """All streams."""
+        _, answer = await self._http.call("GET", "/v1/streams")
+        return tuple(StreamInfo.from_json(item) for item in answer["items"])
+
+    async def delete(self, namespace: str, name: str) -> None:
+        """Delete a stream; raises `StreamNotFound`."""
+        await self._http.call("DELETE", _stream(namespace, name))
+
+    async def lookup(
+        self, namespace: str, name: str, *, wait: float = 0.0, time: str | None = None, encoding: str | None = None
+    ) -> StreamInfo:
+        """The stream with a publisher for every open segment, waiting up to `wait` seconds for them (S27).
+
+        `time` (a shape) and `encoding` are checked before any wait: `SchemaMismatch` (S28). After the wait:
+        `StreamNotFound` or `NoPublisher`. A catalog that goes away meanwhile is waited for as well.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wait
+        expected = {key: value for key, value in (("time", time), ("encoding", encoding)) if value is not None}
+        while True:
+            this_wait = min(max(deadline - loop.time(), 0.0), MAX_WAIT)
+            try:
+                _, answer = await self._http.call(
+                    "GET",
+                    f"{_stream(namespace, name)}/segments",
+                    params={"wait": f"{this_wait:.3f}", **expected},
+                    waits=this_wait,
+                )
+                return StreamInfo.from_json(answer["stream"], answer["segments"])
+            except (StreamNotFound, NoPublisher):
+                if deadline - loop.time() <= 0.001:
+                    raise
+
+    async def session(self, namespace: str, name: str, writer: str) -> WriterSession:
+        """A new session number for a writer id, above all before (E6); raises `StreamComplete`, `StreamNotFound`."""
+        path = f"{_stream(namespace, name)}/writers/{quote(writer, safe='')}/sessions"
+        _, answer = await self._http.call("POST", path)
+        return WriterSession(answer["session"], answer["uid"])
+
+    async def publishers(self) -> tuple[PublisherInfo, ...]:
+        """All registered publishers."""
+        _, answer = await self._http.call("GET", "/v1/publishers")
+        return tuple(PublisherInfo.from_json(item) for item in answer["items"])
+
+    async def register(
+        self,
+        publisher: str,
+        *,
+        instance: str,
+        stream: str,
+        uid: str,
+        segments: Sequence[str],
+        addresses: Mapping[str, str],
+    ) -> Registration:
+        """Register a publisher process for segments of one stream, superseding older registrations of them (E12)."""
+        body = {
+            "publisher": publisher,
+            "instance": instance,
+            "stream": stream,
+            "uid": uid,
+            "segments": [*segments],
+            "addresses": dict(addresses),
+        }
+        _, answer = await self._http.call("POST", "/v1/publishers", json=body)
+        return Registration.from_json(answer)
+
+    async def renew(self, publisher: str, token: int, segments: Mapping[str, SegmentReport]) -> Renewal:
+        """Renew a lease and report. Raises `Superseded`, `StreamGone`; `EpochalError` of code `unknown_publisher`."""
+        body = {"token": token, "segments": {key: report.to_json() for key, report in segments.items()}}
+        _, answer = await self._http.call("PUT", _publisher(publisher), json=body)
+        return Renewal(float(answer["ttl"]), answer["complete"])
+
+    async def deregister(self, publisher: str, token: int) -> None:
+        """End a lease at once; raises `Superseded` when a newer registration owns the segments."""
+        await self._http.call("DELETE", _publisher(publisher), params={"token": str(token)})
+
+    async def finishing(
+        self,
+        stream: str,
+        segment: str,
+        *,
+        publisher: str,
+        token: int,
+        incarnation: int,
+        number: int,
+        finishing: bool,
+    ) -> bool:
+        """Report that a segment is finishing, or no longer; returns whether the stream is complete (E7)."""
+        namespace, _, name = stream.partition("/")
+        body = {
+            "publisher": publisher,
+            "token": token,
+            "incarnation": incarnation,
+            "number": number,
+            "finishing": finishing,
+        }
+        path = f"{_stream(namespace, name)}/segments/{quote(segment, safe='')}/finishing"
+        _, answer = await self._http.call("PUT", path, json=body)
+        return bool(answer["complete"])
+
+
+def _stream(namespace: str, name: str) -> str:
+    return f"/v1/streams/{quote(namespace, safe='')}/{quote(name, safe='')}"
+
+
+def _publisher(publisher: str) -> str:
+    return f"/v1/publishers/{quote(publisher, safe='')}"
