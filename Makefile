@@ -59,7 +59,7 @@ types: $(READY) ## check types (mypy strict, pyright)
 	@$(BIN)/pyright
 
 imports: $(READY) ## check which part may import which (import-linter)
-	@$(BIN)/lint-imports --cache-dir .cache/import-linter
+	@$(BIN)/lint-imports --no-logo --cache-dir .cache/import-linter
 
 test: $(READY) ## run the tests (without those marked long)
 	@mkdir -p .cache
