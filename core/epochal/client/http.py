@@ -28,7 +28,14 @@ FIRST_DELAY, MAX_DELAY = 0.05, 3.0
 """Seconds between tries: doubled each time, with full jitter so that many clients do not come back at once."""
 
 _GATEWAY = (502, 503, 504)
-"""Statuses of a proxy before a catalog that is away; a catalog's own 503 is a problem document, and final."""
+"""Statuses of a proxy before a catalog that is away."""
+
+_AGAIN = ("overloaded", "shutting_down", "store_unavailable")
+"""Codes by which a catalog says that it did nothing and that the same call may do soon."""
+
+
+class _NoAnswer(Exception):
+    """Somebody answered, but not a catalog that could say yes or no."""
 
 
 class HttpCaller:
@@ -67,7 +74,7 @@ class HttpCaller:
             try:
                 async with asyncio.timeout(self._timeout + waits):
                     return await self._try(method, path, json, params)
-            except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError, OSError) as error:
+            except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, _NoAnswer, OSError) as error:
                 reason = _reason(error)
             if not told and self._on_unreachable is not None:
                 self._on_unreachable(reason)
@@ -85,11 +92,12 @@ class HttpCaller:
             text = await response.text()
             status, kind = response.status, response.content_type
         if status in _GATEWAY and kind != "application/problem+json":
-            raise aiohttp.ClientConnectionError(f"a proxy answered {status}")
+            raise _NoAnswer(f"a proxy answered {status}")
         body = _decode(text)
         if status < 400 and (body is not None or not text):
             return status, body
-        raise _error(self._url, status, body)
+        error = _error(self._url, status, body)
+        raise _NoAnswer(str(error)) if error.code in _AGAIN else error
 
     def _unavailable(self, reason: str) -> CatalogUnavailable:
         return CatalogUnavailable(

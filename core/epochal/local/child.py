@@ -1,0 +1,113 @@
+"""One service process that cannot outlive this one.
+
+Apart from what keeps it running: a child is started, becomes ready, ends. Its standard input is a pipe that nobody
+writes to; the services exit when that pipe closes, which the kernel sees to even if this process is killed.
+"""
+
+import asyncio
+import contextlib
+import shutil
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from epochal.errors import ConfigError, TimedOut, Unavailable
+from epochal.local.logs import BoundedLog
+
+READY = b"ready "
+KILL_WAIT = 5.0
+"""Seconds that a killed process may take to be gone before we say so; more means an unkillable state of the kernel."""
+
+
+def console_script(name: str) -> str:
+    """The path of an installed command, looked for beside this interpreter first; `ConfigError` when there is none."""
+    beside = Path(sys.executable).parent / name
+    found = str(beside) if beside.exists() else shutil.which(name)
+    if found is None:
+        raise ConfigError(f"the command {name} is not installed; install it with: pip install 'epochal[all]'")
+    return found
+
+
+class Child:
+    """A running process; made by `start`."""
+
+    def __init__(self, process: asyncio.subprocess.Process, log: BoundedLog) -> None:
+        self._process = process
+        self._ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._output = asyncio.create_task(self._copy_output(log), name=f"output of {process.pid}")
+
+    @classmethod
+    async def start(cls, command: Sequence[str], log: Path, log_bytes: int) -> "Child":
+        """Start `command`; what it prints goes to the file `log`, at most twice `log_bytes` of it."""
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,  # a Ctrl-C at the terminal is for us alone: children are stopped in order
+        )
+        return cls(process, BoundedLog(log, log_bytes))
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    async def ready(self, timeout: float) -> str:
+        """What follows `ready ` on its first such line; raises `TimedOut`, or `Unavailable` if it ends before."""
+        try:
+            async with asyncio.timeout(timeout):
+                return await asyncio.shield(self._ready)
+        except TimeoutError:
+            raise TimedOut(f"process {self.pid} was not ready within {timeout:g} s") from None
+
+    async def ended(self) -> int:
+        """Wait for its end; the exit status, negative for a signal."""
+        status = await self._process.wait()
+        await asyncio.wait([self._output], timeout=1.0)  # a grandchild may hold the pipe open
+        return status
+
+    async def stop(self, patience: float) -> int:
+        """SIGTERM, and SIGKILL when it has not ended after `patience` seconds; the exit status."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(patience):
+                status = await self.ended()
+        except TimeoutError:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+            async with asyncio.timeout(KILL_WAIT):
+                status = await self.ended()
+        self._output.cancel()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        return status
+
+    def kill(self) -> None:
+        """SIGKILL, without waiting."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+
+    async def _copy_output(self, log: BoundedLog) -> None:
+        assert self._process.stdout is not None
+        head = b""
+        try:
+            while chunk := await self._process.stdout.read(1 << 16):
+                log.write(chunk)
+                if not self._ready.done():
+                    head = self._find_ready(head + chunk)
+        finally:
+            log.close()
+            if not self._ready.done():
+                self._ready.set_exception(Unavailable(f"process {self.pid} ended before it was ready"))
+                self._ready.exception()  # nobody may be waiting: then it is no news
+
+    def _find_ready(self, head: bytes) -> bytes:
+        *lines, rest = head.split(b"\n")
+        for line in lines:
+            if line.startswith(READY):
+                self._ready.set_result(line.removeprefix(READY).decode(errors="replace").strip())
+                return b""
+        return rest[-4096:]

@@ -1,0 +1,199 @@
+"""Local mode: a catalog and publishers as processes on this machine, kept as the declared streams want them.
+
+Apart from `resources.plan`, which decides what should run: here the declared streams are read, the plan is made so, and
+at the end everything is stopped in order, publishers first. It talks to the services only as any client does.
+"""
+
+import asyncio
+import contextlib
+import logging
+import socket
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+from epochal.client.catalog import CatalogClient
+from epochal.client.catalog_types import StreamInfo
+from epochal.errors import ConfigError, EpochalError, Unavailable
+from epochal.local.child import console_script
+from epochal.local.lock import DirectoryLock
+from epochal.local.logs import tail
+from epochal.local.service import Service
+from epochal.local.settings import LocalSettings
+from epochal.resources import DesiredStream, Publisher, Start, Stop, plan
+
+logger = logging.getLogger("epochal.local")
+
+HOST = "127.0.0.1"
+"""Local mode serves this machine alone: there are no keys and no accounts in it."""
+
+
+class LocalMode:
+    """A running local mode while entered; `url` is its catalog.
+
+    `data`: where everything is kept; None is a temporary directory, removed at the end. `port`: the catalog's; 0 is any
+    free one.
+    Raises `ConfigError` when the directory or the port is in use, `Unavailable` when the catalog does not start.
+    """
+
+    def __init__(self, data: Path | str | None = None, port: int = 0, settings: LocalSettings | None = None) -> None:
+        self.settings = settings or LocalSettings()
+        self.data = Path() if data is None else Path(data).absolute()
+        self.url = ""
+        self._temporary = data is None
+        self._port = port
+        self._stack = contextlib.AsyncExitStack()
+        self._catalog: Service | None = None
+        self._publishers: dict[str, tuple[Publisher, Service]] = {}
+        self._stopping: dict[str, asyncio.Task[None]] = {}
+        self._desired: dict[tuple[str, int], DesiredStream] = {}
+        self._reconciled = asyncio.Event()
+        self._loop_task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        async with contextlib.AsyncExitStack() as stack:
+            self._prepare_data(stack)
+            _check_port(self._port)
+            for script in ("epochal-catalog", "epochal-publisher"):
+                console_script(script)
+            self._catalog = Service(
+                "the catalog", self._catalog_command, self.data / "logs" / "catalog.log", self.settings, self._set_url
+            )
+            stack.push_async_callback(self._catalog.stop)
+            self._catalog.start()
+            await self._await_catalog(self._catalog)
+            client = await stack.enter_async_context(CatalogClient(self.url, patience=0.0, timeout=5.0))
+            stack.push_async_callback(self._stop_publishers)
+            self._loop_task = asyncio.create_task(self._reconcile_forever(client), name="reconcile")
+            stack.push_async_callback(_cancel, self._loop_task)
+            await self._await_publishers()
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    @property
+    def processes(self) -> dict[str, int]:
+        """Process ids by name: `catalog`, and the publishers by their ids."""
+        services = {"catalog": self._catalog, **{key: service for key, (_, service) in self._publishers.items()}}
+        return {name: pid for name, service in services.items() if service is not None and (pid := service.pid)}
+
+    async def wait(self) -> None:
+        """Wait for ever; raises what ends the reconciling, which is a bug."""
+        assert self._loop_task is not None
+        await self._loop_task
+
+    def _prepare_data(self, stack: contextlib.AsyncExitStack) -> None:
+        if self._temporary:
+            self.data = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="epochal-")))
+        try:
+            self.data.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise ConfigError(f"the data directory {self.data} cannot be made: {error.strerror}") from None
+        stack.enter_context(DirectoryLock(self.data))
+
+    def _catalog_command(self) -> Sequence[str]:
+        script = console_script("epochal-catalog")
+        arguments = ["--data", str(self.data / "catalog"), "--port", str(self._port), "--exit-with-stdin"]
+        return [script, "serve", *arguments]
+
+    def _publisher_command(self, publisher: Publisher) -> Sequence[str]:
+        arguments = ["--catalog", self.url, "--stream", publisher.stream, "--publisher", publisher.id]
+        segments = ["--segments", ",".join(publisher.segments)]
+        return [console_script("epochal-publisher"), "serve", *arguments, *segments, "--exit-with-stdin"]
+
+    async def _set_url(self, ready: str) -> None:
+        self.url = ready.split()[0]
+        self._port = int(self.url.rpartition(":")[2])  # a replacement must be found where the first one was
+
+    async def _await_catalog(self, catalog: Service) -> None:
+        try:
+            async with asyncio.timeout(self.settings.start_timeout):
+                await catalog.was_ready.wait()
+        except TimeoutError:
+            last = tail(catalog.log)
+            raise Unavailable(f"the catalog does not start; the end of {catalog.log}:\n{last}") from None
+
+    async def _await_publishers(self) -> None:
+        """Wait for the publishers of streams that were declared before, but not for ever: one may be unable to run."""
+        assert self._loop_task is not None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.settings.start_timeout):
+                await self._reconciled.wait()
+                for _, service in list(self._publishers.values()):
+                    await service.was_ready.wait()
+
+    async def _reconcile_forever(self, client: CatalogClient) -> None:
+        while True:
+            try:
+                self._reconcile(await client.list())
+                self._reconciled.set()
+            except EpochalError as error:  # publishers go on while there is no catalog
+                logger.debug("the streams cannot be read: %s", error)
+            await asyncio.sleep(self.settings.poll_interval)
+
+    def _reconcile(self, streams: Sequence[StreamInfo]) -> None:
+        self._desired = {
+            key: self._desired.get(key) or _desired(stream) for stream in streams for key in [_key(stream)]
+        }
+        for action in plan(list(self._desired.values()), [publisher for publisher, _ in self._publishers.values()]):
+            match action:
+                case Stop(publisher):
+                    self._stop(publisher)
+                case Start(publisher):
+                    self._start(publisher)
+
+    def _start(self, publisher: Publisher) -> None:
+        log = self.data / "logs" / "publishers" / f"{publisher.id}.log"
+        service = Service(f"publisher {publisher.id}", lambda: self._publisher_command(publisher), log, self.settings)
+        self._publishers[publisher.id] = publisher, service
+        service.start(after=self._stopping.get(publisher.id))
+
+    def _stop(self, publisher: Publisher) -> None:
+        _, service = self._publishers.pop(publisher.id)
+        task = asyncio.create_task(service.stop(), name=f"stop {publisher.id}")
+        self._stopping[publisher.id] = task
+        task.add_done_callback(lambda done: self._forget(publisher.id, done))
+
+    def _forget(self, publisher_id: str, done: asyncio.Task[None]) -> None:
+        if self._stopping.get(publisher_id) is done:
+            del self._stopping[publisher_id]
+
+    async def _stop_publishers(self) -> None:
+        for publisher, _ in list(self._publishers.values()):
+            self._stop(publisher)
+        await asyncio.gather(*self._stopping.values())
+
+
+def _key(stream: StreamInfo) -> tuple[str, int]:
+    return stream.uid, stream.generation
+
+
+def _desired(stream: StreamInfo) -> DesiredStream:
+    """What the planner needs of a stream.
+
+    The generation is left at 1: history is in memory, so a publisher is not restarted for a changed setting; it takes
+    effect when the publisher next starts.
+    """
+    segments = tuple(segment.id for segment in stream.segments if segment.state == "open")
+    packed = stream.declared().spec.publishers.segments_per_pod
+    return DesiredStream(stream.namespace, stream.name, stream.uid, segments, packed)
+
+
+def _check_port(port: int) -> None:
+    """Tell of a port in use at once; the catalog would, but only in its log."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError as error:
+            raise ConfigError(
+                f"port {port} of {HOST} cannot be used ({error.strerror}); choose another with --port (0: any)"
+            ) from None
+
+
+async def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait([task])
