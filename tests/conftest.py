@@ -49,9 +49,9 @@ class RulesReport:
 
     def pytest_sessionfinish(self) -> None:
         results: dict[str, dict[str, list[str]]] = {}
-        for test, ids in self._rules.items():
-            outcome = "failed" if test in self._failed else "passed" if test in self._passed else None
-            for rule in ids if outcome else ():
-                results.setdefault(rule, {"passed": [], "failed": []})[outcome].append(test)
+        for outcome, tests in (("passed", self._passed - self._failed), ("failed", self._failed)):
+            for test in sorted(tests & self._rules.keys()):
+                for rule in self._rules[test]:
+                    results.setdefault(rule, {"passed": [], "failed": []})[outcome].append(test)
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._path.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")

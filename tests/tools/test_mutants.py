@@ -110,6 +110,6 @@ def test_a_patch_without_its_header_is_refused(tree, capsys):
 
 
 def test_a_test_that_hangs_on_the_mutant_has_caught_it(tree, monkeypatch):
-    monkeypatch.setattr(mutants, "TEST_SECONDS", 5.0)
+    monkeypatch.setattr(mutants, "TEST_SECONDS", 10.0)
     add_mutant(tree, after="__import__('time').sleep(60)")
     assert mutants.main(["--root", str(tree)]) == 0
