@@ -1,0 +1,97 @@
+"""Reads requests: JSON bodies into models, query parameters into values, with every problem named at once.
+
+Apart from the routes because what a client can get wrong is the same everywhere.
+"""
+
+import asyncio
+import json
+import math
+from typing import Any, TypeVar
+
+from aiohttp import web
+from pydantic import BaseModel, ValidationError
+
+from epochal.errors import Problem, TimeShapeError
+from epochal.protocol.times import TimeShape
+from epochal_catalog.errors import InvalidRequest
+from epochal_catalog.registry import Expected
+
+M = TypeVar("M", bound=BaseModel)
+
+
+async def read_json(request: web.Request, timeout: float) -> Any:
+    """The body as JSON. Raises `InvalidRequest`; 413 above the limit and 408 when it does not come in time."""
+    try:
+        async with asyncio.timeout(timeout):
+            raw = await request.read()
+    except TimeoutError:
+        raise web.HTTPRequestTimeout(text=f"the body did not arrive within {timeout:g} s") from None
+    try:
+        return json.loads(raw, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise InvalidRequest("the body is not JSON", [Problem("body", reason, "send one JSON object")]) from None
+
+
+async def read_model(request: web.Request, model: type[M], timeout: float) -> M:
+    """The body as a model. Raises `InvalidRequest` with every wrong field."""
+    return parse(model, await read_json(request, timeout))
+
+
+def parse(model: type[M], document: Any) -> M:
+    """Check a document against a model. Raises `InvalidRequest` with every wrong field."""
+    try:
+        return model.model_validate(document)
+    except ValidationError as error:
+        problems = [Problem(".".join(map(str, item["loc"])) or "body", item["msg"]) for item in error.errors()]
+        raise InvalidRequest(f"the body is not a {model.__name__}", problems) from None
+
+
+def read_wait(request: web.Request, limit: float) -> float:
+    """`?wait=SECONDS`, 0 when absent."""
+    text = request.query.get("wait", "0")
+    try:
+        wait = float(text)
+    except ValueError:
+        wait = math.nan
+    if not 0 <= wait <= limit:
+        problem = Problem("wait", f"must be seconds from 0 to {limit:g}, not {text[:40]!r}", "ask again to wait longer")
+        raise InvalidRequest("the parameter wait cannot be used", [problem])
+    return wait
+
+
+def read_expected(request: web.Request) -> Expected:
+    """`?time=SHAPE&encoding=NAME&schema=JSON`, each optional (S28)."""
+    time, schema = request.query.get("time"), request.query.get("schema")
+    try:
+        shape = None if time is None else TimeShape.parse(time)
+    except TimeShapeError as error:
+        raise InvalidRequest("the parameter time is no time shape", [Problem("time", str(error))]) from None
+    try:
+        wanted = None if schema is None else json.loads(schema, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequest("the parameter schema is not JSON", [Problem("schema", str(error))]) from None
+    return Expected(shape, request.query.get("encoding"), wanted)
+
+
+def read_count(request: web.Request, name: str) -> int:
+    """A whole number that must be given."""
+    text = request.query.get(name, "")
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise InvalidRequest(
+            f"the parameter {name} cannot be used", [Problem(name, f"must be a number, not {text[:40]!r}")]
+        )
+    return int(text)
+
+
+def _no_constant(text: str) -> Any:
+    raise ValueError(f"{text} is not JSON")
+
+
+def parse_writer(text: str) -> str:
+    """A writer id from the path: 1 to 253 printable characters; `/` may be among them."""
+    if not 1 <= len(text) <= 253 or not text.isprintable():
+        raise InvalidRequest(
+            "the writer id cannot be used", [Problem("writer", "must be 1 to 253 printable characters")]
+        )
+    return text

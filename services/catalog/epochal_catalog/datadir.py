@@ -1,0 +1,83 @@
+"""The data directory: one process at a time, on a file system that keeps its promises.
+
+Apart from the store because it is checked before any file is opened, and because its messages are for whoever starts the process.
+"""
+
+import fcntl
+import os
+import socket
+from collections.abc import Iterable
+from pathlib import Path
+from typing import IO, Self
+
+from epochal_catalog.errors import DataDirectoryError
+
+_UNFIT = ("nfs", "cifs", "smb", "fuse", "9p", "afs", "ceph")
+"""File systems on which locks or fsync may not hold: SQLite must not be put there."""
+
+
+class DataDirectory:
+    """Holds an exclusive lock on `catalog.lock` in the directory while it is entered.
+
+    The kernel drops the lock with the process, however that ends.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock: IO[str] | None = None
+
+    def __enter__(self) -> Self:
+        """Create, check and lock the directory. Raises `DataDirectoryError`."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            kind = file_system_of(self.path.resolve(), _mounts())
+            if kind.startswith(_UNFIT):
+                raise DataDirectoryError(
+                    f"the data directory {self.path} is on a {kind} file system, where SQLite can lose or mix data;"
+                    " give a directory on a local disk (--data)"
+                )
+            self._lock = (self.path / "catalog.lock").open("a+")
+        except OSError as error:
+            raise DataDirectoryError(f"the data directory {self.path} cannot be used: {error}") from error
+        self._take()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Drop the lock. The file stays: removing it would let two processes lock two files of one name."""
+        if self._lock is not None:
+            self._lock.close()
+
+    def _take(self) -> None:
+        assert self._lock is not None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._lock.seek(0)
+            holder = self._lock.read().strip() or "another process"
+            self._lock.close()
+            raise DataDirectoryError(
+                f"the data directory {self.path} is in use by {holder}; stop it, or give another directory (--data)"
+            ) from None
+        self._lock.truncate(0)
+        self._lock.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+        self._lock.flush()
+
+
+def file_system_of(path: Path, mounts: Iterable[str]) -> str:
+    """The type of the file system that holds `path`, from lines as in /proc/mounts; empty when none matches."""
+    best, kind = "", ""
+    for line in mounts:
+        fields = line.split(" ")
+        if len(fields) < 3:
+            continue
+        point = fields[1].replace("\\040", " ")
+        if path.is_relative_to(point) and len(point) >= len(best):
+            best, kind = point, fields[2]
+    return kind
+
+
+def _mounts() -> list[str]:
+    try:
+        return Path("/proc/mounts").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []

@@ -1,0 +1,12 @@
+"""Runs the migrations on the connection that the store hands over.
+
+Apart from the steps because Alembic executes this file by its name.
+"""
+
+from alembic import context
+
+from epochal_catalog.tables import metadata
+
+connection = context.config.attributes["connection"]
+context.configure(connection=connection, target_metadata=metadata, transactional_ddl=True)
+context.run_migrations()

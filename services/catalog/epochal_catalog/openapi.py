@@ -1,0 +1,188 @@
+"""The OpenAPI 3.1 document, and the table of operations that both it and the routes are made from.
+
+Apart from the routes so that the two cannot drift: a route that is not in this table does not exist.
+"""
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from epochal_catalog import models
+from epochal_catalog.problems import CONTENT_TYPE
+
+_STREAM = "/v1/streams/{namespace}/{name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One method of one path: what it takes, and its model (None: no JSON body) for each good status."""
+
+    name: str
+    method: str
+    path: str
+    summary: str
+    answers: dict[int, type[BaseModel] | None]
+    body: type[BaseModel] | None = None
+    manifest: bool = False
+    query: tuple[tuple[str, str, bool, str], ...] = ()
+    errors: tuple[int, ...] = ()
+
+
+OPERATIONS = (
+    Operation(
+        "apply_stream",
+        "PUT",
+        _STREAM,
+        "Declare a stream, or change its declaration",
+        {200: models.Stream, 201: models.Stream},
+        manifest=True,
+        errors=(409, 422, 503),
+    ),
+    Operation("list_streams", "GET", "/v1/streams", "List all streams", {200: models.Streams}),
+    Operation("get_stream", "GET", _STREAM, "Show a stream", {200: models.Stream}, errors=(404,)),
+    Operation("delete_stream", "DELETE", _STREAM, "Delete a stream", {204: None}, errors=(404, 503)),
+    Operation(
+        "lookup",
+        "GET",
+        _STREAM + "/segments",
+        "Find the publishers of a stream; 503 while a segment has none",
+        {200: models.Lookup},
+        query=(
+            ("wait", "number", False, "Seconds to wait for the stream and its publishers; 0 when absent"),
+            ("time", "string", False, "The expected time shape"),
+            ("encoding", "string", False, "The expected payload encoding"),
+            ("schema", "string", False, "The expected payload schema, as JSON"),
+        ),
+        errors=(404, 409, 422, 503),
+    ),
+    Operation(
+        "open_session",
+        "POST",
+        _STREAM + "/writers/{writer}/sessions",
+        "Get the next session number of a writer; percent-encode a `/` in its id",
+        {201: models.Session},
+        errors=(404, 409, 422, 503),
+    ),
+    Operation(
+        "finish_segment",
+        "PUT",
+        _STREAM + "/segments/{segment}/finishing",
+        "Record a finishing mark of a segment",
+        {200: models.Completion},
+        body=models.Finishing,
+        errors=(404, 409, 410, 422, 503),
+    ),
+    Operation(
+        "register_publisher",
+        "POST",
+        "/v1/publishers",
+        "Take segments over",
+        {201: models.Registered},
+        body=models.Register,
+        errors=(404, 410, 422, 503),
+    ),
+    Operation(
+        "renew_publisher",
+        "PUT",
+        "/v1/publishers/{publisher}",
+        "Renew a lease and report",
+        {200: models.Renewed},
+        body=models.Renew,
+        errors=(404, 409, 410, 422, 503),
+    ),
+    Operation(
+        "deregister_publisher",
+        "DELETE",
+        "/v1/publishers/{publisher}",
+        "Leave",
+        {204: None},
+        query=(("token", "integer", True, "The token of the registration"),),
+        errors=(404, 409, 422, 503),
+    ),
+    Operation("list_publishers", "GET", "/v1/publishers", "List all registrations", {200: models.Publishers}),
+    Operation("healthz", "GET", "/healthz", "Whether the process runs", {200: models.Health}),
+    Operation("readyz", "GET", "/readyz", "Whether it takes requests", {200: models.Health}, errors=(503,)),
+    Operation("metrics", "GET", "/metrics", "Metrics as Prometheus text", {200: None}),
+    Operation("openapi_document", "GET", "/openapi.json", "This document", {200: None}),
+)
+
+
+@cache
+def document() -> dict[str, Any]:
+    """The document; made once."""
+    used = {model for operation in OPERATIONS for model in (*operation.answers.values(), operation.body) if model}
+    ordered = sorted({*used, models.ProblemDocument}, key=lambda model: model.__name__)
+    _, schemas = models_json_schema(
+        [(model, "validation") for model in ordered], ref_template="#/components/schemas/{model}"
+    )
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in OPERATIONS:
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Epochal catalog",
+            "version": version("epochal"),
+            "description": "Streams, segments, publishers and the sessions of writers. Times are ints or nested lists;"
+            " durations are seconds.",
+        },
+        "paths": paths,
+        "components": {"schemas": schemas["$defs"]},
+    }
+
+
+def _operation(operation: Operation) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "operationId": operation.name,
+        "summary": operation.summary,
+        "parameters": [*_path_parameters(operation.path), *map(_query_parameter, operation.query)],
+        "responses": {
+            **{str(status): _answer(status, model) for status, model in operation.answers.items()},
+            **{str(status): _error(status) for status in operation.errors},
+            "default": _error(None),
+        },
+    }
+    if operation.manifest:
+        schema: dict[str, Any] = {"type": "object", "description": "A Stream manifest"}
+        shown["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+    if operation.body is not None:
+        shown["requestBody"] = {"required": True, "content": _content(operation.body, "application/json")}
+    return shown
+
+
+def _path_parameters(path: str) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in re.findall(r"\{(\w+)\}", path)
+    ]
+
+
+def _query_parameter(parameter: tuple[str, str, bool, str]) -> dict[str, Any]:
+    name, kind, required, text = parameter
+    return {"name": name, "in": "query", "required": required, "description": text, "schema": {"type": kind}}
+
+
+def _content(model: type[BaseModel], content_type: str) -> dict[str, Any]:
+    return {content_type: {"schema": {"$ref": f"#/components/schemas/{model.__name__}"}}}
+
+
+def _answer(status: int, model: type[BaseModel] | None) -> dict[str, Any]:
+    shown: dict[str, Any] = {"description": "Done" if status == 204 else "The answer"}
+    if model is not None:
+        shown["content"] = _content(model, "application/json")
+    return shown
+
+
+def _error(status: int | None) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "description": "Refused; `code` says why",
+        "content": _content(models.ProblemDocument, CONTENT_TYPE),
+    }
+    if status == 503:
+        shown["headers"] = {"Retry-After": {"description": "Seconds to wait", "schema": {"type": "integer"}}}
+    return shown

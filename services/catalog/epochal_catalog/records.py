@@ -1,0 +1,107 @@
+"""What the catalog remembers, as plain values: one record for each row that is stored.
+
+Apart from the rules and the store because both speak in these: a decision is a list of records to write, the store writes them,
+and memory then takes over exactly what was written.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+Json: TypeAlias = Any
+"""A value as JSON gives it. Times are kept in this form: an int or nested lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRecord:
+    """A declared stream. `uid` is never used again, so a stream created anew under an old name is told apart (S26).
+
+    `created` and `completed` are ISO 8601 in UTC; `completed` is None until every open segment was finishing at once (E7).
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    generation: int
+    manifest: dict[str, Json]
+    created: str
+    completed: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentRecord:
+    """A key range [lo, hi) of a stream, and what its publishers last said of it.
+
+    `incarnation` counts the lives of its publishers and `token` is the fencing token of the newest (E12). `lower` (None: never
+    reported) and `writers` are what a next incarnation without a volume starts from (E11). `finishing` outlives an
+    incarnation, `finishing_number` does not: each incarnation numbers its marks anew.
+    """
+
+    uid: str
+    id: str
+    lo: int
+    hi: int
+    state: str = "open"
+    incarnation: int = 0
+    token: int = 0
+    lower: list[Json] | None = None
+    writers: tuple[str, ...] = ()
+    finishing: bool = False
+    finishing_number: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrationRecord:
+    """One registration of a publisher process: which segments it took, with which incarnations, and where it listens."""
+
+    publisher: str
+    token: int
+    instance: str
+    stream: str
+    uid: str
+    segments: dict[str, int]
+    addresses: dict[str, str]
+    since: str
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRecord:
+    """The last session number given to a writer of a stream (E6)."""
+
+    uid: str
+    writer: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class CounterRecord:
+    """A number that only rises: the last fencing token, the revision of the catalog."""
+
+    name: str
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRemoved:
+    """The stream, its segments and its sessions are gone."""
+
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrationRemoved:
+    """The publisher left, or its superseded registration is forgotten."""
+
+    publisher: str
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRenewed:
+    """A publisher is alive; in memory only, as are the counters of its segments."""
+
+    token: int
+    counters: dict[str, dict[str, float]] = field(default_factory=dict)
+
+
+Stored: TypeAlias = StreamRecord | SegmentRecord | RegistrationRecord | SessionRecord | CounterRecord
+Change: TypeAlias = Stored | StreamRemoved | RegistrationRemoved | LeaseRenewed

@@ -1,0 +1,326 @@
+"""The rules of the catalog: what each request changes, judged against the state.
+
+Apart from store and server because it is pure: every method looks at the state, raises a typed error or returns a `Decision`,
+and changes nothing. The caller writes the decision's records to disk and only then lets the state take them over, so memory is
+never ahead of what survives a crash.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar
+
+from epochal.errors import Problem, SchemaMismatch, StreamComplete, StreamGone, Superseded, TimeShapeError
+from epochal.protocol.segments import key_ranges
+from epochal.protocol.times import TimeShape, to_json
+from epochal.resources import StreamManifest, immutable_changes
+from epochal_catalog.errors import ImmutableField, InvalidRequest, SegmentNotFound, UnknownPublisher
+from epochal_catalog.records import (
+    Change,
+    CounterRecord,
+    Json,
+    LeaseRenewed,
+    RegistrationRecord,
+    RegistrationRemoved,
+    SegmentRecord,
+    SessionRecord,
+    StreamRecord,
+    StreamRemoved,
+)
+from epochal_catalog.state import State, StreamEntry
+
+A = TypeVar("A")
+
+
+@dataclass(frozen=True, slots=True)
+class Decision(Generic[A]):
+    """What a request changes, in one transaction, and its answer, to be read once the state has taken the changes over."""
+
+    changes: tuple[Change, ...]
+    answer: Callable[[], A]
+
+
+@dataclass(frozen=True, slots=True)
+class Registering:
+    """A publisher process that asks for segments; `instance` is fresh at each start of the process."""
+
+    publisher: str
+    instance: str
+    stream: tuple[str, str]
+    uid: str
+    segments: tuple[str, ...]
+    addresses: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a publisher says of one of its segments when it renews; None leaves what is stored as it is (E11)."""
+
+    incarnation: int
+    lower: list[Json] | None = None
+    writers: tuple[str, ...] | None = None
+    counters: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class FinishingMark:
+    """A publisher's word that a segment's last capability is parked as finishing, or, after an open, no longer (E7)."""
+
+    segment: str
+    publisher: str
+    token: int
+    incarnation: int
+    number: int
+    finishing: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What a caller of the lookup believes of the stream; None is not checked (S28)."""
+
+    time: TimeShape | None = None
+    encoding: str | None = None
+    schema: Json = None
+
+
+class Registry:
+    """Decides on a `State`; holds nothing itself.
+
+    `uid` and `at` (ISO 8601, UTC) are given by the caller: nothing here draws random numbers or reads a clock.
+    """
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+
+    # --- streams ------------------------------------------------------------------------------------------------------
+
+    def apply(self, manifest: StreamManifest, uid: str, at: str) -> Decision[tuple[StreamEntry, bool]]:
+        """Declare a stream, or change the declaration; the answer tells whether the stream is new.
+
+        `uid` is used when it is. Raises `ImmutableField`. The same manifest again changes nothing.
+        """
+        namespace, name = manifest.namespace, manifest.name
+
+        def answer(created: bool) -> Callable[[], tuple[StreamEntry, bool]]:
+            return lambda: (self.state.stream(namespace, name), created)
+
+        entry = self.state.find(namespace, name)
+        if entry is None:
+            segments = (
+                SegmentRecord(uid, str(index), span.lo, span.hi)
+                for index, span in enumerate(key_ranges(manifest.spec.segments))
+            )
+            record = StreamRecord(uid, namespace, name, 1, manifest.to_document(), at)
+            return self._write(answer(True), record, *segments)
+        problems = immutable_changes(entry.manifest, manifest)
+        if problems:
+            raise ImmutableField(f"the stream {manifest.qualified} exists, and these fields cannot change", problems)
+        document = manifest.to_document()
+        if document == entry.record.manifest:
+            return Decision((), answer(False))
+        record = replace(entry.record, manifest=document, generation=entry.record.generation + 1)
+        return self._write(answer(False), record)
+
+    def delete(self, namespace: str, name: str) -> Decision[None]:
+        """Delete a stream with its sessions; its publishers hear `StreamGone` when they renew. Raises `StreamNotFound`."""
+        entry = self.state.stream(namespace, name)
+        return self._write(lambda: None, StreamRemoved(entry.record.uid))
+
+    def open_session(self, namespace: str, name: str, writer: str) -> Decision[dict[str, Json]]:
+        """Give a writer its next session number (E6). Raises `StreamNotFound`, `StreamComplete`."""
+        entry = self.state.stream(namespace, name)
+        if entry.complete:
+            raise StreamComplete(
+                f"the stream {entry.qualified} is complete: all its writers have finished and it can only be read;"
+                " delete it and apply it anew to publish again"
+            )
+        uid = entry.record.uid
+        number = self.state.session(uid, writer) + 1
+        return self._write(lambda: {"session": number, "uid": uid}, SessionRecord(uid, writer, number))
+
+    # --- publishers ---------------------------------------------------------------------------------------------------
+
+    def register(self, asked: Registering, at: str) -> Decision[dict[str, Json]]:
+        """Give segments to a publisher with the next fencing token; whoever had them is superseded (E12).
+
+        The answer hands over what the last incarnation reported (E11). Raises `StreamNotFound`, `StreamGone` when `uid` is
+        of an older stream of that name, `SegmentNotFound`.
+        """
+        entry = self.state.stream(*asked.stream)
+        if entry.record.uid != asked.uid:
+            raise StreamGone(f"the stream {entry.qualified} was created anew; its uid is now {entry.record.uid}")
+        token = self.state.last_token + 1
+        taken = [
+            replace(segment, incarnation=segment.incarnation + 1, token=token, finishing_number=-1)
+            for segment in (self._segment(entry, name) for name in dict.fromkeys(asked.segments))
+        ]
+        registration = RegistrationRecord(
+            publisher=asked.publisher,
+            token=token,
+            instance=asked.instance,
+            stream=entry.qualified,
+            uid=entry.record.uid,
+            segments={segment.id: segment.incarnation for segment in taken},
+            addresses=dict(asked.addresses),
+            since=at,
+        )
+        granted = [_grant(segment, entry.complete) for segment in taken]
+        return self._write(
+            lambda: {"token": token, "ttl": self.state.leases.ttl, "segments": granted},
+            CounterRecord("token", token),
+            *taken,
+            registration,
+        )
+
+    def renew(self, publisher: str, token: int, reports: Mapping[str, Report]) -> Decision[dict[str, Json]]:
+        """Renew a lease, with what the publisher reports of its segments; brings a lapsed address back.
+
+        Raises `UnknownPublisher`, `StreamGone`, `Superseded`, `InvalidRequest` for a lower frontier of the wrong shape.
+        Writes to disk only what changed.
+        """
+        registration, entry = self._owner(publisher, token)
+        changed = []
+        for name, report in reports.items():
+            segment = self._segment(entry, name)
+            self._check_incarnation(registration, segment, report.incarnation)
+            updated = _reported(segment, report, entry.manifest.spec.time.shape)
+            if updated != segment:
+                changed.append(updated)
+        renewed = LeaseRenewed(token, {name: dict(report.counters) for name, report in reports.items()})
+
+        def answer() -> dict[str, Json]:
+            return {"ttl": self.state.leases.ttl, "complete": entry.complete}
+
+        if not changed:
+            return Decision((renewed,), answer)
+        return self._write(answer, *changed, renewed)
+
+    def deregister(self, publisher: str, token: int) -> Decision[None]:
+        """Withdraw a publisher's addresses for good. Raises `UnknownPublisher`, `Superseded` on another token."""
+        registration = self._registration(publisher, token)
+        return self._write(lambda: None, RegistrationRemoved(publisher, registration.token))
+
+    def finish(self, namespace: str, name: str, mark: FinishingMark, at: str) -> Decision[dict[str, Json]]:
+        """Record a finishing mark; when every open segment has one, record completion with it, for ever (E7).
+
+        A mark whose number is not above the last one of this incarnation changes nothing, nor does any mark after completion.
+        Raises `StreamNotFound`, `SegmentNotFound`, `UnknownPublisher`, `StreamGone`, `Superseded`.
+        """
+        entry = self.state.stream(namespace, name)
+        segment = self._segment(entry, mark.segment)
+        registration, owned = self._owner(mark.publisher, mark.token)
+        if owned is not entry:
+            raise Superseded(f"publisher {mark.publisher} is registered for {owned.qualified}, not {entry.qualified}")
+        self._check_incarnation(registration, segment, mark.incarnation)
+
+        def answer() -> dict[str, Json]:
+            return {"complete": entry.complete}
+
+        if entry.complete or mark.number <= segment.finishing_number:
+            return Decision((), answer)
+        changes: list[Change] = [replace(segment, finishing=mark.finishing, finishing_number=mark.number)]
+        others = (other for other in entry.open_segments() if other.id != segment.id)
+        if mark.finishing and all(other.finishing for other in others):
+            changes.append(replace(entry.record, completed=at))
+        return self._write(answer, *changes)
+
+    def forget(self, seconds: float, now: float) -> Decision[None] | None:
+        """Drop superseded registrations, and those of deleted streams, whose lease lapsed `seconds` ago; None: nothing to do.
+
+        Until then their publishers are told why they must stop.
+        """
+        old = [
+            RegistrationRemoved(record.publisher, record.token)
+            for record in self.state.registrations.values()
+            if not self.state.current(record) and self.state.leases.lapsed_for(record.token, seconds, now)
+        ]
+        return self._write(lambda: None, *old) if old else None
+
+    # --- reads --------------------------------------------------------------------------------------------------------
+
+    def lookup(self, namespace: str, name: str, expected: Expected) -> StreamEntry:
+        """The stream, if it is what the caller expects; raises `StreamNotFound`, `SchemaMismatch` (S28)."""
+        entry = self.state.stream(namespace, name)
+        problems = list(_mismatches(entry, expected))
+        if problems:
+            fields = ", ".join(problem.path for problem in problems)
+            raise SchemaMismatch(f"the stream {entry.qualified} is declared otherwise: {fields}", problems)
+        return entry
+
+    # --- helpers ------------------------------------------------------------------------------------------------------
+
+    def _write(self, answer: Callable[[], A], *changes: Change) -> Decision[A]:
+        return Decision((CounterRecord("revision", self.state.revision + 1), *changes), answer)
+
+    def _segment(self, entry: StreamEntry, segment: str) -> SegmentRecord:
+        found = entry.segments.get(segment)
+        if found is None:
+            raise SegmentNotFound(
+                f"the stream {entry.qualified} has no segment {segment!r}; it has {', '.join(entry.segments)}"
+            )
+        return found
+
+    def _registration(self, publisher: str, token: int) -> RegistrationRecord:
+        registration = self.state.registrations.get(publisher)
+        if registration is None:
+            raise UnknownPublisher(f"no publisher {publisher!r} is registered; register it (POST /v1/publishers)")
+        if registration.token != token:
+            raise Superseded(
+                f"publisher {publisher} has registered anew with token {registration.token}; {token} is old"
+            )
+        return registration
+
+    def _owner(self, publisher: str, token: int) -> tuple[RegistrationRecord, StreamEntry]:
+        registration = self._registration(publisher, token)
+        entry = self.state.by_uid(registration.uid)
+        if entry is None:
+            raise StreamGone(f"the stream {registration.stream} that publisher {publisher} serves was deleted; stop it")
+        if not self.state.current(registration):
+            raise Superseded(f"another publisher has registered for segments of {publisher}; it must stop")
+        return registration, entry
+
+    def _check_incarnation(self, registration: RegistrationRecord, segment: SegmentRecord, incarnation: int) -> None:
+        if registration.segments.get(segment.id) != incarnation:
+            raise Superseded(
+                f"publisher {registration.publisher} does not hold incarnation {incarnation} of segment {segment.id};"
+                f" the newest is {segment.incarnation}"
+            )
+
+
+def _grant(segment: SegmentRecord, complete: bool) -> dict[str, Json]:
+    return {
+        "id": segment.id,
+        "incarnation": segment.incarnation,
+        "lo": str(segment.lo),
+        "hi": str(segment.hi),
+        "lower": segment.lower,
+        "writers": list(segment.writers),
+        "finishing": segment.finishing,
+        "complete": complete,
+    }
+
+
+def _reported(segment: SegmentRecord, report: Report, shape: TimeShape) -> SegmentRecord:
+    lower, writers = segment.lower, segment.writers
+    if report.lower is not None:
+        try:
+            lower = [to_json(shape.from_json(time)) for time in report.lower]
+        except TimeShapeError as error:
+            problem = Problem(f"segments.{segment.id}.lower", str(error), f"the stream's time shape is {shape}")
+            raise InvalidRequest("the reported lower frontier has a time of another shape", [problem]) from None
+    if report.writers is not None:
+        writers = tuple(sorted(set(report.writers)))
+    return replace(segment, lower=lower, writers=writers)
+
+
+def _mismatches(entry: StreamEntry, expected: Expected) -> "list[Problem]":
+    spec = entry.manifest.spec
+    pairs = (
+        ("time.shape", spec.time.shape, expected.time),
+        ("payload.encoding", spec.payload.encoding, expected.encoding),
+        ("payload.schema", spec.payload.schema_, expected.schema),
+    )
+    return [
+        Problem(path, f"the stream has {declared}, not {wanted}", "use what the stream declares")
+        for path, declared, wanted in pairs
+        if wanted is not None and declared != wanted
+    ]

@@ -1,0 +1,160 @@
+"""The catalog at work: decides, writes, and only then remembers, one request after the other; and answers reads from memory.
+
+Apart from the routes because this is where the order of things is kept, whatever the protocol in front of it.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from epochal.errors import NoPublisher, StreamNotFound
+from epochal_catalog.errors import Overloaded, ShuttingDown, StoreUnavailable
+from epochal_catalog.records import LeaseRenewed
+from epochal_catalog.registry import Decision, Expected, Registry
+from epochal_catalog.settings import Settings
+from epochal_catalog.state import State, StreamEntry
+from epochal_catalog.store import Store
+from epochal_catalog.telemetry import Telemetry
+from epochal_catalog.waiting import WaitingRoom
+
+A = TypeVar("A")
+_Decide = Callable[[Registry], Decision[Any]]
+
+
+class Catalog:
+    """State, store and waiting lookups together.
+
+    One task takes every write: it decides on the state as all earlier writes left it, has the store write, and then commits to
+    memory. A caller that goes away does not stop a write half-way. `clock` is monotonic seconds.
+    """
+
+    def __init__(
+        self, settings: Settings, store: Store, telemetry: Telemetry, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.settings = settings
+        self.state = State(settings.lease_ttl)
+        self.room = WaitingRoom(settings.max_waiters)
+        self.telemetry = telemetry
+        self.ready = False
+        self._registry = Registry(self.state)
+        self._store = store
+        self._clock = clock
+        self._pending: asyncio.Queue[tuple[_Decide, asyncio.Future[Any]]] = asyncio.Queue(settings.max_pending)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._closed = False
+
+    async def start(self) -> None:
+        """Read what the last run stored and start. Raises what `Store.open` raises."""
+        self.state.load(await self._store.open(), self._clock())
+        self._tasks = [
+            asyncio.create_task(self._write_all(), name="catalog-writes"),
+            asyncio.create_task(self._sweep_all(), name="catalog-leases"),
+        ]
+        self.telemetry.observe(self.state, self.room)
+        self.ready = True
+
+    def drain(self) -> None:
+        """Refuse new writes and send waiting lookups home."""
+        self.ready, self._closed = False, True
+        self.room.close()
+
+    async def close(self) -> None:
+        """Finish the writes that were taken on, then close the store."""
+        self.drain()
+        if self._tasks:
+            await self._pending.join()
+        for task in self._tasks:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+        await self._store.close()
+
+    async def submit(self, decide: Callable[[Registry], Decision[A]]) -> A:
+        """Decide, write and remember; returns the decision's answer once it is on disk.
+
+        Raises what `decide` raises, `StoreUnavailable`, `Overloaded`, `ShuttingDown`; nothing has changed then.
+        """
+        if self._closed:
+            raise ShuttingDown("the catalog is stopping; send this again in a moment")
+        done: asyncio.Future[A] = asyncio.get_running_loop().create_future()
+        try:
+            self._pending.put_nowait((decide, done))
+        except asyncio.QueueFull:
+            raise Overloaded("too many writes are waiting for the database; send this again later") from None
+        return await done
+
+    async def lookup(self, namespace: str, name: str, expected: Expected, wait: float) -> StreamEntry:
+        """The stream once every open segment has a live publisher, waiting up to `wait` seconds (S27).
+
+        Raises `SchemaMismatch` as soon as the stream is known (S28); after the wait `StreamNotFound` or `NoPublisher`.
+        """
+        entry = self._find(namespace, name, expected)
+        if isinstance(entry, StreamEntry):
+            return entry
+        try:
+            async with asyncio.timeout(wait):
+                while not isinstance(entry, StreamEntry):
+                    await self.room.wait(f"{namespace}/{name}")
+                    entry = self._find(namespace, name, expected)
+        except TimeoutError:
+            entry = self._find(namespace, name, expected)
+        if isinstance(entry, StreamEntry):
+            return entry
+        raise entry
+
+    def _find(self, namespace: str, name: str, expected: Expected) -> StreamEntry | StreamNotFound | NoPublisher:
+        try:
+            entry = self._registry.lookup(namespace, name, expected)
+        except StreamNotFound as error:
+            return error
+        if self.state.served(entry):
+            return entry
+        missing = [segment.id for segment in entry.open_segments() if not self.state.leases.live(segment.token)]
+        return NoPublisher(
+            f"the stream {entry.qualified} has no publisher for segment {', '.join(missing)} at present; ask again, with"
+            " ?wait=SECONDS to be answered when there is one"
+        )
+
+    async def _write_all(self) -> None:
+        while True:
+            decide, done = await self._pending.get()
+            try:
+                result = await self._write_one(decide)
+                if not done.done():
+                    done.set_result(result)
+            except Exception as error:
+                if not done.done():
+                    done.set_exception(error)
+            finally:
+                self._pending.task_done()
+
+    async def _write_one(self, decide: Callable[[Registry], Decision[A]]) -> A:
+        decision = decide(self._registry)
+        stored = [change for change in decision.changes if not isinstance(change, LeaseRenewed)]
+        if stored:
+            try:
+                await self._store.write(stored)
+            except StoreUnavailable:
+                self.telemetry.store_failed()
+                raise
+        for name in self.state.commit(decision.changes, self._clock()):
+            self.room.wake(name)
+        return decision.answer()
+
+    async def _sweep_all(self) -> None:
+        period = min(0.25, self.settings.lease_ttl / 10)
+        while True:
+            await asyncio.sleep(period)
+            now = self._clock()
+            self.telemetry.lapsed(len(self.state.leases.sweep(now, stall=period + 1.0)))
+            decision = self._registry.forget(self.settings.forget_after, now)
+            if decision is not None:
+                # decided again when its turn comes; a failure is tried again at the next sweep
+                with suppress(StoreUnavailable, Overloaded, ShuttingDown):
+                    await self.submit(lambda registry, at=now: _forget(registry, self.settings.forget_after, at))
+
+
+def _forget(registry: Registry, seconds: float, now: float) -> Decision[None]:
+    return registry.forget(seconds, now) or Decision((), lambda: None)

@@ -1,0 +1,172 @@
+"""The database: SQLite behind one thread, through which every write goes, each in one transaction that is on disk before it is answered.
+
+Apart from the state because this is the only module that knows SQL. It judges nothing but the fences: a record with an older
+token, or a number that does not rise, is refused inside the transaction itself (I4), whatever memory believed.
+"""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Engine, Table, create_engine, event, select
+from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.pool import StaticPool
+
+from epochal.errors import Superseded
+from epochal_catalog import tables
+from epochal_catalog.errors import StoreUnavailable
+from epochal_catalog.records import (
+    Change,
+    CounterRecord,
+    LeaseRenewed,
+    RegistrationRecord,
+    RegistrationRemoved,
+    SegmentRecord,
+    SessionRecord,
+    StreamRecord,
+    StreamRemoved,
+)
+from epochal_catalog.schema import migrate
+
+T = TypeVar("T")
+
+_TABLES: dict[type[Any], Table] = {
+    StreamRecord: tables.streams,
+    SegmentRecord: tables.segments,
+    RegistrationRecord: tables.registrations,
+    SessionRecord: tables.sessions,
+    CounterRecord: tables.counters,
+}
+"""In the order in which rows refer to each other."""
+
+_RISING = {
+    StreamRecord: ("generation", False),
+    SegmentRecord: ("token", False),
+    RegistrationRecord: ("token", True),
+    SessionRecord: ("number", True),
+    CounterRecord: ("value", True),
+}
+"""The column that fences each record, and whether it must rise with every write or may stay."""
+
+
+class Store:
+    """The file `catalog.sqlite` in the data directory. All methods run on its one thread."""
+
+    def __init__(self, directory: Path, busy_timeout: float) -> None:
+        self._path = directory / "catalog.sqlite"
+        self._busy_timeout = busy_timeout
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="catalog-writer")
+        self._engine: Engine | None = None
+
+    async def open(self) -> list[Change]:
+        """Migrate and read everything. Raises `SchemaTooNew`, `StoreUnavailable`."""
+        return await self._run(self._open)
+
+    async def write(self, changes: Sequence[Change]) -> None:
+        """Write all changes or none; they are on disk when this returns.
+
+        Raises `Superseded` when a fence refuses one, and `StoreUnavailable` when the file is locked, full or failing.
+        """
+        await self._run(lambda: self._write(changes))
+
+    async def close(self) -> None:
+        """Close the file and end the thread; pending writes are done first."""
+        await self._run(self._close)
+        self._thread.shutdown()
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        except OperationalError as error:
+            raise StoreUnavailable(f"the database {self._path} cannot be used now: {error.orig}") from error
+
+    def _open(self) -> list[Change]:
+        self._engine = create_engine(
+            f"sqlite:///{self._path}",
+            poolclass=StaticPool,
+            connect_args={"timeout": self._busy_timeout, "check_same_thread": False},
+        )
+        event.listen(self._engine, "connect", _prepare)
+        event.listen(self._engine, "begin", _begin_immediate)
+        with self._engine.begin() as connection:
+            migrate(connection)
+            return list(_read(connection))
+
+    def _write(self, changes: Sequence[Change]) -> None:
+        assert self._engine is not None, "open() comes first"
+        with self._engine.begin() as connection:
+            for change in changes:
+                _write_one(connection, change)
+
+    def _close(self) -> None:
+        if self._engine is not None:
+            self._engine.dispose()
+            self._engine = None
+
+
+def _prepare(connection: sqlite3.Connection, _record: object) -> None:
+    # the driver must not begin transactions by itself: a deferred one that turns into a write fails at once when the
+    # file is busy, whatever the timeout
+    connection.isolation_level = None
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+        connection.execute(f"PRAGMA {pragma}").close()
+
+
+def _begin_immediate(connection: Connection) -> None:
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _read(connection: Connection) -> Iterable[Change]:
+    for kind, table in _TABLES.items():
+        order = [table.c.token] if kind is RegistrationRecord else list(table.primary_key.columns)
+        rows = connection.execute(select(table).order_by(*order)).mappings().all()
+        records = [_record(kind, dict(row)) for row in rows]
+        if kind is SegmentRecord:
+            records.sort(key=lambda segment: (segment.uid, segment.lo))
+        yield from records
+
+
+def _record(kind: type[Any], row: dict[str, Any]) -> Any:
+    if kind is SegmentRecord:
+        row["lo"], row["hi"], row["writers"] = int(row["lo"]), int(row["hi"]), tuple(row["writers"])
+    return kind(**row)
+
+
+def _row(record: Any) -> dict[str, Any]:
+    row = asdict(record)
+    if isinstance(record, SegmentRecord):
+        row["lo"], row["hi"], row["writers"] = str(record.lo), str(record.hi), list(record.writers)
+    return row
+
+
+def _write_one(connection: Connection, change: Change) -> None:
+    match change:
+        case LeaseRenewed():
+            return  # leases are time, and time does not survive a restart
+        case StreamRemoved(uid):
+            connection.execute(tables.streams.delete().where(tables.streams.c.uid == uid))
+        case RegistrationRemoved(publisher, token):
+            table = tables.registrations
+            connection.execute(table.delete().where(table.c.publisher == publisher, table.c.token == token))
+        case _:
+            _put(connection, change)
+
+
+def _put(connection: Connection, record: Any) -> None:
+    table, row = _TABLES[type(record)], _row(record)
+    column, strictly = _RISING[type(record)]
+    keys = [key.name for key in table.primary_key.columns]
+    statement = insert(table).values(**row)
+    new, old = statement.excluded[column], table.c[column]
+    statement = statement.on_conflict_do_update(
+        index_elements=keys,
+        set_={name: statement.excluded[name] for name in row if name not in keys},
+        where=new > old if strictly else new >= old,
+    )
+    if connection.execute(statement).rowcount != 1:
+        raise Superseded(f"a newer {column} is already stored in {table.name}; this write is refused")

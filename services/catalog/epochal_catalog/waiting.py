@@ -1,0 +1,58 @@
+"""Lookups that wait: each asks to be woken when its stream changes, and looks again by itself.
+
+Apart from the service because of what must hold whatever the lookup is: all waiting ones are woken at once, a cancelled one
+leaves nothing behind, and their number is bounded (S27).
+"""
+
+import asyncio
+
+from epochal_catalog.errors import Overloaded, ShuttingDown
+
+
+class WaitingRoom:
+    """Waiters by stream name."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._waiters: dict[str, set[asyncio.Future[None]]] = {}
+        self._count = 0
+        self._closed = False
+
+    def __len__(self) -> int:
+        """How many wait now."""
+        return self._count
+
+    async def wait(self, name: str) -> None:
+        """Return at the next change of the stream. Raises `Overloaded` when the room is full, `ShuttingDown`."""
+        if self._closed:
+            raise ShuttingDown("the catalog is stopping; ask again in a moment")
+        if self._count >= self._limit:
+            raise Overloaded(f"{self._limit} lookups are waiting already; ask again later, or without wait")
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.setdefault(name, set()).add(waiter)
+        self._count += 1
+        try:
+            await waiter
+        finally:
+            self._leave(name, waiter)
+
+    def wake(self, name: str) -> None:
+        """Wake all that wait for the stream."""
+        for waiter in self._waiters.get(name, ()):
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def close(self) -> None:
+        """Send everybody home with `ShuttingDown`, now and from now on."""
+        self._closed = True
+        for waiters in self._waiters.values():
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_exception(ShuttingDown("the catalog is stopping; ask again in a moment"))
+
+    def _leave(self, name: str, waiter: asyncio.Future[None]) -> None:
+        self._count -= 1
+        waiters = self._waiters[name]
+        waiters.discard(waiter)
+        if not waiters:
+            del self._waiters[name]
