@@ -1,0 +1,8 @@
+"""The command `epochal`.
+
+Apart from the library: it only reads arguments, calls the public API and prints.
+"""
+
+from epochal.cli.main import main
+
+__all__ = ["main"]

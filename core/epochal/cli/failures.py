@@ -1,0 +1,91 @@
+"""How a command fails: exit status, and one block on stderr that says what, why and what to do.
+
+Apart from the commands so that all of them fail alike; the statuses are part of the contract with scripts.
+"""
+
+import os
+import sys
+import traceback
+from enum import IntEnum
+
+import typer
+
+from epochal.errors import EpochalError, StreamNotFound, Unavailable, UsageError
+
+
+class ExitStatus(IntEnum):
+    """Exit statuses of every command."""
+
+    OK = 0
+    FAILURE = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    UNAVAILABLE = 4
+    INTERRUPTED = 130
+
+
+EXIT_STATUSES = """\b
+Exit status:
+  0    done
+  1    failed
+  2    wrong usage, or a manifest or setting that is not valid
+  3    no such stream
+  4    a service cannot be reached now; the same command may work later
+  130  interrupted"""
+
+_ADVICE = {
+    "stream_not_found": "list the streams with: epochal get streams",
+    "no_publisher": "try again soon; `epochal describe stream NAME` shows which segment has none",
+    "invalid_manifest": "correct the fields named above; the documentation shows a manifest with every field",
+    "stream_complete": "read it with `epochal sub NAME --since start`, or publish to a new stream",
+}
+
+
+def status_of(error: BaseException) -> ExitStatus:
+    """The exit status that tells of `error`."""
+    match error:
+        case KeyboardInterrupt():
+            return ExitStatus.INTERRUPTED
+        case StreamNotFound():
+            return ExitStatus.NOT_FOUND
+        case UsageError():
+            return ExitStatus.USAGE
+        case Unavailable():
+            return ExitStatus.UNAVAILABLE
+        case _:
+            return ExitStatus.FAILURE
+
+
+def describe(error: BaseException) -> str:
+    """The block for stderr; without a traceback unless EPOCHAL_DEBUG is set."""
+    if isinstance(error, EpochalError):
+        block = f"error: {error}"
+        advice = _ADVICE.get(error.code)
+        if advice and "epochal get streams" not in block:
+            block += f"\nwhat to do: {advice}"
+        return block
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return f"error: {where}{error.strerror or error}"
+    return (
+        f"error: unexpected {type(error).__name__}: {error}\n"
+        "what to do: this is a fault of epochal; run again with EPOCHAL_DEBUG=1 and report what it prints"
+    )
+
+
+def report(error: BaseException) -> ExitStatus:
+    """Print the block and return the exit status."""
+    if isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        return report(error.exceptions[0])
+    if os.environ.get("EPOCHAL_DEBUG"):
+        traceback.print_exception(error, file=sys.stderr)
+    if not isinstance(error, KeyboardInterrupt):
+        print(describe(error), file=sys.stderr)
+    return status_of(error)
+
+
+def report_usage(error: typer.TyperException) -> ExitStatus:
+    """Print what the argument parser found wrong, and how to ask for help."""
+    command = getattr(getattr(error, "ctx", None), "command_path", "epochal")
+    print(f"error: {error.format_message()}\nwhat to do: see `{command} --help`", file=sys.stderr)
+    return ExitStatus.USAGE

@@ -1,0 +1,66 @@
+"""`epochal up`: local mode in the foreground.
+
+Apart from `epochal.local`, which is the same for tests and programs: here are a terminal's signals and the ready line.
+"""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from epochal.cli.options import note, run
+from epochal.local import DEFAULT_DATA, LocalMode, LocalSettings
+
+EPILOG = """\b
+Examples:
+  epochal up                          # catalog at http://127.0.0.1:8700, files in ./.epochal
+  epochal up --data /tmp/x --port 0   # any free port; the ready line tells it
+
+Prints one line on standard output when ready: `epochal ready URL data=DIR`. Ctrl-C or SIGTERM stops the publishers,
+then the catalog; what was declared stays in the directory for the next time. Records are kept in memory only."""
+
+
+def up(
+    data: Annotated[Path, typer.Option("--data", metavar="DIR", help="Where everything is kept.")] = DEFAULT_DATA,
+    port: Annotated[int, typer.Option("--port", metavar="N", min=0, max=65535, help="Of the catalog; 0: any.")] = 8700,
+    poll_interval: Annotated[
+        float,
+        typer.Option("--poll-interval", metavar="SECONDS", min=0.01, max=60, help="Between looks at the streams."),
+    ] = LocalSettings().poll_interval,
+) -> None:
+    """Run a catalog and publishers on this machine until Ctrl-C."""
+    logging.basicConfig(stream=sys.stderr, format="%(message)s", level=logging.WARNING)
+    run(_up(data, port, LocalSettings(poll_interval=poll_interval)))
+
+
+async def _up(data: Path, port: int, settings: LocalSettings) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, stop.set)
+    local = LocalMode(data, port, settings)
+    starting = asyncio.create_task(local.__aenter__())
+    stopped = asyncio.create_task(stop.wait())
+    await asyncio.wait([starting, stopped], return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        starting.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await starting
+        return
+    await starting  # raises what went wrong
+    try:
+        print(f"epochal ready {local.url} data={local.data}", flush=True)
+        running = asyncio.create_task(local.wait())
+        await asyncio.wait([running, stopped], return_when=asyncio.FIRST_COMPLETED)
+        if running.done():
+            await running
+        running.cancel()
+        note("stopping ...")
+    finally:
+        stopped.cancel()
+        await local.__aexit__(None, None, None)

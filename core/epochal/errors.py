@@ -1,0 +1,277 @@
+"""Every error that Epochal raises on purpose, in one tree.
+
+Apart from everything else because the core, the shells, the services and user code all raise or catch these, and because the
+`code` of an error is part of the contract: it is what travels over the wire and in problem+json bodies, and it never changes.
+
+    EpochalError
+    +-- UsageError                 the caller can fix it; retrying the same call cannot help
+    |   +-- TimeShapeError             a time that is not of the stream's declared shape
+    |   +-- CapabilityError            an append or move at a time below what the writer holds
+    |   +-- RecordTypeError            a record that the stream's encoding cannot carry
+    |   +-- PayloadTooLarge            an append above the stream's payload limit
+    |   +-- WriterClosed               a call on a writer that was closed, finished or aborted
+    |   +-- CursorError                a cursor of another stream, or not a cursor
+    |   +-- ManifestError              a manifest with wrong fields; lists every problem
+    |   +-- SchemaMismatch             the stream is declared with another time shape or encoding
+    |   +-- ConfigError                a setting that cannot be used
+    +-- StreamError                the state of the stream forbids it
+    |   +-- StreamNotFound
+    |   +-- StreamComplete             every writer has finished; nothing more can be published
+    |   +-- StreamGone                 deleted (perhaps created again) while in use
+    |   +-- EpochAbortedError          the epoch was aborted; it can never complete
+    |   +-- AppendsLost                a publisher lost what it had acknowledged without a volume
+    |   +-- WriterFenced               a newer session of the same writer id took over
+    |   +-- WriterLost                 a publisher gave this session up: no heartbeat in time
+    |   +-- HistoryTruncated           the wanted events are older than what is retained
+    |   +-- EpochTooLarge              one incomplete epoch exceeds the subscriber's buffer
+    +-- Unavailable                the other side cannot be reached now; a later retry can help
+    |   +-- CatalogUnavailable
+    |   +-- NoPublisher                a segment of the stream has no publisher
+    |   +-- TimedOut
+    |   +-- Superseded                 a newer publisher owns the segment
+    +-- ProtocolError              the wire protocol was broken
+        +-- LocalProtocolError         by this side: a bug here
+        +-- RemoteProtocolError        by the peer; what it sent is discarded
+            +-- LimitExceeded              larger, deeper or longer than the protocol allows
+            +-- VersionMismatch            no protocol version in common
+            +-- ChecksumMismatch           the payload is not what the writer sent
+"""
+
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+
+class EpochalError(Exception):
+    """Base of all errors raised on purpose.
+
+    `code` is stable and travels over the wire; `retryable` says whether the same call can succeed later without a change.
+    """
+
+    code: ClassVar[str] = "error"
+    retryable: ClassVar[bool] = False
+
+
+class UsageError(EpochalError):
+    """The caller asked for something that can never work as asked."""
+
+    code = "usage"
+
+
+class TimeShapeError(UsageError):
+    """A time that does not have the stream's declared shape, or is outside 0 .. 2^63-1 (DESIGN: times)."""
+
+    code = "time_shape"
+
+
+class CapabilityError(UsageError):
+    """An append or a move at a time that no held capability reaches (S35)."""
+
+    code = "capability"
+
+
+class RecordTypeError(UsageError):
+    """A record that the stream's payload encoding cannot carry."""
+
+    code = "record_type"
+
+
+class PayloadTooLarge(UsageError):
+    """One append is larger than the publisher's payload limit."""
+
+    code = "payload_too_large"
+
+
+class WriterClosed(UsageError):
+    """The writer was closed, finished or aborted before this call."""
+
+    code = "writer_closed"
+
+
+class CursorError(UsageError):
+    """Not a cursor, or a cursor of another stream."""
+
+    code = "cursor"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One wrong field: where it stands, what is wrong, and what would be right."""
+
+    path: str
+    reason: str
+    hint: str = ""
+
+    def __str__(self) -> str:
+        """One line for people: `spec.time.shape: is required; e.g. int`."""
+        return f"{self.path}: {self.reason}" + (f"; {self.hint}" if self.hint else "")
+
+    def to_json(self) -> dict[str, str]:
+        """The form that travels in problem+json bodies."""
+        return asdict(self)
+
+
+class _WithProblems(UsageError):
+    def __init__(self, message: str, problems: "tuple[Problem, ...] | list[Problem]" = ()) -> None:
+        self.problems = tuple(problems)
+        lines = [message, *(f"  {problem}" for problem in self.problems)]
+        super().__init__("\n".join(lines))
+
+
+class ManifestError(_WithProblems):
+    """A Stream manifest that cannot be accepted; `problems` lists every wrong field."""
+
+    code = "invalid_manifest"
+
+
+class SchemaMismatch(_WithProblems):
+    """The stream is declared with another time shape, encoding or schema than the caller expects (S28)."""
+
+    code = "schema_mismatch"
+
+
+class ConfigError(_WithProblems):
+    """Settings that cannot be used; `problems` lists all of them."""
+
+    code = "config"
+
+
+class StreamError(EpochalError):
+    """The state of the stream forbids the call."""
+
+    code = "stream"
+
+
+class StreamNotFound(StreamError):
+    """No stream of that name is declared."""
+
+    code = "stream_not_found"
+
+
+class StreamComplete(StreamError):
+    """All writers have finished the stream; it can be read but not written (E7)."""
+
+    code = "stream_complete"
+
+
+class StreamGone(StreamError):
+    """The stream was deleted, or deleted and created anew, while it was in use (S26)."""
+
+    code = "stream_gone"
+
+
+class EpochAbortedError(StreamError):
+    """An append at a time whose epoch was aborted; nothing was logged (E2)."""
+
+    code = "epoch_aborted"
+
+
+class AppendsLost(StreamError):
+    """A publisher without a volume crashed and lost acknowledged appends; their epochs are aborted (E11)."""
+
+    code = "appends_lost"
+
+
+class WriterFenced(StreamError):
+    """A newer session of the same writer id has opened; this one must stop (E6)."""
+
+    code = "writer_fenced"
+
+
+class WriterLost(StreamError):
+    """A publisher heard nothing of this session for the stream's writer time-out and gave it up (E3)."""
+
+    code = "writer_lost"
+    retryable = True
+
+
+class HistoryTruncated(StreamError):
+    """The wanted events are older than the retained history (Q2, E13)."""
+
+    code = "history_truncated"
+
+
+class EpochTooLarge(StreamError):
+    """The epochs that are not complete yet exceed the subscriber's `max_buffer_bytes` (E18)."""
+
+    code = "epoch_too_large"
+
+
+class Unavailable(EpochalError):
+    """The other side cannot be reached or cannot answer now."""
+
+    code = "unavailable"
+    retryable = True
+
+
+class CatalogUnavailable(Unavailable):
+    """The catalog does not answer."""
+
+    code = "catalog_unavailable"
+
+
+class NoPublisher(Unavailable):
+    """A segment of the stream has no publisher at present."""
+
+    code = "no_publisher"
+
+
+class TimedOut(Unavailable):
+    """An answer did not come in time."""
+
+    code = "timed_out"
+
+
+class Superseded(Unavailable):
+    """A newer publisher has registered for the segment; this one must stop (E12)."""
+
+    code = "superseded"
+    retryable = False
+
+
+class ProtocolError(EpochalError):
+    """The wire protocol was broken."""
+
+    code = "protocol"
+
+
+class LocalProtocolError(ProtocolError):
+    """This side was about to break the protocol: a bug here."""
+
+    code = "local_protocol"
+
+
+class RemoteProtocolError(ProtocolError):
+    """The peer broke the protocol; what it sent is discarded."""
+
+    code = "remote_protocol"
+
+
+class LimitExceeded(RemoteProtocolError):
+    """A message is larger, deeper or longer than the protocol allows."""
+
+    code = "limit_exceeded"
+
+
+class VersionMismatch(RemoteProtocolError):
+    """The peer speaks no protocol version that this side speaks."""
+
+    code = "version_mismatch"
+
+
+class ChecksumMismatch(RemoteProtocolError):
+    """A payload does not have the CRC-32C that its writer computed."""
+
+    code = "checksum_mismatch"
+
+
+def _tree(root: type[EpochalError]) -> dict[str, type[EpochalError]]:
+    found = {root.code: root}
+    for child in root.__subclasses__():
+        found.update(_tree(child))
+    return found
+
+
+def from_code(code: str, detail: str) -> EpochalError:
+    """Rebuild an error that a peer reported by its stable `code`; an unknown code becomes a plain `EpochalError`."""
+    kind: Any = _tree(EpochalError).get(code, EpochalError)
+    return kind(detail)  # type: ignore[no-any-return]

@@ -1,0 +1,64 @@
+"""Where a subscriber stands: small, serialisable, and enough to go on elsewhere.
+
+Apart from `subscribing` because applications store cursors, so their form outlives any process.
+
+Source: rule E16; Push-Pull Publish-Subscribe ("subscribers only need to keep a time stamp").
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from epochal.errors import CursorError, TimeShapeError
+from epochal.protocol.messages import Position
+from epochal.protocol.times import Time, from_json, to_json
+
+_FORM = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """`stream` is the stream's uid. `positions` are just before the first event of any epoch not yet yielded; events that no element of `frontier`
+    reaches, and those of `aborted` epochs, are skipped on resume."""
+
+    stream: str
+    positions: Mapping[str, Position]
+    frontier: tuple[Time, ...]
+    aborted: tuple[Time, ...] = ()
+
+    def to_json(self) -> str:
+        """One line of JSON; `from_json` reads it back, on this machine or another."""
+        return json.dumps(
+            {
+                "cursor": _FORM,
+                "stream": self.stream,
+                "positions": {segment: list(position) for segment, position in sorted(self.positions.items())},
+                "frontier": [to_json(time) for time in self.frontier],
+                "aborted": [to_json(time) for time in self.aborted],
+            },
+            separators=(",", ":"),
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> "Cursor":
+        """Read a cursor; raises `CursorError` that names what is wrong with it."""
+        try:
+            value: Any = json.loads(text)
+            if value["cursor"] != _FORM:
+                raise CursorError(f"this is a cursor of form {value['cursor']!r}; this version reads form {_FORM}")
+            return cls(
+                str(value["stream"]),
+                {str(segment): _position(pair) for segment, pair in value["positions"].items()},
+                tuple(from_json(time) for time in value["frontier"]),
+                tuple(from_json(time) for time in value["aborted"]),
+            )
+        except (ValueError, TypeError, KeyError, AttributeError, TimeShapeError) as error:
+            raise CursorError(f"not a cursor as Cursor.to_json writes it: {error!r}") from None
+
+
+def _position(pair: Any) -> Position:
+    incarnation, seq = pair
+    if type(incarnation) is not int or type(seq) is not int:
+        raise TypeError(f"a position is [incarnation, seq], not {pair!r}")
+    return Position(incarnation, seq)

@@ -1,0 +1,396 @@
+"""A subscriber's view of one segment: one contiguous queue of its events, whatever the network does.
+
+A machine without I/O: it joins, checks that each event directly follows the last (Q10), pulls what is missing by `since`, and says when the
+connection must be given up. Apart from `subscribing`, which merges segments and knows nothing of connections.
+
+Sources: rules S8, S9, S33; E14, E16, E17; Push-Pull Publish-Subscribe; DESIGN section 5.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple, TypeAlias
+
+from epochal.errors import EpochalError, HistoryTruncated, RemoteProtocolError, TimedOut, from_code
+from epochal.protocol import messages as m
+from epochal.protocol.history import State
+
+# ---- what the shell must do ----
+
+
+class Request(NamedTuple):
+    """Send a message on `requests`."""
+
+    message: m.Message
+
+
+class Subscribe(NamedTuple):
+    """Subscribe to a prefix on `events`."""
+
+    prefix: bytes
+
+
+class Unsubscribe(NamedTuple):
+    """Leave a prefix on `events`."""
+
+    prefix: bytes
+
+
+# ---- what the subscriber is told ----
+
+
+class Began(NamedTuple):
+    """The segment's events start behind `state`.
+
+    `resumed` is true when they start exactly where the last ones ended, so `state` adds nothing. `gap` is true when events between are lost for good;
+    `filters` when epochs that `state` has under way must be left out (E15).
+    """
+
+    incarnation: int
+    state: State
+    filters: bool
+    gap: bool
+    resumed: bool
+
+
+class Broke(NamedTuple):
+    """The connection must be closed and, if `error.retryable`, replaced by a new follower from the same position."""
+
+    error: EpochalError
+
+
+Told: TypeAlias = Began | Broke | m.Event
+Effect: TypeAlias = Request | Subscribe | Unsubscribe
+
+
+class From(StrEnum):
+    """Where to begin, if not behind a position."""
+
+    LIVE = "live"
+    START = "start"
+
+
+@dataclass(frozen=True, slots=True)
+class FollowerSettings:
+    """Times in seconds; sizes in bytes."""
+
+    join_timeout: float = 3.0
+    silence: float = 3.0
+    """No heartbeat for so long: the publisher is taken for gone, and looked up again."""
+    max_backlog: int = 64 * 2**20
+    """Live events kept while history is pulled; above it they are dropped and pulled as well."""
+    credit: int = 8
+
+
+class _Phase(StrEnum):
+    GREETING = "greeting"
+    JOINING = "joining"
+    PULLING = "pulling"
+    LIVE = "live"
+    BROKEN = "broken"
+
+
+class Follower:
+    """One connection to one segment's publisher.
+
+    `begin` is `From.LIVE`, `From.START`, or the position behind which to go on. `continuing` says that the subscriber already holds the state at that
+    position (a reconnect); otherwise the state is asked for (a cursor). `least_incarnation` is the highest incarnation seen before (E12).
+    """
+
+    def __init__(
+        self,
+        stream: str,
+        segment: str,
+        begin: From | m.Position,
+        *,
+        fresh_nonce: Callable[[], bytes],
+        now: float,
+        settings: FollowerSettings | None = None,
+        continuing: bool = False,
+        least_incarnation: int = 0,
+    ) -> None:
+        self.stream, self.segment = stream, segment
+        self.settings = settings or FollowerSettings()
+        self._begin: From | m.Position = begin
+        self._continuing = continuing
+        self._least_incarnation = least_incarnation
+        self._fresh_nonce = fresh_nonce
+        self._request = 0
+        self._nonce = b""
+        self._effects: list[Effect] = []
+        self._told: list[Told] = []
+        self._channel: bytes | None = None
+        self._incarnation = 0
+        self._last = m.NOTHING_YET
+        self._channel_last: int | None = None
+        self._backlog: list[m.Event] = []
+        self._backlog_bytes = 0
+        self._phase = _Phase.GREETING
+        self._heard = self._since = now
+        self._paused = False
+        self._greet(now)
+
+    # ---- the shell's side ----
+
+    def take(self) -> list[Effect]:
+        """What to send since the last call."""
+        effects, self._effects = self._effects, []
+        return effects
+
+    def told(self) -> list[Told]:
+        """What to tell the subscriber since the last call, in order."""
+        told, self._told = self._told, []
+        return told
+
+    @property
+    def live(self) -> bool:
+        """Whether everything up to now has been delivered and pushes are followed."""
+        return self._phase is _Phase.LIVE
+
+    @property
+    def broken(self) -> bool:
+        """Whether this follower is over."""
+        return self._phase is _Phase.BROKEN
+
+    def pause(self) -> None:
+        """The shell stops reading: silence is not the publisher's fault until `resume`."""
+        self._paused = True
+
+    def resume(self, now: float) -> None:
+        """The shell reads again."""
+        self._paused = False
+        self._heard = self._since = now
+
+    def tick(self, now: float) -> None:
+        """Give up on a join or a publisher that has been silent for too long."""
+        if self._paused or self.broken:
+            return
+        if self._phase in (_Phase.GREETING, _Phase.JOINING) and now - self._since > self.settings.join_timeout:
+            self._break(
+                TimedOut(f"segment {self.segment}: no answer to the join within {self.settings.join_timeout:g} s")
+            )
+        elif self._phase in (_Phase.LIVE, _Phase.PULLING) and now - self._heard > self.settings.silence:
+            self._break(TimedOut(f"segment {self.segment}: the publisher was silent for {self.settings.silence:g} s"))
+
+    # ---- what arrives ----
+
+    def answered(self, message: m.Message, now: float) -> None:
+        """A message on `requests`."""
+        if self.broken:
+            return
+        self._heard = now
+        match message:
+            case m.Welcome() if message.request == self._request and self._phase is _Phase.GREETING:
+                self._welcomed(message, now)
+            case m.Opening() if message.request == self._request and self._phase is _Phase.PULLING:
+                self._opened(message)
+            case m.Chunk() if message.request == self._request and self._phase is _Phase.PULLING:
+                if message.last:
+                    self._pulled_last = True
+                else:
+                    self._effects.append(Request(m.Credit(self._request, 1)))
+            case m.Data() | m.Frontier() | m.Aborted() if self._phase is _Phase.PULLING:
+                self._accept_pulled(message)
+            case m.Truncated() if message.request == self._request and self._phase is _Phase.PULLING:
+                self._history_gone(f"the first retained position is {tuple(message.first_available)}")
+            case m.Refused() if message.op == self._request:
+                self._refused(message)
+            case (
+                m.Refused()
+                | m.Welcome()
+                | m.Opening()
+                | m.Chunk()
+                | m.Truncated()
+                | m.Data()
+                | m.Frontier()
+                | m.Aborted()
+            ):
+                pass  # an answer to a question that was given up
+            case _:
+                self._break(RemoteProtocolError(f"a publisher does not answer with {type(message).__name__}"))
+        if self._phase is _Phase.PULLING and self._pulled_last and self._last >= self._pull_until:
+            self._go_live(now)
+
+    def pushed(self, subscription: bytes | None, message: m.Message, now: float) -> None:
+        """A message on `events`: on the channel for None, else for `subscription` alone."""
+        if self.broken:
+            return
+        self._heard = now
+        if subscription is not None and subscription != self._nonce:
+            return  # of an earlier subscription on this connection (Q9, E26)
+        match message:
+            case m.Snapshot() if subscription is not None and self._phase is _Phase.JOINING:
+                self._joined(message, now)
+            case m.Snapshot():
+                self._break(RemoteProtocolError("a snapshot comes once, first, and for one subscription (S8)"))
+            case m.Refused() if subscription is not None:
+                self._break(from_code(message.code, message.detail))
+            case m.Heartbeat() if subscription is None:
+                if self._phase is _Phase.LIVE and message.seq > self._last:
+                    self._greet(now)  # loss at the tail
+            case m.Data() | m.Frontier() | m.Aborted() if subscription is None:
+                self._accept_live(message, now)
+            case _:
+                self._break(RemoteProtocolError(f"a publisher does not push {type(message).__name__} here"))
+
+    # ---- joining ----
+
+    def _greet(self, now: float) -> None:
+        """Join under a fresh subscription id; also how a gap is healed: what is missing is pulled behind the last event (Q12)."""
+        if self._nonce:
+            self._effects.append(Unsubscribe(b"P" + self._nonce))
+            self._begin, self._continuing = m.Position(self._incarnation, self._last), True
+        self._nonce = self._fresh_nonce()
+        self._request += 1
+        self._phase = _Phase.GREETING
+        self._since = now
+        self._drop_backlog()
+        self._effects.append(Request(m.Hello(self._request, (m.VERSION,), self.stream, self.segment, self._nonce)))
+
+    def _welcomed(self, welcome: m.Welcome, now: float) -> None:
+        if welcome.version != m.VERSION:
+            self._break(
+                RemoteProtocolError(f"the publisher chose protocol version {welcome.version}, which was not offered")
+            )
+            return
+        if welcome.incarnation < self._least_incarnation:
+            self._break(
+                TimedOut(f"segment {self.segment}: a stale publisher answered (incarnation {welcome.incarnation})")
+            )
+            return
+        self._incarnation = self._least_incarnation = welcome.incarnation
+        if welcome.channel != self._channel:
+            if self._channel is not None:
+                self._effects.append(Unsubscribe(b"C" + self._channel))
+            self._channel = welcome.channel
+            self._channel_last = None
+            self._effects.append(Subscribe(b"C" + welcome.channel))
+        self._effects.append(Subscribe(b"P" + self._nonce))
+        self._phase = _Phase.JOINING
+        self._since = now
+
+    def _joined(self, snapshot: m.Snapshot, now: float) -> None:
+        if snapshot.incarnation != self._incarnation or snapshot.subscription != self._nonce:
+            self._break(
+                RemoteProtocolError("the snapshot is not of the incarnation and subscription that were welcomed")
+            )
+            return
+        self._snapshot = snapshot
+        begin = self._begin
+        if begin is From.LIVE:
+            self._start_from_snapshot(gap=False, now=now)
+        elif isinstance(begin, m.Position) and self._continuing and begin == (snapshot.incarnation, snapshot.seq):
+            self._last = begin.seq
+            self._tell_began(snapshot_state(snapshot), filters=False, resumed=True)
+            self._go_live(now)
+        else:
+            self._pull(begin)
+
+    def _start_from_snapshot(self, *, gap: bool, now: float) -> None:
+        self._last = self._snapshot.seq
+        self._tell_began(snapshot_state(self._snapshot), filters=True, gap=gap)
+        self._go_live(now)
+
+    def _tell_began(self, state: State, *, filters: bool, gap: bool = False, resumed: bool = False) -> None:
+        self._told.append(Began(self._incarnation, state, filters, gap, resumed))
+
+    # ---- pulling ----
+
+    def _pull(self, begin: "From | m.Position") -> None:
+        self._request += 1
+        self._phase = _Phase.PULLING
+        self._pulled_last = False
+        self._pull_until = self._snapshot.seq
+        position = begin if isinstance(begin, m.Position) else None
+        self._last = position.seq if position is not None else m.NOTHING_YET
+        self._effects.append(Request(m.Since(self._request, self.segment, position, self.settings.credit)))
+
+    def _opened(self, opening: m.Opening) -> None:
+        if isinstance(self._begin, m.Position) and opening.position != self._begin:
+            self._break(
+                RemoteProtocolError(f"asked for events behind {tuple(self._begin)}, got {tuple(opening.position)}")
+            )
+            return
+        self._last = opening.position.seq
+        state = State(opening.position.seq, opening.lower, opening.upper, opening.aborted)
+        self._tell_began(state, filters=self._begin is From.START, resumed=self._continuing)
+        self._continuing = True
+
+    def _accept_pulled(self, event: m.Event) -> None:
+        if event.seq <= self._last:
+            return
+        if event.prev > self._last:
+            self._break(RemoteProtocolError(f"history skips from {self._last} to {event.seq}"))
+            return
+        self._last = event.seq
+        self._told.append(event)
+
+    def _history_gone(self, detail: str) -> None:
+        if self._continuing:
+            # E17: the gap cannot be healed; the new snapshot becomes a further filter.
+            self._start_from_snapshot(gap=True, now=self._heard)
+        else:
+            self._break(
+                HistoryTruncated(f"segment {self.segment}: the events after {self._begin!r} are gone; {detail}")
+            )
+
+    def _refused(self, refused: m.Refused) -> None:
+        if refused.code == HistoryTruncated.code and self._phase is _Phase.PULLING:
+            self._history_gone(refused.detail)
+        else:
+            self._break(from_code(refused.code, refused.detail))
+
+    # ---- live ----
+
+    def _go_live(self, now: float) -> None:
+        self._phase = _Phase.LIVE
+        self._continuing = True
+        backlog, self._backlog, self._backlog_bytes = self._backlog, [], 0
+        for event in backlog:
+            if self._phase is not _Phase.LIVE:
+                return
+            self._follow(event, now)
+
+    def _accept_live(self, event: m.Event, now: float) -> None:
+        if self._channel_last is not None and event.prev < self._channel_last:
+            self._break(
+                RemoteProtocolError(
+                    f"event {event.seq} names {event.prev} before it; the channel was at {self._channel_last}"
+                )
+            )
+            return
+        self._channel_last = event.seq
+        if self._phase is _Phase.LIVE:
+            self._follow(event, now)
+        elif self._phase in (_Phase.JOINING, _Phase.PULLING):
+            self._backlog.append(event)
+            self._backlog_bytes += len(event.payload) + 200 if isinstance(event, m.Data) else 200
+            if self._backlog_bytes > self.settings.max_backlog:
+                self._drop_backlog()  # the hole that this leaves is seen and pulled like any other
+
+    def _follow(self, event: m.Event, now: float) -> None:
+        """Q10, E14: accept only what directly follows; what is known already is dropped, a hole is pulled at once."""
+        if event.seq <= self._last:
+            return
+        if event.prev > self._last:
+            self._greet(now)
+            return
+        self._last = event.seq
+        self._told.append(event)
+
+    def _drop_backlog(self) -> None:
+        self._backlog, self._backlog_bytes = [], 0
+
+    def _break(self, error: EpochalError) -> None:
+        self._phase = _Phase.BROKEN
+        self._drop_backlog()
+        self._told.append(Broke(error))
+
+    _pulled_last = False
+    _pull_until = m.NOTHING_YET
+    _snapshot = m.Snapshot(m.NOTHING_YET, 0, b"", (), (), ())
+
+
+def snapshot_state(snapshot: m.Snapshot) -> State:
+    """What a snapshot says, as a state; `active` then holds only the maximal active times, which is all that a filter needs."""
+    return State(snapshot.seq, snapshot.lower, snapshot.upper, snapshot.aborted)

@@ -1,0 +1,143 @@
+"""Antichains of times: how a frontier is written down, and how it changes.
+
+A frontier is the antichain of its minimal times; it stands for every time that one of them reaches (`f <= t`). Apart from
+`progress` because this is pure algebra over the partial order: no streams, no publishers, no states of epochs.
+
+The shape follows timely dataflow's `progress/frontier`: mutators say what visibly changed, and callers announce only that (S5).
+"""
+
+from collections.abc import Iterable, Iterator
+
+from epochal.protocol.times import Time, join, less_equal
+
+Change = tuple[Time, int]
+"""A time and by how much its count changes: `(5, +1)`, `(3, -1)`."""
+
+
+class Antichain:
+    """A set of mutually incomparable times, kept minimal; costs are linear in its (small) size.
+
+    >>> frontier = Antichain([(0, 3), (2, 1)])
+    >>> frontier.insert((1, 1)), sorted(frontier)
+    (True, [(0, 3), (1, 1)])
+    >>> frontier.insert((4, 4))
+    False
+    """
+
+    __slots__ = ("_elements",)
+
+    def __init__(self, times: Iterable[Time] = ()) -> None:
+        self._elements: list[Time] = []
+        for time in times:
+            self.insert(time)
+
+    def insert(self, time: Time) -> bool:
+        """Add `time` unless an element reaches it already; returns whether the antichain changed."""
+        if self.less_equal(time):
+            return False
+        self._elements = [element for element in self._elements if not less_equal(time, element)]
+        self._elements.append(time)
+        return True
+
+    def less_equal(self, time: Time) -> bool:
+        """Whether the frontier reaches `time`: some element is <= it."""
+        elements = self._elements
+        if len(elements) == 1:  # the usual frontier, spared the generator
+            return less_equal(elements[0], time)
+        return any(less_equal(element, time) for element in elements)
+
+    def less_than(self, time: Time) -> bool:
+        """Whether some element is strictly less than `time`."""
+        return any(element != time and less_equal(element, time) for element in self._elements)
+
+    def reaches_all(self, times: Iterable[Time]) -> bool:
+        """Whether the frontier reaches every one of `times`."""
+        return all(map(self.less_equal, times))
+
+    def join(self, other: "Antichain") -> "Antichain":
+        """The frontier of the times that both reach (intersection of what they stand for).
+
+        >>> Antichain([(0, 3), (2, 0)]).join(Antichain([(1, 1)]))
+        Antichain([(1, 3), (2, 1)])
+        """
+        return Antichain(join(a, b) for a in self._elements for b in other._elements)
+
+    def __iter__(self) -> Iterator[Time]:
+        """The elements, in a stable order."""
+        return iter(sorted(self._elements))
+
+    def __len__(self) -> int:
+        """How many elements; 0 means that nothing is reached any more."""
+        return len(self._elements)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both hold the same elements."""
+        return isinstance(other, Antichain) and set(self._elements) == set(other._elements)
+
+    __hash__ = None  # type: ignore[assignment]  # mutable
+
+    def __repr__(self) -> str:
+        """`Antichain([...])`, elements sorted."""
+        return f"Antichain({list(self)!r})"
+
+
+class MutableAntichain:
+    """The minimal times of a counted multiset, with what changed at each update.
+
+    Counts may pass through zero or below while updates that belong together arrive apart; only times with a positive count
+    can be minimal (S4). An update costs O(changes) unless it touches the frontier, then O(distinct times).
+
+    >>> counted = MutableAntichain([0])
+    >>> counted.update([(1, +1)])
+    []
+    >>> counted.update([(0, -1)])
+    [(0, -1), (1, 1)]
+    """
+
+    __slots__ = ("_counts", "_frontier")
+
+    def __init__(self, times: Iterable[Time] = ()) -> None:
+        self._counts: dict[Time, int] = {}
+        self._frontier = Antichain()
+        self.update((time, 1) for time in times)
+
+    def update(self, changes: Iterable[Change]) -> list[Change]:
+        """Apply `changes` at once; returns what left (-1) and what entered (+1) the frontier, in that order."""
+        stale = False
+        for time, delta in changes:
+            before = self._counts.get(time, 0)
+            after = before + delta
+            if after:
+                self._counts[time] = after
+            else:
+                self._counts.pop(time, None)
+            # A frontier can move only where an element of it vanishes, or where something it does not reach appears.
+            if after > 0 >= before:
+                stale = stale or not self._frontier.less_equal(time)
+            elif before > 0 >= after:
+                stale = stale or time in self._frontier._elements
+        return self._rebuild() if stale else []
+
+    def _rebuild(self) -> list[Change]:
+        fresh = Antichain(time for time, count in self._counts.items() if count > 0)
+        old, new = set(self._frontier), set(fresh)
+        self._frontier = fresh
+        left: list[Change] = [(time, -1) for time in sorted(old - new)]
+        return left + [(time, 1) for time in sorted(new - old)]
+
+    @property
+    def frontier(self) -> Antichain:
+        """The minimal times with a positive count; a new object after each visible change."""
+        return self._frontier
+
+    def less_equal(self, time: Time) -> bool:
+        """Whether the frontier reaches `time`."""
+        return self._frontier.less_equal(time)
+
+    def count(self, time: Time) -> int:
+        """The count of `time`, 0 where there is none."""
+        return self._counts.get(time, 0)
+
+    def __repr__(self) -> str:
+        """The counts, for people."""
+        return f"MutableAntichain({self._counts!r})"

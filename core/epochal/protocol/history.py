@@ -1,0 +1,142 @@
+"""The retained part of a segment's log, in memory: a ring of events bounded by time and bytes.
+
+Apart from the publisher so that what answers `since` can be replaced by log files without the publisher noticing. The ring
+cuts a prefix at any event (E13) and keeps the state just behind the cut, so every answer can open with the state its events start from.
+
+Sources: Push-Pull Publish-Subscribe (history window, `since`), rules E13, E16, Q2, Q3.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from epochal.protocol.messages import NOTHING_YET, Aborted, Data, Event, Frontier
+from epochal.protocol.progress import Progress
+from epochal.protocol.times import Time
+
+EVENT_OVERHEAD = 200
+"""Bytes that one retained event costs beside its payload, measured roughly; counted so that empty events cannot fill memory."""
+
+_CHECKPOINT_EVERY = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The state of a segment just behind event `seq`: what a snapshot and the opening of a `since` answer say."""
+
+    seq: int
+    lower: tuple[Time, ...]
+    active: tuple[Time, ...]
+    aborted: tuple[Time, ...]
+
+    @classmethod
+    def of(cls, seq: int, progress: Progress) -> "State":
+        """What `progress` says, as a value."""
+        return cls(
+            seq,
+            tuple(progress.lower.frontier),
+            tuple(sorted(progress.upper.active)),
+            tuple(sorted(progress.aborted)),
+        )
+
+    def progress(self) -> Progress:
+        """A fresh `Progress` in this state."""
+        return Progress(self.lower, self.active, self.aborted)
+
+    @property
+    def upper(self) -> tuple[Time, ...]:
+        """The maximal active times."""
+        return tuple(self.progress().upper)
+
+
+def apply(progress: Progress, event: Event) -> None:
+    """Let one event of the log change `progress`, as it changed the publisher's."""
+    match event:
+        case Data():
+            progress.upper.insert(event.time)
+        case Frontier():
+            progress.move(event.changes)
+        case Aborted():
+            progress.abort(event.times)
+
+
+class History:
+    """Events from `first` on, newest last, without holes; `max_bytes` and `max_age` (seconds) bound them; 0 bytes keeps none.
+
+    `append` costs O(1) amortised; `state_at` replays at most 1,024 events.
+    """
+
+    def __init__(self, start: State, *, max_bytes: int, max_age: float) -> None:
+        self._events: deque[tuple[float, Event]] = deque()
+        self._checkpoints: deque[State] = deque([start])
+        self._base = start.progress()
+        self._max_bytes = max_bytes
+        self._max_age = max_age
+        self._last = start.seq
+        self.bytes = 0
+
+    @property
+    def last(self) -> int:
+        """The sequence number of the newest event ever appended."""
+        return self._last
+
+    @property
+    def truncated_at(self) -> int:
+        """The sequence number of the newest event that is gone: `since` works from here on."""
+        return self._last - len(self._events)
+
+    def append(self, event: Event, now: float) -> None:
+        """Retain one event, the direct follower of the last; drops what the bounds no longer allow."""
+        self._events.append((now, event))
+        self._last = event.seq
+        self.bytes += _size(event)
+        if len(self._events) % _CHECKPOINT_EVERY == 0:
+            self._checkpoints.append(State.of(self._last, self.state_at(self._last)))
+        self.trim(now)
+
+    def trim(self, now: float) -> None:
+        """Drop what is over the bounds at `now` (seconds of the publisher's clock)."""
+        while self._events and (self.bytes > self._max_bytes or now - self._events[0][0] > self._max_age):
+            _, event = self._events.popleft()
+            self.bytes -= _size(event)
+            apply(self._base, event)
+
+    def since(self, seq: int) -> Iterator[Event]:
+        """The events strictly after `seq`, in order (Q3); the caller has checked `seq >= truncated_at`."""
+        skip = seq - self.truncated_at
+        return (event for _, event in islice(self._events, skip, None))
+
+    def batch(self, seq: int, max_events: int, max_bytes: int) -> list[Event]:
+        """The next events after `seq`, at least one if there is any, within the given sizes."""
+        chosen: list[Event] = []
+        size = 0
+        at = seq - self.truncated_at
+        while at < len(self._events) and len(chosen) < max_events:
+            event = self._events[at][1]
+            size += _size(event)
+            if chosen and size > max_bytes:
+                break
+            chosen.append(event)
+            at += 1
+        return chosen
+
+    def state_at(self, seq: int) -> Progress:
+        """The state just behind event `seq`, for `truncated_at <= seq <= last`."""
+        while len(self._checkpoints) > 1 and self._checkpoints[1].seq <= self.truncated_at:
+            self._checkpoints.popleft()
+        known = [point for point in self._checkpoints if self.truncated_at <= point.seq <= seq]
+        start = known[-1] if known else State.of(self.truncated_at, self._base)
+        progress = start.progress()
+        for event in islice(self.since(start.seq), seq - start.seq):
+            apply(progress, event)
+        return progress
+
+
+def _size(event: Event) -> int:
+    return EVENT_OVERHEAD + (len(event.payload) if isinstance(event, Data) else 0)
+
+
+def empty_state(lower: tuple[Time, ...]) -> State:
+    """The state of a log without events whose lower frontier is `lower`."""
+    return State(NOTHING_YET, lower, (), ())

@@ -1,0 +1,287 @@
+"""The vocabulary of wire protocol version 1: every message that publishers, writers and subscribers exchange.
+
+Plain immutable values, apart from `wire` (their bytes) and from the machines (what they mean), so that both can be read
+without the other. Field order is the order on the wire; `docs/protocol.md` specifies each.
+
+Times in messages are times (ints or tuples), never their JSON form. `op` and `request` are numbers that the asking side
+chooses; the answer carries the same number.
+"""
+
+from enum import StrEnum
+from typing import NamedTuple, TypeAlias
+
+from epochal.protocol.frontier import Change
+from epochal.protocol.times import Time
+
+VERSION = 1
+"""The protocol version spoken here; `Hello.versions` lists what a client speaks."""
+
+NOTHING_YET = -1
+"""The sequence number "before the first event"."""
+
+
+class Position(NamedTuple):
+    """A place in a segment's log: just behind event `seq` of `incarnation` (DESIGN section 4)."""
+
+    incarnation: int
+    seq: int
+
+
+# ---- events of a segment's log; `prev` is the event before it on the channel it travels on (E14) ----
+
+
+class Data(NamedTuple):
+    """A batch of `records` records at `time`; `crc` is the CRC-32C that the writer took over `payload`."""
+
+    seq: int
+    prev: int
+    time: Time
+    topic: bytes
+    records: int
+    crc: int
+    payload: bytes
+
+
+class Frontier(NamedTuple):
+    """Visible changes of the lower frontier, applied at once."""
+
+    seq: int
+    prev: int
+    changes: tuple[Change, ...]
+
+
+class Aborted(NamedTuple):
+    """Epochs that can never complete (E2)."""
+
+    seq: int
+    prev: int
+    times: tuple[Time, ...]
+
+
+Event: TypeAlias = Data | Frontier | Aborted
+
+# ---- publisher -> subscriber, on `events` ----
+
+
+class Snapshot(NamedTuple):
+    """The segment's state exactly after event `seq`, the last one pushed; the first message of a subscription (S8, E14)."""
+
+    seq: int
+    incarnation: int
+    subscription: bytes
+    lower: tuple[Time, ...]
+    upper: tuple[Time, ...]
+    aborted: tuple[Time, ...]
+
+
+class Heartbeat(NamedTuple):
+    """Nothing happened on the channel since `seq`."""
+
+    seq: int
+
+
+class Refused(NamedTuple):
+    """The answer to `op` (or `request`) is no; `code` is that of an `EpochalError`."""
+
+    op: int
+    code: str
+    detail: str
+
+
+# ---- subscriber <-> publisher, on `requests` ----
+
+
+class Hello(NamedTuple):
+    """Asks to join a segment; `nonce` (16 random bytes) becomes the subscription id."""
+
+    request: int
+    versions: tuple[int, ...]
+    stream: str
+    segment: str
+    nonce: bytes
+
+
+class Welcome(NamedTuple):
+    """What to subscribe to: `C<channel>`, then `P<nonce>`. `seq` is the last event pushed when the channel was given out."""
+
+    request: int
+    version: int
+    channel: bytes
+    incarnation: int
+    seq: int
+    max_payload: int
+    heartbeat: float
+    features: tuple[str, ...]
+
+
+class Since(NamedTuple):
+    """Asks for the events strictly after `position`, or after the start of the retained history for None; at most `credit` chunks
+    are sent before the next `Credit`."""
+
+    request: int
+    segment: str
+    position: Position | None
+    credit: int
+
+
+class Credit(NamedTuple):
+    """Allows `chunks` more chunks of an answer."""
+
+    request: int
+    chunks: int
+
+
+class Opening(NamedTuple):
+    """Begins the answer to `Since`: the state just behind `position`, where its events start (E13)."""
+
+    request: int
+    position: Position
+    lower: tuple[Time, ...]
+    upper: tuple[Time, ...]
+    aborted: tuple[Time, ...]
+
+
+class Chunk(NamedTuple):
+    """The next `events` messages of this zmq message are events of the answer; after `last` there is no more."""
+
+    request: int
+    events: int
+    last: bool
+
+
+class Truncated(NamedTuple):
+    """The answer to `Since` when events after `position` are gone: the first retained position, and the lower frontier there."""
+
+    request: int
+    first_available: Position
+    frontier: tuple[Time, ...]
+
+
+# ---- writer <-> publisher, on `ingest` ----
+
+
+class Resume(NamedTuple):
+    """What a writer that was cut off knows (E10, E11): its last acknowledged append, what it holds, and what it appended and has not left."""
+
+    number: int
+    held: tuple[Time, ...]
+    touched: tuple[Time, ...]
+
+
+class Open(NamedTuple):
+    """Opens a session. With `under`, the writer holds nothing itself: its appends are made under that writer's capability."""
+
+    op: int
+    stream: str
+    segment: str
+    writer: str
+    session: int
+    under: str | None
+    resume: Resume | None
+
+
+class Opened(NamedTuple):
+    """The session stands. `number` is the last append known, `touched` the times appended and not left, `lost` those aborted because
+    this publisher lost their appends, `window` the bytes that may be unacknowledged, `granted` whether `held` is a new grant rather than what
+    the writer still held."""
+
+    op: int
+    segment: str
+    incarnation: int
+    frontier: tuple[Time, ...]
+    held: tuple[Time, ...]
+    number: int
+    touched: tuple[Time, ...]
+    lost: tuple[Time, ...]
+    window: int
+    granted: bool
+
+
+class Append(NamedTuple):
+    """One batch. Numbers rise by one within a batch group (`number >> 32`); a new group starts at its 0 (E6)."""
+
+    segment: str
+    number: int
+    time: Time
+    topic: bytes
+    records: int
+    crc: int
+    payload: bytes
+
+
+class Ack(NamedTuple):
+    """Appends `number - run + 1 .. number` are logged, the last at `seq`, the others each one before the next."""
+
+    segment: str
+    number: int
+    seq: int
+    run: int
+
+
+class AppendRefused(NamedTuple):
+    """Append `number` was not logged."""
+
+    segment: str
+    number: int
+    code: str
+    detail: str
+
+
+class Hold(NamedTuple):
+    """The writer's capability is now exactly `times`; each must be reached by what it held."""
+
+    op: int
+    segment: str
+    times: tuple[Time, ...]
+
+
+class Abort(NamedTuple):
+    """Aborts epochs that the writer holds."""
+
+    op: int
+    segment: str
+    times: tuple[Time, ...]
+
+
+class Leaving(StrEnum):
+    """How a writer leaves: what was appended is whole / there is no more, ever / what is open must be aborted (E4, E7)."""
+
+    CLOSE = "close"
+    FINISH = "finish"
+    ABORT = "abort"
+
+
+class Leave(NamedTuple):
+    """Ends the session."""
+
+    op: int
+    segment: str
+    how: Leaving
+
+
+class Done(NamedTuple):
+    """`op` took effect."""
+
+    op: int
+    segment: str
+
+
+class Alive(NamedTuple):
+    """A writer's heartbeat."""
+
+    segment: str
+
+
+class Lost(NamedTuple):
+    """This session is over at `segment`: `code` is writer_fenced, writer_lost, stream_complete or stream_gone."""
+
+    segment: str
+    code: str
+    detail: str
+
+
+Message: TypeAlias = (
+    Data | Frontier | Aborted | Snapshot | Heartbeat | Refused
+    | Hello | Welcome | Since | Credit | Opening | Chunk | Truncated
+    | Open | Opened | Append | Ack | AppendRefused | Hold | Abort | Leave | Done | Alive | Lost
+)  # fmt: skip

@@ -1,0 +1,161 @@
+"""Which times can still arrive at a segment, which are under way, and in what state each epoch is.
+
+The lower frontier comes from capabilities, the upper frontier from the data that was seen. Apart from `frontier` because here
+the antichains get their meaning: latent, active, completed, aborted (S1, E2).
+
+Sources: Strymon's publish-subscribe protocol, rules S1-S7, S14; E2, E15.
+"""
+
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+
+from epochal.protocol.frontier import Antichain, Change, MutableAntichain
+from epochal.protocol.times import Time, TimeShape, less_equal
+
+
+class EpochState(StrEnum):
+    """What an epoch is at one segment; exactly one at any moment (S1, E2)."""
+
+    LATENT = "latent"
+    ACTIVE = "active"
+    COMPLETED = "completed"
+    ABORTED = "aborted"
+
+
+class LowerFrontier:
+    """The minimal times that can still arrive: a counted antichain that starts with bottom (S3, S4).
+
+    >>> lower = LowerFrontier([0])
+    >>> lower.update([(0, +1)]), lower.update([(1, +1), (0, -2)])
+    ([], [(0, -1), (1, 1)])
+    """
+
+    __slots__ = ("_counted",)
+
+    def __init__(self, times: Iterable[Time]) -> None:
+        self._counted = MutableAntichain(times)
+
+    @classmethod
+    def at_bottom(cls, shape: TimeShape) -> "LowerFrontier":
+        """The frontier of a stream that has published nothing."""
+        return cls([shape.bottom])
+
+    def update(self, changes: Iterable[Change]) -> list[Change]:
+        """Apply counted changes; returns only what is visible in the frontier (S5)."""
+        return self._counted.update(changes)
+
+    def completed(self, time: Time) -> bool:
+        """Whether `time` can no longer arrive: no element is <= it (S2, in its form for partial orders)."""
+        return not self._counted.less_equal(time)
+
+    @property
+    def frontier(self) -> Antichain:
+        """The elements."""
+        return self._counted.frontier
+
+
+class UpperFrontier:
+    """The maximal active times. Completed and aborted times leave it (S7, E15), so it stays small in a partial order too.
+
+    >>> upper = UpperFrontier()
+    >>> upper.insert((0, 3)), upper.insert((0, 1)), upper.insert((2, 0)), sorted(upper)
+    (True, False, True, [(0, 3), (2, 0)])
+    """
+
+    __slots__ = ("_active", "_maximal")
+
+    def __init__(self, times: Iterable[Time] = ()) -> None:
+        self._active: set[Time] = set()
+        self._maximal: list[Time] = []
+        for time in times:
+            self.insert(time)
+
+    def insert(self, time: Time) -> bool:
+        """Note that `time` is active; returns whether the frontier changed (S6)."""
+        if time in self._active:
+            return False
+        self._active.add(time)
+        if any(less_equal(time, other) for other in self._maximal):
+            return False
+        self._maximal = [other for other in self._maximal if not less_equal(other, time)]
+        self._maximal.append(time)
+        return True
+
+    def drop_completed(self, lower: LowerFrontier) -> bool:
+        """Forget what `lower` has completed (S7); returns whether the frontier changed."""
+        return self._drop({time for time in self._active if lower.completed(time)})
+
+    def drop(self, time: Time) -> bool:
+        """Forget `time`, which was aborted; what it covered becomes visible again. Returns whether the frontier changed."""
+        return self._drop({time} & self._active)
+
+    def _drop(self, gone: set[Time]) -> bool:
+        if not gone:
+            return False
+        self._active -= gone
+        if gone.isdisjoint(self._maximal):
+            return False
+        self._maximal = []
+        for time in self._active:
+            if not any(less_equal(time, other) for other in self._maximal):
+                self._maximal = [other for other in self._maximal if not less_equal(other, time)] + [time]
+        return True
+
+    @property
+    def active(self) -> frozenset[Time]:
+        """Every active time, also those that are not maximal."""
+        return frozenset(self._active)
+
+    def __contains__(self, time: Time) -> bool:
+        """Whether `time` is active."""
+        return time in self._active
+
+    def __iter__(self) -> Iterator[Time]:
+        """The maximal active times, sorted."""
+        return iter(sorted(self._maximal))
+
+    def __len__(self) -> int:
+        """How many maximal active times there are."""
+        return len(self._maximal)
+
+
+class Progress:
+    """Both frontiers of one segment and the aborted times: all that a snapshot says (E14).
+
+    An aborted time is remembered until it can no longer arrive, so that it can never be taken for completed (E2, E15).
+    """
+
+    __slots__ = ("aborted", "lower", "upper")
+
+    def __init__(self, lower: Iterable[Time], upper: Iterable[Time] = (), aborted: Iterable[Time] = ()) -> None:
+        self.lower = LowerFrontier(lower)
+        self.upper = UpperFrontier(upper)
+        self.aborted: set[Time] = set(aborted)
+
+    def state(self, time: Time) -> EpochState:
+        """The state of the epoch `time` as this segment knows it.
+
+        An aborted time that can no longer arrive has been forgotten, and is then reported as completed: it can only be told
+        apart by who saw the abort.
+        """
+        if time in self.aborted:
+            return EpochState.ABORTED
+        if self.lower.completed(time):
+            return EpochState.COMPLETED
+        return EpochState.ACTIVE if time in self.upper else EpochState.LATENT
+
+    def move(self, changes: Iterable[Change]) -> list[Change]:
+        """Apply changes to the lower frontier; returns the visible ones. Completed times leave `upper` and `aborted`."""
+        visible = self.lower.update(changes)
+        if visible:
+            self.upper.drop_completed(self.lower)
+            self.aborted = {time for time in self.aborted if not self.lower.completed(time)}
+        return visible
+
+    def abort(self, times: Iterable[Time]) -> tuple[Time, ...]:
+        """Abort what is neither completed nor aborted yet; returns those times, sorted."""
+        fresh = sorted({t for t in times if t not in self.aborted and not self.lower.completed(t)})
+        for time in fresh:
+            self.aborted.add(time)
+            self.upper.drop(time)
+        return tuple(fresh)

@@ -1,0 +1,508 @@
+"""The publisher of one segment: who may append, what enters the log, what is pushed, who is told what.
+
+A machine without I/O: `receive` takes one message of a peer, `tick` lets time pass, `take` returns what must be done, in order.
+Apart from `serving`, which answers subscribers from the same log, so that each half can be read alone.
+
+Sources: rules S1-S7, S20, S35; E1-E8, E11, E12.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+import google_crc32c
+
+from epochal.errors import (
+    CapabilityError,
+    EpochAbortedError,
+    EpochalError,
+    EpochTooLarge,
+    PayloadTooLarge,
+    RemoteProtocolError,
+    StreamComplete,
+    StreamGone,
+    TimeShapeError,
+    WriterFenced,
+    WriterLost,
+)
+from epochal.protocol import messages as m
+from epochal.protocol.frontier import Antichain, Change
+from epochal.protocol.history import History, State, empty_state
+from epochal.protocol.progress import Progress
+from epochal.protocol.sessions import WriterState, follows
+from epochal.protocol.times import Time, TimeShape
+
+Writer: TypeAlias = bytes
+"""The connection of a writer: its routing id on `ingest`."""
+
+REMEMBERED_WRITERS = 10_000
+"""How many writers that left are remembered for their numbers, oldest forgotten first."""
+
+
+class Push(NamedTuple):
+    """Push an event (or a heartbeat) to every subscriber of the segment."""
+
+    message: m.Event | m.Heartbeat
+
+
+class Reply(NamedTuple):
+    """Send a message to one writer."""
+
+    peer: Writer
+    message: m.Message
+
+
+class Answer(NamedTuple):
+    """Send messages to one client on `requests`."""
+
+    peer: bytes
+    messages: tuple[m.Message, ...]
+
+
+class Private(NamedTuple):
+    """Push a message to one subscription alone, `P<nonce>`."""
+
+    subscription: bytes
+    message: m.Message
+
+
+class ReportFinishing(NamedTuple):
+    """Tell the catalog whether this segment is finishing; `number` orders the reports (E7). Answered by `finishing_answered`."""
+
+    number: int
+    finishing: bool
+
+
+Effect: TypeAlias = Push | Reply | Answer | Private | ReportFinishing
+
+
+@dataclass(frozen=True, slots=True)
+class PublisherSettings:
+    """What a stream's manifest says about its publishers; times in seconds."""
+
+    shape: TimeShape
+    min_writers: int = 1
+    writer_timeout: float = 30.0
+    stall: float = 1.0
+    """A pause of the loop longer than this is nobody's silence: all time-outs start anew (E8)."""
+    window: int = 8 * 2**20
+    """Bytes that one writer may have unacknowledged."""
+    max_payload: int = 16 * 2**20
+    retention_bytes: int = 256 * 2**20
+    """0 keeps no history."""
+    retention_age: float = 3600.0
+
+
+class SegmentPublisher:
+    """One life (incarnation) of a segment's publisher.
+
+    `lower` is where it starts: bottom for a new segment, else the frontier last reported to the catalog. `known_writers` had opened when the
+    last incarnation ended; nothing completes before each of them is back or timed out (E11).
+    """
+
+    def __init__(
+        self,
+        stream: str,
+        segment: str,
+        settings: PublisherSettings,
+        *,
+        incarnation: int,
+        now: float,
+        lower: Iterable[Time] | None = None,
+        known_writers: Iterable[str] = (),
+        complete: bool = False,
+    ) -> None:
+        self.stream, self.segment, self.settings, self.incarnation = stream, segment, settings, incarnation
+        bottom = (settings.shape.bottom,)
+        start = () if complete else tuple(bottom if lower is None else lower)
+        self.complete = complete
+        self.progress = Progress(start)
+        self.history = History(empty_state(start), max_bytes=settings.retention_bytes, max_age=settings.retention_age)
+        self._own = Antichain(start)
+        self._awaited = set(known_writers)
+        self._opened: set[str] = set()
+        self._enough_writers = start != bottom
+        self._writers: dict[str, WriterState] = {}
+        self._by_peer: dict[Writer, WriterState] = {}
+        self._left: deque[str] = deque()
+        self._epoch_bytes: dict[Time, int] = {}
+        self._finishing = 0
+        self._is_finishing = False
+        self._waiting_opens: list[tuple[Writer, m.Open]] = []
+        self._effects: list[Effect] = []
+        self._acks: dict[Writer, tuple[int, int, int]] = {}
+        self._started = self._ticked = now
+
+    # ---- what the shell sees ----
+
+    @property
+    def seq(self) -> int:
+        """The last event of the log; -1 for none."""
+        return self.history.last
+
+    @property
+    def writers(self) -> list[str]:
+        """Ids of the writers that hold a capability here, sorted; reported to the catalog so that a next incarnation waits for them."""
+        return sorted(w.writer for w in self._writers.values() if w.present and w.under is None) + sorted(self._awaited)
+
+    def state(self) -> State:
+        """The state exactly after the last event."""
+        return State.of(self.seq, self.progress)
+
+    def take(self) -> list[Effect]:
+        """What must be done since the last call, in order; acknowledgements come merged."""
+        for peer in list(self._acks):
+            self._flush_ack(peer)
+        effects, self._effects = self._effects, []
+        return effects
+
+    def emit(self, effect: Effect) -> None:
+        """Queue an effect behind everything queued so far; that order is what makes joins atomic (S9)."""
+        self._effects.append(effect)
+
+    def tick(self, now: float) -> None:
+        """Let time pass; call it only after everything received so far has been handed to `receive` (E8)."""
+        stalled = now - self._ticked > self.settings.stall
+        self._ticked = now
+        if stalled:
+            self._started = now
+            for state in self._writers.values():
+                state.heard = now
+            return
+        deadline = now - self.settings.writer_timeout
+        for state in [w for w in self._writers.values() if w.present and w.heard <= deadline]:
+            self._lose(
+                state,
+                WriterLost(f"nothing was heard of writer {state.writer!r} for {self.settings.writer_timeout:g} s"),
+            )
+        if self._awaited and self._started <= deadline:
+            self._awaited.clear()
+            self._settle()
+        self.history.trim(now)
+
+    def receive(self, peer: Writer, message: m.Message, now: float) -> None:
+        """Handle one message of a writer. Raises `RemoteProtocolError` for a message that no writer may send."""
+        match message:
+            case m.Append():
+                self._append(peer, message, now)
+            case m.Alive():
+                self._session(peer, now)
+            case m.Open():
+                self._open(peer, message, now)
+            case m.Hold() | m.Abort() | m.Leave():
+                self._operate(peer, message, now)
+            case _:
+                raise RemoteProtocolError(f"a writer does not send {type(message).__name__}")
+
+    def deleted(self) -> None:
+        """The stream was deleted: every writer is told."""
+        for peer in list(self._by_peer):
+            self._dismiss(peer, StreamGone(f"stream {self.stream} was deleted"))
+
+    def drain(self) -> None:
+        """The publisher stops. Without a volume, epochs that are active can never complete here: they are aborted (fault 60)."""
+        self._abort(self.progress.upper.active)
+
+    # ---- appends: the hot path ----
+
+    def _append(self, peer: Writer, append: m.Append, now: float) -> None:
+        state = self._session(peer, now)
+        if state is None:
+            return
+        number, time, payload = append.number, append.time, append.payload
+        if number <= state.number:
+            self._answer_again(state, number)
+            return
+        if not follows(number, state.number):
+            self._drop(
+                peer, RemoteProtocolError(f"append {number} leaves a hole after {state.number}; resume from there")
+            )
+            return
+        if google_crc32c.value(payload) != append.crc:
+            self._drop(peer, RemoteProtocolError(f"the payload of append {number} arrived damaged; send it again"))
+            return
+        holder = state if state.under is None else self._writers.get(state.under)
+        refusal = self._refusal(holder, append)
+        if refusal is not None or holder is None:
+            self._refuse_append(state, number, refusal or CapabilityError(f"writer {state.under!r} has not opened"))
+            return
+        seq = self.history.last + 1
+        self.progress.upper.insert(time)
+        holder.touched.add(time)
+        self._epoch_bytes[time] = self._epoch_bytes.get(time, 0) + len(payload)
+        self._log(m.Data(seq, seq - 1, time, append.topic, append.records, append.crc, payload))
+        state.logged(number, seq)
+        known = self._acks.get(peer)
+        if known is not None and known[0] + 1 == number and known[1] + 1 == seq:
+            self._acks[peer] = (number, seq, known[2] + 1)
+        else:
+            self._flush_ack(peer)
+            self._acks[peer] = (number, seq, 1)
+
+    def _refusal(self, holder: WriterState | None, append: m.Append) -> EpochalError | None:
+        time = append.time
+        try:
+            self.settings.shape.check(time)
+        except TimeShapeError as error:
+            return error
+        if time in self.progress.aborted:
+            return EpochAbortedError(f"epoch {time!r} was aborted; it can never complete")
+        if holder is None or not holder.present:
+            return CapabilityError("the writer whose capability this append uses is not open")
+        if not holder.reaches(time):
+            return CapabilityError(
+                f"writer {holder.writer!r} holds {list(holder.held)!r}, which does not reach {time!r}"
+            )
+        size = len(append.payload)
+        if size > self.settings.max_payload:
+            return PayloadTooLarge(f"{size} bytes in one append; at most {self.settings.max_payload} are allowed")
+        if 0 < self.settings.retention_bytes < self._epoch_bytes.get(time, 0) + size:
+            return EpochTooLarge(
+                f"epoch {time!r} would exceed history.retention.bytes ({self.settings.retention_bytes}); use smaller epochs or retain more"
+            )
+        return None
+
+    def _answer_again(self, state: WriterState, number: int) -> None:
+        self._flush_ack(state.peer)
+        match state.answer_again(number):
+            case int(seq):
+                self._effects.append(Reply(state.peer, m.Ack(self.segment, number, seq, 1)))
+            case (code, detail):
+                self._effects.append(Reply(state.peer, m.AppendRefused(self.segment, number, code, detail)))
+
+    def _refuse_append(self, state: WriterState, number: int, error: EpochalError) -> None:
+        state.refused(number, error.code, str(error))
+        self._reply(state.peer, m.AppendRefused(self.segment, number, error.code, str(error)))
+
+    # ---- sessions ----
+
+    def _open(self, peer: Writer, ask: m.Open, now: float) -> None:
+        if ask.stream != self.stream:
+            self._refuse(peer, ask.op, StreamGone("the stream was deleted and created anew; look it up again"))
+        elif self.complete:
+            self._refuse(
+                peer, ask.op, StreamComplete("every writer has finished this stream; nothing more can be published")
+            )
+        elif self._is_finishing:
+            # E7: the catalog decides whether this open came before completion was recorded.
+            self._waiting_opens.append((peer, ask))
+            if len(self._waiting_opens) == 1:
+                self._report_finishing(False)
+        else:
+            self._admit(peer, ask, now)
+
+    def _admit(self, peer: Writer, ask: m.Open, now: float) -> None:
+        state = self._writers.get(ask.writer)
+        if state is not None and (ask.session < state.session):
+            self._refuse(peer, ask.op, WriterFenced(f"a newer session of writer {ask.writer!r} has opened"))
+            return
+        if state is not None and state.lost and ask.session == state.session:
+            self._refuse(
+                peer, ask.op, WriterLost(f"this session of writer {ask.writer!r} was given up; open a new one")
+            )
+            return
+        returns = state is not None
+        if state is None:
+            state = self._writers[ask.writer] = WriterState(ask.writer, ask.session, peer, ask.under, now)
+        fresh = self._take_session(state, peer, ask, now)
+        lost = self._resume(state, ask.resume, known=returns)
+        if ask.under is None and fresh:
+            self._grant(state, ask.resume if not returns else None)
+        self._reply(
+            peer,
+            m.Opened(
+                ask.op, self.segment, self.incarnation, tuple(self.progress.lower.frontier), tuple(state.held),
+                state.number, tuple(sorted(state.touched)), lost, self.settings.window, fresh and ask.resume is None,
+            ),
+        )  # fmt: skip
+        self._settle()
+
+    def _take_session(self, state: WriterState, peer: Writer, ask: m.Open, now: float) -> bool:
+        """Bind `peer` to the writer; returns whether it needs a capability: it is new here, or was gone."""
+        if state.peer != peer or ask.session > state.session:
+            if ask.session > state.session and self._by_peer.get(state.peer) is state and state.peer != peer:
+                self._dismiss(state.peer, WriterFenced(f"a newer session of writer {ask.writer!r} has opened"))
+            self._by_peer.pop(state.peer, None)
+        left_for_good = not state.present and ask.session == state.session and state.session and not state.lost
+        needs = not len(state.held) and not left_for_good
+        if left_for_good:
+            needs = False  # the reply to Leave was lost; it is on its way again
+        state.session, state.peer, state.under, state.heard, state.lost = ask.session, peer, ask.under, now, False
+        state.present = not left_for_good
+        self._by_peer[peer] = state
+        return needs
+
+    def _resume(self, state: WriterState, resume: m.Resume | None, *, known: bool) -> tuple[Time, ...]:
+        """Take a returning writer's word for what this incarnation cannot know; aborts and returns what was lost of its appends."""
+        if resume is None or resume.number <= state.number:
+            return ()
+        state.number = resume.number
+        lost = tuple(time for time in resume.touched if not self.progress.lower.completed(time))
+        self._abort(lost)
+        return lost
+
+    def _grant(self, state: WriterState, resume: m.Resume | None) -> None:
+        """Give a writer its capability: what it says it held, as far as still reachable here, else the whole frontier (E5, E11)."""
+        frontier = self.progress.lower.frontier
+        held = Antichain(frontier)
+        if resume is not None and resume.held:
+            held = held.join(Antichain(resume.held))
+        self._move_held(state, held)
+        self._awaited.discard(state.writer)
+        self._opened.add(state.writer)
+        self._enough_writers = self._enough_writers or len(self._opened) >= self.settings.min_writers
+
+    def _settle(self) -> None:
+        """Release the publisher's own capability once the writers that must be counted are there (E5, E11)."""
+        if (
+            len(self._own)
+            and self._enough_writers
+            and not self._awaited
+            and any(len(w.held) for w in self._writers.values())
+        ):
+            own, self._own = self._own, Antichain()
+            self._move([(time, -1) for time in own])
+
+    def _session(self, peer: Writer, now: float) -> WriterState | None:
+        """The writer behind `peer`, heard of now; a peer without one is told to open."""
+        state = self._by_peer.get(peer)
+        if state is None:
+            self._effects.append(Reply(peer, m.Lost(self.segment, RemoteProtocolError.code, "open a session first")))
+            return None
+        state.heard = now
+        return state
+
+    def _dismiss(self, peer: Writer, error: EpochalError) -> None:
+        """Tell a peer that its session is over here and forget the connection, not the writer."""
+        if self._by_peer.pop(peer, None) is not None:
+            self._reply(peer, m.Lost(self.segment, error.code, str(error)))
+
+    _drop = _dismiss
+
+    def _lose(self, state: WriterState, error: WriterLost) -> None:
+        """E3: abort what the writer appended at and holds, then release its capability."""
+        self._dismiss(state.peer, error)
+        state.lost = True
+        self._depart(state, abort=True, finish=False)
+
+    # ---- operations ----
+
+    def _operate(self, peer: Writer, ask: m.Hold | m.Abort | m.Leave, now: float) -> None:
+        state = self._session(peer, now)
+        if state is None:
+            return
+        try:
+            match ask:
+                case m.Hold():
+                    for time in ask.times:
+                        self.settings.shape.check(time)
+                    self._move_held(state, state.hold(ask.times))
+                case m.Abort():
+                    self._abort_for(state, ask.times)
+                case m.Leave() if state.present:
+                    self._depart(state, abort=ask.how is m.Leaving.ABORT, finish=ask.how is m.Leaving.FINISH)
+        except EpochalError as error:
+            self._refuse(peer, ask.op, error)
+            return
+        self._reply(peer, m.Done(ask.op, self.segment))
+
+    def _abort_for(self, state: WriterState, times: Sequence[Time]) -> None:
+        for time in times:
+            self.settings.shape.check(time)
+            if not state.reaches(time) and time not in self.progress.aborted:
+                raise CapabilityError(f"writer {state.writer!r} holds {list(state.held)!r} and cannot abort {time!r}")
+        self._abort(times)
+
+    def _depart(self, state: WriterState, *, abort: bool, finish: bool) -> None:
+        """A writer leaves: its capability is released, or parked if it was the last (E3, E4, E7)."""
+        if abort:
+            self._abort(state.touched)
+        state.present = False
+        held = state.held
+        last = len(held) > 0 and not any(len(w.held) for w in self._writers.values() if w is not state)
+        if last and not len(self._own):
+            self._own = Antichain(held)
+            self._move([(time, 1) for time in held])
+            if finish:
+                self._report_finishing(True)
+        self._move_held(state, Antichain())
+        self._left.append(state.writer)
+        while len(self._left) > REMEMBERED_WRITERS:
+            gone = self._writers.get(self._left.popleft())
+            if gone is not None and not gone.present:
+                del self._writers[gone.writer]
+                self._by_peer.pop(gone.peer, None)
+
+    # ---- finish (E7) ----
+
+    def _report_finishing(self, finishing: bool) -> None:
+        self._finishing += 1
+        self._is_finishing = True
+        self._effects.append(ReportFinishing(self._finishing, finishing))
+
+    def finishing_answered(self, number: int, complete: bool, now: float) -> None:
+        """The catalog answered report `number`: the stream is complete, or this segment waits, or its finishing was cancelled."""
+        if complete:
+            self.completed()
+            return
+        if number == self._finishing and self._waiting_opens:
+            self._is_finishing = False
+            waiting, self._waiting_opens = self._waiting_opens, []
+            for peer, ask in waiting:
+                self._open(peer, ask, now)
+
+    def completed(self) -> None:
+        """The catalog recorded that the stream is complete: the frontier empties, and who waited to open is refused."""
+        if self.complete:
+            return
+        self.complete = True
+        self._is_finishing = False
+        own, self._own = self._own, Antichain()
+        self._move([(time, -1) for time in own])
+        waiting, self._waiting_opens = self._waiting_opens, []
+        for peer, ask in waiting:
+            self._refuse(
+                peer, ask.op, StreamComplete("every writer has finished this stream; nothing more can be published")
+            )
+
+    # ---- the log ----
+
+    def _move_held(self, state: WriterState, held: Antichain) -> None:
+        changes: list[Change] = [(time, 1) for time in held]
+        changes += [(time, -1) for time in state.held]
+        state.held = held
+        state.forget_left()
+        self._move(changes)
+
+    def _move(self, changes: Iterable[Change]) -> None:
+        visible = self.progress.move(changes)
+        if visible:
+            self._log(m.Frontier(self.seq + 1, self.seq, tuple(visible)))
+            self._epoch_bytes = {t: n for t, n in self._epoch_bytes.items() if t in self.progress.upper}
+
+    def _abort(self, times: Iterable[Time]) -> None:
+        fresh = self.progress.abort(times)
+        if fresh:
+            self._log(m.Aborted(self.seq + 1, self.seq, fresh))
+        for time in fresh:
+            self._epoch_bytes.pop(time, None)
+            for state in self._writers.values():
+                state.touched.discard(time)
+
+    def _log(self, event: m.Event) -> None:
+        self.history.append(event, self._ticked)
+        self._effects.append(Push(event))
+
+    def _flush_ack(self, peer: Writer) -> None:
+        ack = self._acks.pop(peer, None)
+        if ack is not None:
+            number, seq, run = ack
+            self._effects.append(Reply(peer, m.Ack(self.segment, number, seq, run)))
+
+    def _reply(self, peer: Writer, message: m.Message) -> None:
+        self._flush_ack(peer)
+        self._effects.append(Reply(peer, message))
+
+    def _refuse(self, peer: Writer, op: int, error: EpochalError) -> None:
+        self._reply(peer, m.Refused(op, error.code, str(error)))

@@ -1,0 +1,174 @@
+"""What a segment's publisher does for subscribers: joins, snapshots, history, heartbeats.
+
+A machine without I/O beside `publishing`, whose log it reads and whose queue of effects it shares: a snapshot queued behind the events
+that it reflects, and before all later ones, is the whole of S9.
+
+Sources: rules S8, S9, S21-S24; E13, E14; Push-Pull Publish-Subscribe (`since`); DESIGN section 5.
+"""
+
+from dataclasses import dataclass
+
+from epochal.errors import (
+    EpochalError,
+    HistoryTruncated,
+    LimitExceeded,
+    RemoteProtocolError,
+    StreamGone,
+    VersionMismatch,
+)
+from epochal.protocol import messages as m
+from epochal.protocol.history import State
+from epochal.protocol.publishing import Answer, Private, Push, SegmentPublisher
+
+CHUNK_EVENTS = 256
+CHUNK_BYTES = 256 * 1024
+FEATURES = ("since", "filter:receiver")
+"""What this publisher can do; a client must not ask for what is not listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServingSettings:
+    """Limits on what subscribers can make a publisher do; times in seconds."""
+
+    heartbeat: float = 1.0
+    nonce_ttl: float = 10.0
+    """How long a hello waits for its subscription."""
+    max_pending: int = 20_000
+    """Hellos that wait for their subscription at once."""
+    max_answers: int = 1_000
+    """Answers to `since` under way at once."""
+    answer_ttl: float = 60.0
+    """How long an answer waits for credit."""
+
+
+@dataclass(slots=True)
+class _Answering:
+    at: int
+    credit: int
+    heard: float
+
+
+class SegmentServer:
+    """The subscribers' side of one segment publisher. `channel` is the 8-byte token of its one channel."""
+
+    def __init__(self, publisher: SegmentPublisher, channel: bytes, settings: ServingSettings, now: float) -> None:
+        self.publisher, self.channel, self.settings = publisher, channel, settings
+        self.subscriptions: set[bytes] = set()
+        self._pending: dict[bytes, float] = {}
+        self._used: dict[bytes, float] = {}
+        self._answers: dict[tuple[bytes, int], _Answering] = {}
+        self._beaten = now
+        self._beat_seq = m.NOTHING_YET
+
+    # ---- requests ----
+
+    def receive(self, peer: bytes, message: m.Message, now: float) -> None:
+        """Handle one message on `requests`. Raises `RemoteProtocolError` for one that no client may send."""
+        match message:
+            case m.Hello():
+                self._guard(peer, message.request, lambda: self._hello(peer, message, now))
+            case m.Since():
+                self._guard(peer, message.request, lambda: self._since(peer, message, now))
+            case m.Credit():
+                answering = self._answers.get((peer, message.request))
+                if answering is not None:
+                    answering.credit += min(message.chunks, 1024)
+                    answering.heard = now
+                    self._continue(peer, message.request, answering)
+            case _:
+                raise RemoteProtocolError(f"a subscriber does not send {type(message).__name__}")
+
+    def _guard(self, peer: bytes, request: int, handle: "object") -> None:
+        try:
+            handle()  # type: ignore[operator]
+        except EpochalError as error:
+            self.publisher.emit(Answer(peer, (m.Refused(request, error.code, str(error)),)))
+
+    def _hello(self, peer: bytes, hello: m.Hello, now: float) -> None:
+        publisher = self.publisher
+        if m.VERSION not in hello.versions:
+            raise VersionMismatch(f"this publisher speaks protocol version {m.VERSION}, not {list(hello.versions)}")
+        if hello.stream != publisher.stream:
+            raise StreamGone("the stream was deleted and created anew; look it up again")
+        if hello.nonce in self._used or hello.nonce in self._pending or hello.nonce in self.subscriptions:
+            raise RemoteProtocolError("a subscription id is used once; draw a fresh one")
+        if len(self._pending) >= self.settings.max_pending:
+            raise LimitExceeded("too many joins are under way; try again")
+        self._pending[hello.nonce] = now
+        welcome = m.Welcome(
+            hello.request, m.VERSION, self.channel, publisher.incarnation, publisher.seq,
+            publisher.settings.max_payload, self.settings.heartbeat, FEATURES,
+        )  # fmt: skip
+        publisher.emit(Answer(peer, (welcome,)))
+
+    # ---- subscriptions: what XPUB reports ----
+
+    def subscribed(self, nonce: bytes, now: float) -> None:
+        """A client subscribed to `P<nonce>`: send the snapshot at once, the state after the last event queued for push (E14, S8, S9)."""
+        if self._pending.pop(nonce, None) is None:
+            detail = "this subscription id is unknown, expired or used; say hello again with a fresh one"
+            self.publisher.emit(Private(nonce, m.Refused(0, RemoteProtocolError.code, detail)))
+            return
+        self._used[nonce] = now
+        self.subscriptions.add(nonce)
+        state = self.publisher.state()
+        snapshot = m.Snapshot(state.seq, self.publisher.incarnation, nonce, state.lower, state.upper, state.aborted)
+        self.publisher.emit(Private(nonce, snapshot))
+
+    def unsubscribed(self, nonce: bytes) -> None:
+        """The notice of leaving, or of a broken connection (S23)."""
+        self.subscriptions.discard(nonce)
+        self._pending.pop(nonce, None)
+
+    # ---- history ----
+
+    def _since(self, peer: bytes, ask: m.Since, now: float) -> None:
+        history, incarnation = self.publisher.history, self.publisher.incarnation
+        if len(self._answers) >= self.settings.max_answers:
+            raise LimitExceeded("too many history queries are under way; try again")
+        first = m.Position(incarnation, history.truncated_at)
+        position = first if ask.position is None else ask.position
+        if position.incarnation > incarnation or (position.incarnation == incarnation and position.seq > history.last):
+            raise RemoteProtocolError(f"position {tuple(position)} is ahead of this log")
+        if position < first:
+            frontier = tuple(history.state_at(first.seq).lower.frontier)
+            self.publisher.emit(Answer(peer, (m.Truncated(ask.request, first, frontier),)))
+            return
+        state = State.of(position.seq, history.state_at(position.seq))
+        opening = m.Opening(ask.request, position, state.lower, state.upper, state.aborted)
+        self.publisher.emit(Answer(peer, (opening,)))
+        answering = self._answers[peer, ask.request] = _Answering(position.seq, min(ask.credit, 1024), now)
+        self._continue(peer, ask.request, answering)
+
+    def _continue(self, peer: bytes, request: int, answering: _Answering) -> None:
+        history = self.publisher.history
+        while answering.credit > 0:
+            if answering.at < history.truncated_at:  # retention overtook a slow reader (fault 31)
+                del self._answers[peer, request]
+                detail = f"events after {answering.at} are gone; the first retained position is {history.truncated_at}"
+                self.publisher.emit(Answer(peer, (m.Refused(request, HistoryTruncated.code, detail),)))
+                return
+            events = history.batch(answering.at, CHUNK_EVENTS, CHUNK_BYTES)
+            answering.at += len(events)
+            answering.credit -= 1
+            last = answering.at == history.last
+            self.publisher.emit(Answer(peer, (m.Chunk(request, len(events), last), *events)))
+            if last:
+                del self._answers[peer, request]
+                return
+
+    # ---- time ----
+
+    def tick(self, now: float) -> None:
+        """Send the heartbeat when it is due, forget what waited too long."""
+        if now - self._beaten >= self.settings.heartbeat:
+            self._beaten = now
+            self.publisher.emit(Push(m.Heartbeat(self.publisher.seq)))
+            self._forget(now)
+
+    def _forget(self, now: float) -> None:
+        for table, ttl in ((self._pending, self.settings.nonce_ttl), (self._used, 2 * self.settings.nonce_ttl)):
+            for nonce in [nonce for nonce, since in table.items() if now - since > ttl]:
+                del table[nonce]
+        for key in [key for key, answer in self._answers.items() if now - answer.heard > self.settings.answer_ttl]:
+            del self._answers[key]

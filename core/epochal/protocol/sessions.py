@@ -1,0 +1,107 @@
+"""Writers as a segment knows them: their sessions, append numbers, capabilities, and what they appended and have not left.
+
+Apart from the publisher, which turns these into log events and answers, because the rules about *who may do what* (E5, E6, S35) can
+be read and tested here without a log.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from epochal.errors import CapabilityError
+from epochal.protocol.frontier import Antichain
+from epochal.protocol.times import Time
+
+REMEMBERED_POSITIONS = 4096
+"""How many of a writer's last appends are remembered with their positions, to answer one that is sent again."""
+
+GROUP = 32
+"""`number >> GROUP` is an append number's group; numbers are without holes within a group."""
+
+
+def follows(number: int, last: int) -> bool:
+    """Whether append `number` may come next after `last`: the next one, or the first of a later group (E6).
+
+    >>> follows(6, 5), follows(7, 5), follows(1 << 32, 5), follows((1 << 32) + 1, 5)
+    (True, False, True, False)
+    """
+    return number == last + 1 or (number > last and number & ((1 << GROUP) - 1) == 0)
+
+
+@dataclass(slots=True)
+class WriterState:
+    """One writer at one segment; outlives its sessions, so that a writer that comes back is recognised."""
+
+    writer: str
+    session: int
+    peer: bytes
+    under: str | None
+    heard: float
+    """Publisher's clock, seconds, when the writer was last heard."""
+    number: int = -1
+    held: Antichain = field(default_factory=Antichain)
+    touched: set[Time] = field(default_factory=set)
+    """Times appended at and not left: still held (E3)."""
+    present: bool = True
+    """False once it left or was lost; the record stays for its numbers."""
+    lost: bool = False
+    _positions: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=REMEMBERED_POSITIONS))
+    _refused: dict[int, tuple[str, str]] = field(default_factory=dict)
+
+    def logged(self, number: int, seq: int) -> None:
+        """Remember that append `number` became event `seq`."""
+        self.number = number
+        self._positions.append((number, seq))
+
+    def refused(self, number: int, code: str, detail: str) -> None:
+        """Remember that append `number` was refused for good, so that the same answer is given if it is sent again."""
+        self.number = number
+        if len(self._refused) >= REMEMBERED_POSITIONS:
+            self._refused.pop(next(iter(self._refused)))
+        self._refused[number] = (code, detail)
+
+    def answer_again(self, number: int) -> int | tuple[str, str]:
+        """The first answer to an old append: its event's sequence number, or (code, detail) of its refusal.
+
+        Of appends too old to be remembered the oldest remembered position is given: an upper bound, which is all that marks need.
+        """
+        if number in self._refused:
+            return self._refused[number]
+        for known, seq in reversed(self._positions):
+            if known == number:
+                return seq
+        return self._positions[0][1] if self._positions else -1
+
+    def hold(self, times: tuple[Time, ...]) -> Antichain:
+        """The antichain of `times`, if each is reached by what is held now; else `CapabilityError` (S35)."""
+        wanted = Antichain(times)
+        if not len(wanted):
+            raise CapabilityError(
+                "a writer holds something until it leaves; close() or finish() instead of releasing all"
+            )
+        for time in wanted:
+            if not self.held.less_equal(time):
+                raise CapabilityError(
+                    f"writer {self.writer!r} cannot move to {time!r}: it holds {list(self.held)!r}; capabilities only move forward"
+                )
+        return wanted
+
+    def forget_left(self) -> None:
+        """Drop from `touched` what is no longer held: those epochs are whole as far as this writer goes."""
+        if self.touched:
+            self.touched = {time for time in self.touched if self.held.less_equal(time)}
+
+    def reaches(self, time: Time) -> bool:
+        """Whether some held capability is <= `time`."""
+        return self.held.less_equal(time)
+
+
+def joint(frontiers: list[Antichain]) -> Antichain:
+    """The minimal times reachable at all of several segments: what a writer holds after `open` (E5).
+
+    >>> joint([Antichain([3]), Antichain([5]), Antichain([4])])
+    Antichain([5])
+    """
+    first, *rest = frontiers
+    for other in rest:
+        first = first.join(other)
+    return first

@@ -1,0 +1,356 @@
+"""A subscriber of any number of segments: merged progress, whole epochs, and what the application is told.
+
+A machine without I/O, fed by one `Follower` a segment. It holds what arrived until every segment has begun (S17, S18), admits epochs that it can see whole
+(E15), and hands each out once, when no segment can add to it.
+
+Sources: Strymon's publish-subscribe protocol (subscriber logic), rules S10-S19, S33; E15-E18.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from epochal.errors import EpochTooLarge
+from epochal.protocol import messages as m
+from epochal.protocol.cursors import Cursor
+from epochal.protocol.filters import JoinFilter
+from epochal.protocol.following import Began
+from epochal.protocol.frontier import Antichain, Change, MutableAntichain
+from epochal.protocol.times import Time, TimeShape
+
+BATCH_OVERHEAD = 200
+"""Bytes that one held batch costs beside its payload."""
+
+REMEMBERED_ABORTS = 65_536
+
+
+class EpochBatches(NamedTuple):
+    """A complete epoch: all its batches, in arrival order; per segment that is the order of the log."""
+
+    time: Time
+    batches: tuple[m.Data, ...]
+
+
+class EpochWasAborted(NamedTuple):
+    """The epoch can never complete; nothing of it is delivered."""
+
+    time: Time
+
+
+class Arrived(NamedTuple):
+    """A batch that passed the filters, of an epoch that may still grow or be aborted."""
+
+    segment: str
+    data: m.Data
+
+
+class FrontierMoved(NamedTuple):
+    """The merged lower frontier after a move of some segment's (S16)."""
+
+    frontier: tuple[Time, ...]
+
+
+class GapFound(NamedTuple):
+    """Events of `segment` between its last one and `state_seq` of `incarnation` are lost for good (E17)."""
+
+    segment: str
+    incarnation: int
+    seq: int
+
+
+class RewoundTo(NamedTuple):
+    """`segment` has a new incarnation, whose events start behind `seq`."""
+
+    segment: str
+    incarnation: int
+    seq: int
+
+
+Happened: TypeAlias = Arrived | FrontierMoved | EpochWasAborted | GapFound | RewoundTo
+
+
+@dataclass(slots=True)
+class _Segment:
+    began: bool = False
+    incarnation: int = 0
+    seq: int = m.NOTHING_YET
+    lower: MutableAntichain = field(default_factory=MutableAntichain)
+    floor: Antichain | None = None
+    reach: tuple[Time, ...] = ()
+    """What the segment adds to the merged frontier: its lower frontier joined with `floor` (E17)."""
+    waiting: list[m.Event] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Open:
+    """An epoch with data that has not been yielded."""
+
+    batches: list[m.Data] = field(default_factory=list)
+    first: dict[str, int] = field(default_factory=dict)
+    bytes: int = 0
+
+
+class Subscriber:
+    """Merges the segments of one stream.
+
+    `hold_epochs` keeps batches for `next_epoch`; without it only `next_event` is fed. `partial` switches the filters off (S15b). `cursor` resumes: what it has
+    not yielded comes again, whole.
+    """
+
+    def __init__(
+        self,
+        stream: str,
+        shape: TimeShape,
+        segments: Iterable[str],
+        *,
+        hold_epochs: bool = True,
+        partial: bool = False,
+        max_buffer_bytes: int = 256 * 2**20,
+        cursor: Cursor | None = None,
+    ) -> None:
+        self.stream, self.shape = stream, shape
+        self._hold, self._partial, self._max_buffer = hold_epochs, partial, max_buffer_bytes
+        self._segments = {segment: _Segment() for segment in segments}
+        self._merged = MutableAntichain()
+        self._filters: list[JoinFilter] = []
+        self._seen_from = Antichain([shape.bottom])
+        self._aborted: dict[Time, bool] = {}
+        """Aborted times that may still arrive -> whether the application is to be told at their turn."""
+        self._aborts_remembered: dict[Time, None] = {}
+        self._open: dict[Time, _Open] = {}
+        self._ready: deque[EpochBatches | EpochWasAborted] = deque()
+        self._ready_open: dict[Time, _Open] = {}
+        self._events: deque[Happened] = deque()
+        self.buffered_bytes = 0
+        """Bytes of batches held: of incomplete epochs, and of complete ones not yet taken."""
+        self.ready = False
+        """Whether every segment has begun; the first event comes after that (S17)."""
+        if cursor is not None:
+            self._restrict(JoinFilter(cursor.frontier, (), cursor.aborted))
+            for segment in self._segments.values():
+                segment.floor = Antichain(cursor.frontier)
+
+    # ---- what the application asks ----
+
+    @property
+    def frontier(self) -> Antichain:
+        """The merged lower frontier: every time that can still arrive is reached by it. Meaningful once `ready`."""
+        return self._merged.frontier
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing can arrive any more."""
+        return self.ready and not len(self._merged.frontier)
+
+    def next_epoch(self) -> EpochBatches | EpochWasAborted | None:
+        """The next complete or aborted epoch, in a linear extension of time; None when there is none now. Taking it yields it (E16)."""
+        if not self._ready:
+            return None
+        epoch = self._ready.popleft()
+        taken = self._ready_open.pop(epoch.time, None)
+        if taken is not None:
+            self.buffered_bytes -= taken.bytes
+        return epoch
+
+    def next_event(self) -> Happened | None:
+        """The next event as it came; None when there is none now."""
+        return self._events.popleft() if self._events else None
+
+    def saw_whole(self, time: Time) -> bool:
+        """Whether the epoch `time` is complete and would have been delivered had it had data (E18)."""
+        return (
+            self.ready
+            and not self._merged.less_equal(time)
+            and self._seen_from.less_equal(time)
+            and time not in self._aborts_remembered
+        )
+
+    def cursor(self) -> Cursor:
+        """Where to resume so that everything not yet yielded comes again, whole, and nothing else (E16)."""
+        unyielded = [*self._open.items(), *self._ready_open.items()]
+        positions = {}
+        for name, segment in self._segments.items():
+            first = [epoch.first[name] - 1 for _, epoch in unyielded if name in epoch.first]
+            positions[name] = m.Position(segment.incarnation, min([segment.seq, *first]))
+        frontier = Antichain([*self._merged.frontier, *(time for time, _ in unyielded)])
+        for active in self._filters:
+            frontier = frontier.join(active.frontier(self.shape))
+        aborted = set(self._aborted).union(*(f.aborted for f in self._filters))
+        return Cursor(self.stream, positions, tuple(frontier), tuple(sorted(aborted)))
+
+    def position(self, segment: str) -> m.Position:
+        """The last event of `segment` that was taken in; a new follower goes on behind it."""
+        known = self._segments[segment]
+        return m.Position(known.incarnation, known.seq)
+
+    def restrict(self, only: JoinFilter) -> None:
+        """Use a coarser filter than the snapshots ask for (S15a)."""
+        self._restrict(only)
+
+    # ---- what the followers tell ----
+
+    def began(self, name: str, began: Began) -> None:
+        """A follower of `name` begins (again) behind `began.state`."""
+        segment = self._segments[name]
+        again = segment.began
+        if again and began.incarnation > segment.incarnation:
+            self._happened(RewoundTo(name, began.incarnation, began.state.seq))
+        if again and began.resumed and not began.gap:
+            return
+        segment.began, segment.incarnation, segment.seq = True, began.incarnation, began.state.seq
+        if again:
+            segment.floor = Antichain(segment.reach)
+        segment.lower = MutableAntichain(began.state.lower)
+        segment.waiting.clear()
+        if began.filters and not self._partial:
+            self._restrict(JoinFilter(began.state.lower, began.state.active, began.state.aborted))
+        else:
+            self._aborted.update(dict.fromkeys(began.state.aborted, False))
+        if began.gap:
+            self._gap(name, began)
+        if not self.ready:
+            self._begin_when_all_have()
+        else:
+            self._advance(segment)
+
+    def _begin_when_all_have(self) -> None:
+        if not all(segment.began for segment in self._segments.values()):
+            return
+        self.ready = True
+        for segment in self._segments.values():
+            self._advance(segment)
+        for name, segment in self._segments.items():
+            waiting, segment.waiting = segment.waiting, []
+            for event in waiting:
+                self._take_in(name, segment, event)
+
+    def event(self, name: str, event: m.Event) -> None:
+        """The next event of segment `name`, the direct follower of the last."""
+        segment = self._segments[name]
+        if self.ready:
+            self._take_in(name, segment, event)
+        else:
+            segment.seq = event.seq
+            segment.waiting.append(event)
+            self._count_waiting(event)
+
+    def _take_in(self, name: str, segment: _Segment, event: m.Event) -> None:
+        segment.seq = event.seq
+        if type(event) is m.Data:
+            self._data(name, event)
+        elif type(event) is m.Frontier:
+            if segment.lower.update(event.changes):
+                self._advance(segment)
+        elif type(event) is m.Aborted:
+            self._abort(event.times)
+
+    # ---- data ----
+
+    def _data(self, name: str, data: m.Data) -> None:
+        time = data.time
+        epoch = self._open.get(time)
+        if epoch is None:
+            self.shape.check(time)
+            if not self._wanted(time):
+                return
+            epoch = self._open[time] = _Open()
+        epoch.first.setdefault(name, data.seq)
+        if self._hold:
+            size = BATCH_OVERHEAD + len(data.payload)
+            epoch.batches.append(data)
+            epoch.bytes += size
+            self.buffered_bytes += size
+            self._check_buffer()
+        else:
+            self._events.append(Arrived(name, data))
+
+    def _wanted(self, time: Time) -> bool:
+        """Whether data at `time` may be delivered: still possible for us, not aborted, and seen whole."""
+        if not self._merged.less_equal(time) or time in self._aborted:
+            return False
+        return self._partial or all(active.admits(time) for active in self._filters)
+
+    def _count_waiting(self, event: m.Event) -> None:
+        if type(event) is m.Data and sum(len(s.waiting) for s in self._segments.values()) % 256 == 0:
+            waiting = sum(len(e.payload) for s in self._segments.values() for e in s.waiting if type(e) is m.Data)
+            if waiting > self._max_buffer:
+                raise EpochTooLarge(f"{waiting} bytes arrived while some segments had not answered the join yet")
+
+    def _check_buffer(self) -> None:
+        if self.buffered_bytes > self._max_buffer:
+            incomplete = sum(epoch.bytes for epoch in self._open.values())
+            if incomplete > self._max_buffer:
+                raise EpochTooLarge(
+                    f"{len(self._open)} epochs that are not complete hold {incomplete} bytes, more than max_buffer_bytes "
+                    f"({self._max_buffer}); raise it, publish smaller epochs, or read events() instead of epochs()"
+                )
+
+    # ---- progress ----
+
+    def _advance(self, segment: _Segment) -> None:
+        """Let the segment's frontier count in the merged one, and hand out what that completes."""
+        if not self.ready:
+            return
+        lower = segment.lower.frontier
+        if segment.floor is not None:
+            joined = lower.join(segment.floor)
+            if joined == lower:
+                segment.floor = None
+            lower = joined
+        reach = tuple(lower)
+        changes: list[Change] = [(time, 1) for time in reach]
+        changes += [(time, -1) for time in segment.reach]
+        segment.reach = reach
+        moved = self._merged.update(changes)
+        self._happened(FrontierMoved(tuple(self._merged.frontier)))
+        if moved:
+            self._complete()
+
+    def _complete(self) -> None:
+        merged = self._merged
+        over = sorted(t for t in {*self._open, *self._aborted} if not merged.less_equal(t))
+        for time in over:
+            epoch = self._open.pop(time, None)
+            if self._aborted.pop(time, False):
+                self._ready_if_held(EpochWasAborted(time))
+            elif epoch is not None and self._hold:
+                self._ready_open[time] = epoch
+                self._ready.append(EpochBatches(time, tuple(epoch.batches)))
+        self._filters = [active for active in self._filters if active.prune(merged.frontier)]
+
+    def _abort(self, times: Iterable[Time]) -> None:
+        for time in times:
+            if time in self._aborted or not self._merged.less_equal(time):
+                continue
+            tell = self._partial or all(active.admits(time) for active in self._filters)
+            self._drop_epoch(time, tell=tell)
+
+    def _drop_epoch(self, time: Time, *, tell: bool) -> None:
+        epoch = self._open.pop(time, None)
+        if epoch is not None:
+            self.buffered_bytes -= epoch.bytes
+        self._aborted[time] = tell
+        self._aborts_remembered[time] = None
+        if len(self._aborts_remembered) > REMEMBERED_ABORTS:
+            self._aborts_remembered.pop(next(iter(self._aborts_remembered)))
+        if tell:
+            self._happened(EpochWasAborted(time))
+
+    def _gap(self, name: str, began: Began) -> None:
+        self._happened(GapFound(name, began.incarnation, began.state.seq))
+        for time in sorted(self._open):
+            self._drop_epoch(time, tell=True)
+
+    def _restrict(self, only: JoinFilter) -> None:
+        self._seen_from = self._seen_from.join(only.frontier(self.shape))
+        self._aborts_remembered.update(dict.fromkeys(only.aborted))
+        self._filters.append(only)
+
+    def _happened(self, what: Happened) -> None:
+        if not self._hold:
+            self._events.append(what)
+
+    def _ready_if_held(self, epoch: EpochWasAborted) -> None:
+        if self._hold:
+            self._ready.append(epoch)

@@ -1,0 +1,218 @@
+"""Logical times and their partial order.
+
+A time is an int, or a tuple of times; ints are ordered as usual, tuples componentwise (the product order). Apart from the
+frontiers because only this module knows what a time looks like: everything else compares times through `less_equal`.
+
+Python's own order on such values (lexicographic) is a linear extension of the product order, so `sorted()` puts times in an
+order in which none comes before a smaller one. `epochs()` relies on that (E18).
+
+Sources: DESIGN section 3, rule S34, Strymon's publish-subscribe protocol.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from epochal.errors import TimeShapeError
+
+Time: TypeAlias = int | tuple["Time", ...]
+"""A logical time: `7`, `(3, 1)`, `(3, (0, 2))`, or `()` for a stream that knows only one time."""
+
+MAX_TIME = 2**63 - 1
+MAX_SHAPE_DEPTH = 8
+MAX_SHAPE_LEAVES = 32
+
+_TOKEN = re.compile(r"\s*(int|\(|\)|,)")
+
+
+def less_equal(a: Time, b: Time) -> bool:
+    """Whether `a <= b` in the product order; both must be of one shape.
+
+    >>> less_equal(3, 5), less_equal((0, 3), (5, 0)), less_equal((1, (0, 2)), (1, (1, 2)))
+    (True, False, True)
+    """
+    if isinstance(a, int):
+        return a <= b  # type: ignore[operator]
+    return all(map(less_equal, a, b))  # type: ignore[arg-type]
+
+
+def less_than(a: Time, b: Time) -> bool:
+    """Whether `a <= b` and `a != b`."""
+    return a != b and less_equal(a, b)
+
+
+def join(a: Time, b: Time) -> Time:
+    """The least time that both reach (least upper bound).
+
+    >>> join((0, 3), (5, 0))
+    (5, 3)
+    """
+    if isinstance(a, int):
+        return max(a, b)
+    return tuple(map(join, a, b))  # type: ignore[arg-type]
+
+
+def to_json(time: Time) -> Any:
+    """The JSON form: an int or nested lists."""
+    return time if isinstance(time, int) else [to_json(part) for part in time]
+
+
+def from_json(value: Any) -> Time:
+    """The inverse of `to_json`; lists (as msgpack and JSON give them) become tuples.
+
+    Checks types only; `TimeShape.check` does the rest. Raises `TimeShapeError` for anything that is no time.
+    """
+    if type(value) is int:
+        return value
+    if isinstance(value, list | tuple):
+        return tuple(from_json(part) for part in value)
+    raise TimeShapeError(f"a time is an int or a (nested) tuple of ints, not {value!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class TimeShape:
+    """The declared shape of a stream's times: `int`, `(int, int)`, `(int, (int, int))`, or `()`.
+
+    `form` mirrors a time, with `None` in place of each int.
+    """
+
+    form: Any = None
+
+    @classmethod
+    def parse(cls, text: str) -> "TimeShape":
+        """Read a declared shape; raises `TimeShapeError` that shows where reading stopped.
+
+        >>> str(TimeShape.parse("(int,(int , int))")), TimeShape.parse("(int, int)").bottom
+        ('(int, (int, int))', (0, 0))
+        """
+        if not isinstance(text, str):
+            raise TimeShapeError(f"a time shape is a string such as 'int' or '(int, int)', not {text!r}")
+        tokens = _tokens(text)
+        form, rest = _parse_form(tokens, 0, text, 0)
+        if rest != len(tokens):
+            raise _bad_shape(text, f"unexpected {tokens[rest]!r} after the shape")
+        shape = cls(form)
+        if sum(1 for _ in shape._leaves()) > MAX_SHAPE_LEAVES:
+            raise _bad_shape(text, f"more than {MAX_SHAPE_LEAVES} ints")
+        return shape
+
+    def __str__(self) -> str:
+        """The canonical spelling; `parse` reads it back."""
+        return _spell(self.form)
+
+    @property
+    def bottom(self) -> Time:
+        """The least time: all zeros."""
+        return _fill(self.form)
+
+    def check(self, time: Time) -> Time:
+        """Return `time` if it has this shape and every int is in 0 .. 2^63-1; else raise `TimeShapeError`."""
+        if self.form is None and type(time) is int and 0 <= time <= MAX_TIME:
+            return time
+        if not _fits(self.form, time):
+            raise TimeShapeError(
+                f"the stream's times have the shape {self}, with each int in 0 .. 2^63-1; got {time!r}"
+            )
+        return time
+
+    def from_json(self, value: Any) -> Time:
+        """Read and check the JSON form of a time."""
+        return self.check(from_json(value))
+
+    def successors_past(self, time: Time) -> list[Time]:
+        """The minimal times that are not <= `time`: the corners just past it, one for each int of the shape.
+
+        A filter "drop what is <= u" is thereby also a frontier, which is how a cursor carries it (E16).
+
+        >>> TimeShape.parse("(int, int)").successors_past((3, 5))
+        [(4, 0), (0, 6)]
+        """
+        corners = []
+        for path, value in self._leaves(time):
+            if value < MAX_TIME:
+                corners.append(_fill(self.form, path, value + 1))
+        return corners
+
+    def _leaves(self, time: Time | None = None) -> Iterator[tuple[tuple[int, ...], int]]:
+        def walk(form: Any, value: Any, path: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], int]]:
+            if form is None:
+                yield path, value
+            else:
+                for index, part in enumerate(form):
+                    yield from walk(part, None if value is None else value[index], (*path, index))
+
+        return walk(self.form, time, ())
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class TimeCodec(Generic[T]):
+    """How an application's own time type travels as a plain time (S34): a pair of functions, inverse to each other.
+
+    `encode` must keep the order: a <= b exactly when encode(a) <= encode(b).
+    """
+
+    encode: Callable[[T], Time]
+    decode: Callable[[Time], T]
+
+
+def _tokens(text: str) -> list[str]:
+    tokens, at = [], 0
+    while at < len(text.rstrip()):
+        match = _TOKEN.match(text, at)
+        if match is None:
+            raise _bad_shape(text, f"cannot read {text[at:].strip()[:10]!r}")
+        tokens.append(match.group(1))
+        at = match.end()
+    return tokens
+
+
+def _parse_form(tokens: list[str], at: int, text: str, depth: int) -> tuple[Any, int]:
+    if depth > MAX_SHAPE_DEPTH:
+        raise _bad_shape(text, f"nested deeper than {MAX_SHAPE_DEPTH}")
+    if at >= len(tokens):
+        raise _bad_shape(text, "it ends too early")
+    if tokens[at] == "int":
+        return None, at + 1
+    if tokens[at] != "(":
+        raise _bad_shape(text, f"unexpected {tokens[at]!r}")
+    parts, at = [], at + 1
+    while at < len(tokens) and tokens[at] != ")":
+        part, at = _parse_form(tokens, at, text, depth + 1)
+        parts.append(part)
+        if at < len(tokens) and tokens[at] == ",":
+            at += 1
+        elif at < len(tokens) and tokens[at] != ")":
+            raise _bad_shape(text, f"expected ',' or ')' and found {tokens[at]!r}")
+    if at >= len(tokens):
+        raise _bad_shape(text, "a ')' is missing")
+    return tuple(parts), at + 1
+
+
+def _bad_shape(text: str, reason: str) -> TimeShapeError:
+    return TimeShapeError(f"{text!r} is no time shape: {reason}; write int, (int, int) or a nested tuple of int")
+
+
+def _spell(form: Any) -> str:
+    if form is None:
+        return "int"
+    inner = ", ".join(map(_spell, form))
+    return f"({inner},)" if len(form) == 1 else f"({inner})"
+
+
+def _fill(form: Any, path: tuple[int, ...] | None = None, value: int = 0) -> Time:
+    if form is None:
+        return value if path == () else 0
+    return tuple(
+        _fill(part, path[1:] if path is not None and path and path[0] == index else None, value)
+        for index, part in enumerate(form)
+    )
+
+
+def _fits(form: Any, time: Any) -> bool:
+    if form is None:
+        return type(time) is int and 0 <= time <= MAX_TIME
+    return type(time) is tuple and len(time) == len(form) and all(map(_fits, form, time))

@@ -1,0 +1,342 @@
+"""The bytes of wire protocol version 1: messages to frames and back, with every limit.
+
+Apart from `messages` so that their meaning can be read without their bytes. Payloads are cut out of frames and never decoded (S12).
+
+A zmq message is a list of frames. Its first frame is a prefix (`C<channel>`, `P<nonce>`, or nothing) and then one or more messages,
+each `u16 header length | u32 payload length | header | payload`, big endian; the header is a msgpack array `[kind, field...]`. A payload of
+64 KiB or more stands in a frame of its own, named by the payload length 2^32-1; its message is the last of the first frame.
+Fields that a later minor version appends are ignored; an unknown kind is refused.
+"""
+
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+import msgpack
+
+from epochal.errors import EpochalError, LimitExceeded, LocalProtocolError, RemoteProtocolError
+from epochal.protocol import messages as m
+from epochal.protocol.times import MAX_SHAPE_DEPTH, MAX_TIME, Time
+
+MAX_HEADER: Final = 0xFFFF
+MAX_PAYLOAD: Final = 16 * 2**20
+MAX_FRAMES: Final = 4
+MAX_ITEMS: Final = 8192
+MAX_TEXT: Final = 4096
+MAX_TOPIC: Final = 1024
+PACK_BYTES: Final = 64 * 1024
+"""Messages are packed into one frame up to this size; a payload of this size or more gets a frame of its own."""
+
+CHANNEL_PREFIX: Final = 1 + 8
+NONCE_PREFIX: Final = 1 + 16
+
+_APART: Final = 0xFFFFFFFF
+_LENGTHS = struct.Struct(">HI")
+_INT64 = b"\xd3"
+
+Frames = list[bytes]
+
+
+# ---- what a field may hold; each raises RemoteProtocolError that says what was expected ----
+
+Check = Callable[[Any], Any]
+
+
+def _bad(expected: str, value: object) -> RemoteProtocolError:
+    return RemoteProtocolError(f"expected {expected}, got {str(value)[:80]!r}")
+
+
+def _int(value: Any) -> int:
+    if type(value) is int and -1 <= value <= MAX_TIME:
+        return value
+    raise _bad("an int in -1 .. 2^63-1", value)
+
+
+def _count(value: Any) -> int:
+    if type(value) is int and 0 <= value <= 0xFFFFFFFF:
+        return value
+    raise _bad("an int in 0 .. 2^32-1", value)
+
+
+def _float(value: Any) -> float:
+    if type(value) in (int, float) and 0 <= value <= 86_400:
+        return float(value)
+    raise _bad("seconds in 0 .. 86400", value)
+
+
+def _bool(value: Any) -> bool:
+    if type(value) is bool:
+        return value
+    raise _bad("a boolean", value)
+
+
+def _text(value: Any) -> str:
+    if type(value) is str and len(value) <= MAX_TEXT:
+        return value
+    raise _bad(f"a string of at most {MAX_TEXT} characters", value)
+
+
+def _sized(size: int) -> Check:
+    def check(value: Any) -> bytes:
+        if type(value) is bytes and len(value) == size:
+            return value
+        raise _bad(f"{size} bytes", value)
+
+    return check
+
+
+def _topic(value: Any) -> bytes:
+    if type(value) is bytes and len(value) <= MAX_TOPIC:
+        return value
+    raise _bad(f"a topic of at most {MAX_TOPIC} bytes", value)
+
+
+def _time(value: Any, depth: int = 0) -> Time:
+    if type(value) is int and 0 <= value <= MAX_TIME:
+        return value
+    if type(value) is tuple and depth <= MAX_SHAPE_DEPTH:
+        for part in value:
+            _time(part, depth + 1)
+        return value
+    raise _bad("a time: an int in 0 .. 2^63-1 or a nested array of such", value)
+
+
+def _change(value: Any) -> tuple[Time, int]:
+    if type(value) is tuple and len(value) == 2 and type(value[1]) is int and -(2**31) <= value[1] < 2**31:
+        return (_time(value[0]), value[1])
+    raise _bad("a pair of a time and a change of its count", value)
+
+
+def _many(item: Check) -> Check:
+    def check(value: Any) -> tuple[Any, ...]:
+        if type(value) is tuple and len(value) <= MAX_ITEMS:
+            return tuple(map(item, value))
+        raise _bad(f"an array of at most {MAX_ITEMS}", value)
+
+    return check
+
+
+def _optional(item: Check) -> Check:
+    return lambda value: None if value is None else item(value)
+
+
+def _position(value: Any) -> m.Position:
+    if type(value) is tuple and len(value) == 2:
+        return m.Position(_int(value[0]), _int(value[1]))
+    raise _bad("a position [incarnation, seq]", value)
+
+
+def _resume(value: Any) -> m.Resume:
+    if type(value) is tuple and len(value) == 3:
+        return m.Resume(_int(value[0]), _times(value[1]), _times(value[2]))
+    raise _bad("[number, held, touched]", value)
+
+
+def _how(value: Any) -> m.Leaving:
+    try:
+        return m.Leaving(value)
+    except ValueError:
+        raise _bad("close, finish or abort", value) from None
+
+
+_times = _many(_time)
+
+KINDS: Final[dict[int, tuple[type[Any], tuple[Check, ...]]]] = {
+    1: (m.Data, (_int, _int, _time, _topic, _count, _count)),
+    2: (m.Frontier, (_int, _int, _many(_change))),
+    3: (m.Aborted, (_int, _int, _times)),
+    5: (m.Heartbeat, (_int,)),
+    6: (m.Snapshot, (_int, _int, _sized(16), _times, _times, _times)),
+    7: (m.Refused, (_int, _text, _text)),
+    16: (m.Hello, (_int, _many(_int), _text, _text, _sized(16))),
+    17: (m.Welcome, (_int, _int, _sized(8), _int, _int, _count, _float, _many(_text))),
+    18: (m.Since, (_int, _text, _optional(_position), _count)),
+    19: (m.Credit, (_int, _count)),
+    20: (m.Opening, (_int, _position, _times, _times, _times)),
+    21: (m.Chunk, (_int, _count, _bool)),
+    22: (m.Truncated, (_int, _position, _times)),
+    32: (m.Open, (_int, _text, _text, _text, _int, _optional(_text), _optional(_resume))),
+    33: (m.Opened, (_int, _text, _int, _times, _times, _int, _times, _times, _int, _bool)),
+    34: (m.Append, (_text, _int, _time, _topic, _count, _count)),
+    35: (m.Ack, (_text, _int, _int, _count)),
+    36: (m.AppendRefused, (_text, _int, _text, _text)),
+    37: (m.Hold, (_int, _text, _times)),
+    38: (m.Abort, (_int, _text, _times)),
+    39: (m.Leave, (_int, _text, _how)),
+    40: (m.Done, (_int, _text)),
+    41: (m.Alive, (_text,)),
+    42: (m.Lost, (_text, _text, _text)),
+}
+"""kind -> (message type, one check a header field); 4 and the gaps are reserved."""
+
+KIND_OF: Final = {kind: number for number, (kind, _) in KINDS.items()}
+_WITH_PAYLOAD: Final = (m.Data, m.Append)
+
+
+# ---- writing ----
+
+_pack = msgpack.Packer(autoreset=True).pack
+_DATA_START: Final = b"\x97\x01"
+_DATA_NUMBERS = struct.Struct(">cqcq")
+_COUNTS = struct.Struct(">cIcI")
+
+
+class _Cache(dict[Any, bytes]):
+    """The msgpack bytes of the few times, topics and segments that recur on a connection; bounded."""
+
+    def __missing__(self, key: Any) -> bytes:
+        if len(self) >= 1024:
+            self.clear()
+        packed: bytes = _pack(key)
+        self[key] = packed
+        return packed
+
+
+_packed_time, _packed_topic, _packed_text = _Cache(), _Cache(), _Cache()
+
+
+def _header(message: m.Message) -> bytes:
+    # The two hot kinds are put together from cached parts: 4 times as fast as packing a list (see docs/performance.md).
+    if type(message) is m.Data:
+        seq, prev, time, topic, count, crc, _ = message
+        return b"".join((
+            _DATA_START, _DATA_NUMBERS.pack(_INT64, seq, _INT64, prev), _packed_time[time], _packed_topic[topic],
+            _COUNTS.pack(b"\xce", count, b"\xce", crc),
+        ))  # fmt: skip
+    if type(message) is m.Append:
+        segment, number, time, topic, count, crc, _ = message
+        return b"".join((
+            b"\x97\x22", _packed_text[segment], b"\xd3", number.to_bytes(8, "big"), _packed_time[time], _packed_topic[topic],
+            _COUNTS.pack(b"\xce", count, b"\xce", crc),
+        ))  # fmt: skip
+    packed: bytes = _pack([KIND_OF[type(message)], *message])
+    return packed
+
+
+class Packer:
+    """Gathers messages into as few zmq messages as the limits allow, in order.
+
+    `prefix` is put before the first frame of each. `add` returns the zmq messages that became full; `flush` returns the rest.
+    """
+
+    __slots__ = ("_parts", "_prefix", "_size", "full")
+
+    def __init__(self, prefix: bytes = b"") -> None:
+        self._prefix = prefix
+        self._parts: list[bytes] = []
+        self._size = 0
+        self.full: list[Frames] = []
+
+    def add(self, message: m.Message) -> None:
+        """Append one message; raises `LocalProtocolError` for a header above the limit."""
+        header = _header(message)
+        if len(header) > MAX_HEADER:
+            raise LocalProtocolError(f"a {type(message).__name__} of {len(header)} bytes does not fit a header")
+        payload: bytes = message[-1] if isinstance(message, _WITH_PAYLOAD) else b""
+        apart = len(payload) >= PACK_BYTES
+        size = _LENGTHS.size + len(header) + (0 if apart else len(payload))
+        if self._parts and self._size + size > PACK_BYTES:
+            self._close()
+        self._parts += (_LENGTHS.pack(len(header), _APART if apart else len(payload)), header)
+        self._size += size
+        if apart:
+            self._close(payload)
+        elif payload:
+            self._parts.append(payload)
+
+    def flush(self) -> list[Frames]:
+        """The zmq messages gathered since the last flush, as lists of frames."""
+        if self._parts:
+            self._close()
+        full, self.full = self.full, []
+        return full
+
+    def _close(self, *apart: bytes) -> None:
+        self.full.append([b"".join((self._prefix, *self._parts)), *apart])
+        self._parts, self._size = [], 0
+
+
+def encode(*messages: m.Message, prefix: bytes = b"") -> list[Frames]:
+    """The zmq messages for `messages`, packed together where they fit."""
+    packer = Packer(prefix)
+    for message in messages:
+        packer.add(message)
+    return packer.flush()
+
+
+# ---- reading ----
+
+
+def _no_extension(code: int, data: bytes) -> object:
+    raise RemoteProtocolError(f"msgpack extension type {code} is not part of the protocol")
+
+
+def _read_header(header: bytes) -> tuple[type[Any], tuple[Any, ...]]:
+    try:
+        fields = msgpack.unpackb(
+            header,
+            use_list=False,
+            raw=False,
+            ext_hook=_no_extension,
+            max_map_len=0,
+            max_array_len=MAX_ITEMS,
+            max_ext_len=0,
+        )
+    except EpochalError:
+        raise
+    except Exception as error:  # msgpack raises a dozen kinds, StackError and ValueError among them
+        raise RemoteProtocolError(f"a header is not msgpack as the protocol has it: {error}") from None
+    if type(fields) is not tuple or not fields or type(fields[0]) is not int:
+        raise _bad("a header [kind, ...]", fields)
+    entry = KINDS.get(fields[0])
+    if entry is None:
+        raise RemoteProtocolError(f"message kind {fields[0]} is not known to protocol version {m.VERSION}")
+    kind, checks = entry
+    if len(fields) <= len(checks):
+        raise _bad(f"a {kind.__name__} of {len(checks)} fields", fields)
+    return kind, tuple(check(value) for check, value in zip(checks, fields[1:], strict=False))
+
+
+def decode(frames: Sequence[bytes], *, prefix: int = 0, max_payload: int = MAX_PAYLOAD) -> Iterator[m.Message]:
+    """The messages of one zmq message, in order; the first frame starts with `prefix` bytes to skip.
+
+    Raises `RemoteProtocolError` (or `LimitExceeded`) at the first fault; messages before it have been yielded already.
+    """
+    if not 1 <= len(frames) <= MAX_FRAMES:
+        raise LimitExceeded(f"a zmq message has 1 to {MAX_FRAMES} frames here, not {len(frames)}")
+    first = frames[0]
+    at, end = prefix, len(first)
+    while at < end:
+        if end - at < _LENGTHS.size:
+            raise RemoteProtocolError("a frame ends inside the lengths of a message")
+        header_size, payload_size = _LENGTHS.unpack_from(first, at)
+        at += _LENGTHS.size
+        header = first[at : at + header_size]
+        if len(header) != header_size:
+            raise RemoteProtocolError("a frame ends inside a header")
+        at += header_size
+        if payload_size == _APART:
+            if at != end or len(frames) != 2:
+                raise RemoteProtocolError("a payload apart belongs to the last message, in the second of two frames")
+            payload = frames[1]
+        else:
+            payload = first[at : at + payload_size]
+            if len(payload) != payload_size:
+                raise RemoteProtocolError("a frame ends inside a payload")
+            at += payload_size
+        if len(payload) > max_payload:
+            raise LimitExceeded(f"a payload of {len(payload)} bytes; at most {max_payload} are allowed")
+        yield _assemble(header, payload)
+        if payload_size == _APART:
+            return
+    if len(frames) > 1:
+        raise RemoteProtocolError("a frame that no message names")
+
+
+def _assemble(header: bytes, payload: bytes) -> m.Message:
+    kind, fields = _read_header(header)
+    if kind in _WITH_PAYLOAD:
+        return kind(*fields, payload)  # type: ignore[no-any-return]
+    if payload:
+        raise RemoteProtocolError(f"a {kind.__name__} carries no payload")
+    return kind(*fields)  # type: ignore[no-any-return]

@@ -1,0 +1,615 @@
+"""A writer of any number of segments: numbered appends, capabilities, and moves that wait for appends.
+
+A machine without I/O with one lane a segment. Apart from the client, which owns sockets and futures, so that E1 (a move is sent only after every earlier
+append is acknowledged, everywhere) can be tested against every interleaving.
+
+Sources: rules S35; E1, E3-E7, E10, E11.
+"""
+
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple, TypeAlias
+
+import google_crc32c
+
+from epochal.errors import (
+    AppendsLost,
+    CapabilityError,
+    EpochAbortedError,
+    EpochalError,
+    RemoteProtocolError,
+    WriterClosed,
+    WriterLost,
+    from_code,
+)
+from epochal.protocol import messages as m
+from epochal.protocol.frontier import Antichain
+from epochal.protocol.sessions import GROUP, joint
+from epochal.protocol.times import Time, TimeShape
+
+# ---- what the shell must do, and what it is told ----
+
+
+class Send(NamedTuple):
+    """Send a message to the publisher of `segment` on `ingest`."""
+
+    segment: str
+    message: m.Message
+
+
+class Reconnect(NamedTuple):
+    """Drop the connection to the publisher of `segment` and connect again; then call `connected`."""
+
+    segment: str
+    reason: str
+
+
+class Ready(NamedTuple):
+    """Every segment has answered `open`; appends are possible from `held` on."""
+
+    held: tuple[Time, ...]
+
+
+class Acked(NamedTuple):
+    """Append `ticket` is logged at `position` of `segment`."""
+
+    ticket: int
+    segment: str
+    position: m.Position
+
+
+class Moved(NamedTuple):
+    """Move, abort or leave `ticket` has taken effect at every segment."""
+
+    ticket: int
+
+
+class Failed(NamedTuple):
+    """`ticket` did not take effect."""
+
+    ticket: int
+    error: EpochalError
+
+
+class Over(NamedTuple):
+    """The session is over; every open ticket has failed. With `WriterLost` a new session may be opened."""
+
+    error: EpochalError
+
+
+Effect: TypeAlias = Send | Reconnect
+Told: TypeAlias = Ready | Acked | Moved | Failed | Over
+
+
+class _Phase(StrEnum):
+    OPENING = "opening"
+    JOINING = "joining"
+    """All segments have answered; the joint capability is being taken (E5)."""
+    OPEN = "open"
+    LEAVING = "leaving"
+    OVER = "over"
+
+
+class _Sent(NamedTuple):
+    ticket: int
+    append: m.Append
+
+
+@dataclass(slots=True)
+class _Lane:
+    """One segment as the writer knows it."""
+
+    connected: bool = False
+    opened: m.Opened | None = None
+    """The answer to this connection's `Open`; None while there is none."""
+    ever_opened: bool = False
+    incarnation: int = 0
+    window: int = 0
+    next: int = 0
+    acked: int = -1
+    held: Antichain = field(default_factory=Antichain)
+    """What the publisher confirmed that the writer holds there."""
+    touched: set[Time] = field(default_factory=set)
+    unacked: deque[_Sent] = field(default_factory=deque)
+    unsent: deque[_Sent] = field(default_factory=deque)
+    in_flight: int = 0
+    operations: dict[int, tuple[int, m.Hold | m.Abort | m.Leave]] = field(default_factory=dict)
+    """op -> (ticket, message), in the order sent; sent again after a reconnect."""
+
+
+@dataclass(slots=True)
+class _Move:
+    """A move that waits until every append before it is acknowledged (E1)."""
+
+    ticket: int
+    capabilities: Counter[Time]
+    held: Antichain | None
+    """What to hold from then on; None where that does not change."""
+    how: m.Leaving | None
+
+
+class WriterMachine:
+    """One session of one writer. Call `connected(segment)` as each connection stands; `Ready` is told once all segments have answered.
+
+    `under` names the writer whose capability this one uses; it then holds nothing itself and its loss aborts nothing.
+    """
+
+    def __init__(
+        self,
+        stream: str,
+        shape: TimeShape,
+        segments: Sequence[str],
+        writer: str,
+        session: int,
+        *,
+        now: float,
+        under: str | None = None,
+        heartbeat: float = 1.0,
+    ) -> None:
+        self.stream, self.shape, self.writer, self.session, self.under = stream, shape, writer, session, under
+        self._heartbeat = heartbeat
+        self._lanes = {segment: _Lane() for segment in segments}
+        self._phase = _Phase.OPENING
+        self._tickets = 0
+        self._ops = 0
+        self._capabilities: Counter[Time] = Counter()
+        self._sent = self._capabilities
+        """The capabilities as of the last move sent; what is left when queued moves fail."""
+        self._held = Antichain()
+        self._moves: deque[_Move] = deque()
+        self._awaiting: dict[int, int] = {}
+        """Ticket of a move, abort or leave that was sent -> segments that have not confirmed."""
+        self._aborted: set[Time] = set()
+        self._failure: EpochalError | None = None
+        self._quiet: set[int] = set()
+        """Tickets whose caller awaits them and is told of a failure itself."""
+        self._effects: list[Effect] = []
+        self._told: list[Told] = []
+        self._beaten = now
+
+    # ---- the shell's side ----
+
+    def take(self) -> list[Effect]:
+        """What to do since the last call, in order."""
+        effects, self._effects = self._effects, []
+        return effects
+
+    def told(self) -> list[Told]:
+        """What happened since the last call, in order."""
+        told, self._told = self._told, []
+        return told
+
+    @property
+    def held(self) -> Antichain:
+        """The capability as of the last move asked for."""
+        return self._held
+
+    @property
+    def over(self) -> bool:
+        """Whether the session has ended, in whatever way."""
+        return self._phase is _Phase.OVER
+
+    @property
+    def pending_epochs(self) -> tuple[Time, ...]:
+        """Times appended at and not left, by this session or the one before: what a restarted writer must finish or abort (E6)."""
+        return tuple(sorted(set().union(*(lane.touched for lane in self._lanes.values()))))
+
+    @property
+    def outstanding(self) -> int:
+        """How many appends are not acknowledged yet."""
+        return sum(len(lane.unacked) + len(lane.unsent) for lane in self._lanes.values())
+
+    def waiting_bytes(self) -> int:
+        """Bytes of appends that no window has room for yet; the shell stops taking more above its own bound."""
+        return sum(len(sent.append.payload) for lane in self._lanes.values() for sent in lane.unsent)
+
+    def number(self, segment: str) -> int:
+        """The last acknowledged append number at `segment`; -1 for none."""
+        return self._lanes[segment].acked
+
+    def raise_failure(self) -> None:
+        """Raise the first failure of an append or move that nobody awaited, once; later moves are possible again then (E1)."""
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def tick(self, now: float) -> None:
+        """Send heartbeats when they are due."""
+        if now - self._beaten >= self._heartbeat and self._phase in (_Phase.JOINING, _Phase.OPEN, _Phase.LEAVING):
+            self._beaten = now
+            for segment, lane in self._lanes.items():
+                if lane.opened is not None:
+                    self._effects.append(Send(segment, m.Alive(segment)))
+
+    # ---- connections ----
+
+    def connected(self, segment: str) -> None:
+        """A connection to the publisher of `segment` stands: open, or resume (E6, E10)."""
+        if self.over:
+            return
+        lane = self._lanes[segment]
+        lane.connected, lane.opened = True, None
+        resume = m.Resume(lane.acked, tuple(lane.held), tuple(sorted(lane.touched))) if lane.ever_opened else None
+        self._ops += 1
+        ask = m.Open(self._ops, self.stream, segment, self.writer, self.session, self.under, resume)
+        self._effects.append(Send(segment, ask))
+
+    def disconnected(self, segment: str) -> None:
+        """The connection is gone; what was unacknowledged is sent again after the next `connected`."""
+        lane = self._lanes[segment]
+        lane.connected, lane.opened = False, None
+
+    def receive(self, segment: str, message: m.Message) -> None:
+        """A message of the publisher of `segment`. Raises `RemoteProtocolError` for one that a publisher does not send here."""
+        if self.over:
+            return
+        lane = self._lanes[segment]
+        match message:
+            case m.Ack():
+                self._acknowledged(segment, lane, message)
+            case m.AppendRefused():
+                self._append_refused(lane, message)
+            case m.Opened():
+                self._opened(segment, lane, message)
+            case m.Done():
+                self._done(lane, message.op)
+            case m.Refused():
+                self._refused(segment, lane, message)
+            case m.Lost():
+                self._lost(segment, lane, message)
+            case _:
+                raise RemoteProtocolError(f"a publisher does not send a writer {type(message).__name__}")
+
+    # ---- opening (E5) ----
+
+    def _opened(self, segment: str, lane: _Lane, opened: m.Opened) -> None:
+        if opened.incarnation < lane.incarnation:
+            self._effects.append(Reconnect(segment, f"a stale publisher answered (incarnation {opened.incarnation})"))
+            return
+        first = not lane.ever_opened
+        lane.opened, lane.ever_opened = opened, True
+        lane.incarnation, lane.window = opened.incarnation, opened.window
+        if first:
+            lane.acked, lane.next = opened.number, opened.number + 1
+            lane.touched = set(opened.touched)
+        lane.held = Antichain(opened.held)
+        if opened.lost:
+            self._epochs_lost(segment, opened.lost)
+        if self._phase is _Phase.OPENING:
+            if all(other.opened is not None for other in self._lanes.values()):
+                self._join()
+        else:
+            self._send_again(segment, lane)
+
+    def _join(self) -> None:
+        """Take the capability that all segments can give, everywhere, before it is used (E5)."""
+        self._phase = _Phase.OPEN
+        if self.under is not None:
+            self._told.append(Ready(()))
+            return
+        held = joint([lane.held for lane in self._lanes.values()])
+        self._capabilities, self._held = Counter(held), held
+        self._sent = self._capabilities
+        granted = any(lane.opened is not None and lane.opened.granted for lane in self._lanes.values())
+        unreached = {t for lane in self._lanes.values() for t in lane.touched if not held.less_equal(t)}
+        if granted and unreached:
+            # The writer was given up at some segment: epochs that it cannot reach any more were not finished (E3).
+            self._start(self._ticket(), lambda op, segment: m.Abort(op, segment, tuple(sorted(unreached))))
+        if any(lane.held != held for lane in self._lanes.values()):
+            self._phase = _Phase.JOINING
+            self._joining = self._ticket()
+            self._start(self._joining, lambda op, segment: m.Hold(op, segment, tuple(held)))
+        else:
+            self._told.append(Ready(tuple(held)))
+
+    def _send_again(self, segment: str, lane: _Lane) -> None:
+        """After a reconnect: operations first (none was sent before an earlier append was acknowledged), then appends."""
+        for _, operation in lane.operations.values():
+            self._effects.append(Send(segment, operation))
+        for sent in lane.unacked:
+            self._effects.append(Send(segment, sent.append))
+        self._fill(segment, lane)
+
+    def _epochs_lost(self, segment: str, lost: Iterable[Time]) -> None:
+        times = tuple(lost)
+        self._aborted.update(times)
+        for lane in self._lanes.values():
+            lane.touched.difference_update(times)
+        self._fail_quietly(
+            AppendsLost(
+                f"the publisher of segment {segment} restarted without its history; epochs {list(times)!r} are aborted, publish them under later times"
+            )
+        )
+
+    # ---- appends ----
+
+    def start_group(self, group: int) -> None:
+        """Number the next appends from the start of `group`, so that a task that runs again is recognised (E6)."""
+        for lane in self._lanes.values():
+            lane.next = group << GROUP
+
+    def append(
+        self, segment: str, time: Time, topic: bytes, records: int, payload: bytes, *, awaited: bool = False
+    ) -> int:
+        """Queue one batch; returns its ticket. Raises `TimeShapeError`, `CapabilityError`, `EpochAbortedError` or `WriterClosed`, and then sends nothing.
+
+        `awaited` says that the caller will look at this ticket's outcome; otherwise a failure is raised by the next move or flush.
+        """
+        self._usable()
+        self.shape.check(time)
+        if time in self._aborted:
+            raise EpochAbortedError(f"epoch {time!r} was aborted; it can never complete")
+        if self.under is None and not self._held.less_equal(time):
+            raise CapabilityError(
+                f"writer {self.writer!r} holds {list(self._held)!r}, which does not reach {time!r}; append before advancing past a time"
+            )
+        lane = self._lanes[segment]
+        ticket = self._ticket()
+        if awaited:
+            self._quiet.add(ticket)
+        crc = google_crc32c.value(payload)
+        lane.unsent.append(_Sent(ticket, m.Append(segment, lane.next, time, topic, records, crc, payload)))
+        lane.next += 1
+        self._fill(segment, lane)
+        return ticket
+
+    def _fill(self, segment: str, lane: _Lane) -> None:
+        """Send what the window has room for; one append always fits, however large."""
+        while lane.unsent and lane.opened is not None and (lane.in_flight < lane.window or not lane.unacked):
+            sent = lane.unsent.popleft()
+            lane.unacked.append(sent)
+            lane.in_flight += len(sent.append.payload)
+            self._effects.append(Send(segment, sent.append))
+
+    def _acknowledged(self, segment: str, lane: _Lane, ack: m.Ack) -> None:
+        while lane.unacked and lane.unacked[0].append.number <= ack.number:
+            sent = lane.unacked.popleft()
+            append = sent.append
+            lane.in_flight -= len(append.payload)
+            lane.acked = append.number
+            lane.touched.add(append.time)
+            self._quiet.discard(sent.ticket)
+            back = min(ack.number - append.number, ack.run - 1)
+            self._told.append(Acked(sent.ticket, segment, m.Position(lane.incarnation, ack.seq - back)))
+        self._fill(segment, lane)
+        self._release_moves()
+
+    def _append_refused(self, lane: _Lane, refused: m.AppendRefused) -> None:
+        for index, sent in enumerate(lane.unacked):
+            if sent.append.number == refused.number:
+                break
+        else:
+            return
+        del lane.unacked[index]
+        lane.in_flight -= len(sent.append.payload)
+        if index == 0:
+            lane.acked = max(lane.acked, refused.number)
+        error = from_code(refused.code, refused.detail)
+        if isinstance(error, EpochAbortedError):
+            self._aborted.add(sent.append.time)
+        self._fail(sent.ticket, error)
+        self._fill(refused.segment, lane)
+        self._release_moves()
+
+    # ---- moves (E1) ----
+
+    def advance(self, time: Time, *, awaited: bool = False) -> int:
+        """Downgrade every capability to `time`."""
+        self._reachable(time)
+        return self._move(Counter[Time]({time: 1}), awaited)
+
+    def hold(self, time: Time, *, awaited: bool = False) -> int:
+        """Hold `time` as a further capability, so that others can be released."""
+        self._reachable(time)
+        return self._move(Counter([*self._capabilities.elements(), time]), awaited)
+
+    def release(self, time: Time, *, awaited: bool = False) -> int:
+        """Give one held capability up; the last one can only be given up by leaving."""
+        self._usable()
+        if self._capabilities[time] < 1:
+            raise CapabilityError(
+                f"writer {self.writer!r} does not hold {time!r}; it holds {sorted(self._capabilities.elements())!r}"
+            )
+        rest = self._capabilities - Counter[Time]({time: 1})
+        if not rest:
+            raise CapabilityError("the last capability is given up by close() or finish(), not by release()")
+        return self._move(rest, awaited)
+
+    def abort(self, time: Time, *, awaited: bool = False) -> int:
+        """Abort the epoch `time` at every segment, at once (E4)."""
+        self._reachable(time)
+        ticket = self._ticket(awaited)
+        self._aborted.add(time)
+        for lane in self._lanes.values():
+            lane.touched.discard(time)
+        self._start(ticket, lambda op, segment: m.Abort(op, segment, (time,)))
+        return ticket
+
+    def leave(self, how: m.Leaving, *, awaited: bool = False) -> int:
+        """End the session: close and finish wait for all appends (E1), abort does not wait."""
+        self._usable()
+        ticket = self._ticket(awaited)
+        if how is m.Leaving.ABORT:
+            self._phase = _Phase.LEAVING
+            self._cancel_moves(WriterClosed("the writer left by an exception"))
+            for lane in self._lanes.values():
+                lane.unsent.clear()
+            self._start(ticket, lambda op, segment: m.Leave(op, segment, how))
+        else:
+            self._moves.append(_Move(ticket, self._capabilities, None, how))
+            self._phase = _Phase.LEAVING
+            self._release_moves()
+        return ticket
+
+    def _reachable(self, time: Time) -> None:
+        self._usable()
+        self.shape.check(time)
+        if self.under is not None:
+            raise CapabilityError(f"writer {self.writer!r} writes under {self.under!r} and holds nothing to move")
+        if not self._held.less_equal(time):
+            raise CapabilityError(
+                f"writer {self.writer!r} holds {list(self._held)!r}, which does not reach {time!r}; capabilities only move forward"
+            )
+
+    def _usable(self) -> None:
+        if self._phase in (_Phase.LEAVING, _Phase.OVER):
+            raise WriterClosed(f"writer {self.writer!r} has left the stream; open a new one")
+        if self._phase is not _Phase.OPEN:
+            raise WriterClosed(f"writer {self.writer!r} is not open yet")
+
+    def _move(self, capabilities: Counter[Time], awaited: bool) -> int:
+        ticket = self._ticket(awaited)
+        held = Antichain(capabilities)
+        unchanged = held == self._held
+        self._capabilities, self._held = capabilities, held
+        self._moves.append(_Move(ticket, capabilities, None if unchanged else held, None))
+        self._release_moves()
+        return ticket
+
+    def _release_moves(self) -> None:
+        """Send the moves whose earlier appends are all acknowledged; fail those behind an append that failed."""
+        if self._failure is not None:
+            self._fail_moves(self._failure)
+        while self._moves and self._oldest_append() > self._moves[0].ticket:
+            self._send_move(self._moves.popleft())
+
+    def _fail_moves(self, failure: EpochalError) -> None:
+        """Nothing is sent; the writer holds what it held before, and whoever awaits one of the moves is told why."""
+        if not self._moves:
+            return
+        told = any(move.ticket in self._quiet for move in self._moves)
+        if any(move.how is not None for move in self._moves):
+            self._phase = _Phase.OPEN  # it has not left
+        self._cancel_moves(failure)
+        self._capabilities = Counter(self._sent)
+        self._held = Antichain(self._sent)
+        if told:
+            self._failure = None
+
+    def _send_move(self, move: _Move) -> None:
+        held, how = move.held, move.how
+        self._sent = move.capabilities
+        if held is not None:
+            self._start(move.ticket, lambda op, segment: m.Hold(op, segment, tuple(held)))
+        elif how is not None:
+            self._start(move.ticket, lambda op, segment: m.Leave(op, segment, how))
+        else:
+            self._quiet.discard(move.ticket)
+            self._told.append(Moved(move.ticket))
+
+    def _oldest_append(self) -> int:
+        oldest = self._tickets + 1
+        for lane in self._lanes.values():
+            if lane.unacked:
+                oldest = min(oldest, lane.unacked[0].ticket)
+            elif lane.unsent:
+                oldest = min(oldest, lane.unsent[0].ticket)
+        return oldest
+
+    def _start(self, ticket: int, message: "object") -> None:
+        """Send an operation to every segment, written to or not (E5)."""
+        self._awaiting[ticket] = len(self._lanes)
+        for segment, lane in self._lanes.items():
+            self._ops += 1
+            operation = message(self._ops, segment)  # type: ignore[operator]
+            lane.operations[self._ops] = (ticket, operation)
+            if lane.opened is not None:
+                self._effects.append(Send(segment, operation))
+
+    def _done(self, lane: _Lane, op: int) -> None:
+        ticket, operation = lane.operations.pop(op, (0, None))
+        if operation is None:
+            return
+        match operation:
+            case m.Hold():
+                lane.held = Antichain(operation.times)
+                lane.touched = {time for time in lane.touched if lane.held.less_equal(time)}
+            case m.Abort():
+                lane.touched.difference_update(operation.times)
+        self._confirm(ticket)
+
+    def _confirm(self, ticket: int) -> None:
+        if ticket not in self._awaiting:
+            return
+        self._awaiting[ticket] -= 1
+        if self._awaiting[ticket]:
+            return
+        del self._awaiting[ticket]
+        self._quiet.discard(ticket)
+        if self._phase is _Phase.JOINING and ticket == self._joining:
+            self._phase = _Phase.OPEN
+            self._told.append(Ready(tuple(self._held)))
+            return
+        self._told.append(Moved(ticket))
+        if self._phase is _Phase.LEAVING and not self._awaiting and not self._moves:
+            self._phase = _Phase.OVER
+
+    # ---- failures ----
+
+    def _refused(self, segment: str, lane: _Lane, refused: m.Refused) -> None:
+        error = from_code(refused.code, refused.detail)
+        ticket, operation = lane.operations.pop(refused.op, (0, None))
+        if ticket and ticket == self._joining:
+            self._end(error, except_segment=segment)
+        elif operation is not None:
+            self._awaiting.pop(ticket, None)
+            self._fail(ticket, error)
+        elif error.retryable and not isinstance(error, WriterLost):
+            self._effects.append(Reconnect(segment, str(error)))
+        else:
+            self._end(error, except_segment=segment)
+
+    def _lost(self, segment: str, lane: _Lane, lost: m.Lost) -> None:
+        error = from_code(lost.code, lost.detail)
+        lane.opened = None
+        if isinstance(error, RemoteProtocolError):
+            self._effects.append(Reconnect(segment, str(error)))
+        else:
+            self._end(error, except_segment=segment)
+
+    def _end(self, error: EpochalError, *, except_segment: str) -> None:
+        """The session is over everywhere; where it still stands its open epochs are aborted (E3)."""
+        if isinstance(error, WriterLost):
+            for segment, lane in self._lanes.items():
+                if segment != except_segment and lane.opened is not None:
+                    self._ops += 1
+                    self._effects.append(Send(segment, m.Leave(self._ops, segment, m.Leaving.ABORT)))
+        self._phase = _Phase.OVER
+        self._cancel_moves(error)
+        for lane in self._lanes.values():
+            for sent in (*lane.unacked, *lane.unsent):
+                self._told.append(Failed(sent.ticket, error))
+            lane.unacked.clear()
+            lane.unsent.clear()
+        for ticket in list(self._awaiting):
+            self._told.append(Failed(ticket, error))
+        self._awaiting.clear()
+        self._told.append(Over(error))
+
+    def _cancel_moves(self, error: EpochalError) -> None:
+        while self._moves:
+            ticket = self._moves.popleft().ticket
+            self._quiet.discard(ticket)
+            self._told.append(Failed(ticket, error))
+
+    def _fail(self, ticket: int, error: EpochalError) -> None:
+        self._told.append(Failed(ticket, error))
+        if ticket in self._quiet:
+            self._quiet.discard(ticket)
+        else:
+            self._fail_quietly(error)
+
+    def _fail_quietly(self, error: EpochalError) -> None:
+        """Remember a failure that nobody awaits; E1: no move is sent before it has been raised."""
+        if self._failure is None:
+            self._failure = error
+
+    def _ticket(self, awaited: bool = False) -> int:
+        self._tickets += 1
+        if awaited:
+            self._quiet.add(self._tickets)
+        return self._tickets
+
+    _joining = 0
