@@ -28,8 +28,8 @@ Examples:
   epochal sub demo/flights --count 100 --save at.json; epochal sub demo/flights --since at.json
 
 A line holds the time, a tab, and the record. With --json a line is a JSON object: {"kind": "data", "time", "topic",
-"records"}, or with --epochs {"kind": "epoch", "time", "records"}; other kinds tell of frontiers, aborted epochs and gaps,
-which without --json go to standard error. Ends when the stream is complete."""
+"records"}, or with --epochs {"kind": "epoch", "time", "records"}; other kinds tell of frontiers, aborted epochs and
+gaps, which without --json go to standard error. Ends when the stream is complete."""
 
 
 def sub(

@@ -6,6 +6,7 @@ another try. Only failures to get an answer are: an answer, also one that says n
 
 import asyncio
 import json as json_module
+import os
 import random
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -119,7 +120,8 @@ def _delays() -> Iterator[float]:
 def _reason(error: BaseException) -> str:
     match error:
         case aiohttp.ClientConnectorError():
-            return (error.os_error.strerror or str(error.os_error)).lower()
+            number = error.os_error.errno
+            return os.strerror(number).lower() if number else str(error.os_error)
         case TimeoutError():
             return "no answer in time"
         case _:
