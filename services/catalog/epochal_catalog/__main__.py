@@ -32,9 +32,7 @@ def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on. [default: 127.0.0.1]")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one. [default: 8700]")] = None,
     data: Annotated[Path | None, typer.Option(help="Directory of the database. [default: ./epochal-catalog]")] = None,
-    lease_ttl: Annotated[
-        float | None, typer.Option(help="Seconds that a publisher's lease lasts. [default: 10]")
-    ] = None,
+    lease_ttl: Annotated[float | None, typer.Option(help="Seconds a publisher's lease lasts. [default: 10]")] = None,
     exit_with_stdin: Annotated[bool, typer.Option(help="Stop when standard input ends.")] = False,
 ) -> None:
     """Run the catalog until SIGTERM or Ctrl-C. Every setting can also come from EPOCHAL_CATALOG_*."""
@@ -58,7 +56,16 @@ async def _serve(settings: Settings, exit_with_stdin: bool) -> None:
         _watch_stdin(loop, stop)
     async with Server(settings) as server:
         print(f"ready {server.url}", flush=True)
-        await stop.wait()
+        await _first(stop, server.catalog.broken)
+    if server.catalog.broken.is_set():
+        raise typer.Exit(1)
+
+
+async def _first(*events: asyncio.Event) -> None:
+    waits = [asyncio.ensure_future(event.wait()) for event in events]
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    for wait in waits:
+        wait.cancel()
 
 
 def _watch_stdin(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:

@@ -1,6 +1,7 @@
 """The data directory: one process at a time, on a file system that keeps its promises.
 
-Apart from the store because it is checked before any file is opened, and because its messages are for whoever starts the process.
+Apart from the store because it is checked before any file is opened, and because its messages are for whoever starts
+the process.
 """
 
 import fcntl

@@ -1,7 +1,7 @@
 """Cuts connections that do not send a whole request head in time.
 
-Apart from the server because the HTTP library has no such deadline and no middleware can see half a header: this wraps the
-protocol of each connection, below the library and without touching its insides.
+Apart from the server because the HTTP library has no such deadline and no middleware can see half a header: this wraps
+the protocol of each connection, below the library and without touching its insides.
 """
 
 import asyncio

@@ -1,6 +1,7 @@
 """The refusals that only the catalog gives, beside those of `epochal.errors`.
 
-Apart from the HTTP layer because the rules raise them and must not know status codes; `problems` maps both kinds to answers.
+Apart from the HTTP layer because the rules raise them and must not know status codes; `problems` maps both kinds to
+answers.
 """
 
 from epochal.errors import ConfigError, Problem, StreamError, Unavailable, UsageError
@@ -38,6 +39,12 @@ class StoreUnavailable(Unavailable):
     """The database could not take the write now; nothing was changed, in the file or in memory."""
 
     code = "store_unavailable"
+
+
+class StoreFailed(StoreUnavailable):
+    """The database failed in a way that leaves open what it holds; the process must end and read it anew."""
+
+    code = "store_failed"
 
 
 class Overloaded(Unavailable):

@@ -1,7 +1,7 @@
 """Leases: for how long a publisher is believed to be alive.
 
-Apart from the registry because expiry is about time only: it withdraws an address and never a segment (E12), so a lapsed lease
-comes back with the next renewal. Reads no clock: `now` is monotonic seconds, given by the caller.
+Apart from the registry because expiry is about time only: it withdraws an address and never a segment (E12), so a
+lapsed lease comes back with the next renewal. Reads no clock: `now` is monotonic seconds, given by the caller.
 """
 
 from collections.abc import Iterable
@@ -19,7 +19,10 @@ class Lease:
 
 
 class Leases:
-    """All leases by fencing token. A lease lapses in `sweep`, and there only, so that a stall can be made good first."""
+    """All leases by fencing token.
+
+    A lease lapses in `sweep`, and there only, so that a stall can be made good first.
+    """
 
     def __init__(self, ttl: float) -> None:
         self.ttl = ttl

@@ -1,7 +1,7 @@
-"""The bodies of the HTTP interface, as models: requests are read by them, and the OpenAPI document is made from all of them.
+"""The bodies of the HTTP interface, as models: they read requests, and the OpenAPI document is made from them.
 
-Apart from the records because the interface promises more slowly than the inside changes. Unknown fields of a request are
-ignored, so a newer client can speak to an older catalog.
+Apart from the records because the interface promises more slowly than the inside changes. Unknown fields of a request
+are ignored, so a newer client can speak to an older catalog.
 """
 
 from typing import Annotated, Any

@@ -115,8 +115,10 @@ OPERATIONS = (
 @cache
 def document() -> dict[str, Any]:
     """The document; made once."""
-    used = {model for operation in OPERATIONS for model in (*operation.answers.values(), operation.body) if model}
-    ordered = sorted({*used, models.ProblemDocument}, key=lambda model: model.__name__)
+    used: set[type[BaseModel]] = {models.ProblemDocument}
+    for operation in OPERATIONS:
+        used.update(model for model in (*operation.answers.values(), operation.body) if model is not None)
+    ordered = sorted(used, key=lambda model: model.__name__)
     _, schemas = models_json_schema(
         [(model, "validation") for model in ordered], ref_template="#/components/schemas/{model}"
     )

@@ -24,7 +24,7 @@ _STATUS: dict[type[errors.EpochalError], int] = {
     own.InvalidRequest: 422,
     own.SegmentNotFound: 404,
     own.UnknownPublisher: 404,
-    own.StoreUnavailable: 503,
+    own.StoreUnavailable: 503,  # StoreFailed too
     own.Overloaded: 503,
     own.ShuttingDown: 503,
 }

@@ -1,7 +1,7 @@
 """What the catalog remembers, as plain values: one record for each row that is stored.
 
-Apart from the rules and the store because both speak in these: a decision is a list of records to write, the store writes them,
-and memory then takes over exactly what was written.
+Apart from the rules and the store because both speak in these: a decision is a list of records to write, the store
+writes them, and memory then takes over exactly what was written.
 """
 
 from dataclasses import dataclass, field
@@ -15,7 +15,8 @@ Json: TypeAlias = Any
 class StreamRecord:
     """A declared stream. `uid` is never used again, so a stream created anew under an old name is told apart (S26).
 
-    `created` and `completed` are ISO 8601 in UTC; `completed` is None until every open segment was finishing at once (E7).
+    `created` and `completed` are ISO 8601 in UTC; `completed` is None until every open segment was finishing at once
+    (E7).
     """
 
     uid: str
@@ -31,9 +32,9 @@ class StreamRecord:
 class SegmentRecord:
     """A key range [lo, hi) of a stream, and what its publishers last said of it.
 
-    `incarnation` counts the lives of its publishers and `token` is the fencing token of the newest (E12). `lower` (None: never
-    reported) and `writers` are what a next incarnation without a volume starts from (E11). `finishing` outlives an
-    incarnation, `finishing_number` does not: each incarnation numbers its marks anew.
+    `incarnation` counts the lives of its publishers and `token` is the fencing token of the newest (E12). `lower`
+    (None: never reported) and `writers` are what a next incarnation without a volume starts from (E11). `finishing`
+    outlives an incarnation, `finishing_number` does not: each incarnation numbers its marks anew.
     """
 
     uid: str
@@ -51,7 +52,7 @@ class SegmentRecord:
 
 @dataclass(frozen=True, slots=True)
 class RegistrationRecord:
-    """One registration of a publisher process: which segments it took, with which incarnations, and where it listens."""
+    """One registration of a publisher process: the segments it took, their incarnations, and where it listens."""
 
     publisher: str
     token: int

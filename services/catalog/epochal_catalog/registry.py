@@ -1,8 +1,8 @@
 """The rules of the catalog: what each request changes, judged against the state.
 
-Apart from store and server because it is pure: every method looks at the state, raises a typed error or returns a `Decision`,
-and changes nothing. The caller writes the decision's records to disk and only then lets the state take them over, so memory is
-never ahead of what survives a crash.
+Apart from store and server because it is pure: every method looks at the state, raises a typed error or returns a
+`Decision`, and changes nothing. The caller writes the decision's records to disk and only then lets the state take them
+over, so memory is never ahead of what survives a crash.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,7 +33,7 @@ A = TypeVar("A")
 
 @dataclass(frozen=True, slots=True)
 class Decision(Generic[A]):
-    """What a request changes, in one transaction, and its answer, to be read once the state has taken the changes over."""
+    """What a request changes, in one transaction, and its answer, read once the state has the changes."""
 
     changes: tuple[Change, ...]
     answer: Callable[[], A]
@@ -121,7 +121,7 @@ class Registry:
         return self._write(answer(False), record)
 
     def delete(self, namespace: str, name: str) -> Decision[None]:
-        """Delete a stream with its sessions; its publishers hear `StreamGone` when they renew. Raises `StreamNotFound`."""
+        """Delete a stream with its sessions; publishers hear `StreamGone` at a renewal. Raises `StreamNotFound`."""
         entry = self.state.stream(namespace, name)
         return self._write(lambda: None, StreamRemoved(entry.record.uid))
 
@@ -142,8 +142,8 @@ class Registry:
     def register(self, asked: Registering, at: str) -> Decision[dict[str, Json]]:
         """Give segments to a publisher with the next fencing token; whoever had them is superseded (E12).
 
-        The answer hands over what the last incarnation reported (E11). Raises `StreamNotFound`, `StreamGone` when `uid` is
-        of an older stream of that name, `SegmentNotFound`.
+        The answer hands over what the last incarnation reported (E11). Raises `StreamNotFound`, `StreamGone` when `uid`
+        is of an older stream of that name, `SegmentNotFound`.
         """
         entry = self.state.stream(*asked.stream)
         if entry.record.uid != asked.uid:
@@ -185,7 +185,9 @@ class Registry:
             updated = _reported(segment, report, entry.manifest.spec.time.shape)
             if updated != segment:
                 changed.append(updated)
-        renewed = LeaseRenewed(token, {name: dict(report.counters) for name, report in reports.items()})
+        renewed = LeaseRenewed(
+            token, {name: dict(report.counters) for name, report in reports.items() if report.counters}
+        )
 
         def answer() -> dict[str, Json]:
             return {"ttl": self.state.leases.ttl, "complete": entry.complete}
@@ -202,8 +204,8 @@ class Registry:
     def finish(self, namespace: str, name: str, mark: FinishingMark, at: str) -> Decision[dict[str, Json]]:
         """Record a finishing mark; when every open segment has one, record completion with it, for ever (E7).
 
-        A mark whose number is not above the last one of this incarnation changes nothing, nor does any mark after completion.
-        Raises `StreamNotFound`, `SegmentNotFound`, `UnknownPublisher`, `StreamGone`, `Superseded`.
+        A mark whose number is not above the last one of this incarnation changes nothing, nor does any mark after
+        completion. Raises `StreamNotFound`, `SegmentNotFound`, `UnknownPublisher`, `StreamGone`, `Superseded`.
         """
         entry = self.state.stream(namespace, name)
         segment = self._segment(entry, mark.segment)
@@ -223,8 +225,12 @@ class Registry:
             changes.append(replace(entry.record, completed=at))
         return self._write(answer, *changes)
 
+    def probe(self) -> Decision[None]:
+        """Change nothing but the revision: whether the store takes writes."""
+        return self._write(lambda: None)
+
     def forget(self, seconds: float, now: float) -> Decision[None] | None:
-        """Drop superseded registrations, and those of deleted streams, whose lease lapsed `seconds` ago; None: nothing to do.
+        """Drop registrations that are not current and whose lease lapsed `seconds` ago; None: nothing to do.
 
         Until then their publishers are told why they must stop.
         """

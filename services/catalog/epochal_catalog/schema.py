@@ -17,7 +17,7 @@ _MIGRATIONS = Path(__file__).parent / "migrations"
 
 
 def migrate(connection: Connection) -> None:
-    """Run what is missing, in the connection's transaction. Raises `SchemaTooNew` for a schema that is not known here."""
+    """Run what is missing, in the connection's transaction. Raises `SchemaTooNew` for a schema unknown here."""
     config = Config()
     config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
     config.set_main_option("path_separator", "os")

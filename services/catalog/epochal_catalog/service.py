@@ -1,17 +1,19 @@
-"""The catalog at work: decides, writes, and only then remembers, one request after the other; and answers reads from memory.
+"""The catalog at work: decides, writes, and only then remembers, one request at a time; reads come from memory.
 
 Apart from the routes because this is where the order of things is kept, whatever the protocol in front of it.
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 from epochal.errors import NoPublisher, StreamNotFound
-from epochal_catalog.errors import Overloaded, ShuttingDown, StoreUnavailable
-from epochal_catalog.records import LeaseRenewed
+from epochal_catalog.errors import Overloaded, ShuttingDown, StoreFailed, StoreUnavailable
+from epochal_catalog.records import Change, LeaseRenewed
 from epochal_catalog.registry import Decision, Expected, Registry
 from epochal_catalog.settings import Settings
 from epochal_catalog.state import State, StreamEntry
@@ -20,14 +22,15 @@ from epochal_catalog.telemetry import Telemetry
 from epochal_catalog.waiting import WaitingRoom
 
 A = TypeVar("A")
+_log = logging.getLogger("epochal.catalog")
 _Decide = Callable[[Registry], Decision[Any]]
 
 
 class Catalog:
     """State, store and waiting lookups together.
 
-    One task takes every write: it decides on the state as all earlier writes left it, has the store write, and then commits to
-    memory. A caller that goes away does not stop a write half-way. `clock` is monotonic seconds.
+    One task takes every write: it decides on the state as all earlier writes left it, has the store write, and then
+    commits to memory. A caller that goes away does not stop a write half-way. `clock` is monotonic seconds.
     """
 
     def __init__(
@@ -37,7 +40,9 @@ class Catalog:
         self.state = State(settings.lease_ttl)
         self.room = WaitingRoom(settings.max_waiters)
         self.telemetry = telemetry
-        self.ready = False
+        self.broken = asyncio.Event()
+        """Set when memory and disk may differ; the process must end and read the disk anew."""
+        self._started = self._store_ok = False
         self._registry = Registry(self.state)
         self._store = store
         self._clock = clock
@@ -53,11 +58,16 @@ class Catalog:
             asyncio.create_task(self._sweep_all(), name="catalog-leases"),
         ]
         self.telemetry.observe(self.state, self.room)
-        self.ready = True
+        self._started = self._store_ok = True
+
+    @property
+    def ready(self) -> bool:
+        """Whether writes are taken: started, not stopping, and the last write to the database succeeded."""
+        return self._started and self._store_ok and not self._closed
 
     def drain(self) -> None:
         """Refuse new writes and send waiting lookups home."""
-        self.ready, self._closed = False, True
+        self._closed = True
         self.room.close()
 
     async def close(self) -> None:
@@ -113,8 +123,8 @@ class Catalog:
             return entry
         missing = [segment.id for segment in entry.open_segments() if not self.state.leases.live(segment.token)]
         return NoPublisher(
-            f"the stream {entry.qualified} has no publisher for segment {', '.join(missing)} at present; ask again, with"
-            " ?wait=SECONDS to be answered when there is one"
+            f"the stream {entry.qualified} has no publisher for segment {', '.join(missing)} at present; ask again,"
+            " with ?wait=SECONDS to be answered when there is one"
         )
 
     async def _write_all(self) -> None:
@@ -132,16 +142,33 @@ class Catalog:
 
     async def _write_one(self, decide: Callable[[Registry], Decision[A]]) -> A:
         decision = decide(self._registry)
-        stored = [change for change in decision.changes if not isinstance(change, LeaseRenewed)]
+        stored: list[Change] = [change for change in decision.changes if not isinstance(change, LeaseRenewed)]
         if stored:
-            try:
-                await self._store.write(stored)
-            except StoreUnavailable:
-                self.telemetry.store_failed()
-                raise
-        for name in self.state.commit(decision.changes, self._clock()):
+            await self._store_all(stored)
+        try:
+            touched = self.state.commit(decision.changes, self._clock())
+        except Exception:
+            self._break("memory did not take over what was written")
+            raise
+        for name in touched:
             self.room.wake(name)
         return decision.answer()
+
+    async def _store_all(self, stored: list[Change]) -> None:
+        try:
+            await self._store.write(stored)
+        except StoreUnavailable as error:
+            self._store_ok = False
+            self.telemetry.store_failed()
+            if isinstance(error, StoreFailed):
+                self._break(str(error))
+            raise
+        self._store_ok = True
+
+    def _break(self, reason: str) -> None:
+        _log.critical("stopping: %s", reason)
+        self.drain()
+        self.broken.set()
 
     async def _sweep_all(self) -> None:
         period = min(0.25, self.settings.lease_ttl / 10)
@@ -149,11 +176,12 @@ class Catalog:
             await asyncio.sleep(period)
             now = self._clock()
             self.telemetry.lapsed(len(self.state.leases.sweep(now, stall=period + 1.0)))
-            decision = self._registry.forget(self.settings.forget_after, now)
-            if decision is not None:
-                # decided again when its turn comes; a failure is tried again at the next sweep
-                with suppress(StoreUnavailable, Overloaded, ShuttingDown):
-                    await self.submit(lambda registry, at=now: _forget(registry, self.settings.forget_after, at))
+            # each is decided again when its turn comes, and tried again at the next sweep when it fails
+            with suppress(StoreUnavailable, Overloaded, ShuttingDown):
+                if not self._store_ok:
+                    await self.submit(Registry.probe)
+                if self._registry.forget(self.settings.forget_after, now) is not None:
+                    await self.submit(partial(_forget, seconds=self.settings.forget_after, now=now))
 
 
 def _forget(registry: Registry, seconds: float, now: float) -> Decision[None]:

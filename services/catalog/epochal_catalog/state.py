@@ -1,7 +1,7 @@
 """The catalog's memory: every record, indexed for the questions that are asked.
 
-Apart from the rules because it decides nothing: it takes over records that are already on disk and answers reads. It does no
-I/O and reads no clock; `now` is monotonic seconds.
+Apart from the rules because it decides nothing: it takes over records that are already on disk and answers reads. It
+does no I/O and reads no clock; `now` is monotonic seconds.
 """
 
 from collections.abc import Iterable, Iterator
@@ -65,7 +65,7 @@ class State:
             self.leases.grant(token, now, verified=False)
 
     def commit(self, changes: Iterable[Change], now: float) -> set[str]:
-        """Take over what was written; returns the qualified names of the streams whose lookups may answer otherwise now."""
+        """Take over what was written; returns the names of the streams whose lookups may answer otherwise now."""
         touched: set[str] = set()
         for change in changes:
             name = self._take(change, now)
@@ -148,7 +148,7 @@ class State:
         entry = self.find(namespace, name)
         if entry is None:
             raise StreamNotFound(
-                f"there is no stream {namespace}/{name}; `epochal get streams` (GET /v1/streams) lists those that exist,"
+                f"there is no stream {namespace}/{name}; `epochal get streams` (GET /v1/streams) lists what there is,"
                 " `epochal apply -f FILE` declares one"
             )
         return entry

@@ -1,7 +1,7 @@
-"""The database: SQLite behind one thread, through which every write goes, each in one transaction that is on disk before it is answered.
+"""The database: SQLite behind one thread; each write is one transaction, on disk before it is answered.
 
-Apart from the state because this is the only module that knows SQL. It judges nothing but the fences: a record with an older
-token, or a number that does not rise, is refused inside the transaction itself (I4), whatever memory believed.
+Apart from the state because this is the only module that knows SQL. It judges nothing but the fences: a record with an
+older token, or a number that does not rise, is refused inside the transaction itself (I4), whatever memory believed.
 """
 
 import asyncio
@@ -14,12 +14,12 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, Table, create_engine, event, select
 from sqlalchemy.dialects.sqlite import insert
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DatabaseError, IntegrityError
 from sqlalchemy.pool import StaticPool
 
 from epochal.errors import Superseded
 from epochal_catalog import tables
-from epochal_catalog.errors import StoreUnavailable
+from epochal_catalog.errors import StoreFailed, StoreUnavailable
 from epochal_catalog.records import (
     Change,
     CounterRecord,
@@ -70,7 +70,8 @@ class Store:
     async def write(self, changes: Sequence[Change]) -> None:
         """Write all changes or none; they are on disk when this returns.
 
-        Raises `Superseded` when a fence refuses one, and `StoreUnavailable` when the file is locked, full or failing.
+        Raises `Superseded` when a fence refuses one, `StoreUnavailable` when the file is locked or full,
+        and `StoreFailed` when it is not known what it holds now.
         """
         await self._run(lambda: self._write(changes))
 
@@ -82,8 +83,11 @@ class Store:
     async def _run(self, work: Callable[[], T]) -> T:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
-        except OperationalError as error:
-            raise StoreUnavailable(f"the database {self._path} cannot be used now: {error.orig}") from error
+        except IntegrityError:
+            raise  # a bug here, and no fault of the file
+        except DatabaseError as error:
+            kind = StoreUnavailable if _passing(error.orig) else StoreFailed
+            raise kind(f"the database {self._path} cannot be used now: {error.orig}") from error
 
     def _open(self) -> list[Change]:
         self._engine = create_engine(
@@ -107,6 +111,19 @@ class Store:
         if self._engine is not None:
             self._engine.dispose()
             self._engine = None
+
+
+def _passing(error: BaseException | None) -> bool:
+    """Whether SQLite is known to have rolled back: busy, locked, read-only, full, or the file could not be opened."""
+    code = getattr(error, "sqlite_errorcode", None)
+    kinds = (
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_CANTOPEN,
+    )
+    return code is not None and code & 0xFF in kinds
 
 
 def _prepare(connection: sqlite3.Connection, _record: object) -> None:

@@ -20,10 +20,6 @@ from sqlalchemy import (
 metadata = MetaData()
 
 
-def _of_stream(**options: bool) -> Column[str]:
-    return Column("uid", Text, ForeignKey("streams.uid", ondelete="CASCADE"), nullable=False, **options)
-
-
 streams = Table(
     "streams",
     metadata,
@@ -40,7 +36,7 @@ streams = Table(
 segments = Table(
     "segments",
     metadata,
-    _of_stream(primary_key=True),
+    Column("uid", Text, ForeignKey("streams.uid", ondelete="CASCADE"), primary_key=True),
     Column("id", Text, primary_key=True),
     Column("lo", Text, nullable=False),
     Column("hi", Text, nullable=False),
@@ -69,7 +65,7 @@ registrations = Table(
 sessions = Table(
     "sessions",
     metadata,
-    _of_stream(primary_key=True),
+    Column("uid", Text, ForeignKey("streams.uid", ondelete="CASCADE"), primary_key=True),
     Column("writer", Text, primary_key=True),
     Column("number", BigInteger, nullable=False),
 )

@@ -10,6 +10,7 @@ from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.metrics import CallbackOptions, Observation
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.resources import Resource
+from opentelemetry.util.types import AnyValue
 from prometheus_client import CollectorRegistry, generate_latest
 
 from epochal_catalog.state import State
@@ -44,7 +45,11 @@ class Telemetry:
 
     def request(self, method: str, route: str, status: int, seconds: float) -> None:
         """One request was answered."""
-        labels = {"http.request.method": method, "http.route": route, "http.response.status_code": status}
+        labels: dict[str, AnyValue] = {
+            "http.request.method": method,
+            "http.route": route,
+            "http.response.status_code": status,
+        }
         self._requests.record(seconds, labels)
 
     def lapsed(self, count: int) -> None:

@@ -1,7 +1,7 @@
 """Lookups that wait: each asks to be woken when its stream changes, and looks again by itself.
 
-Apart from the service because of what must hold whatever the lookup is: all waiting ones are woken at once, a cancelled one
-leaves nothing behind, and their number is bounded (S27).
+Apart from the service because of what must hold whatever the lookup is: all waiting ones are woken at once, a cancelled
+one leaves nothing behind, and their number is bounded (S27).
 """
 
 import asyncio

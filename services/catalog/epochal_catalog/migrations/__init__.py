@@ -1,1 +1,1 @@
-"""The steps that bring a database to the present schema, oldest first; shipped in the package and run at every start."""
+"""The steps that bring a database to the present schema, oldest first; in the package, and run at every start."""

@@ -1,0 +1,255 @@
+"""The HTTP interface, against a real server on a free port."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+
+async def test_apply_creates_then_changes_then_leaves_alone(client: Any) -> None:
+    first = await client.apply(segments=3)
+    again = await client.apply(segments=3)
+    changed = await client.apply(segments=3, progress={"minWriters": 2})
+    assert (first.status, again.status, changed.status) == (201, 200, 200)
+    assert [answer.body["generation"] for answer in (first, again, changed)] == [1, 1, 2]
+    assert len({answer.body["uid"] for answer in (first, again, changed)}) == 1
+    assert first.body["phase"] == "Pending"
+    bounds = [(int(item["lo"]), int(item["hi"])) for item in first.body["segments"]]
+    assert bounds[0][0] == 0
+    assert bounds[-1][1] == 2**64
+    assert all(before[1] == after[0] for before, after in zip(bounds, bounds[1:], strict=False))
+
+
+async def test_an_immutable_field_is_refused_and_nothing_changes(client: Any) -> None:
+    await client.apply()
+    refused = await client.apply(time={"shape": "(int, int)"}, segments=2)
+    assert (refused.status, refused.code) == (409, "immutable_field")
+    assert {item["path"] for item in refused.body["problems"]} == {"spec.time.shape", "spec.segments"}
+    shown = await client("GET", "/v1/streams/demo/flights")
+    assert (shown.body["generation"], len(shown.body["segments"])) == (1, 1)
+
+
+async def test_a_wrong_manifest_is_refused_with_every_problem(client: Any) -> None:
+    refused = await client.apply(segments=0, nonsense=1)
+    assert (refused.status, refused.code) == (422, "invalid_manifest")
+    assert {item["path"] for item in refused.body["problems"]} >= {"spec.segments", "spec.nonsense"}
+    assert (await client("GET", "/v1/streams")).body["items"] == []
+
+
+async def test_the_manifest_must_be_of_the_stream_in_the_path(client: Any, document: Any) -> None:
+    refused = await client("PUT", "/v1/streams/demo/other", document("test/flights"))
+    assert refused.code == "invalid_manifest"
+    assert [item["path"] for item in refused.body["problems"]] == ["metadata.namespace", "metadata.name"]
+
+
+async def test_the_path_gives_a_missing_namespace(client: Any, document: Any) -> None:
+    body = document("demo/flights")
+    del body["metadata"]["namespace"]
+    assert (await client("PUT", "/v1/streams/demo/flights", body)).body["namespace"] == "demo"
+
+
+@pytest.mark.rule("S26", "S32")
+async def test_a_stream_created_anew_has_a_new_uid_and_its_old_publisher_is_told(client: Any) -> None:
+    old = (await client.apply()).body["uid"]
+    granted = (await client.register("p", old)).body
+    assert (await client("DELETE", "/v1/streams/demo/flights")).status == 204
+    gone = await client.renew("p", granted["token"])
+    assert (gone.status, gone.code) == (410, "stream_gone")
+    new = (await client.apply()).body
+    assert new["uid"] != old
+    assert new["segments"][0]["publisher"] is None
+    assert (await client.renew("p", granted["token"])).code == "stream_gone"
+    assert (await client.register("p", old)).code == "stream_gone"
+    listed = (await client("GET", "/v1/streams")).body
+    assert [item["uid"] for item in listed["items"]] == [new["uid"]]
+    assert (await client("GET", "/v1/publishers")).body["items"][0]["superseded"]
+
+
+@pytest.mark.rule("S27")
+async def test_a_lookup_without_wait_answers_at_once(client: Any) -> None:
+    missing = await client.lookup()
+    assert (missing.status, missing.code) == (404, "stream_not_found")
+    assert "get streams" in missing.body["detail"]
+    await client.apply()
+    empty = await client.lookup()
+    assert (empty.status, empty.code, empty.body["retryable"]) == (503, "no_publisher", True)
+    assert int(empty.headers["Retry-After"]) >= 1
+
+
+@pytest.mark.rule("S27")
+async def test_all_waiting_lookups_resolve_once_every_segment_is_served(client: Any, waiters: Any) -> None:
+    lookups = [asyncio.create_task(client.lookup(wait="60")) for _ in range(20)]  # before the stream exists
+    await waiters(client, 20)
+    uid = (await client.apply(segments=2)).body["uid"]
+    await client.register("a", uid, "0")
+    await waiters(client, 20)
+    assert not any(task.done() for task in lookups)
+    await client.register("b", uid, "1")
+    answers = await asyncio.wait_for(asyncio.gather(*lookups), 4)
+    assert {answer.status for answer in answers} == {200}
+    assert [item["publisher"]["id"] for item in answers[0].body["segments"]] == ["a", "b"]
+    assert answers[0].body["stream"]["phase"] == "Ready"
+    await waiters(client, 0)
+
+
+@pytest.mark.rule("S27")
+async def test_a_waiting_lookup_of_nothing_is_answered_after_the_wait(client: Any) -> None:
+    assert (await client.lookup(wait="0.05")).code == "stream_not_found"
+    await client.apply()
+    assert (await client.lookup(wait="0.05")).code == "no_publisher"
+
+
+@pytest.mark.rule("S27")
+async def test_a_lookup_whose_client_goes_away_is_removed(client: Any, waiters: Any) -> None:
+    await client.apply()
+    lookups = [asyncio.create_task(client.lookup(wait="60")) for _ in range(5)]
+    await waiters(client, 5)
+    for task in lookups:
+        task.cancel()
+    await asyncio.gather(*lookups, return_exceptions=True)
+    await waiters(client, 0)
+
+
+@pytest.mark.rule("S27")
+async def test_the_number_of_waiting_lookups_is_bounded(start: Any, waiters: Any) -> None:
+    async with start(max_waiters=1) as client:
+        first = asyncio.create_task(client.lookup(wait="60"))
+        await waiters(client, 1)
+        refused = await client.lookup(wait="60")
+        assert (refused.status, refused.code) == (503, "overloaded")
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        await waiters(client, 0)
+
+
+@pytest.mark.parametrize("wait", ["-1", "301", "nan", "soon"])
+async def test_a_wait_out_of_bounds_is_refused(client: Any, wait: str) -> None:
+    refused = await client.lookup(wait=wait)
+    assert (refused.status, refused.code) == (422, "invalid_request")
+
+
+@pytest.mark.rule("S28")
+async def test_a_lookup_with_another_schema_is_refused_before_any_wait(client: Any, waiters: Any) -> None:
+    early = asyncio.create_task(client.lookup(wait="60", time="(int, int)"))
+    await waiters(client, 1)
+    await client.apply()
+    assert (await asyncio.wait_for(early, 4)).code == "schema_mismatch"
+    refused = await client.lookup(wait="60", time="int", encoding="json", schema="{}")
+    assert (refused.status, refused.code) == (409, "schema_mismatch")
+    assert [item["path"] for item in refused.body["problems"]] == ["payload.encoding", "payload.schema"]
+    assert (await client.lookup(time="int", encoding="msgpack")).code == "no_publisher"
+    assert (await client.lookup(time="text")).code == "invalid_request"
+
+
+@pytest.mark.rule("E6")
+async def test_sessions_rise_for_each_writer_and_start_anew_with_a_new_stream(client: Any) -> None:
+    assert (await client.session_of("w")).code == "stream_not_found"
+    uid = (await client.apply()).body["uid"]
+    assert [(await client.session_of("q%2F0")).body["session"] for _ in range(3)] == [1, 2, 3]
+    assert (await client.session_of("q")).body == {"session": 1, "uid": uid}
+    assert (await client.session_of("q%2F0")).status == 201
+    await client("DELETE", "/v1/streams/demo/flights")
+    new = (await client.apply()).body["uid"]
+    assert (await client.session_of("q%2F0")).body == {"session": 1, "uid": new}
+
+
+@pytest.mark.rule("E12")
+async def test_a_newer_registration_supersedes_the_older(client: Any) -> None:
+    uid = (await client.apply()).body["uid"]
+    old = (await client.register("old", uid)).body
+    new = (await client.register("new", uid)).body
+    assert new["token"] > old["token"]
+    assert new["segments"][0]["incarnation"] == old["segments"][0]["incarnation"] + 1 == 2
+    refused = await client.renew("old", old["token"], s0={"incarnation": 1})
+    assert (refused.status, refused.code, refused.body["retryable"]) == (409, "superseded", False)
+    assert (await client.finish("old", old, "0", 1)).code == "superseded"
+    assert (await client.renew("new", new["token"], s0={"incarnation": 1})).code == "superseded"
+    assert (await client.renew("new", new["token"], s0={"incarnation": 2})).body == {"ttl": 1.0, "complete": False}
+    assert (await client.lookup()).body["segments"][0]["publisher"]["id"] == "new"
+
+
+@pytest.mark.rule("E12", "S29")
+async def test_only_the_holder_of_the_token_can_renew_or_leave(client: Any) -> None:
+    uid = (await client.apply()).body["uid"]
+    first = (await client.register("p", uid)).body["token"]
+    token = (await client.register("p", uid)).body["token"]
+    for wrong in (first, token + 1):
+        assert (await client.renew("p", wrong)).code == "superseded"
+        assert (await client("DELETE", f"/v1/publishers/p?token={wrong}")).code == "superseded"
+    assert (await client("DELETE", "/v1/publishers/p")).code == "invalid_request"
+    assert (await client("DELETE", f"/v1/publishers/p?token={token}")).status == 204
+    assert (await client.renew("p", token)).code == "unknown_publisher"
+    assert (await client.lookup()).code == "no_publisher"
+    assert (await client.register("p", uid)).body["token"] > token
+
+
+async def test_a_registration_must_name_what_exists(client: Any) -> None:
+    assert (await client.register("p", "u")).code == "stream_not_found"
+    uid = (await client.apply()).body["uid"]
+    assert (await client.register("p", uid, "7")).code == "segment_not_found"
+    refused = await client("POST", "/v1/publishers", {"publisher": "", "segments": []})
+    assert (refused.status, refused.code) == (422, "invalid_request")
+    assert {item["path"] for item in refused.body["problems"]} >= {"publisher", "uid", "segments", "addresses"}
+
+
+@pytest.mark.rule("E7")
+async def test_completion_is_recorded_once_all_segments_are_finishing_and_never_undone(client: Any) -> None:
+    uid = (await client.apply(segments=2)).body["uid"]
+    granted = (await client.register("p", uid, "0", "1")).body
+    assert (await client.finish("p", granted, "0", 1)).body == {"complete": False}
+    assert (await client.finish("p", granted, "0", 2, finishing=False)).body == {"complete": False}  # an open came
+    assert (await client.finish("p", granted, "1", 1)).body == {"complete": False}
+    assert (await client.finish("p", granted, "0", 1)).body == {"complete": False}  # stale: it was cancelled by 2
+    assert (await client.session_of("w")).status == 201
+    assert (await client.finish("p", granted, "0", 3)).body == {"complete": True}
+    assert (await client.finish("p", granted, "0", 4, finishing=False)).body == {"complete": True}
+    assert (await client.renew("p", granted["token"])).body["complete"]
+    refused = await client.session_of("w")
+    assert (refused.status, refused.code) == (409, "stream_complete")
+    found = await client.lookup()
+    assert (found.status, found.body["stream"]["phase"]) == (200, "Complete")
+    assert (await client.register("q", uid, "0")).body["segments"][0]["complete"]
+
+
+@pytest.mark.rule("E11")
+async def test_reports_are_shown_and_handed_to_the_next_incarnation(client: Any) -> None:
+    uid = (await client.apply(time={"shape": "(int, int)"})).body["uid"]
+    granted = (await client.register("p", uid)).body
+    assert granted["segments"][0]["lower"] is None
+    report = {"incarnation": 1, "lower": [[3, 0], [0, 5]], "writers": ["b", "a/1"], "counters": {"events": 7}}
+    await client.renew("p", granted["token"], s0=report)
+    await client.renew("p", granted["token"], s0={"incarnation": 1})  # says nothing: nothing changes
+    shown = (await client("GET", "/v1/streams/demo/flights")).body
+    assert shown["writers"] == ["a/1", "b"]
+    assert shown["segments"][0]["lower"] == [[3, 0], [0, 5]]
+    assert shown["segments"][0]["counters"] == {"events": 7}
+    wrong = await client.renew("p", granted["token"], s0={"incarnation": 1, "lower": [3]})
+    assert (wrong.code, wrong.body["problems"][0]["path"]) == ("invalid_request", "segments.0.lower")
+    taken = (await client.register("q", uid)).body["segments"][0]
+    assert (taken["lower"], taken["writers"], taken["incarnation"]) == ([[3, 0], [0, 5]], ["a/1", "b"], 2)
+
+
+async def test_a_json_body_is_needed(client: Any) -> None:
+    for raw in (b"", b"{", b"[NaN]", b"[" * 100_000, b"\xff"):
+        refused = await client("POST", "/v1/publishers", data=raw)
+        assert (refused.status, refused.code) == (422, "invalid_request"), raw[:10]
+
+
+async def test_a_number_beyond_the_database_is_refused(client: Any) -> None:
+    assert (await client.renew("p", 2**63)).code == "invalid_request"
+
+
+async def test_unknown_paths_and_methods_say_what_there_is(client: Any) -> None:
+    assert (await client("GET", "/v1/nothing")).code == "no_such_route"
+    refused = await client("POST", "/v1/streams")
+    assert (refused.status, refused.code) == (405, "method_not_allowed")
+    assert "GET" in refused.headers["Allow"]
+
+
+async def test_health_and_metrics(client: Any) -> None:
+    await client.apply()
+    assert (await client("GET", "/healthz")).body == {"status": "ok"}
+    assert (await client("GET", "/readyz")).body == {"status": "ready"}
+    text = (await client("GET", "/metrics")).body.decode()
+    assert "epochal_catalog_streams 1.0" in text or "epochal_catalog_streams{" in text
+    assert 'http_route="/v1/streams/{namespace}/{name}"' in text
