@@ -61,9 +61,9 @@ types: $(READY) ## check types (mypy strict, pyright)
 imports: $(READY) ## check which part may import which (import-linter)
 	@$(BIN)/lint-imports --no-logo --cache-dir .cache/import-linter
 
+# A run of some tests only (TEST_ARGS) says nothing about the other rules, so it writes no report.
 test: $(READY) ## run the tests (without those marked long)
-	@mkdir -p .cache
-	@$(BIN)/python -m pytest -q --rules-report=$(RULES_REPORT) $(TEST_ARGS)
+	@$(BIN)/python -m pytest -q $(or $(TEST_ARGS),--rules-report=$(RULES_REPORT))
 
 test-long: $(READY) ## run the tests marked long
 	@$(BIN)/python -m pytest -q -m long -o faulthandler_timeout=1800 $(TEST_ARGS)

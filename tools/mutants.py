@@ -29,7 +29,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-COPIED = ("core", "services", "operator", "spark", "tests", "tools", "examples", "docs", "pyproject.toml", "README.md")
+COPIED = ("core", "services", "operator", "spark", "tests", "tools", "examples", "benchmarks", "docs", "pyproject.toml")
 PARALLEL = 2
 TEST_SECONDS = 240.0
 """A test that runs longer than this on a mutant has caught it: the unchanged one ended."""
