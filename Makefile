@@ -18,7 +18,7 @@ BENCH_ARGS ?=
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: help setup lock format lint types imports test test-long rules mutants bench docs demo check clean
+.PHONY: help setup lock format lint types imports test test-long rules mutants bench docs demo check clean java-there
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -78,11 +78,13 @@ mutants: $(READY) ## put known faults back, one at a time, and see the named tes
 bench: $(READY) ## measure against other servers on this machine
 	@$(BIN)/python benchmarks/run.py $(BENCH_ARGS)
 
+java-there: # told before the minutes of installing, not after
+	@tools/require-java
+
 docs: $(READY) ## build the documentation into site/
 	@$(BIN)/mkdocs --quiet build --strict
 
-demo: $(READY) ## run a Spark job over real flights and follow it, hour by complete hour
-	@tools/require-java
+demo: java-there $(READY) ## run a Spark job over real flights and follow it, hour by complete hour
 	@$(BIN)/epochal demo $(DEMO_ARGS)
 
 check: lint types imports docs test ## all of the above that a commit must pass
