@@ -5,12 +5,11 @@ too. Both notations are those of Kubernetes, so that one file serves `epochal ap
 """
 
 import re
-from decimal import Decimal
 
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
 _DECIMAL = {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
 _UNITS = {"": 1, **_DECIMAL, **_BINARY}
-_BYTES = re.compile(r"([0-9]{1,18})(?:\.([0-9]{1,9}))?([A-Za-z]{0,2})", re.ASCII)
+_BYTES = re.compile(r"([0-9]{1,19})(?:\.([0-9]{1,9}))?([A-Za-z]{0,2})", re.ASCII)
 
 _MILLISECONDS = {"h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 _DURATION = re.compile(r"(?:([0-9]{1,9})h)?(?:([0-9]{1,9})m)?(?:([0-9]{1,9})s)?(?:([0-9]{1,9})ms)?", re.ASCII)
@@ -25,10 +24,11 @@ def parse_bytes(text: str) -> int:
     match = _BYTES.fullmatch(text)
     if match is None or match[3] not in _UNITS:
         raise ValueError("is not a quantity; write a number of bytes with a unit, e.g. 256Mi, 1Gi, 500M")
-    number = Decimal(f"{match[1]}.{match[2] or '0'}") * _UNITS[match[3]]
-    if number != number.to_integral_value():
+    fraction = match[2] or ""
+    number, rest = divmod(int(match[1] + fraction) * _UNITS[match[3]], 10 ** len(fraction))
+    if rest:
         raise ValueError("is not a whole number of bytes; e.g. 256Mi, 1Gi, 500M")
-    return int(number)
+    return number
 
 
 def format_bytes(number: int) -> str:

@@ -1,0 +1,285 @@
+"""The manifest: defaults, every kind of wrong field, normal form, what is planned, what may not change."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from epochal.errors import ManifestError
+from epochal.resources import StreamManifest, immutable_changes
+
+FULL: dict[str, Any] = {
+    "apiVersion": "epochal.dev/v1alpha1",
+    "kind": "Stream",
+    "metadata": {"name": "flights", "namespace": "demo", "labels": {"team": "x"}},
+    "spec": {
+        "time": {"shape": "int"},
+        "payload": {"encoding": "msgpack", "schema": {"type": "object"}},
+        "segments": 3,
+        "history": {
+            "retention": {"mode": "keep", "time": "24h", "bytes": "1Gi"},
+            "durability": "batch",
+            "storage": {"size": "10Gi", "storageClassName": "standard"},
+        },
+        "progress": {"minWriters": 2, "writerTimeout": "500ms"},
+        "watermark": {"noteTime": "frontier", "timeout": "30s", "interval": "5s", "maxSkew": "5m"},
+        "push": {"bufferBytes": "64Mi", "heartbeat": "1s", "initialFilter": "none"},
+        "access": {
+            "publish": [{"serviceAccount": "spark", "namespace": "jobs"}],
+            "subscribe": [{"serviceAccount": "*"}],
+        },
+        "publishers": {
+            "segmentsPerPod": 2,
+            "advertise": "a.example",
+            "resources": {"limits": {"cpu": "1"}},
+            "nodeSelector": {"disk": "ssd"},
+            "tolerations": [{"key": "x"}],
+            "topologySpread": False,
+        },
+        "relays": 1,
+    },
+}
+
+
+def document(**spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "epochal.dev/v1alpha1",
+        "kind": "Stream",
+        "metadata": {"name": "flights"},
+        "spec": {"time": {"shape": "int"}, "payload": {"encoding": "msgpack"}, **spec},
+    }
+
+
+def problems(document: object) -> dict[str, str]:
+    with pytest.raises(ManifestError) as caught:
+        StreamManifest.from_document(document)
+    return {problem.path: f"{problem.reason}; {problem.hint}" for problem in caught.value.problems}
+
+
+def test_defaults() -> None:
+    manifest = StreamManifest.from_document(document())
+    spec = manifest.spec
+    assert manifest.qualified == "default/flights"
+    assert (spec.segments, spec.relays, spec.publishers.segments_per_pod) == (1, 0, 1)
+    retention = spec.history.retention
+    assert (retention.mode, retention.time_seconds, retention.bytes) == ("keep", 3600.0, 256 << 20)
+    assert spec.history.durability == "auto"
+    assert (spec.progress.min_writers, spec.progress.writer_timeout) == (1, 30.0)
+    assert (spec.push.buffer_bytes, spec.push.heartbeat, spec.push.initial_filter) == (64 << 20, 1.0, "firehose")
+    assert manifest.not_in_effect() == []
+
+
+def test_every_field_is_accepted_and_survives() -> None:
+    manifest = StreamManifest.from_document(FULL)
+    assert manifest.to_document() == FULL
+    assert StreamManifest.from_document(json.loads(json.dumps(manifest.to_document()))).to_document() == FULL
+
+
+def test_the_normal_form_fills_in_defaults_but_not_what_is_planned() -> None:
+    spec = StreamManifest.from_document(document()).to_document()["spec"]
+    assert spec["history"] == {"retention": {"mode": "keep", "time": "1h", "bytes": "256Mi"}}
+    assert spec["publishers"] == {"segmentsPerPod": 1}
+    assert "watermark" not in spec
+    assert "relays" not in spec
+
+
+def test_planned_fields_are_told_also_after_normalising() -> None:
+    manifest = StreamManifest.from_document(FULL)
+    told = {item.path for item in manifest.not_in_effect()}
+    assert told == {
+        "spec.payload.schema",
+        "spec.history.durability",
+        "spec.history.storage",
+        "spec.watermark",
+        "spec.push.initialFilter",
+        "spec.access",
+        "spec.publishers.advertise",
+        "spec.publishers.resources",
+        "spec.publishers.nodeSelector",
+        "spec.publishers.tolerations",
+        "spec.publishers.topologySpread",
+        "spec.relays",
+    }
+    assert all(item.note.startswith("planned") for item in manifest.not_in_effect())
+    again = StreamManifest.from_document(manifest.to_document())
+    assert again.not_in_effect() == manifest.not_in_effect()
+
+
+def test_values_that_ask_for_nothing_are_not_told() -> None:
+    given = document(
+        relays=0, history={"durability": "memory"}, push={"initialFilter": "firehose"}, publishers={"advertise": ""}
+    )
+    assert StreamManifest.from_document(given).not_in_effect() == []
+
+
+def test_a_namespace_from_outside_only_fills_a_gap() -> None:
+    assert StreamManifest.from_document(document(), namespace="jobs").qualified == "jobs/flights"
+    assert StreamManifest.from_document(FULL, namespace="jobs").qualified == "demo/flights"
+
+
+def test_all_problems_are_told_at_once() -> None:
+    wrong = document(
+        time={"shape": "(int, flt)"},
+        segments="3",
+        history={"retention": {"mode": "never", "time": 24, "bytes": "1Gb"}, "storage": {}},
+        progress={"minWriters": 0, "writerTimeout": "1ms"},
+        push={"bufferBytes": 3, "heartbeat": "90s"},
+        access={"publish": [{"serviceAcount": "x"}], "subscribe": "x"},
+        watermark={"noteTime": "frontier"},
+        relay=1,
+    )
+    wrong["metadata"] = {"name": "Flights", "labels": {"a": 1}}
+    found = problems(wrong)
+    expected = {
+        "metadata.name": "lower-case letters",
+        "metadata.labels.a": "must be a text",
+        "spec.time.shape": "is no time shape",
+        "spec.segments": "must be a whole number, not the text '3'",
+        "spec.history.retention.mode": "must be one of keep, none",
+        "spec.history.retention.time": "must be a duration",
+        "spec.history.retention.bytes": "is not a quantity",
+        "spec.history.storage.size": "is required",
+        "spec.progress.minWriters": "at least 1",
+        "spec.progress.writerTimeout": "1ms is out of bounds; at least 100ms",
+        "spec.push.bufferBytes": "at least 64Ki",
+        "spec.push.heartbeat": "at most 1m",
+        "spec.access.publish[0].serviceAccount": "is required",
+        "spec.access.publish[0].serviceAcount": "did you mean 'serviceAccount'?",
+        "spec.access.subscribe": "must be a list",
+        "spec.relay": "did you mean 'relays'?",
+        "spec.watermark.noteTime": "needs time.shape int",
+    }
+    assert found.keys() == expected.keys()
+    for path, text in expected.items():
+        assert text in found[path], path
+
+
+@pytest.mark.parametrize("wrong", [None, [], "x", 3, True])
+def test_what_is_no_mapping_is_refused(wrong: object) -> None:
+    assert "mapping" in problems(wrong)["document"]
+
+
+@pytest.mark.parametrize("field", ["apiVersion", "kind", "metadata", "spec"])
+def test_missing_parts_are_told_with_an_example(field: str) -> None:
+    wrong = document()
+    del wrong[field]
+    assert "is required; e.g. " in problems(wrong)[field]
+
+
+def test_other_kinds_and_versions_are_refused() -> None:
+    found = problems({**document(), "kind": "stream", "apiVersion": "v1"})
+    assert "did you mean 'Stream'?" in found["kind"]
+    assert "must be epochal.dev/v1alpha1" in found["apiVersion"]
+
+
+@pytest.mark.parametrize(("encoding", "ok"), [("msgpack", True), ("json", True), ("arrow", True), ("bytes", False)])
+def test_bytes_have_no_schema(encoding: str, ok: bool) -> None:
+    given = document(payload={"encoding": encoding, "schema": {}})
+    if ok:
+        StreamManifest.from_document(given)
+    else:
+        assert "spec.payload.schema" in problems(given)
+
+
+@pytest.mark.parametrize("wrong", [True, 3.0, "3", None, [], 0, 1025, 10**400])
+def test_segments_are_a_bounded_whole_number(wrong: object) -> None:
+    assert "spec.segments" in problems(document(segments=wrong))
+
+
+def test_what_is_not_plain_data_is_refused() -> None:
+    assert "finite" in problems(document(relays=float("nan")))["spec.relays"]
+    assert "name is the number 1" in problems({**document(), 1: 2})["document"]
+    assert "kind object" in problems(document(relays=object()))["spec.relays"]
+
+
+def test_a_hostile_document_costs_little() -> None:
+    deep: Any = {}
+    for _ in range(100_000):
+        deep = {"x": deep}
+    assert "levels deep" in next(iter(problems(deep).values()))
+    wide = [0] * 10
+    for _ in range(30):
+        wide = [wide] * 10
+    assert problems(wide)
+    assert "more than 20000" in problems([[0]] * 30_000)["document"]
+    cycle: list[Any] = []
+    cycle.append(cycle)
+    assert problems(cycle)
+
+
+def test_immutable_fields() -> None:
+    old = StreamManifest.from_document(document())
+    new = StreamManifest.from_document(
+        document(time={"shape": "(int, int)"}, payload={"encoding": "json"}, segments=2, push={"heartbeat": "2s"})
+    )
+    assert [problem.path for problem in immutable_changes(old, new)] == [
+        "spec.time.shape",
+        "spec.payload.encoding",
+        "spec.segments",
+    ]
+    same = StreamManifest.from_document(document(time={"shape": " int "}, push={"heartbeat": "2s"}))
+    assert immutable_changes(old, same) == []
+
+
+def test_the_shape_is_read() -> None:
+    manifest = StreamManifest.from_document(document(time={"shape": "(int,(int , int))"}))
+    assert manifest.spec.time.shape.bottom == (0, (0, 0))
+    assert manifest.to_document()["spec"]["time"] == {"shape": "(int, (int, int))"}
+
+
+shapes = st.recursive(
+    st.just("int"), lambda inner: st.lists(inner, min_size=2, max_size=3).map(lambda x: f"({', '.join(x)})")
+)
+specs = st.fixed_dictionaries(
+    {
+        "time": st.fixed_dictionaries({"shape": shapes.filter(lambda shape: shape.count("int") <= 32)}),
+        "payload": st.fixed_dictionaries({"encoding": st.sampled_from(["bytes", "msgpack", "json", "arrow"])}),
+    },
+    optional={
+        "segments": st.integers(1, 1024),
+        "relays": st.integers(0, 1000),
+        "progress": st.fixed_dictionaries(
+            {},
+            optional={"minWriters": st.integers(1, 100), "writerTimeout": st.integers(100, 10**7).map("{}ms".format)},
+        ),
+        "history": st.fixed_dictionaries(
+            {},
+            optional={
+                "retention": st.fixed_dictionaries(
+                    {}, optional={"mode": st.sampled_from(["keep", "none"]), "bytes": st.integers(1 << 16, 1 << 50)}
+                ),
+                "durability": st.sampled_from(["auto", "batch", "interval", "memory"]),
+            },
+        ),
+        "watermark": st.fixed_dictionaries({}, optional={"noteTime": st.sampled_from(["manual", "wallclock"])}),
+    },
+)
+
+
+@given(specs)
+def test_normalising_is_idempotent_and_json_safe(spec: dict[str, Any]) -> None:
+    once = StreamManifest.from_document(document(**spec))
+    text = json.dumps(once.to_document())
+    again = StreamManifest.from_document(json.loads(text))
+    assert json.dumps(again.to_document()) == text
+    assert again.spec == once.spec
+    assert again.not_in_effect() == once.not_in_effect()
+    assert immutable_changes(once, again) == []
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.sampled_from(["spec", "metadata", "time"]), inner),
+    max_leaves=20,
+)
+
+
+@given(json_values, st.sampled_from([None, "metadata", "spec"]))
+def test_any_document_is_accepted_or_refused_with_problems(value: Any, under: str | None) -> None:
+    given = value if under is None else {**document(), under: value}
+    with pytest.raises(ManifestError) as caught:
+        StreamManifest.from_document(given)
+    assert caught.value.problems
+    assert all(problem.path and problem.reason for problem in caught.value.problems)

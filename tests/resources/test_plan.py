@@ -1,0 +1,89 @@
+"""The planner: layout, idempotence, and that applying a plan leads to what is declared."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from epochal.resources.plan import (
+    Action,
+    DesiredStream,
+    Keep,
+    Publisher,
+    Start,
+    Stop,
+    changes,
+    plan,
+    publishers_of,
+)
+
+names = st.sampled_from(["a", "b", "c"])
+streams = st.builds(
+    DesiredStream,
+    namespace=st.sampled_from(["x", "y"]),
+    name=names,
+    uid=st.sampled_from(["u1", "u2"]),
+    segments=st.integers(1, 6).map(lambda count: tuple(map(str, range(count)))),
+    segments_per_pod=st.integers(1, 4),
+    generation=st.integers(1, 2),
+)
+declared = st.lists(streams, max_size=5, unique_by=lambda stream: stream.qualified)
+running = st.lists(
+    st.sampled_from(["x", "y"]).flatmap(lambda _: streams.flatmap(lambda s: st.sampled_from(publishers_of(s))))
+)
+
+
+def carry_out(actions: list[Action], observed: list[Publisher]) -> list[Publisher]:
+    left = list(observed)
+    for action in actions:
+        match action:
+            case Stop(publisher):
+                left.remove(publisher)
+            case Start(publisher):
+                assert publisher.id not in [other.id for other in left], "a namesake still runs"
+                left.append(publisher)
+    return left
+
+
+def test_consecutive_segments_share_a_publisher() -> None:
+    stream = DesiredStream("demo", "flights", "u", ("0", "1", "2"), segments_per_pod=2)
+    assert [(item.id, item.segments) for item in publishers_of(stream)] == [
+        ("demo.flights-0", ("0", "1")),
+        ("demo.flights-1", ("2",)),
+    ]
+
+
+def test_a_stream_created_anew_gets_new_publishers() -> None:
+    old = DesiredStream("demo", "flights", "u1", ("0",))
+    new = DesiredStream("demo", "flights", "u2", ("0",))
+    assert plan([new], publishers_of(old)) == [Stop(publishers_of(old)[0]), Start(publishers_of(new)[0])]
+
+
+def test_one_of_two_equal_publishers_is_kept() -> None:
+    stream = DesiredStream("demo", "flights", "u", ("0",))
+    (one,) = publishers_of(stream)
+    assert plan([stream], [one, one]) == [Stop(one), Keep(one)]
+
+
+@given(declared, running)
+def test_carrying_out_a_plan_leads_to_what_is_declared(desired: list[DesiredStream], observed: list[Publisher]) -> None:
+    after = carry_out(plan(desired, observed), observed)
+    assert sorted(after, key=repr) == sorted((item for stream in desired for item in publishers_of(stream)), key=repr)
+    assert changes(plan(desired, after)) == []
+
+
+@given(declared, running)
+def test_each_publisher_is_in_one_action_and_order_does_not_matter(
+    desired: list[DesiredStream], observed: list[Publisher]
+) -> None:
+    actions = plan(desired, observed)
+    assert sorted(map(repr, actions)) == sorted(map(repr, plan(desired[::-1], observed[::-1])))
+    seen = [action.publisher for action in actions if not isinstance(action, Start)]
+    assert sorted(seen, key=repr) == sorted(observed, key=repr)
+
+
+@given(declared)
+def test_every_segment_has_exactly_one_publisher(desired: list[DesiredStream]) -> None:
+    started = [action.publisher for action in changes(plan(desired, []))]
+    for stream in desired:
+        held = [segment for item in started if item.stream == stream.qualified for segment in item.segments]
+        assert held == list(stream.segments)
+    assert len({item.id for item in started}) == len(started)

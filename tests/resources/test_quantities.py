@@ -1,0 +1,43 @@
+"""Amounts: what is read, what is refused, and that writing and reading agree."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from epochal.resources.quantities import format_bytes, format_duration, parse_bytes, parse_duration
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("0", 0), ("512", 512), ("1k", 1000), ("1Ki", 1024), ("1.5Gi", 3 << 29), ("2T", 2 * 10**12)]
+)
+def test_reads_sizes(text: str, number: int) -> None:
+    assert parse_bytes(text) == number
+
+
+@pytest.mark.parametrize("text", ["", "Mi", "-1Mi", "1mi", "1 Mi", "1Gb", "0.3", "1e3", "1" * 30, "٣Mi", "1Mi\n"])
+def test_refuses_what_is_no_size(text: str) -> None:
+    with pytest.raises(ValueError, match="256Mi"):
+        parse_bytes(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("500ms", 0.5), ("30s", 30.0), ("24h", 86400.0), ("1h30m", 5400.0), ("1m500ms", 60.5)]
+)
+def test_reads_durations(text: str, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "30", "s", "-1s", "1.5h", "1d", "1s1m", "1 s", "30S", "٣s", "1s\n"])
+def test_refuses_what_is_no_duration(text: str) -> None:
+    with pytest.raises(ValueError, match="30s"):
+        parse_duration(text)
+
+
+@given(st.integers(min_value=0, max_value=2**60))
+def test_sizes_survive_writing(number: int) -> None:
+    assert parse_bytes(format_bytes(number)) == number
+
+
+@given(st.integers(min_value=0, max_value=10**12))
+def test_durations_survive_writing(milliseconds: int) -> None:
+    assert parse_duration(format_duration(milliseconds / 1000)) == milliseconds / 1000
