@@ -1,7 +1,7 @@
 """A real catalog on a free port, a client that checks every answer against the served schemas, and a clock to turn."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from aiohttp import ClientSession
+
 from epochal_catalog import models, openapi
 from epochal_catalog.server import Server
 from epochal_catalog.settings import Settings
@@ -127,7 +128,7 @@ Start = Callable[..., AbstractAsyncContextManager[Client]]
 
 
 @pytest.fixture
-def start(tmp_path: Path, clock: Clock) -> Iterator[Start]:
+def start(tmp_path: Path, clock: Clock) -> Start:
     """Starts a catalog on the test's data directory; starting again is a restart."""
 
     @asynccontextmanager
@@ -138,7 +139,7 @@ def start(tmp_path: Path, clock: Clock) -> Iterator[Start]:
             client.server = server  # type: ignore[attr-defined]  # for tests that look inside
             yield client
 
-    yield started
+    return started
 
 
 @pytest.fixture
@@ -154,7 +155,7 @@ def waiters() -> Callable[[Client, int], Any]:
     async def until(client: Client, count: int) -> None:
         room = client.server.catalog.room  # type: ignore[attr-defined]
         async with asyncio.timeout(4):
-            while len(room) != count:
+            while len(room) != count:  # noqa: ASYNC110  # the room tells nobody that somebody came in
                 await asyncio.sleep(0)
 
     return until

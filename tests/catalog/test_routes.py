@@ -1,6 +1,7 @@
 """The HTTP interface, against a real server on a free port."""
 
 import asyncio
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ async def test_apply_creates_then_changes_then_leaves_alone(client: Any) -> None
     bounds = [(int(item["lo"]), int(item["hi"])) for item in first.body["segments"]]
     assert bounds[0][0] == 0
     assert bounds[-1][1] == 2**64
-    assert all(before[1] == after[0] for before, after in zip(bounds, bounds[1:], strict=False))
+    assert all(before[1] == after[0] for before, after in pairwise(bounds))
 
 
 async def test_an_immutable_field_is_refused_and_nothing_changes(client: Any) -> None:

@@ -62,6 +62,7 @@ class Store:
         self._busy_timeout = busy_timeout
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="catalog-writer")
         self._engine: Engine | None = None
+        self._closed = False
 
     async def open(self) -> list[Change]:
         """Migrate and read everything. Raises `SchemaTooNew`, `StoreUnavailable`."""
@@ -76,9 +77,11 @@ class Store:
         await self._run(lambda: self._write(changes))
 
     async def close(self) -> None:
-        """Close the file and end the thread; pending writes are done first."""
-        await self._run(self._close)
-        self._thread.shutdown()
+        """Close the file and end the thread; pending writes are done first. Closing again does nothing."""
+        if not self._closed:
+            self._closed = True
+            await self._run(self._close)
+            self._thread.shutdown()
 
     async def _run(self, work: Callable[[], T]) -> T:
         try:

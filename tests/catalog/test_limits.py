@@ -1,0 +1,83 @@
+"""What a hostile or broken client can send: bounded, answered, and of no consequence to others."""
+
+import asyncio
+import gzip
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+
+async def connect(client: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    parts = urlsplit(client.url)
+    return await asyncio.open_connection(parts.hostname, parts.port)
+
+
+async def test_a_body_above_the_limit_is_refused(client: Any) -> None:
+    refused = await client("POST", "/v1/publishers", data=b" " * (2**20 + 1))
+    assert (refused.status, refused.code) == (413, "body_too_large")
+
+
+async def test_a_body_that_grows_beyond_the_limit_when_unpacked_is_refused(client: Any) -> None:
+    bomb = gzip.compress(b" " * 2**25)
+    refused = await client("POST", "/v1/publishers", data=bomb, headers={"Content-Encoding": "gzip"})
+    assert refused.status == 413
+    assert (await client("GET", "/healthz")).status == 200
+
+
+async def test_a_header_above_the_limit_is_refused(client: Any) -> None:
+    reader, writer = await connect(client)
+    writer.write(b"GET /healthz HTTP/1.1\r\nHost: h\r\nX: " + b"x" * 9000 + b"\r\n\r\n")
+    assert b" 400 " in await reader.readline()
+    writer.close()
+    await writer.wait_closed()
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /healthz HTTP/1.1\r\nHo", b"\x00\xff" * 50])
+async def test_a_connection_without_a_whole_head_is_cut(start: Any, sent: bytes) -> None:
+    async with start(header_timeout=0.1) as client:
+        reader, writer = await connect(client)
+        writer.write(sent)
+        async with asyncio.timeout(4):
+            with pytest.raises(ConnectionResetError):
+                while await reader.read(65536):
+                    pass
+                raise ConnectionResetError  # answered and closed in order
+        writer.close()
+        assert (await client("GET", "/healthz")).status == 200
+
+
+async def test_a_second_head_on_a_connection_has_its_deadline_too(start: Any) -> None:
+    async with start(header_timeout=0.1) as client:
+        reader, writer = await connect(client)
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n")
+        assert b" 200 " in await reader.readline()
+        writer.write(b"GET /hea")
+        async with asyncio.timeout(4):
+            with pytest.raises(ConnectionResetError):
+                while await reader.read(65536):
+                    pass
+        writer.close()
+
+
+async def test_a_lookup_may_wait_longer_than_a_head_may_take(start: Any) -> None:
+    async with start(header_timeout=0.05) as client:
+        assert (await client.lookup(wait="0.3")).code == "stream_not_found"
+
+
+async def test_a_body_that_does_not_come_is_given_up(start: Any) -> None:
+    async with start(body_timeout=0.1) as client:
+        reader, writer = await connect(client)
+        writer.write(b"POST /v1/publishers HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n{")
+        assert b" 408 " in await asyncio.wait_for(reader.readline(), 4)
+        writer.close()
+        await writer.wait_closed()
+
+
+async def test_an_idle_connection_is_closed(start: Any) -> None:
+    async with start(idle_timeout=0.1) as client:
+        reader, writer = await connect(client)
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n")
+        assert b" 200 " in await asyncio.wait_for(reader.read(4), 4) + await asyncio.wait_for(reader.read(), 4)
+        writer.close()
+        await writer.wait_closed()

@@ -1,0 +1,99 @@
+"""Leases and restarts of a whole catalog, under a clock that the test turns."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+
+async def publisher_of(client: Any) -> Any:
+    return (await client("GET", "/v1/streams/demo/flights")).body["segments"][0]["publisher"]
+
+
+async def turn(client: Any, clock: Any, seconds: float) -> None:
+    """Turn the clock in steps that are no stall, with a sweep after each."""
+    leases = client.server.catalog.state.leases
+    for _ in range(round(seconds / 0.5)):
+        clock.now += 0.5
+        async with asyncio.timeout(4):
+            while leases._last_sweep != clock.now:  # noqa: ASYNC110  # no event tells of a sweep
+                await asyncio.sleep(0.01)
+
+
+@pytest.mark.rule("E12", "S30")
+async def test_a_lapsed_lease_withdraws_the_address_and_a_renewal_brings_it_back(client: Any, clock: Any) -> None:
+    uid = (await client.apply()).body["uid"]
+    token = (await client.register("p", uid)).body["token"]
+    waiting = asyncio.create_task(client.lookup())
+    assert (await waiting).status == 200
+    await turn(client, clock, 1.5)
+    assert await publisher_of(client) is None
+    assert (await client.lookup()).code == "no_publisher"
+    waiting = asyncio.create_task(client.lookup(wait="60"))
+    assert (await client.renew("p", token)).status == 200
+    assert (await asyncio.wait_for(waiting, 4)).body["segments"][0]["publisher"]["token"] == token
+
+
+@pytest.mark.rule("E6", "E7", "E11")
+async def test_a_restart_grants_every_lease_one_more_ttl(start: Any, clock: Any) -> None:
+    async with start() as client:
+        uid = (await client.apply()).body["uid"]
+        granted = (await client.register("p", uid)).body
+        await client.session_of("w")
+        await client.renew("p", granted["token"], s0={"incarnation": 1, "lower": [4], "writers": ["w"]})
+        assert (await client.finish("p", granted, "0", 1)).body == {"complete": True}
+    clock.now += 3600
+    async with start() as client:
+        shown = await publisher_of(client)
+        assert (shown["token"], shown["verified"]) == (granted["token"], False)
+        found = (await client.lookup()).body
+        assert (found["stream"]["phase"], found["segments"][0]["lower"]) == ("Complete", [4])
+        assert (await client.session_of("w")).code == "stream_complete"
+        await turn(client, clock, 1.5)
+        assert await publisher_of(client) is None
+        assert (await client.renew("p", granted["token"])).body["complete"]
+        assert (await publisher_of(client))["verified"]
+
+
+async def test_a_superseded_registration_is_forgotten_after_a_while(start: Any, clock: Any) -> None:
+    async with start(forget_after=1.0) as client:
+        uid = (await client.apply()).body["uid"]
+        old = (await client.register("old", uid)).body["token"]
+        await client.register("new", uid)
+        assert (await client.renew("old", old)).code == "superseded"
+        await turn(client, clock, 2.5)
+        await client("GET", "/readyz")
+        async with asyncio.timeout(4):
+            while len((await client("GET", "/v1/publishers")).body["items"]) != 1:
+                pass
+        assert (await client.renew("old", old)).code == "unknown_publisher"
+
+
+@pytest.mark.rule("E12")
+async def test_a_lapsed_publisher_that_was_not_superseded_is_never_forgotten(start: Any, clock: Any) -> None:
+    async with start(forget_after=0.0) as client:
+        uid = (await client.apply()).body["uid"]
+        token = (await client.register("p", uid)).body["token"]
+        await turn(client, clock, 3)
+        assert (await client.renew("p", token)).status == 200
+
+
+async def test_a_write_goes_on_when_its_client_goes_away(client: Any) -> None:
+    catalog = client.server.catalog
+    await client.apply()
+    write = catalog.submit(lambda registry: registry.open_session("demo", "flights", "w"))
+    task = asyncio.create_task(write)
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert (await client.session_of("w")).body["session"] == 2
+
+
+async def test_memory_that_cannot_follow_the_disk_stops_the_catalog(client: Any, monkeypatch: Any) -> None:
+    catalog = client.server.catalog
+    await client.apply()
+    monkeypatch.setattr(catalog.state, "commit", lambda *_: 1 / 0)
+    assert (await client.session_of("w")).status == 500
+    assert catalog.broken.is_set()
+    assert (await client.session_of("w")).code == "shutting_down"
+    assert (await client("GET", "/readyz")).status == 503

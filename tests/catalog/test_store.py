@@ -1,0 +1,158 @@
+"""The database: all or nothing, fences inside the transaction, and the ways in which a file can fail."""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import create_engine
+
+from epochal.errors import Superseded
+from epochal_catalog import tables
+from epochal_catalog.errors import SchemaTooNew, StoreFailed, StoreUnavailable
+from epochal_catalog.records import (
+    CounterRecord,
+    RegistrationRecord,
+    RegistrationRemoved,
+    SegmentRecord,
+    SessionRecord,
+    StreamRecord,
+    StreamRemoved,
+)
+from epochal_catalog.store import Store
+
+STREAM = StreamRecord("u", "demo", "s", 1, {"kind": "Stream"}, "2026-01-01T00:00:00Z")
+SEGMENT = SegmentRecord("u", "0", 0, 2**64, lower=[[1, 2]], writers=("a", "b"), token=3, finishing=True)
+REGISTRATION = RegistrationRecord("p", 3, "i", "demo/s", "u", {"0": 1}, {"events": "tcp://h:1"}, "now")
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
+    store = Store(tmp_path, busy_timeout=0.05)
+    assert await store.open() == []
+    yield store
+    await store.close()
+
+
+async def reopened(store: Store, path: Path) -> list[Any]:
+    await store.close()
+    again = Store(path, busy_timeout=0.05)
+    records = await again.open()
+    await again.close()
+    return records
+
+
+async def test_what_was_written_is_read_again(store: Store, tmp_path: Path) -> None:
+    records = [STREAM, SEGMENT, REGISTRATION, SessionRecord("u", "w/1", 2**62), CounterRecord("token", 3)]
+    await store.write(records)
+    assert await reopened(store, tmp_path) == records
+
+
+async def test_segments_come_in_the_order_of_their_ranges(store: Store, tmp_path: Path) -> None:
+    segments = [SegmentRecord("u", str(index), index, index + 1) for index in range(12)]
+    await store.write([STREAM, *reversed(segments)])
+    assert (await reopened(store, tmp_path))[1:] == segments
+
+
+async def test_a_removed_stream_takes_its_rows_along(store: Store, tmp_path: Path) -> None:
+    await store.write([STREAM, SEGMENT, SessionRecord("u", "w", 1), REGISTRATION])
+    await store.write([StreamRemoved("u"), RegistrationRemoved("p", 3)])
+    assert await reopened(store, tmp_path) == []
+
+
+@pytest.mark.rule("E12", "E6")
+@pytest.mark.parametrize(
+    "stale",
+    [
+        replace(SEGMENT, token=2),
+        replace(REGISTRATION, token=3, instance="other"),
+        SessionRecord("u", "w", 1),
+        CounterRecord("token", 3),
+    ],
+)
+async def test_a_fence_refuses_an_older_write_and_all_that_came_with_it(
+    store: Store, tmp_path: Path, stale: Any
+) -> None:
+    before = [STREAM, SEGMENT, REGISTRATION, SessionRecord("u", "w", 1), CounterRecord("token", 3)]
+    await store.write(before)
+    with pytest.raises(Superseded):
+        await store.write([CounterRecord("revision", 9), stale])
+    assert await reopened(store, tmp_path) == before
+
+
+async def test_the_file_is_safe_against_loss_of_power(store: Store, tmp_path: Path) -> None:
+    assert store._engine is not None
+    with store._engine.connect() as connection:
+        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
+        assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2  # FULL
+        assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar() == 1
+
+
+async def test_a_file_locked_by_a_stray_writer_is_waited_for_then_refused(store: Store, tmp_path: Path) -> None:
+    stray = sqlite3.connect(tmp_path / "catalog.sqlite", isolation_level=None)
+    stray.execute("BEGIN IMMEDIATE").close()
+    with pytest.raises(StoreUnavailable) as caught:
+        await store.write([STREAM])
+    assert not isinstance(caught.value, StoreFailed)
+    stray.execute("ROLLBACK").close()
+    stray.close()
+    await store.write([STREAM])
+    assert await reopened(store, tmp_path) == [STREAM]
+
+
+async def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
+    (tmp_path / "catalog.sqlite").write_bytes(b"x" * 4096)
+    store = Store(tmp_path, 0.05)
+    with pytest.raises(StoreFailed, match="not a database"):
+        await store.open()
+    await store.close()
+
+
+async def test_a_newer_schema_is_refused_and_left_alone(store: Store, tmp_path: Path) -> None:
+    await store.write([STREAM])
+    await store.close()
+    file = sqlite3.connect(tmp_path / "catalog.sqlite", isolation_level=None)
+    file.execute("UPDATE alembic_version SET version_num = '9999'").close()
+    newer = Store(tmp_path, 0.05)
+    with pytest.raises(SchemaTooNew, match="schema 9999"):
+        await newer.open()
+    await newer.close()
+    assert file.execute("SELECT version_num FROM alembic_version").fetchall() == [("9999",)]
+    file.close()
+
+
+async def test_the_migrations_build_what_the_tables_declare(store: Store, tmp_path: Path) -> None:
+    engine = create_engine(f"sqlite:///{tmp_path / 'catalog.sqlite'}")
+    with engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, tables.metadata) == []
+    engine.dispose()
+
+
+@pytest.mark.rule("S26")
+async def test_memory_is_never_ahead_of_the_disk(start: Any, tmp_path: Path, document: Any) -> None:
+    async with start(busy_timeout=0.05) as client:
+        await client.apply()
+        stray = sqlite3.connect(tmp_path / "catalog.sqlite", isolation_level=None)
+        stray.execute("BEGIN IMMEDIATE").close()
+        refused = [
+            await client("PUT", "/v1/streams/demo/other", document("demo/other")),
+            await client("DELETE", "/v1/streams/demo/flights"),
+            await client.session_of("w"),
+        ]
+        assert [(answer.status, answer.code) for answer in refused] == [(503, "store_unavailable")] * 3
+        assert "Retry-After" in refused[0].headers
+        assert (await client("GET", "/readyz")).status == 503
+        listed = (await client("GET", "/v1/streams")).body
+        assert [item["name"] for item in listed["items"]] == ["flights"]
+        stray.execute("ROLLBACK").close()
+        stray.close()
+        async with asyncio.timeout(4):  # the catalog tries the file by itself
+            while (await client("GET", "/readyz")).status != 200:
+                pass
+        assert (await client.session_of("w")).body["session"] == 1
