@@ -29,6 +29,7 @@ Apart from everything else because the core, the shells, the services and user c
     |   +-- NoPublisher                a segment of the stream has no publisher
     |   +-- TimedOut
     |   +-- Superseded                 a newer publisher owns the segment
+    |   +-- BufferFull                 appends come faster than they are acknowledged
     +-- ProtocolError              the wire protocol was broken
         +-- LocalProtocolError         by this side: a bug here
         +-- RemoteProtocolError        by the peer; what it sent is discarded
@@ -221,6 +222,12 @@ class TimedOut(Unavailable):
     code = "timed_out"
 
 
+class BufferFull(Unavailable):
+    """The writer's buffer of unacknowledged appends is full; await `flush()` or use `append`."""
+
+    code = "buffer_full"
+
+
 class Superseded(Unavailable):
     """A newer publisher has registered for the segment; this one must stop (E12)."""
 
@@ -262,6 +269,7 @@ class ChecksumMismatch(RemoteProtocolError):
     """A payload does not have the CRC-32C that its writer computed."""
 
     code = "checksum_mismatch"
+    retryable = True
 
 
 def _tree(root: type[EpochalError]) -> dict[str, type[EpochalError]]:

@@ -11,7 +11,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
-from epochal.errors import EpochalError, HistoryTruncated, RemoteProtocolError, TimedOut, from_code
+import google_crc32c
+
+from epochal.errors import (
+    ChecksumMismatch,
+    EpochalError,
+    HistoryTruncated,
+    RemoteProtocolError,
+    TimedOut,
+    from_code,
+)
 from epochal.protocol import messages as m
 from epochal.protocol.history import State
 
@@ -216,6 +225,9 @@ class Follower:
         if self.broken:
             return
         self._heard = now
+        if subscription is None and type(message) is m.Data:  # nearly all messages are
+            self._accept_live(message, now)
+            return
         if subscription is not None and subscription != self._nonce:
             return  # of an earlier subscription on this connection (Q9, E26)
         match message:
@@ -228,7 +240,7 @@ class Follower:
             case m.Heartbeat() if subscription is None:
                 if self._phase is _Phase.LIVE and message.seq > self._last:
                     self._greet(now)  # loss at the tail
-            case m.Data() | m.Frontier() | m.Aborted() if subscription is None:
+            case m.Frontier() | m.Aborted() if subscription is None:
                 self._accept_live(message, now)
             case _:
                 self._break(RemoteProtocolError(f"a publisher does not push {type(message).__name__} here"))
@@ -322,6 +334,9 @@ class Follower:
         if event.prev > self._last:
             self._break(RemoteProtocolError(f"history skips from {self._last} to {event.seq}"))
             return
+        if _damaged(event):
+            self._break(ChecksumMismatch(f"segment {self.segment}: event {event.seq} of the history arrived damaged"))
+            return
         self._last = event.seq
         self._told.append(event)
 
@@ -375,6 +390,10 @@ class Follower:
         if event.prev > self._last:
             self._greet(now)
             return
+        if _damaged(event):
+            self.damaged += 1
+            self._greet(now)  # as if it had been lost: it is pulled again (fault 20)
+            return
         self._last = event.seq
         self._told.append(event)
 
@@ -386,9 +405,15 @@ class Follower:
         self._drop_backlog()
         self._told.append(Broke(error))
 
+    damaged = 0
+    """Live events whose payload did not have the writer's CRC-32C."""
     _pulled_last = False
     _pull_until = m.NOTHING_YET
     _snapshot = m.Snapshot(m.NOTHING_YET, 0, b"", (), (), ())
+
+
+def _damaged(event: m.Event) -> bool:
+    return type(event) is m.Data and google_crc32c.value(event.payload) != event.crc
 
 
 def snapshot_state(snapshot: m.Snapshot) -> State:

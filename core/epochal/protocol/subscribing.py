@@ -18,6 +18,7 @@ from epochal.protocol.filters import JoinFilter
 from epochal.protocol.following import Began
 from epochal.protocol.frontier import Antichain, Change, MutableAntichain
 from epochal.protocol.times import Time, TimeShape
+from epochal.protocol.topics import TopicChoice
 
 BATCH_OVERHEAD = 200
 """Bytes that one held batch costs beside its payload."""
@@ -67,7 +68,20 @@ class RewoundTo(NamedTuple):
     seq: int
 
 
-Happened: TypeAlias = Arrived | FrontierMoved | EpochWasAborted | GapFound | RewoundTo
+class SegmentDown(NamedTuple):
+    """The connection to `segment` is lost; its part of the frontier stays where it is until it is back (S19)."""
+
+    segment: str
+    reason: str
+
+
+class SegmentUp(NamedTuple):
+    """`segment` is followed again."""
+
+    segment: str
+
+
+Happened: TypeAlias = Arrived | FrontierMoved | EpochWasAborted | GapFound | RewoundTo | SegmentDown | SegmentUp
 
 
 @dataclass(slots=True)
@@ -94,8 +108,8 @@ class _Open:
 class Subscriber:
     """Merges the segments of one stream.
 
-    `hold_epochs` keeps batches for `next_epoch`; without it only `next_event` is fed. `partial` switches the filters off (S15b). `cursor` resumes: what it has
-    not yielded comes again, whole.
+    Both `next_epoch` and `next_event` are fed until `only_epochs` or `only_events` says which one is read. `partial` switches the filters off (S15b) and feeds
+    only `next_event`. `cursor` resumes: what it has not yielded comes again, whole. `topics` leaves out batches by topic.
     """
 
     def __init__(
@@ -104,13 +118,14 @@ class Subscriber:
         shape: TimeShape,
         segments: Iterable[str],
         *,
-        hold_epochs: bool = True,
         partial: bool = False,
         max_buffer_bytes: int = 256 * 2**20,
         cursor: Cursor | None = None,
+        topics: TopicChoice | None = None,
     ) -> None:
         self.stream, self.shape = stream, shape
-        self._hold, self._partial, self._max_buffer = hold_epochs, partial, max_buffer_bytes
+        self._partial, self._max_buffer, self._topics = partial, max_buffer_bytes, topics
+        self._holds, self._tells = not partial, True
         self._segments = {segment: _Segment() for segment in segments}
         self._merged = MutableAntichain()
         self._filters: list[JoinFilter] = []
@@ -124,6 +139,8 @@ class Subscriber:
         self._events: deque[Happened] = deque()
         self.buffered_bytes = 0
         """Bytes of batches held: of incomplete epochs, and of complete ones not yet taken."""
+        self.waiting_bytes = 0
+        """Bytes that wait for the application alone: complete epochs and events not yet taken. The shell stops reading above its bound."""
         self.ready = False
         """Whether every segment has begun; the first event comes after that (S17)."""
         if cursor is not None:
@@ -143,6 +160,26 @@ class Subscriber:
         """Whether nothing can arrive any more."""
         return self.ready and not len(self._merged.frontier)
 
+    def only_epochs(self) -> None:
+        """From now on only `next_epoch` is read."""
+        self._tells = False
+        self._forget_events()
+
+    def only_events(self) -> None:
+        """From now on only `next_event` is read: nothing is held back, and nothing held."""
+        self._holds = False
+        self._ready.clear()
+        self.waiting_bytes -= sum(epoch.bytes for epoch in self._ready_open.values())
+        self._ready_open.clear()
+        self.buffered_bytes = 0
+        for epoch in self._open.values():
+            epoch.batches.clear()
+            epoch.bytes = 0
+
+    def _forget_events(self) -> None:
+        while self.next_event() is not None:
+            pass
+
     def next_epoch(self) -> EpochBatches | EpochWasAborted | None:
         """The next complete or aborted epoch, in a linear extension of time; None when there is none now. Taking it yields it (E16)."""
         if not self._ready:
@@ -151,11 +188,16 @@ class Subscriber:
         taken = self._ready_open.pop(epoch.time, None)
         if taken is not None:
             self.buffered_bytes -= taken.bytes
+            self.waiting_bytes -= taken.bytes
         return epoch
 
     def next_event(self) -> Happened | None:
         """The next event as it came; None when there is none now."""
-        return self._events.popleft() if self._events else None
+        if not self._events:
+            return None
+        event = self._events.popleft()
+        self.waiting_bytes -= _weight(event)
+        return event
 
     def saw_whole(self, time: Time) -> bool:
         """Whether the epoch `time` is complete and would have been delivered had it had data (E18)."""
@@ -189,6 +231,14 @@ class Subscriber:
         self._restrict(only)
 
     # ---- what the followers tell ----
+
+    def down(self, name: str, reason: str) -> None:
+        """The connection to segment `name` is lost; the merged frontier waits for it (S19)."""
+        self._happened(SegmentDown(name, reason))
+
+    def up(self, name: str) -> None:
+        """Segment `name` is followed again."""
+        self._happened(SegmentUp(name))
 
     def began(self, name: str, began: Began) -> None:
         """A follower of `name` begins (again) behind `began.state`."""
@@ -256,14 +306,16 @@ class Subscriber:
                 return
             epoch = self._open[time] = _Open()
         epoch.first.setdefault(name, data.seq)
-        if self._hold:
+        if self._topics is not None and not self._topics.wants(data.topic):
+            return
+        if self._holds:
             size = BATCH_OVERHEAD + len(data.payload)
             epoch.batches.append(data)
             epoch.bytes += size
             self.buffered_bytes += size
             self._check_buffer()
-        else:
-            self._events.append(Arrived(name, data))
+        if self._tells:
+            self._happened(Arrived(name, data))
 
     def _wanted(self, time: Time) -> bool:
         """Whether data at `time` may be delivered: still possible for us, not aborted, and seen whole."""
@@ -314,8 +366,9 @@ class Subscriber:
             epoch = self._open.pop(time, None)
             if self._aborted.pop(time, False):
                 self._ready_if_held(EpochWasAborted(time))
-            elif epoch is not None and self._hold:
+            elif epoch is not None and epoch.batches:
                 self._ready_open[time] = epoch
+                self.waiting_bytes += epoch.bytes
                 self._ready.append(EpochBatches(time, tuple(epoch.batches)))
         self._filters = [active for active in self._filters if active.prune(merged.frontier)]
 
@@ -348,9 +401,14 @@ class Subscriber:
         self._filters.append(only)
 
     def _happened(self, what: Happened) -> None:
-        if not self._hold:
+        if self._tells:
             self._events.append(what)
+            self.waiting_bytes += _weight(what)
 
     def _ready_if_held(self, epoch: EpochWasAborted) -> None:
-        if self._hold:
+        if self._holds:
             self._ready.append(epoch)
+
+
+def _weight(event: Happened) -> int:
+    return BATCH_OVERHEAD + (len(event.data.payload) if type(event) is Arrived else 0)
