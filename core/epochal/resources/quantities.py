@@ -12,7 +12,7 @@ _UNITS = {"": 1, **_DECIMAL, **_BINARY}
 _BYTES = re.compile(r"([0-9]{1,19})(?:\.([0-9]{1,9}))?([A-Za-z]{0,2})", re.ASCII)
 
 _MILLISECONDS = {"h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
-_DURATION = re.compile(r"(?:([0-9]{1,9})h)?(?:([0-9]{1,9})m)?(?:([0-9]{1,9})s)?(?:([0-9]{1,9})ms)?", re.ASCII)
+_DURATION = re.compile(r"(?:([0-9]{1,15})h)?(?:([0-9]{1,15})m)?(?:([0-9]{1,15})s)?(?:([0-9]{1,15})ms)?", re.ASCII)
 
 
 def parse_bytes(text: str) -> int:
