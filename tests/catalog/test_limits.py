@@ -2,6 +2,8 @@
 
 import asyncio
 import gzip
+import io
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -13,8 +15,14 @@ async def connect(client: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWrit
     return await asyncio.open_connection(parts.hostname, parts.port)
 
 
+async def until_cut(reader: asyncio.StreamReader) -> None:
+    """Returns when the server closes or resets the connection."""
+    with suppress(ConnectionResetError):
+        await asyncio.wait_for(reader.read(), 4)
+
+
 async def test_a_body_above_the_limit_is_refused(client: Any) -> None:
-    refused = await client("POST", "/v1/publishers", data=b" " * (2**20 + 1))
+    refused = await client("POST", "/v1/publishers", data=io.BytesIO(b" " * (2**20 + 1)))
     assert (refused.status, refused.code) == (413, "body_too_large")
 
 
@@ -38,11 +46,7 @@ async def test_a_connection_without_a_whole_head_is_cut(start: Any, sent: bytes)
     async with start(header_timeout=0.1) as client:
         reader, writer = await connect(client)
         writer.write(sent)
-        async with asyncio.timeout(4):
-            with pytest.raises(ConnectionResetError):
-                while await reader.read(65536):
-                    pass
-                raise ConnectionResetError  # answered and closed in order
+        await until_cut(reader)
         writer.close()
         assert (await client("GET", "/healthz")).status == 200
 
@@ -53,10 +57,7 @@ async def test_a_second_head_on_a_connection_has_its_deadline_too(start: Any) ->
         writer.write(b"GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n")
         assert b" 200 " in await reader.readline()
         writer.write(b"GET /hea")
-        async with asyncio.timeout(4):
-            with pytest.raises(ConnectionResetError):
-                while await reader.read(65536):
-                    pass
+        await until_cut(reader)
         writer.close()
 
 

@@ -6,14 +6,14 @@ import signal
 import socket
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import ClientSession
 
-Spawn = Callable[..., Awaitable[tuple[Process, str]]]
+Spawn = Callable[..., Coroutine[Any, Any, tuple[Process, str]]]
 
 
 @pytest.fixture

@@ -24,4 +24,4 @@ def test_all_problems_are_told_with_what_to_set() -> None:
 
 def test_settings_do_not_change() -> None:
     with pytest.raises(ValidationError):
-        Settings.read().port = 1  # type: ignore[misc]
+        Settings.read().port = 1

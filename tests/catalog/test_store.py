@@ -16,6 +16,7 @@ from epochal.errors import Superseded
 from epochal_catalog import tables
 from epochal_catalog.errors import SchemaTooNew, StoreFailed, StoreUnavailable
 from epochal_catalog.records import (
+    Change,
     CounterRecord,
     RegistrationRecord,
     RegistrationRemoved,
@@ -48,7 +49,7 @@ async def reopened(store: Store, path: Path) -> list[Any]:
 
 
 async def test_what_was_written_is_read_again(store: Store, tmp_path: Path) -> None:
-    records = [STREAM, SEGMENT, REGISTRATION, SessionRecord("u", "w/1", 2**62), CounterRecord("token", 3)]
+    records: list[Change] = [STREAM, SEGMENT, REGISTRATION, SessionRecord("u", "w/1", 2**62), CounterRecord("token", 3)]
     await store.write(records)
     assert await reopened(store, tmp_path) == records
 
@@ -78,7 +79,7 @@ async def test_a_removed_stream_takes_its_rows_along(store: Store, tmp_path: Pat
 async def test_a_fence_refuses_an_older_write_and_all_that_came_with_it(
     store: Store, tmp_path: Path, stale: Any
 ) -> None:
-    before = [STREAM, SEGMENT, REGISTRATION, SessionRecord("u", "w", 1), CounterRecord("token", 3)]
+    before: list[Change] = [STREAM, SEGMENT, REGISTRATION, SessionRecord("u", "w", 1), CounterRecord("token", 3)]
     await store.write(before)
     with pytest.raises(Superseded):
         await store.write([CounterRecord("revision", 9), stale])
