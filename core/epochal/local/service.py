@@ -4,6 +4,7 @@ Apart from `mode`, which decides what should run. Restarts back off, so that a s
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -100,5 +101,6 @@ class Service:
         try:
             return await asyncio.shield(birth)
         except asyncio.CancelledError:
-            self._child = await birth
+            with contextlib.suppress(OSError):  # it was not to be born: the cancellation stands
+                self._child = await birth
             raise

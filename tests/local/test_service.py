@@ -1,0 +1,101 @@
+"""A service is started again when it ends, with growing pauses, and is stopped for good."""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from epochal.local.service import Service
+from epochal.local.settings import LocalSettings
+
+QUICK = LocalSettings(restart_first=0.01, restart_last=0.04, stop_timeout=5.0, start_timeout=10.0)
+READY = "import sys; print('ready now', flush=True); sys.stdin.read()"
+
+
+def command(code: str) -> Callable[[], list[str]]:
+    return lambda: [sys.executable, "-u", "-c", code]
+
+
+async def test_a_killed_process_is_replaced(tmp_path: Path) -> None:
+    readies: asyncio.Queue[str] = asyncio.Queue()
+    service = Service("x", command(READY), tmp_path / "log", QUICK, readies.put)
+    service.start()
+    pids = []
+    for _ in range(3):
+        async with asyncio.timeout(10):
+            assert await readies.get() == "now"
+        assert service.pid is not None
+        pids.append(service.pid)
+        os.kill(service.pid, signal.SIGKILL)
+    async with asyncio.timeout(10):
+        await readies.get()
+    await service.stop()
+    assert len(set(pids)) == 3
+    assert service.restarts == 3
+    assert service.pid is None
+
+
+async def test_pauses_grow_and_each_end_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    ends = asyncio.Event()
+
+    class Count(logging.Handler):
+        def emit(self, _: logging.LogRecord) -> None:
+            if len(caplog.records) >= 4:
+                ends.set()
+
+    logger = logging.getLogger("epochal.local")
+    handler = Count()
+    logger.addHandler(handler)
+    service = Service("the thing", command("import sys; sys.exit(7)"), tmp_path / "log", QUICK)
+    service.start()
+    try:
+        async with asyncio.timeout(10):
+            await ends.wait()
+    finally:
+        await service.stop()
+        logger.removeHandler(handler)
+    delays = [record.args[2] for record in caplog.records[:4] if isinstance(record.args, tuple)]
+    assert delays == [0.01, 0.02, 0.04, 0.04]
+    assert "the thing ended with status 7" in caplog.text
+
+
+async def test_stop_while_starting_leaves_nothing(tmp_path: Path) -> None:
+    for _ in range(5):
+        service = Service("x", command(READY), tmp_path / "log", QUICK)
+        service.start()
+        await asyncio.sleep(0)
+        await service.stop()
+        assert service.pid is None
+
+
+async def test_a_command_that_cannot_run_is_tried_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    service = Service("x", lambda: [str(tmp_path / "none")], tmp_path / "log", QUICK)
+    service.start()
+    async with asyncio.timeout(5):
+        while service.restarts < 2:  # noqa: ASYNC110 - nothing else tells of a start that fails
+            await asyncio.sleep(0.01)
+    await service.stop()
+    assert "could not be started (No such file" in caplog.text
+
+
+async def test_it_waits_for_its_namesake(tmp_path: Path) -> None:
+    gate = asyncio.Event()
+
+    async def stopping() -> None:
+        await gate.wait()
+
+    service = Service("x", command(READY), tmp_path / "log", QUICK)
+    service.start(after=asyncio.create_task(stopping()))
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await service.was_ready.wait()
+    assert service.pid is None
+    gate.set()
+    async with asyncio.timeout(10):
+        await service.was_ready.wait()
+    await service.stop()
