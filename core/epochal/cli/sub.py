@@ -167,7 +167,7 @@ def _other_json(item: Any) -> dict[str, Any]:
         case epochal.EpochAborted():
             return {"kind": "aborted", "time": to_json(item.time)}
         case epochal.FrontierChanged():
-            return {"kind": "frontier", "frontier": [to_json(time) for time in sorted(item.lower)]}
+            return {"kind": "frontier", "frontier": [to_json(time) for time in sorted(item.frontier)]}
         case _:
             return {"kind": type(item).__name__.lower(), "detail": str(item)}
 
@@ -177,6 +177,6 @@ def _other_text(item: Any) -> str:
         case epochal.EpochAborted():
             return f"epoch {show_time(item.time)} aborted: it will never be complete"
         case epochal.FrontierChanged():
-            return f"frontier {show_frontier(list(item.lower))}"
+            return f"frontier {show_frontier(list(item.frontier))}"
         case _:
             return f"{type(item).__name__.lower()}: {item}"

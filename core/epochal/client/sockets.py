@@ -73,7 +73,7 @@ class Socket:
 
     def start(self) -> None:
         """Begin to read."""
-        self._fd = int(self.zmq.getsockopt(zmq.FD))
+        self._fd = self.zmq.fileno()
         self._loop.add_reader(self._fd, self._drain)
         self._schedule()
 
@@ -100,14 +100,14 @@ class Socket:
         monitor = self.zmq.get_monitor_socket(
             zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED | zmq.EVENT_CONNECT_RETRIED | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
         )
-        fd = int(monitor.getsockopt(zmq.FD))
+        fd = monitor.fileno()
 
         def drain() -> None:
             lost = False
-            while monitor.getsockopt(zmq.EVENTS) & zmq.POLLIN:
+            while monitor.poll(0):
                 recv_monitor_message(monitor, zmq.NOBLOCK)
                 lost = True
-            if lost and self._monitor is not None:
+            if lost:
                 on_lost()
 
         self._monitor = (monitor, fd)
@@ -131,6 +131,9 @@ class Socket:
             monitor.close(0)
         self.zmq.close()
 
+    def _reads(self) -> bool:
+        return self._fd is not None and not self._paused
+
     def _schedule(self) -> None:
         # The descriptor is edge-triggered, and sending or reading may consume the edge: look again soon.
         if not self._scheduled and self._fd is not None:
@@ -139,13 +142,13 @@ class Socket:
 
     def _drain(self) -> None:
         self._scheduled = False
-        if self._fd is None or self._paused:
+        if not self._reads():
             return
         receive, handle = self.zmq.recv_multipart, self._on_message
         try:
             for _ in range(BURST):
                 handle(receive(zmq.NOBLOCK))
-                if self._fd is None or self._paused:
+                if not self._reads():
                     break
             else:
                 self._schedule()

@@ -157,6 +157,11 @@ class Follower:
         return self._phase is _Phase.LIVE
 
     @property
+    def began(self) -> bool:
+        """Whether `Began` was told, so that a next follower continues behind the last event."""
+        return self._has_begun
+
+    @property
     def broken(self) -> bool:
         """Whether this follower is over."""
         return self._phase is _Phase.BROKEN
@@ -304,6 +309,7 @@ class Follower:
         self._go_live(now)
 
     def _tell_began(self, state: State, *, filters: bool, gap: bool = False, resumed: bool = False) -> None:
+        self._has_begun = True
         self._told.append(Began(self._incarnation, state, filters, gap, resumed))
 
     # ---- pulling ----
@@ -403,10 +409,14 @@ class Follower:
     def _break(self, error: EpochalError) -> None:
         self._phase = _Phase.BROKEN
         self._drop_backlog()
+        self.error = error
         self._told.append(Broke(error))
 
     damaged = 0
     """Live events whose payload did not have the writer's CRC-32C."""
+    error: EpochalError | None = None
+    """Why the follower is over."""
+    _has_begun = False
     _pulled_last = False
     _pull_until = m.NOTHING_YET
     _snapshot = m.Snapshot(m.NOTHING_YET, 0, b"", (), (), ())

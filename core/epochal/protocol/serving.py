@@ -103,6 +103,10 @@ class SegmentServer:
 
     # ---- subscriptions: what XPUB reports ----
 
+    def expects(self, nonce: bytes) -> bool:
+        """Whether a hello with `nonce` waits for its subscription here."""
+        return nonce in self._pending
+
     def subscribed(self, nonce: bytes, now: float) -> None:
         """A client subscribed to `P<nonce>`: send the snapshot at once, the state after the last event queued for push (E14, S8, S9)."""
         if self._pending.pop(nonce, None) is None:

@@ -30,7 +30,8 @@ class EpochBatches(NamedTuple):
     """A complete epoch: all its batches, in arrival order; per segment that is the order of the log."""
 
     time: Time
-    batches: tuple[m.Data, ...]
+    batches: tuple[tuple[str, m.Data], ...]
+    """(segment, batch) pairs."""
 
 
 class EpochWasAborted(NamedTuple):
@@ -100,7 +101,7 @@ class _Segment:
 class _Open:
     """An epoch with data that has not been yielded."""
 
-    batches: list[m.Data] = field(default_factory=list)
+    batches: list[tuple[str, m.Data]] = field(default_factory=list)
     first: dict[str, int] = field(default_factory=dict)
     bytes: int = 0
 
@@ -310,7 +311,7 @@ class Subscriber:
             return
         if self._holds:
             size = BATCH_OVERHEAD + len(data.payload)
-            epoch.batches.append(data)
+            epoch.batches.append((name, data))
             epoch.bytes += size
             self.buffered_bytes += size
             self._check_buffer()

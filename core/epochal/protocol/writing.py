@@ -201,6 +201,25 @@ class WriterMachine:
         """How many appends are not acknowledged yet."""
         return sum(len(lane.unacked) + len(lane.unsent) for lane in self._lanes.values())
 
+    @property
+    def busy(self) -> bool:
+        """Whether an append or a move is not confirmed yet."""
+        return bool(self._moves or self._awaiting) or any(lane.unacked or lane.unsent for lane in self._lanes.values())
+
+    def owed(self, segment: str) -> bool:
+        """Whether the publisher of `segment` owes an answer."""
+        lane = self._lanes[segment]
+        return lane.connected and (lane.opened is None or bool(lane.unacked) or bool(lane.operations))
+
+    def is_open_at(self, segment: str) -> bool:
+        """Whether the publisher of `segment` has answered this session's open."""
+        return self._lanes[segment].opened is not None
+
+    def give_up(self, error: EpochalError) -> None:
+        """The shell cannot reach a segment any more: the session is over."""
+        if not self.over:
+            self._end(error, except_segment="")
+
     def waiting_bytes(self) -> int:
         """Bytes of appends that no window has room for yet; the shell stops taking more above its own bound."""
         return sum(len(sent.append.payload) for lane in self._lanes.values() for sent in lane.unsent)
@@ -317,7 +336,7 @@ class WriterMachine:
         self._aborted.update(times)
         for lane in self._lanes.values():
             lane.touched.difference_update(times)
-        self._fail_quietly(
+        self.fail_quietly(
             AppendsLost(
                 f"the publisher of segment {segment} restarted without its history; epochs {list(times)!r} are aborted, publish them under later times"
             )
@@ -337,14 +356,7 @@ class WriterMachine:
 
         `awaited` says that the caller will look at this ticket's outcome; otherwise a failure is raised by the next move or flush.
         """
-        self._usable()
-        self.shape.check(time)
-        if time in self._aborted:
-            raise EpochAbortedError(f"epoch {time!r} was aborted; it can never complete")
-        if self.under is None and not self._held.less_equal(time):
-            raise CapabilityError(
-                f"writer {self.writer!r} holds {list(self._held)!r}, which does not reach {time!r}; append before advancing past a time"
-            )
+        self.check(time)
         lane = self._lanes[segment]
         ticket = self._ticket()
         if awaited:
@@ -354,6 +366,17 @@ class WriterMachine:
         lane.next += 1
         self._fill(segment, lane)
         return ticket
+
+    def check(self, time: Time) -> None:
+        """Raise what `append` at `time` would raise (S35, E2, E5)."""
+        self._usable()
+        self.shape.check(time)
+        if time in self._aborted:
+            raise EpochAbortedError(f"epoch {time!r} was aborted; it can never complete")
+        if self.under is None and not self._held.less_equal(time):
+            raise CapabilityError(
+                f"writer {self.writer!r} holds {list(self._held)!r}, which does not reach {time!r}; append before advancing past a time"
+            )
 
     def _fill(self, segment: str, lane: _Lane) -> None:
         """Send what the window has room for; one append always fits, however large."""
@@ -564,7 +587,7 @@ class WriterMachine:
     def _lost(self, segment: str, lane: _Lane, lost: m.Lost) -> None:
         error = from_code(lost.code, lost.detail)
         lane.opened = None
-        if isinstance(error, RemoteProtocolError):
+        if isinstance(error, RemoteProtocolError) or (error.retryable and not isinstance(error, WriterLost)):
             self._effects.append(Reconnect(segment, str(error)))
         else:
             self._end(error, except_segment=segment)
@@ -599,9 +622,9 @@ class WriterMachine:
         if ticket in self._quiet:
             self._quiet.discard(ticket)
         else:
-            self._fail_quietly(error)
+            self.fail_quietly(error)
 
-    def _fail_quietly(self, error: EpochalError) -> None:
+    def fail_quietly(self, error: EpochalError) -> None:
         """Remember a failure that nobody awaits; E1: no move is sent before it has been raised."""
         if self._failure is None:
             self._failure = error

@@ -1,0 +1,107 @@
+"""`epochal.connect(...)`: one catalog, one ZeroMQ context, any number of writers and subscriptions.
+
+Apart from writers and subscribers because their lifetimes differ: a client is the address book and the sockets' home.
+"""
+
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any, Self
+
+import zmq
+
+from epochal.client.catalog import CatalogClient
+from epochal.client.directory import Directory
+from epochal.client.sockets import check_libzmq
+from epochal.client.subscriber import Since, Subscription
+from epochal.client.writer import Writer
+from epochal.protocol.following import FollowerSettings
+from epochal.protocol.times import TimeCodec
+
+DEFAULT_WAIT = 30.0
+"""Seconds that opening a writer or a subscription waits for the stream and its publishers (S27)."""
+
+
+class Client:
+    """A connection to one catalog; made by `connect`, used as an async context manager."""
+
+    def __init__(
+        self, url: str | None = None, *, patience: float = 30.0, on_unreachable: Callable[[str], None] | None = None
+    ) -> None:
+        check_libzmq()
+        self.catalog = CatalogClient(url, patience=patience, on_unreachable=on_unreachable)
+        self._context: zmq.Context[Any] = zmq.Context()
+
+    async def __aenter__(self) -> Self:
+        """Nothing is connected before it is needed."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End all connections; writers and subscriptions have been left before."""
+        await self.close()
+
+    async def close(self) -> None:
+        """End the calls to the catalog and free the sockets' threads."""
+        await self.catalog.close()
+        self._context.destroy(linger=0)
+
+    def writer(
+        self,
+        stream: str,
+        writer_id: str | None = None,
+        *,
+        under: str | None = None,
+        group: int | None = None,
+        linger: float = 0.0,
+        max_batch: int = 1024,
+        time_codec: TimeCodec[Any] | None = None,
+        wait: float = DEFAULT_WAIT,
+    ) -> Writer:
+        """A writer of `stream` ("namespace/name"); open it with `async with`.
+
+        A stable `writer_id` lets a restarted writer go on where it was, and fences the one before (E6); without one the writer is anonymous and never resumes.
+        `under` names a writer whose capability this one uses: it holds nothing itself, and its loss aborts nothing. `group` numbers its appends from the start of
+        that group, so that work done again is recognised. `linger` (seconds) and `max_batch` (records) gather single records into batches.
+        """
+        return Writer(
+            self._context, Directory(self.catalog, stream, wait=wait), writer_id,
+            under=under, group=group, linger=linger, max_batch=max_batch, time_codec=time_codec,
+        )  # fmt: skip
+
+    def subscribe(
+        self,
+        stream: str,
+        *,
+        since: Since = None,
+        topics: Iterable[bytes] | None = None,
+        reject: Iterable[bytes] = (),
+        partial: bool = False,
+        time_codec: TimeCodec[Any] | None = None,
+        time_shape: str | None = None,
+        encoding: str | None = None,
+        max_buffer_bytes: int = 256 * 2**20,
+        wait: float = DEFAULT_WAIT,
+        settings: FollowerSettings | None = None,
+    ) -> Subscription:
+        """A subscription to `stream` ("namespace/name"); open it with `async with`.
+
+        `since` is None (from now on), "start" (retained history first) or a `Cursor`. `topics` and `reject` are topic prefixes, the longest wins; they are applied
+        here, at the receiver. `partial` delivers epochs that were under way at the join as well, by `events()` only (S15b). `time_shape` and `encoding`, if given, must be
+        the declared ones, else `SchemaMismatch` before anything is connected (S28).
+        """
+        return Subscription(
+            self._context, Directory(self.catalog, stream, wait=wait),
+            since=since, topics=topics, reject=reject, partial=partial, time_codec=time_codec,
+            time_shape=time_shape, encoding=encoding, max_buffer_bytes=max_buffer_bytes, settings=settings,
+        )  # fmt: skip
+
+
+def connect(
+    url: str | None = None, *, patience: float = 30.0, on_unreachable: Callable[[str], None] | None = None
+) -> Client:
+    """A client of the catalog at `url`, else of EPOCHAL_CATALOG, else of the local one.
+
+    `patience`: seconds to go on trying while no catalog answers; `on_unreachable` is told the reason when that begins.
+    """
+    return Client(url, patience=patience, on_unreachable=on_unreachable)

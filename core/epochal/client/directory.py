@@ -1,0 +1,109 @@
+"""Where the publishers of one stream are, asked again whenever a connection fails.
+
+Apart from the catalog client because writers and subscribers both need the same answer, checked in the same way: the same stream (by uid), and fresh.
+"""
+
+import asyncio
+import random
+
+from epochal.client.catalog import CatalogClient
+from epochal.client.catalog_types import StreamInfo
+from epochal.errors import EpochalError, NoPublisher, StreamGone, StreamNotFound
+from epochal.protocol.segments import KeyRange, Placement
+from epochal.protocol.times import TimeShape
+from epochal.resources import parse_stream_name
+
+BACKOFF_LEAST, BACKOFF_MOST = 0.05, 5.0
+"""Seconds between attempts to connect: doubled each time, with jitter."""
+
+
+class Directory:
+    """One stream in one catalog. `look_up` asks; `addresses` asks again after a failure."""
+
+    def __init__(self, catalog: CatalogClient, stream: str, *, wait: float) -> None:
+        self.catalog = catalog
+        self.namespace, self.name = parse_stream_name(stream, "default")
+        self.wait = wait
+        self._info: StreamInfo | None = None
+        self._fresh = False
+
+    @property
+    def qualified(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def info(self) -> StreamInfo:
+        """The last answer."""
+        if self._info is None:
+            raise StreamNotFound(f"stream {self.qualified} has not been looked up")
+        return self._info
+
+    async def look_up(self, *, time: str | None = None, encoding: str | None = None) -> StreamInfo:
+        """The stream with all publishers; waits up to `wait` seconds for them (S27). Raises `StreamNotFound`, `NoPublisher`, `SchemaMismatch`."""
+        self._info = await self.catalog.lookup(self.namespace, self.name, wait=self.wait, time=time, encoding=encoding)
+        self._fresh = True
+        return self._info
+
+    def stale(self) -> None:
+        """A connection failed: what is known of addresses may be old."""
+        self._fresh = False
+
+    async def address(self, segment: str, socket: str) -> str:
+        """The address of a segment's `events`, `requests` or `ingest`. Raises `NoPublisher`, or `StreamGone` when the stream was deleted."""
+        if not self._fresh:
+            await self._refresh()
+        for known in self.info.segments:
+            if known.id == segment and known.publisher is not None:
+                return known.publisher.addresses[socket]
+        raise NoPublisher(f"segment {segment} of {self.qualified} has no publisher at present")
+
+    async def _refresh(self) -> None:
+        uid = self.info.uid
+        try:
+            info = await self.catalog.get(self.namespace, self.name)
+        except StreamNotFound:
+            raise StreamGone(f"stream {self.qualified} was deleted") from None
+        if info.uid != uid:
+            raise StreamGone(f"stream {self.qualified} was deleted and created anew; open it again to use the new one")
+        self._info, self._fresh = info, True
+
+    @property
+    def shape(self) -> TimeShape:
+        """The declared shape of times."""
+        return self.info.declared().spec.time.shape
+
+    @property
+    def encoding(self) -> str:
+        """The declared encoding of payloads."""
+        return str(self.info.declared().spec.payload.encoding)
+
+    @property
+    def segments(self) -> list[str]:
+        """Ids of the open segments, in key order."""
+        return [segment.id for segment in sorted(self.info.segments, key=lambda known: known.lo)]
+
+    def placement(self) -> Placement:
+        """Which segment takes a key."""
+        return Placement([(known.id, KeyRange(known.lo, known.hi)) for known in self.info.segments])
+
+
+class Backoff:
+    """Pauses between attempts; `reset` after one that worked."""
+
+    def __init__(self) -> None:
+        self._next = BACKOFF_LEAST
+
+    def reset(self) -> None:
+        """The next pause is the shortest again."""
+        self._next = BACKOFF_LEAST
+
+    async def pause(self) -> None:
+        """Wait, a little longer each time."""
+        pause, self._next = self._next, min(self._next * 2, BACKOFF_MOST)
+        await asyncio.sleep(pause * (0.5 + random.random() / 2))
+
+
+def worth_retrying(error: BaseException) -> bool:
+    """Whether the same attempt can work later."""
+    return isinstance(error, EpochalError) and error.retryable

@@ -1,0 +1,111 @@
+"""How records become a payload and back, for each encoding that a stream can declare.
+
+Apart from the protocol, which never looks into a payload (S12): only writers and applications do, here.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgpack
+
+from epochal.errors import RecordTypeError, RemoteProtocolError
+
+MAX_RECORDS = 1_000_000
+"""Records that one payload may claim to hold."""
+
+_pack = msgpack.Packer(autoreset=True).pack
+
+
+def _encode_bytes(records: Sequence[Any]) -> bytes:
+    for record in records:
+        if not isinstance(record, bytes | bytearray | memoryview):
+            raise RecordTypeError(
+                f"this stream's encoding is bytes, so a record is bytes, not {type(record).__name__}; encode it first"
+            )
+    return _packed(records)
+
+
+def _packed(records: Sequence[Any]) -> bytes:
+    try:
+        packed: bytes = _pack(records)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise RecordTypeError(f"a record cannot be written as msgpack: {error}") from None
+    return packed
+
+
+def _encode_json(records: Sequence[Any]) -> bytes:
+    try:
+        return json.dumps(records, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise RecordTypeError(f"a record cannot be written as JSON: {error}") from None
+
+
+def _encode_arrow(records: Sequence[Any]) -> bytes:
+    import pyarrow as pa
+
+    for record in records:
+        if not isinstance(record, pa.RecordBatch):
+            raise RecordTypeError(
+                f"this stream's encoding is arrow, so a record is a pyarrow.RecordBatch, not {type(record).__name__}"
+            )
+    if len({record.schema for record in records}) != 1:
+        raise RecordTypeError("the record batches of one append share one schema, and there is at least one")
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, records[0].schema) as stream:
+        for record in records:
+            stream.write_batch(record)
+    payload: bytes = sink.getvalue().to_pybytes()
+    return payload
+
+
+def _decode_msgpack(payload: bytes) -> list[Any]:
+    decoded = msgpack.unpackb(payload, max_array_len=MAX_RECORDS, max_ext_len=0, strict_map_key=False)
+    if not isinstance(decoded, list):
+        raise ValueError(f"a list of records was expected, not {type(decoded).__name__}")
+    return decoded
+
+
+def _decode_json(payload: bytes) -> list[Any]:
+    decoded = json.loads(payload)
+    if not isinstance(decoded, list):
+        raise ValueError(f"a list of records was expected, not {type(decoded).__name__}")
+    return decoded
+
+
+def _decode_arrow(payload: bytes) -> list[Any]:
+    import pyarrow as pa
+
+    return list(pa.ipc.open_stream(payload))
+
+
+_ENCODERS: dict[str, Callable[[Sequence[Any]], bytes]] = {
+    "bytes": _encode_bytes,
+    "msgpack": _packed,
+    "json": _encode_json,
+    "arrow": _encode_arrow,
+}
+_DECODERS: dict[str, Callable[[bytes], list[Any]]] = {
+    "bytes": _decode_msgpack,
+    "msgpack": _decode_msgpack,
+    "json": _decode_json,
+    "arrow": _decode_arrow,
+}
+
+
+def encoder(encoding: str) -> Callable[[Sequence[Any]], bytes]:
+    """records -> payload; raises `RecordTypeError` for a record that the encoding cannot carry, and then sends nothing."""
+    return _ENCODERS[encoding]
+
+
+def decoder(encoding: str) -> Callable[[bytes], list[Any]]:
+    """payload -> records; raises `RemoteProtocolError` for a payload that is not of the declared encoding."""
+    decode = _DECODERS[encoding]
+
+    def checked(payload: bytes) -> list[Any]:
+        try:
+            return decode(payload)
+        except Exception as error:  # each library has its own kinds
+            raise RemoteProtocolError(f"a payload is not {encoding} as the stream declares it: {error}") from None
+
+    return checked

@@ -1,0 +1,405 @@
+"""`client.subscribe(...)`: sockets and tasks around the subscriber's machines.
+
+Apart from the machines, which decide what is delivered: here connections are made, bytes become messages, and the application is woken up.
+"""
+
+import asyncio
+import secrets
+import time as clock
+from collections.abc import AsyncIterator, Callable, Iterable
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import zmq
+
+from epochal.client import values
+from epochal.client.directory import Backoff, Directory, worth_retrying
+from epochal.client.encodings import decoder
+from epochal.client.sockets import Frames, Socket
+from epochal.errors import CursorError, EpochalError, StreamGone, Unavailable, UsageError
+from epochal.protocol import messages as m
+from epochal.protocol import subscribing, wire
+from epochal.protocol.cursors import Cursor
+from epochal.protocol.following import Began, Broke, Follower, FollowerSettings, From, Request, Subscribe, Unsubscribe
+from epochal.protocol.times import Time, TimeCodec
+from epochal.protocol.topics import TopicChoice
+
+TICK = 0.1
+"""Seconds between looks at the clock."""
+
+STALL = 1.0
+"""Seconds of a busy event loop after which silence is judged anew."""
+
+MAX_WAITING_BYTES = 64 * 2**20
+"""Bytes that wait for the application before the sockets are no longer read; half of it, and they are read again (E18)."""
+
+Since = Literal["start"] | Cursor | None
+
+
+class Subscription:
+    """One subscription to one stream; made by `client.subscribe`, used as an async context manager.
+
+    Reads with `epochs()` or with `events()`, one of them. `ready` is set once the snapshots of all segments are in (S17).
+    """
+
+    def __init__(
+        self,
+        context: zmq.Context[Any],
+        directory: Directory,
+        *,
+        since: Since = None,
+        topics: Iterable[bytes] | None = None,
+        reject: Iterable[bytes] = (),
+        partial: bool = False,
+        time_codec: TimeCodec[Any] | None = None,
+        time_shape: str | None = None,
+        encoding: str | None = None,
+        max_buffer_bytes: int = 256 * 2**20,
+        settings: FollowerSettings | None = None,
+    ) -> None:
+        if not (since is None or since == "start" or isinstance(since, Cursor)):
+            raise UsageError(f"since is None (live), 'start' or a Cursor, not {since!r}")
+        self._context, self._directory, self._since = context, directory, since
+        self._topics = None if topics is None and not list(reject) else TopicChoice(topics, reject)
+        self._partial, self._max_buffer = partial, max_buffer_bytes
+        self._expected = (time_shape, encoding)
+        self._decode_time: Callable[[Time], Any] = (lambda time: time) if time_codec is None else time_codec.decode
+        self._settings = settings or FollowerSettings()
+        self._links: list[_Link] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._error: EpochalError | None = None
+        self._changed = asyncio.Event()
+        self._paused = False
+        self.ready = asyncio.Event()
+
+    async def __aenter__(self) -> Self:
+        """Look the stream up and begin to follow its segments; returns before they have answered (see `ready`)."""
+        shape, encoding = self._expected
+        info = await self._directory.look_up(time=shape, encoding=encoding)
+        cursor = self._since if isinstance(self._since, Cursor) else None
+        if cursor is not None and cursor.stream != info.uid:
+            raise StreamGone(
+                f"the cursor is of another stream than the present {info.qualified}: it was created anew since"
+            )
+        if cursor is not None and set(cursor.positions) != set(self._directory.segments):
+            raise CursorError(
+                f"the cursor has segments {sorted(cursor.positions)}, the stream has {self._directory.segments}"
+            )
+        self._decode = decoder(self._directory.encoding)
+        self._machine = subscribing.Subscriber(
+            info.uid,
+            self._directory.shape,
+            self._directory.segments,
+            partial=self._partial,
+            max_buffer_bytes=self._max_buffer,
+            cursor=cursor,
+            topics=self._topics,
+        )
+        for segment in self._directory.segments:
+            begin = From.LIVE if self._since is None else From.START if cursor is None else cursor.positions[segment]
+            self._links.append(_Link(self, segment, begin))
+        self._tasks = [
+            asyncio.create_task(link.run(), name=f"follow {info.qualified}/{link.segment}") for link in self._links
+        ]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave; sockets and tasks are gone when this returns."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # ---- what the application reads ----
+
+    async def epochs(self) -> AsyncIterator[values.Epoch | values.EpochAborted]:
+        """Complete and aborted epochs, each once, in a linear extension of time; ends when the stream is complete (E18).
+
+        Raises `EpochTooLarge` when epochs that are not complete exceed `max_buffer_bytes`, `HistoryTruncated` when `since` is older than the history,
+        `StreamGone` when the stream is deleted.
+        """
+        if self._partial:
+            raise UsageError("partial=True delivers what arrives, so there are no whole epochs; read events()")
+        self._machine.only_epochs()
+        while True:
+            epoch = self._machine.next_epoch()
+            if epoch is not None:
+                self._relieve()
+                yield self._public_epoch(epoch)
+            elif not await self._more():
+                return
+
+    async def events(self) -> AsyncIterator[values.Event]:
+        """Everything as it comes: batches that pass the filter before their epoch is complete, frontiers, aborts, gaps (S16)."""
+        self._machine.only_events()
+        while True:
+            event = self._machine.next_event()
+            if event is not None:
+                self._relieve()
+                yield self._public_event(event)
+            elif not await self._more():
+                return
+
+    def frontier(self) -> tuple[Any, ...]:
+        """The merged lower frontier: every time that can still arrive is at or after one of these; empty when complete."""
+        return tuple(map(self._decode_time, self._machine.frontier))
+
+    def cursor(self) -> Cursor:
+        """Where to resume: everything not yet yielded comes again, whole (E16). Meaningful once `ready` is set."""
+        return self._machine.cursor()
+
+    def saw_whole(self, time: Any) -> bool:
+        """Whether epoch `time` is complete and was seen whole, so that no data means that there was none (E18)."""
+        return self._machine.saw_whole(time)
+
+    async def _more(self) -> bool:
+        """Wait for something new; False at the end of the stream."""
+        if self._error is not None:
+            raise self._error
+        if self._machine.complete:
+            return False
+        self._changed.clear()
+        await self._changed.wait()
+        return True
+
+    def _relieve(self) -> None:
+        if self._paused and self._machine.waiting_bytes < MAX_WAITING_BYTES // 2:
+            self._paused = False
+            for link in self._links:
+                link.resume()
+
+    # ---- what the links tell ----
+
+    def told(self, segment: str, follower: Follower) -> None:
+        """Hand what a follower tells to the machine, and wake the application."""
+        machine = self._machine
+        for told in follower.told():
+            if type(told) is Began:
+                machine.began(segment, told)
+            elif type(told) is not Broke:
+                machine.event(segment, told)  # type: ignore[arg-type]  # what is left are events
+        if machine.ready and not self.ready.is_set():
+            self.ready.set()
+        if machine.waiting_bytes > MAX_WAITING_BYTES and not self._paused:
+            self._paused = True
+            for link in self._links:
+                link.pause()
+        self._changed.set()
+
+    def down(self, segment: str, reason: str) -> None:
+        """A link is lost and tries again."""
+        self._machine.down(segment, reason)
+        self._changed.set()
+
+    def up(self, segment: str) -> None:
+        """A link is back."""
+        self._machine.up(segment)
+
+    def fail(self, error: EpochalError) -> None:
+        """The subscription is over; the application's next read raises `error`."""
+        if self._error is None:
+            self._error = error
+        self.ready.set()
+        self._changed.set()
+
+    def _public_data(self, segment: str, data: m.Data) -> values.Data:
+        time = self._decode_time(data.time)
+        return values.Data(time, data.topic, segment, data.seq, data.records, data.payload, self._decode)
+
+    def _public_epoch(
+        self, epoch: subscribing.EpochBatches | subscribing.EpochWasAborted
+    ) -> values.Epoch | values.EpochAborted:
+        if isinstance(epoch, subscribing.EpochWasAborted):
+            return values.EpochAborted(self._decode_time(epoch.time))
+        batches = tuple(self._public_data(segment, data) for segment, data in epoch.batches)
+        return values.Epoch(self._decode_time(epoch.time), batches)
+
+    def _public_event(self, event: subscribing.Happened) -> values.Event:
+        match event:
+            case subscribing.Arrived():
+                return self._public_data(event.segment, event.data)
+            case subscribing.FrontierMoved():
+                return values.FrontierChanged(tuple(map(self._decode_time, event.frontier)))
+            case subscribing.EpochWasAborted():
+                return values.EpochAborted(self._decode_time(event.time))
+            case subscribing.GapFound():
+                return values.Gap(*event)
+            case subscribing.RewoundTo():
+                return values.Rewound(*event)
+            case subscribing.SegmentDown():
+                return values.SegmentDown(*event)
+            case subscribing.SegmentUp():
+                return values.SegmentUp(*event)
+
+
+class _Link:
+    """Keeps one segment followed: connects, and connects again behind the last event."""
+
+    def __init__(self, subscription: Subscription, segment: str, begin: From | m.Position) -> None:
+        self.segment = segment
+        self._subscription = subscription
+        self._begin = begin
+        self._continuing = False
+        self._incarnation = 0
+        self._connection: _Connection | None = None
+        self._paused = False
+
+    async def run(self) -> None:
+        """Follow until cancelled, or until an error that no retry can mend."""
+        subscription, backoff, down = self._subscription, Backoff(), False
+        while True:
+            try:
+                error = await self._follow_once(backoff)
+            except EpochalError as failed:
+                error = failed
+            if not worth_retrying(error):
+                subscription.fail(error)
+                return
+            if not down:
+                subscription.down(self.segment, str(error))
+            down = True
+            subscription._directory.stale()
+            await backoff.pause()
+
+    async def _follow_once(self, backoff: Backoff) -> EpochalError:
+        """One connection, from hello to its end; returns why it ended."""
+        subscription, directory = self._subscription, self._subscription._directory
+        events = await directory.address(self.segment, "events")
+        requests = await directory.address(self.segment, "requests")
+        connection = _Connection(subscription, self.segment, (events, requests), self._follower())
+        self._connection = connection
+        try:
+            if self._paused:
+                connection.pause()
+            return await connection.broken(on_live=backoff.reset)
+        except EpochalError as error:
+            return error
+        finally:
+            self._remember(connection.follower)
+            self._connection = None
+            connection.close()
+
+    def _follower(self) -> Follower:
+        subscription = self._subscription
+        return Follower(
+            subscription._directory.info.uid,
+            self.segment,
+            self._begin,
+            fresh_nonce=lambda: secrets.token_bytes(16),
+            now=clock.monotonic(),
+            settings=subscription._settings,
+            continuing=self._continuing,
+            least_incarnation=self._incarnation,
+        )
+
+    def _remember(self, follower: Follower) -> None:
+        if follower.began:
+            self._begin, self._continuing = self._subscription._machine.position(self.segment), True
+            self._incarnation = max(self._incarnation, self._begin.incarnation)
+
+    def pause(self) -> None:
+        """The application is slow: stop reading."""
+        self._paused = True
+        if self._connection is not None:
+            self._connection.pause()
+
+    def resume(self) -> None:
+        """Read again."""
+        self._paused = False
+        if self._connection is not None:
+            self._connection.resume()
+
+
+class _Connection:
+    """The two sockets of one follower."""
+
+    def __init__(
+        self, subscription: Subscription, segment: str, addresses: tuple[str, str], follower: Follower
+    ) -> None:
+        self.follower = follower
+        self._subscription, self._segment = subscription, segment
+        self._lost: asyncio.Future[EpochalError] = asyncio.get_running_loop().create_future()
+        self._was_live = False
+        self._events = Socket(subscription._context, zmq.SUB, self._pushed, self._act)
+        self._requests = Socket(subscription._context, zmq.DEALER, self._answered, self._act)
+        for socket, address in zip((self._events, self._requests), addresses, strict=True):
+            socket.watch(self._disconnected)
+            socket.zmq.connect(address)
+            socket.start()
+
+    async def broken(self, *, on_live: Callable[[], None]) -> EpochalError:
+        """Run until the connection must be given up; returns why."""
+        self._act()
+        ticked = clock.monotonic()
+        while not self._lost.done():
+            await asyncio.wait([self._lost], timeout=TICK)
+            now = clock.monotonic()
+            if now - ticked > STALL:
+                self.follower.resume(now)  # this loop was busy: the silence was ours
+            self.follower.tick(now)
+            ticked = now
+            self._act()
+            if self.follower.live and not self._was_live:
+                self._was_live = True
+                on_live()
+                self._subscription.up(self._segment)
+        return self._lost.result()
+
+    def _pushed(self, frames: Frames) -> None:
+        first = frames[0]
+        private = first[:1] == b"P"
+        subscription = first[1 : wire.NONCE_PREFIX] if private else None
+        prefix = wire.NONCE_PREFIX if private else wire.CHANNEL_PREFIX
+        now, follower = clock.monotonic(), self.follower
+        try:
+            for message in wire.decode(frames, prefix=prefix):
+                follower.pushed(subscription, message, now)
+        except EpochalError as error:
+            self._lose(error)
+
+    def _answered(self, frames: Frames) -> None:
+        now = clock.monotonic()
+        try:
+            for message in wire.decode(frames):
+                self.follower.answered(message, now)
+        except EpochalError as error:
+            self._lose(error)
+
+    def _act(self) -> None:
+        """Do what the follower asks for and pass on what it tells."""
+        follower = self.follower
+        for effect in follower.take():
+            match effect:
+                case Request():
+                    for frames in wire.encode(effect.message):
+                        self._requests.send(frames)
+                case Subscribe():
+                    self._events.zmq.setsockopt(zmq.SUBSCRIBE, effect.prefix)
+                case Unsubscribe():
+                    self._events.zmq.setsockopt(zmq.UNSUBSCRIBE, effect.prefix)
+        try:
+            self._subscription.told(self._segment, follower)
+        except EpochalError as error:
+            self._subscription.fail(error)
+        if follower.error is not None:
+            self._lose(follower.error)
+
+    def _disconnected(self) -> None:
+        self._lose(Unavailable(f"the connection to the publisher of segment {self._segment} was lost"))
+
+    def _lose(self, error: EpochalError) -> None:
+        if not self._lost.done():
+            self._lost.set_result(error)
+
+    def pause(self) -> None:
+        self.follower.pause()
+        self._events.pause()
+
+    def resume(self) -> None:
+        self.follower.resume(clock.monotonic())
+        self._events.resume()
+
+    def close(self) -> None:
+        self._events.close()
+        self._requests.close()
