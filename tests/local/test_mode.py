@@ -1,0 +1,130 @@
+"""Local mode with the real services: what is declared runs, what dies comes back, nothing is left behind."""
+
+import asyncio
+import os
+import signal
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from epochal.client.catalog import CatalogClient
+from epochal.client.catalog_types import StreamInfo
+from epochal.errors import ConfigError, Unavailable
+from epochal.local import LocalMode, LocalSettings
+
+QUICK = LocalSettings(poll_interval=0.05)
+
+
+def manifest(name: str = "flights", **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "epochal.dev/v1alpha1",
+        "kind": "Stream",
+        "metadata": {"name": name, "namespace": "demo"},
+        "spec": {"time": {"shape": "int"}, "payload": {"encoding": "msgpack"}, **spec},
+    }
+
+
+def runs(pid: int) -> bool:
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+async def until_ended(*pids: int) -> None:
+    async with asyncio.timeout(15):
+        while any(map(runs, pids)):  # noqa: ASYNC110 - the kernel tells us of a stranger's end in no other way
+            await asyncio.sleep(0.02)
+
+
+async def until_served(client: CatalogClient, incarnation: int = 1) -> StreamInfo:
+    """The stream once all of its segments have a publisher of at least this incarnation."""
+    async with asyncio.timeout(20):
+        while True:
+            stream = await client.lookup("demo", "flights", wait=20)
+            if all(segment.incarnation >= incarnation for segment in stream.segments):
+                return stream
+            await asyncio.sleep(0.05)
+
+
+async def test_publishers_come_and_go_with_streams() -> None:
+    async with LocalMode(settings=QUICK) as local, CatalogClient(local.url) as client:
+        await client.apply(manifest(segments=3, publishers={"segmentsPerPod": 2}), "demo", "flights")
+        stream = await until_served(client)
+        owners = [segment.publisher.id for segment in stream.segments if segment.publisher is not None]
+        assert owners == ["demo.flights-0", "demo.flights-0", "demo.flights-1"]
+        pids = local.processes
+        assert pids.keys() == {"catalog", "demo.flights-0", "demo.flights-1"}
+        await client.delete("demo", "flights")
+        await until_ended(pids["demo.flights-0"], pids["demo.flights-1"])
+        assert runs(pids["catalog"])
+        await client.apply(manifest(), "demo", "flights")
+        assert (await until_served(client)).uid != stream.uid
+        data, pids = local.data, local.processes
+    assert not any(map(runs, pids.values()))
+    assert not data.exists(), "a directory of its own is removed"
+
+
+async def test_a_publisher_that_dies_is_replaced() -> None:
+    async with LocalMode(settings=QUICK) as local, CatalogClient(local.url) as client:
+        await client.apply(manifest(), "demo", "flights")
+        before = await until_served(client)
+        killed = local.processes["demo.flights-0"]
+        os.kill(killed, signal.SIGKILL)
+        after = await until_served(client, before.segments[0].incarnation + 1)
+        assert after.segments[0].publisher != before.segments[0].publisher
+        assert local.processes["demo.flights-0"] != killed
+
+
+async def test_a_catalog_that_dies_is_replaced_and_publishers_go_on(tmp_path: Path) -> None:
+    async with LocalMode(tmp_path, settings=QUICK) as local, CatalogClient(local.url) as client:
+        await client.apply(manifest(), "demo", "flights")
+        before = await until_served(client)
+        pids = local.processes
+        os.kill(pids["catalog"], signal.SIGKILL)
+        await until_ended(pids["catalog"])
+        after = await until_served(client)
+        assert after.uid == before.uid
+        assert after.segments[0].incarnation == before.segments[0].incarnation, "the same publisher serves on"
+        assert local.processes["demo.flights-0"] == pids["demo.flights-0"]
+        assert local.processes["catalog"] != pids["catalog"]
+
+
+async def test_streams_are_there_again_the_next_time(tmp_path: Path) -> None:
+    async with LocalMode(tmp_path, settings=QUICK) as local, CatalogClient(local.url) as client:
+        await client.apply(manifest(), "demo", "flights")
+        first = await until_served(client)
+    assert not (tmp_path / "lock").exists()
+    async with LocalMode(tmp_path, settings=QUICK) as local, CatalogClient(local.url) as client:
+        assert local.processes.keys() == {"catalog", "demo.flights-0"}, "ready means that they are up"
+        second = await until_served(client, first.segments[0].incarnation + 1)
+        assert second.uid == first.uid
+
+
+async def test_a_directory_in_use_is_refused_at_once(tmp_path: Path) -> None:
+    async with LocalMode(tmp_path, settings=QUICK) as local:
+        with pytest.raises(ConfigError, match=f"in use by another `epochal up` .process {os.getpid()}"):
+            await LocalMode(tmp_path).__aenter__()
+        assert runs(local.processes["catalog"])
+
+
+async def test_a_port_in_use_is_refused_at_once(tmp_path: Path) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        pytest.raises(ConfigError, match=r"in use.*--port"),
+    ):
+        await LocalMode(tmp_path, port=taken.getsockname()[1]).__aenter__()
+    assert not (tmp_path / "lock").exists()
+
+
+async def test_a_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="cannot be made"):
+        await LocalMode(tmp_path / "file" / "x").__aenter__()
+
+
+async def test_a_catalog_that_cannot_start_is_told_with_its_log(tmp_path: Path) -> None:
+    (tmp_path / "catalog").touch()  # where its directory should be
+    with pytest.raises(Unavailable, match=r"catalog\.log"):
+        await LocalMode(tmp_path, settings=LocalSettings(start_timeout=4.0)).__aenter__()
+    assert not (tmp_path / "lock").exists()
