@@ -1,0 +1,141 @@
+"""The command `epochal-publisher`.
+
+Apart from the publisher because here are the process's own concerns: options, signals, standard streams, exit codes.
+
+Exit codes: 0 stopped, or the stream was deleted; 1 cannot run; 2 wrong usage; 3 superseded by a newer
+publisher of the same segments.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Coroutine
+from typing import Annotated, Any
+
+import typer
+
+from epochal.client.sockets import check_libzmq
+from epochal.errors import EpochalError, StreamGone
+from epochal_publisher.http import HttpServer
+from epochal_publisher.lease import Lease
+from epochal_publisher.publisher import Publisher
+from epochal_publisher.settings import Settings
+
+EXIT_SUPERSEDED = 3
+
+logger = logging.getLogger("epochal.publisher")
+_app = typer.Typer(add_completion=False, no_args_is_help=True)
+
+
+@_app.callback()
+def _about() -> None:
+    """The Epochal publisher: owns segments of a stream, takes appends, pushes events, answers from history."""
+
+
+@_app.command()
+def serve(
+    catalog: Annotated[str | None, typer.Option(help="URL of the catalog.")] = None,
+    stream: Annotated[str | None, typer.Option(help="namespace/name of the stream.")] = None,
+    segments: Annotated[str | None, typer.Option(help="The segments to serve, by comma.")] = None,
+    publisher: Annotated[str | None, typer.Option(help="Name of this publisher.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on. [default: 127.0.0.1]")] = None,
+    advertise: Annotated[str | None, typer.Option(help="Host that clients are told. [default: --host]")] = None,
+    events_port: Annotated[int | None, typer.Option(help="Port of live push. [default: a free one]")] = None,
+    requests_port: Annotated[int | None, typer.Option(help="Port of requests. [default: a free one]")] = None,
+    ingest_port: Annotated[int | None, typer.Option(help="Port of writers. [default: a free one]")] = None,
+    http_port: Annotated[int | None, typer.Option(help="Port of health and metrics. [default: a free one]")] = None,
+    exit_with_stdin: Annotated[bool, typer.Option(help="Stop when standard input ends.")] = False,
+) -> None:
+    """Serve segments until SIGTERM or Ctrl-C. Every setting can also come from EPOCHAL_PUBLISHER_*."""
+    given = {name: value for name, value in locals().items() if name != "exit_with_stdin"}
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    try:
+        check_libzmq()
+        settings = Settings.read(**given)
+        code = asyncio.run(_until_stopped(settings, exit_with_stdin))
+    except EpochalError as error:
+        typer.echo(f"epochal-publisher: {error}", err=True)
+        raise typer.Exit(1) from None
+    raise typer.Exit(code)
+
+
+async def _until_stopped(settings: Settings, exit_with_stdin: bool) -> int:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    if exit_with_stdin:
+        _watch_stdin(loop, stop)
+    async with Lease(settings) as lease:
+        publisher = Publisher(settings, lease)
+        try:
+            async with HttpServer(settings, publisher) as http:
+                return await _serve(settings, lease, publisher, http.address, stop)
+        finally:
+            publisher.close()
+
+
+async def _serve(settings: Settings, lease: Lease, publisher: Publisher, http: str, stop: asyncio.Event) -> int:
+    addresses = {**publisher.addresses, "http": http}
+    stopped = asyncio.ensure_future(stop.wait())
+    tasks: list[asyncio.Future[Any]] = [stopped]
+    try:
+        registering = asyncio.ensure_future(lease.acquire(addresses))
+        tasks.append(registering)
+        await asyncio.wait((stopped, registering), return_when=asyncio.FIRST_COMPLETED)
+        if not registering.done():
+            return 0
+        publisher.serve(*registering.result())
+        running: list[Coroutine[Any, Any, None]] = [publisher.keep_time(), lease.keep(publisher)]
+        running += [lease.report(publisher, segment) for segment in settings.segments]
+        tasks += map(asyncio.ensure_future, running)
+        names = ("events", "requests", "ingest", "http")
+        print("ready", *(f"{name}={addresses[name]}" for name in names), flush=True)
+        return await _until_over(publisher, lease, stopped, tasks[2:])
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _until_over(
+    publisher: Publisher, lease: Lease, stopped: "asyncio.Future[Any]", running: "list[asyncio.Future[Any]]"
+) -> int:
+    await asyncio.wait((stopped, publisher.over, *running), return_when=asyncio.FIRST_COMPLETED)
+    for task in running:
+        if task.done() and not publisher.over.done():
+            task.result()  # a bug ends the process; another one starts where the catalog says
+    if not publisher.over.done():
+        logger.info("stopping")
+        publisher.drain()
+        await lease.give_up(publisher)
+        return 0
+    error = publisher.over.result()
+    logger.warning("stopping: %s", error)
+    if isinstance(error, StreamGone):
+        publisher.drain()
+        return 0
+    return EXIT_SUPERSEDED
+
+
+def _watch_stdin(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+    """Stop at the end of standard input. A thread, since a file or /dev/null cannot be polled."""
+
+    def read() -> None:
+        while os.read(0, 4096):
+            pass
+        loop.call_soon_threadsafe(stop.set)
+
+    threading.Thread(target=read, name="stdin", daemon=True).start()
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    _app()
+
+
+if __name__ == "__main__":
+    main()

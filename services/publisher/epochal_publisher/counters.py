@@ -1,0 +1,39 @@
+"""Plain numbers of what happened, raised on the hot path and read by metrics and lease reports.
+
+Apart from `telemetry` so that counting costs one addition and knows no metrics library.
+"""
+
+from dataclasses import asdict, dataclass
+
+
+@dataclass(slots=True)
+class SegmentCounters:
+    """What happened at one segment since the process started; bytes as they travel."""
+
+    appends: int = 0
+    acks: int = 0
+    pushed_messages: int = 0
+    pushed_bytes: int = 0
+    joins: int = 0
+    unsent_events: int = 0
+    """Events that nobody had subscribed to: not even encoded (S21)."""
+
+
+@dataclass(slots=True)
+class ProcessCounters:
+    """What happened on the sockets that all segments share."""
+
+    received_messages: int = 0
+    received_bytes: int = 0
+    refused_messages: int = 0
+    discarded_messages: int = 0
+    """Messages of peers that had broken the protocol."""
+    dropped_answers: int = 0
+    """Answers to peers that read too slowly, or had left."""
+    stalls: int = 0
+    failures: int = 0
+    """Messages on which this process failed: bugs."""
+
+    def snapshot(self) -> dict[str, int]:
+        """All numbers by name."""
+        return asdict(self)

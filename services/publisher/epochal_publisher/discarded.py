@@ -1,0 +1,34 @@
+"""Peers whose messages are no longer read, for a while.
+
+Apart from the sockets because it is the whole answer to a fact about ROUTER sockets: they can neither close one peer
+nor see it leave, so one that broke the protocol can only be ignored until the library cuts it (DESIGN section 5).
+"""
+
+
+class Discarded:
+    """Routing ids, at most `limit`, each for `ttl` seconds; the oldest is forgotten first."""
+
+    def __init__(self, limit: int, ttl: float) -> None:
+        self._limit, self._ttl = limit, ttl
+        self._until: dict[bytes, float] = {}
+
+    def add(self, peer: bytes, now: float) -> None:
+        """Ignore `peer` from now on."""
+        self._until.pop(peer, None)
+        if len(self._until) >= self._limit:
+            del self._until[next(iter(self._until))]
+        self._until[peer] = now + self._ttl
+
+    def __contains__(self, peer: bytes) -> bool:
+        return peer in self._until
+
+    def __len__(self) -> int:
+        return len(self._until)
+
+    def expire(self, now: float) -> None:
+        """Forget those whose time is over; entries stand in the order of their ends."""
+        while self._until:
+            peer, until = next(iter(self._until.items()))
+            if until > now:
+                return
+            del self._until[peer]

@@ -1,0 +1,45 @@
+"""What writers send: each message goes to its segment's machine.
+
+Apart from `requests` because nearly all of a publisher's work comes through here, one call a message.
+"""
+
+from collections.abc import Mapping
+
+from epochal.errors import EpochalError, NoPublisher, RemoteProtocolError, Unavailable
+from epochal.protocol import messages as m
+from epochal_publisher.router import Router
+from epochal_publisher.segment import Served
+
+
+class Ingest:
+    """Handler of the `ingest` socket; `segments` by id. While `draining`, nothing is taken any more."""
+
+    router: Router
+
+    def __init__(self, segments: Mapping[str, Served]) -> None:
+        self._segments = segments
+        self.draining = False
+
+    def handle(self, peer: bytes, message: m.Message, now: float) -> None:
+        """Give one message to its segment."""
+        try:
+            served = self._segments[message.segment]  # type: ignore[union-attr]  # the except below
+        except AttributeError:
+            raise RemoteProtocolError(f"a writer does not send {type(message).__name__}") from None
+        except KeyError:
+            error = NoPublisher(f"segment {message.segment!r} is not served here; look it up again")  # type: ignore[union-attr]
+            self._decline(peer, message, error)
+            return
+        if self.draining:
+            self._decline(peer, message, Unavailable("the publisher stops; look the segment up again"))
+        else:
+            served.publisher.receive(peer, message, now)
+
+    def _decline(self, peer: bytes, message: m.Message, error: EpochalError) -> None:
+        match message:
+            case m.Open():
+                self.router.send(peer, (m.Refused(message.op, error.code, str(error)),))
+            case m.Append() | m.Alive() | m.Hold() | m.Abort() | m.Leave():
+                self.router.refuse(peer, error, m.Lost(message.segment, error.code, str(error)))
+            case _:
+                raise RemoteProtocolError(f"a writer does not send {type(message).__name__}")

@@ -1,0 +1,176 @@
+"""This process's right to its segments: registered at the catalog, renewed every second, given up at the end.
+
+Apart from the sockets because nothing here touches them: what the catalog says becomes calls of `Owner`. While the
+catalog is away nothing changes, streams go on (fault 8); only a stall makes the process ask before it goes on (E12).
+"""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from typing import Protocol, Self
+
+from epochal.client.catalog import CatalogClient
+from epochal.client.catalog_types import Registration, SegmentReport, StreamInfo
+from epochal.errors import EpochalError, StreamGone, StreamNotFound, Superseded, Unavailable
+from epochal_publisher.settings import Settings
+
+logger = logging.getLogger("epochal.publisher")
+
+_FOR_EVER = float("inf")
+_RETRY = 0.2
+"""Seconds between tries of what everything waits for."""
+
+
+class Owner(Protocol):
+    """Who is told what the catalog says."""
+
+    stalls: int
+    """Rises at each stall: a renewal asked for before the last one proves nothing."""
+
+    def reports(self) -> Mapping[str, SegmentReport]:
+        """What to tell of each segment."""
+
+    def confirmed(self, stalls: int) -> None:
+        """The lease stood at a time after stall number `stalls`."""
+
+    def completed(self) -> None:
+        """The stream is complete (E7)."""
+
+    def finishing_answered(self, segment: str, number: int, complete: bool) -> None:
+        """The catalog answered a finishing report."""
+
+    def ended(self, error: EpochalError) -> None:
+        """The segments are no longer ours: superseded, or the stream is gone."""
+
+
+class Lease:
+    """The calls to the catalog of one process."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._stack = AsyncExitStack()
+        self._client = CatalogClient(settings.catalog, patience=0.0, timeout=5.0)
+        self._token = -1
+        self._incarnations: dict[str, int] = {}
+        self._finishing: dict[str, asyncio.Queue[tuple[int, bool]]] = {}
+        self._soon = asyncio.Event()
+
+    async def __aenter__(self) -> Self:
+        await self._stack.enter_async_context(self._client)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    async def acquire(self, addresses: Mapping[str, str]) -> tuple[StreamInfo, Registration]:
+        """Register, however long the catalog is away; raises `StreamNotFound` and what else it answers."""
+        settings = self._settings
+        namespace, _, name = settings.stream.partition("/")
+        async with CatalogClient(settings.catalog, patience=_FOR_EVER, on_unreachable=self._tell) as client:
+            stream = await client.get(namespace, name)
+            registration = await client.register(
+                settings.publisher,
+                instance=secrets.token_hex(8),
+                stream=settings.stream,
+                uid=stream.uid,
+                segments=settings.segments,
+                addresses=addresses,
+            )
+        self._token = registration.token
+        self._incarnations = {grant.id: grant.incarnation for grant in registration.segments}
+        return stream, registration
+
+    def _tell(self, reason: str) -> None:
+        logger.warning("no catalog answers at %s (%s); trying again until one does", self._settings.catalog, reason)
+
+    def ask_now(self) -> None:
+        """Renew at once; everything waits for the answer (E12)."""
+        self._soon.set()
+
+    async def keep(self, owner: Owner) -> None:
+        """Renew for ever, until the lease is lost."""
+        away, stalls = False, 0
+        while True:
+            confirmed, stalls = stalls, owner.stalls
+            try:
+                renewal = await self._client.renew(self._settings.publisher, self._token, owner.reports())
+            except Unavailable as error:
+                if isinstance(error, Superseded):
+                    owner.ended(error)
+                    return
+                if not away:
+                    logger.warning("the lease cannot be renewed, the stream goes on: %s", error)
+                away, stalls = True, confirmed
+            except EpochalError as error:
+                owner.ended(_meaning(error))
+                return
+            else:
+                if away:
+                    logger.info("the lease is renewed again")
+                away = False
+                owner.confirmed(stalls)
+                if renewal.complete:
+                    owner.completed()
+            await self._pause(self._settings.renew_interval if stalls == owner.stalls else _RETRY)
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._soon.wait()
+        except TimeoutError:
+            pass
+        self._soon.clear()
+
+    def report_finishing(self, segment: str, number: int, finishing: bool) -> None:
+        """Queue a finishing report; those of one segment are made one after the other (E7)."""
+        self._finishing.setdefault(segment, asyncio.Queue()).put_nowait((number, finishing))
+
+    async def report(self, owner: Owner, segment: str) -> None:
+        """Make the finishing reports of one segment for ever, each until it is answered."""
+        queue = self._finishing.setdefault(segment, asyncio.Queue())
+        while True:
+            number, finishing = await queue.get()
+            complete = await self._report_one(owner, segment, number, finishing)
+            if complete is None:
+                return
+            owner.finishing_answered(segment, number, complete)
+
+    async def _report_one(self, owner: Owner, segment: str, number: int, finishing: bool) -> bool | None:
+        while True:
+            try:
+                return await self._client.finishing(
+                    self._settings.stream,
+                    segment,
+                    publisher=self._settings.publisher,
+                    token=self._token,
+                    incarnation=self._incarnations[segment],
+                    number=number,
+                    finishing=finishing,
+                )
+            except Unavailable as error:
+                if isinstance(error, Superseded):
+                    owner.ended(error)
+                    return None
+                logger.warning("the catalog was not told that segment %s is finishing: %s", segment, error)
+                await asyncio.sleep(_RETRY)
+            except EpochalError as error:
+                owner.ended(_meaning(error))
+                return None
+
+    async def give_up(self, owner: Owner) -> None:
+        """Report the last state and deregister, so that a successor starts exactly there."""
+        try:
+            async with asyncio.timeout(self._settings.drain_timeout):
+                await self._client.renew(self._settings.publisher, self._token, owner.reports())
+                await self._client.deregister(self._settings.publisher, self._token)
+        except (EpochalError, TimeoutError) as error:
+            logger.warning("the lease was not given up, it will lapse: %s", str(error) or "no answer in time")
+
+
+def _meaning(error: EpochalError) -> EpochalError:
+    """What an answer that is no renewal means for the owner."""
+    if isinstance(error, StreamGone | StreamNotFound):
+        return StreamGone("the stream was deleted")
+    return Superseded(f"the catalog does not know this registration any more: {error}")

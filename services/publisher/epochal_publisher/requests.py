@@ -1,0 +1,36 @@
+"""What subscribers ask: each message goes to its segment's machine.
+
+Apart from `events`, where the answers to a join arrive: the two sockets meet only in the machines.
+"""
+
+from collections.abc import Mapping
+
+from epochal.errors import NoPublisher, RemoteProtocolError
+from epochal.protocol import messages as m
+from epochal_publisher.router import Router
+from epochal_publisher.segment import Served
+
+
+class Requests:
+    """Handler of the `requests` socket; `segments` by id."""
+
+    router: Router
+
+    def __init__(self, segments: Mapping[str, Served]) -> None:
+        self._segments = segments
+
+    def handle(self, peer: bytes, message: m.Message, now: float) -> None:
+        """Give one message to its segment."""
+        match message:
+            case m.Hello() | m.Since():
+                served = self._segments.get(message.segment)
+                if served is not None:
+                    served.server.receive(peer, message, now)
+                else:
+                    detail = f"segment {message.segment!r} is not served here; look it up again"
+                    self.router.send(peer, (m.Refused(message.request, NoPublisher.code, detail),))
+            case m.Credit():
+                for served in self._segments.values():  # names a request, not a segment; only one knows it
+                    served.server.receive(peer, message, now)
+            case _:
+                raise RemoteProtocolError(f"a subscriber does not send {type(message).__name__}")

@@ -1,0 +1,84 @@
+"""A ROUTER socket that reads protocol messages and survives whatever else arrives.
+
+Apart from what the messages mean: `ingest` and `requests` differ in that alone. A message that breaks the protocol is
+answered once, by `Refused`, and nothing more is read from that peer (fault rows 20-25).
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from time import monotonic
+
+import zmq
+
+from epochal.client.sockets import Frames, Socket
+from epochal.errors import EpochalError, RemoteProtocolError
+from epochal.protocol import messages as m
+from epochal.protocol.wire import PACK_BYTES, decode, encode
+from epochal_publisher.counters import ProcessCounters
+from epochal_publisher.discarded import Discarded
+
+logger = logging.getLogger("epochal.publisher")
+
+SEND_QUEUE = 4096
+"""Messages that one peer may leave unread; windows and credits keep honest peers far below."""
+RECEIVE_QUEUE = 1000
+
+Handler = Callable[[bytes, m.Message, float], None]
+
+
+class Router:
+    """One bound ROUTER; `handle(peer, message, now)` gets every sound message."""
+
+    def __init__(
+        self,
+        context: "zmq.Context[zmq.Socket[bytes]]",
+        address: str,
+        handle: Handler,
+        on_idle: Callable[[], None],
+        *,
+        counters: ProcessCounters,
+        discarded: Discarded,
+        max_payload: int,
+    ) -> None:
+        self._handle, self._counters, self._discarded, self._max_payload = handle, counters, discarded, max_payload
+        self.socket = Socket(
+            context, zmq.ROUTER, self._receive, on_idle,
+            max_message=max_payload + PACK_BYTES, send_queue=SEND_QUEUE, receive_queue=RECEIVE_QUEUE,
+        )  # fmt: skip
+        self.socket.zmq.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        self.socket.zmq.bind(address)
+
+    def send(self, peer: bytes, messages: Iterable[m.Message]) -> None:
+        """Send to one peer, packed together. A peer that left is no error: its silence is judged by time-outs (E3)."""
+        try:
+            for frames in encode(*messages):
+                self.socket.send([peer, *frames])
+        except zmq.ZMQError:
+            # EHOSTUNREACH: it left. EAGAIN: it does not read. Either way it must ask again; a ROUTER cannot close it.
+            self._counters.dropped_answers += 1
+
+    def refuse(self, peer: bytes, error: EpochalError, answer: m.Message | None = None) -> None:
+        """Say no, once, and read nothing more from this peer."""
+        self._counters.refused_messages += 1
+        self._discarded.add(peer, monotonic())
+        self.send(peer, (answer or m.Refused(0, error.code, str(error)),))
+
+    def _receive(self, frames: Frames) -> None:
+        peer = frames[0]
+        counters = self._counters
+        if peer in self._discarded:
+            counters.discarded_messages += 1
+            return
+        counters.received_messages += 1
+        counters.received_bytes += sum(map(len, frames))
+        handle, now = self._handle, monotonic()
+        try:
+            for message in decode(frames[1:], max_payload=self._max_payload):
+                handle(peer, message, now)
+        except EpochalError as error:
+            self.refuse(peer, error)
+        except Exception:
+            # A bug met by one message must not stop the others' socket.
+            logger.exception("a message could not be handled")
+            counters.failures += 1
+            self.refuse(peer, RemoteProtocolError("the publisher failed on this message; its log says how"))

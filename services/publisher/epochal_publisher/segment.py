@@ -1,0 +1,76 @@
+"""One segment as this process serves it: its two machines, its channel, and whether anybody listens.
+
+Apart from the process so that what is kept a segment is seen at a glance. Whoever owns the segment next makes another.
+"""
+
+import secrets
+from dataclasses import dataclass, field
+
+from epochal.client.catalog_types import SegmentGrant, SegmentReport
+from epochal.protocol.publishing import PublisherSettings, SegmentPublisher
+from epochal.protocol.serving import SegmentServer, ServingSettings
+from epochal.protocol.wire import Packer
+from epochal.resources import StreamManifest
+from epochal_publisher.counters import SegmentCounters
+from epochal_publisher.settings import Settings
+
+
+@dataclass(slots=True)
+class Served:
+    """A segment served; `frontier_since` is when its lower frontier last moved, in seconds of the process's clock."""
+
+    publisher: SegmentPublisher
+    server: SegmentServer
+    packer: Packer
+    frontier_since: float
+    subscribed: bool = False
+    """Whether anybody has subscribed to the channel; while nobody has, events are not even encoded (S21)."""
+    counters: SegmentCounters = field(default_factory=SegmentCounters)
+    _frontier: object = None
+
+    @classmethod
+    def start(cls, uid: str, manifest: StreamManifest, grant: SegmentGrant, settings: Settings, now: float) -> "Served":
+        """Begin an incarnation where the catalog's grant says that the last one ended (E11)."""
+        spec = manifest.spec
+        kept = spec.history.retention
+        limits = PublisherSettings(
+            shape=spec.time.shape,
+            min_writers=spec.progress.min_writers,
+            writer_timeout=spec.progress.writer_timeout,
+            stall=settings.stall,
+            window=settings.window,
+            max_payload=settings.max_payload,
+            retention_bytes=kept.bytes if kept.mode == "keep" else 0,
+            retention_age=kept.time_seconds,
+        )
+        publisher = SegmentPublisher(
+            uid, grant.id, limits, incarnation=grant.incarnation, now=now, lower=grant.lower,
+            known_writers=grant.writers, complete=grant.complete,
+        )  # fmt: skip
+        channel = secrets.token_bytes(8)  # one an incarnation: nothing of an old one can be taken for new
+        server = SegmentServer(publisher, channel, ServingSettings(heartbeat=spec.push.heartbeat), now)
+        return cls(publisher, server, Packer(b"C" + channel), now)
+
+    def tick(self, now: float) -> None:
+        """Let time pass for both machines."""
+        self.publisher.tick(now)
+        self.server.tick(now)
+        frontier = self.publisher.progress.lower.frontier
+        if frontier is not self._frontier:
+            self._frontier, self.frontier_since = frontier, now
+
+    def report(self) -> SegmentReport:
+        """What a renewal tells the catalog."""
+        publisher, counters = self.publisher, self.counters
+        return SegmentReport(
+            incarnation=publisher.incarnation,
+            lower=tuple(publisher.progress.lower.frontier),
+            writers=publisher.writers,
+            counters={
+                "events": publisher.seq + 1,
+                "appends": counters.appends,
+                "pushed_bytes": counters.pushed_bytes,
+                "subscribers": len(self.server.subscriptions),
+                "history_bytes": publisher.history.bytes,
+            },
+        )

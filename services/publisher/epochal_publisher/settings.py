@@ -1,0 +1,87 @@
+"""What can be set, each with the reason of its default.
+
+Apart from the entry point so that tests and the process take one frozen value and nobody else reads the environment.
+What the stream's manifest declares (retention, time-outs, buffers) is not set here: it comes from the catalog.
+"""
+
+from typing import Annotated, Any, Self
+
+from pydantic import Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from epochal.client.catalog import catalog_url
+from epochal.errors import ConfigError, Problem
+from epochal.protocol.wire import MAX_PAYLOAD
+
+_PREFIX = "EPOCHAL_PUBLISHER_"
+Port = Annotated[int, Field(ge=0, le=65535)]
+"""0 takes a free port: several publishers share a machine, and clients learn addresses from the catalog."""
+
+
+class Settings(BaseSettings):
+    """Read from `EPOCHAL_PUBLISHER_*`; what is given to `read` wins. Durations in seconds, sizes in bytes."""
+
+    model_config = SettingsConfigDict(env_prefix=_PREFIX, frozen=True, extra="forbid")
+
+    catalog: str
+    """The URL of the catalog; no default, for a wrong one would register a publisher in a strange place."""
+    stream: str = Field(pattern=r"^[^/]+/[^/]+$")
+    """`namespace/name` of the one stream that this process serves."""
+    segments: Annotated[tuple[str, ...], NoDecode] = Field(min_length=1)
+    """The segments that this process owns, by comma."""
+    publisher: str = Field(min_length=1, max_length=253)
+    """The name of this publisher; a process that replaces another has the same."""
+    host: str = "127.0.0.1"
+    """Loopback: nothing is reachable from outside unless asked for."""
+    advertise: str = ""
+    """The host that clients are told; empty for `host`."""
+    events_port: Port = 0
+    requests_port: Port = 0
+    ingest_port: Port = 0
+    http_port: Port = 0
+    max_payload: int = Field(default=MAX_PAYLOAD, ge=1024, le=2**31)
+    """The largest append; every peer can make the process hold one."""
+    window: int = Field(default=8 * 2**20, ge=64 * 1024)
+    """Bytes that one writer may have unacknowledged: a loopback round trip's worth many times over."""
+    renew_interval: float = Field(default=1.0, gt=0.0, le=60.0)
+    """How old a frontier a successor may start from (E11)."""
+    tick: float = Field(default=0.1, gt=0.0, le=1.0)
+    """How late a time-out may be noticed."""
+    stall: float = Field(default=1.0, gt=0.0)
+    """A pause of the loop after which ownership and silence are judged anew (E8, E12)."""
+    discard_ttl: float = Field(default=60.0, gt=0.0)
+    """How long a peer that broke the protocol is ignored; its connection has been cut by then."""
+    max_discarded: int = Field(default=1024, ge=1)
+    """Peers ignored at once; the oldest is forgotten first."""
+    drain_timeout: float = Field(default=3.0, ge=0.0)
+    """How long the catalog and slow peers may hold up a stop, each."""
+
+    @field_validator("segments", mode="before")
+    @classmethod
+    def _by_comma(cls, value: Any) -> Any:
+        parts = value.split(",") if isinstance(value, str) else value
+        return tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
+
+    @field_validator("catalog")
+    @classmethod
+    def _url(cls, value: str) -> str:
+        try:
+            return catalog_url(value)
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
+
+    @classmethod
+    def read(cls, **given: Any) -> Self:
+        """Read all settings; None in `given` means not given. Raises `ConfigError` with every problem."""
+        try:
+            return cls(**{name: value for name, value in given.items() if value is not None})
+        except ValidationError as error:
+            problems = [
+                _problem(".".join(map(str, item["loc"])), item["msg"], item["input"]) for item in error.errors()
+            ]
+            raise ConfigError("the settings of the publisher cannot be used", problems) from None
+
+
+def _problem(name: str, reason: str, given: Any) -> Problem:
+    shown = "" if isinstance(given, dict) else f" (given: {given!r})"
+    return Problem(name, f"{reason}{shown}", f"set --{name.replace('_', '-')} or {_PREFIX}{name.upper()}")

@@ -1,0 +1,90 @@
+"""The publisher's metrics, in a registry of its own.
+
+Apart from the counters because names, units and the exporter are one concern; nothing else imports OpenTelemetry. Metrics are
+read from plain numbers when somebody asks, so the hot path pays nothing for them.
+"""
+
+from collections.abc import Callable, Iterable
+from importlib.metadata import version
+from time import monotonic
+
+from opentelemetry.exporter.prometheus import PrometheusMetricReader
+from opentelemetry.metrics import CallbackOptions, Observation
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.resources import Resource
+from prometheus_client import CollectorRegistry, generate_latest
+
+from epochal_publisher.publisher import Publisher
+from epochal_publisher.segment import Served
+
+Read = Callable[[Served], float]
+
+_COUNTED: tuple[tuple[str, str, str, Read], ...] = (
+    ("events", "{event}", "Events in the log of this incarnation", lambda s: s.publisher.seq + 1),
+    ("appends", "{append}", "Appends acknowledged", lambda s: s.counters.appends),
+    ("acks", "{message}", "Acknowledgements sent; one can stand for many appends", lambda s: s.counters.acks),
+    ("pushed.messages", "{message}", "Messages pushed live", lambda s: s.counters.pushed_messages),
+    (
+        "pushed.size",
+        "By",
+        "Bytes pushed live, whatever the number of subscribers",
+        lambda s: s.counters.pushed_bytes,
+    ),
+    ("unsent.events", "{event}", "Events that nobody had subscribed to", lambda s: s.counters.unsent_events),
+    ("joins", "{join}", "Subscriptions to a segment", lambda s: s.counters.joins),
+)
+_SHOWN: tuple[tuple[str, str, str, Read], ...] = (
+    ("subscribers", "{subscriber}", "Subscriptions that stand", lambda s: len(s.server.subscriptions)),
+    ("writers", "{writer}", "Writers that hold a capability", lambda s: len(s.publisher.writers)),
+    ("history.size", "By", "Bytes of history in memory", lambda s: s.publisher.history.bytes),
+    ("history.events", "{event}", "Events in history", lambda s: s.publisher.seq - s.publisher.history.truncated_at),
+    ("incarnation", "{incarnation}", "The incarnation served", lambda s: s.publisher.incarnation),
+    ("frontier.age", "s", "Time since the lower frontier moved", lambda s: monotonic() - s.frontier_since),
+)
+
+
+class Telemetry:
+    """Shows the numbers of `publisher` whenever metrics are read."""
+
+    def __init__(self, publisher: Publisher) -> None:
+        self._publisher = publisher
+        self._prometheus = CollectorRegistry()
+        reader = PrometheusMetricReader(registry=self._prometheus)
+        resource = Resource({"service.name": "epochal-publisher", "service.version": version("epochal")})
+        self._provider = MeterProvider(metric_readers=[reader], resource=resource, shutdown_on_exit=False)
+        meter = self._provider.get_meter("epochal.publisher")
+        for name, unit, text, read in _COUNTED:
+            meter.create_observable_counter(f"epochal.publisher.{name}", [self._each(read)], unit, text)
+        for name, unit, text, read in _SHOWN:
+            meter.create_observable_gauge(f"epochal.publisher.{name}", [self._each(read)], unit, text)
+        for name in publisher.counters.snapshot():
+            observed = self._counted(name)
+            meter.create_observable_counter(f"epochal.publisher.{name.replace('_', '.')}", [observed])
+        meter.create_observable_gauge(
+            "epochal.publisher.discarded.peers", [self._discarded], "{peer}", "Peers that broke the protocol"
+        )
+
+    def render(self) -> bytes:
+        """The Prometheus text of this moment."""
+        return generate_latest(self._prometheus)
+
+    def close(self) -> None:
+        """Stop the provider."""
+        self._provider.shutdown()
+
+    def _each(self, read: Read) -> Callable[[CallbackOptions], Iterable[Observation]]:
+        def observed(_options: CallbackOptions) -> Iterable[Observation]:
+            stream = self._publisher.settings.stream
+            for segment, served in self._publisher.segments.items():
+                yield Observation(read(served), {"stream": stream, "segment": segment})
+
+        return observed
+
+    def _counted(self, name: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
+        def observed(_options: CallbackOptions) -> Iterable[Observation]:
+            yield Observation(getattr(self._publisher.counters, name))
+
+        return observed
+
+    def _discarded(self, _options: CallbackOptions) -> Iterable[Observation]:
+        yield Observation(sum(map(len, self._publisher.discarded)))
