@@ -154,7 +154,7 @@ class CatalogMachine(RuleBasedStateMachine):
             assert answer == {"session": stream.sessions[writer], "uid": stream.uid}
 
     @precondition(lambda self: self.uids)
-    @rule(name=NAMES, publisher=PUBLISHERS, taken=st.sets(st.sampled_from(SEGMENTS), min_size=1), data=st.data())
+    @rule(name=NAMES, publisher=PUBLISHERS, taken=st.sampled_from([{*SEGMENTS}, {"0"}, {"1"}]), data=st.data())
     def register(self, name: str, publisher: str, taken: set[str], data: st.DataObject) -> None:
         uid = data.draw(st.sampled_from(self.uids))
         asked = Registering(publisher, "i", ("demo", name), uid, tuple(sorted(taken)), {})
@@ -206,11 +206,21 @@ class CatalogMachine(RuleBasedStateMachine):
             case error:
                 assert answer is error
 
-    @rule(publisher=PUBLISHERS, segment=st.sampled_from(SEGMENTS), number=st.integers(0, 5), finishing=st.booleans())
+    @rule(publisher=PUBLISHERS, segment=st.sampled_from(SEGMENTS), number=st.integers(0, 9), finishing=st.booleans())
+    def mark(self, publisher: str, segment: str, number: int, finishing: bool) -> None:
+        self.finish(publisher, segment, number, finishing)
+
+    @rule(publisher=PUBLISHERS)
+    def mark_all(self, publisher: str) -> None:
+        for segment in SEGMENTS:
+            self.finish(publisher, segment, 6, True)
+
     def finish(self, publisher: str, segment: str, number: int, finishing: bool) -> None:
         known = self.publishers.get(publisher)
-        if known is None or known.stream not in self.streams or segment not in known.segments:
+        if known is None or known.stream not in self.streams:
             return
+        if segment not in known.segments:
+            [segment] = known.segments
         mark = FinishingMark(segment, publisher, known.token, known.segments[segment], number, finishing)
         answer = self.do(lambda registry: registry.finish("demo", known.stream, mark, "now"))
         judged = self.judge(publisher, known.token)
@@ -262,7 +272,22 @@ class CatalogMachine(RuleBasedStateMachine):
 
 
 TestCatalogMachine = pytest.mark.rule("S26", "S29", "E6", "E7", "E11", "E12")(CatalogMachine.TestCase)
-TestCatalogMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestCatalogMachine.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+
+
+@pytest.mark.rule("E7")
+def test_nothing_is_written_after_completion() -> None:
+    state = State(ttl=10.0)
+    registry = Registry(state)
+    asked = Registering("p", "i", ("demo", "a"), "u", SEGMENTS, {})
+    state.commit(registry.apply(manifest("a"), "u", "now").changes, 0.0)
+    state.commit(registry.register(asked, "now").changes, 0.0)
+    for segment in SEGMENTS:
+        mark = FinishingMark(segment, "p", 1, 1, 1, True)
+        state.commit(registry.finish("demo", "a", mark, "then").changes, 0.0)
+    cancelled = registry.finish("demo", "a", FinishingMark("0", "p", 1, 1, 2, False), "later")
+    assert (cancelled.changes, cancelled.answer()) == ((), {"complete": True})
+    assert state.stream("demo", "a").record.completed == "then"
 
 
 def test_a_decision_changes_nothing_by_itself() -> None:

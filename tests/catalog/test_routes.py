@@ -212,6 +212,18 @@ async def test_completion_is_recorded_once_all_segments_are_finishing_and_never_
     assert (await client.register("q", uid, "0")).body["segments"][0]["complete"]
 
 
+@pytest.mark.rule("E7", "E12")
+async def test_a_new_incarnation_numbers_its_finishing_marks_anew_and_inherits_the_last(client: Any) -> None:
+    uid = (await client.apply(segments=2)).body["uid"]
+    old = (await client.register("p", uid, "0", "1")).body
+    await client.finish("p", old, "0", 9)
+    new = (await client.register("p", uid, "0", "1")).body
+    assert [item["finishing"] for item in new["segments"]] == [True, False]
+    assert (await client.finish("p", new, "0", 0, finishing=False)).status == 200
+    assert (await client.finish("p", new, "1", 0)).body == {"complete": False}
+    assert (await client.finish("p", new, "0", 1)).body == {"complete": True}
+
+
 @pytest.mark.rule("E11")
 async def test_reports_are_shown_and_handed_to_the_next_incarnation(client: Any) -> None:
     uid = (await client.apply(time={"shape": "(int, int)"})).body["uid"]

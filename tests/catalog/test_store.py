@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, event
 
 from epochal.errors import Superseded
 from epochal_catalog import tables
@@ -27,7 +27,7 @@ from epochal_catalog.records import (
 )
 from epochal_catalog.store import Store
 
-STREAM = StreamRecord("u", "demo", "s", 1, {"kind": "Stream"}, "2026-01-01T00:00:00Z")
+STREAM = StreamRecord("u", "demo", "s", 1, {"kind": "Stream"}, "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z")
 SEGMENT = SegmentRecord("u", "0", 0, 2**64, lower=[[1, 2]], writers=("a", "b"), token=3, finishing=True)
 REGISTRATION = RegistrationRecord("p", 3, "i", "demo/s", "u", {"0": 1}, {"events": "tcp://h:1"}, "now")
 
@@ -66,7 +66,7 @@ async def test_a_removed_stream_takes_its_rows_along(store: Store, tmp_path: Pat
     assert await reopened(store, tmp_path) == []
 
 
-@pytest.mark.rule("E12", "E6")
+@pytest.mark.rule("E6", "E7", "E12")
 @pytest.mark.parametrize(
     "stale",
     [
@@ -74,6 +74,7 @@ async def test_a_removed_stream_takes_its_rows_along(store: Store, tmp_path: Pat
         replace(REGISTRATION, token=3, instance="other"),
         SessionRecord("u", "w", 1),
         CounterRecord("token", 3),
+        replace(STREAM, generation=2, completed=None),
     ],
 )
 async def test_a_fence_refuses_an_older_write_and_all_that_came_with_it(
@@ -92,6 +93,14 @@ async def test_the_file_is_safe_against_loss_of_power(store: Store, tmp_path: Pa
         assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2  # FULL
         assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar() == 1
+
+
+async def test_every_write_takes_the_lock_when_it_begins(store: Store) -> None:
+    begun: list[str] = []
+    assert store._engine is not None
+    event.listen(store._engine, "before_cursor_execute", lambda *seen: begun.append(seen[2]))
+    await store.write([STREAM])
+    assert begun[0] == "BEGIN IMMEDIATE"  # else a read that turns into a write fails at once on a busy file
 
 
 async def test_a_file_locked_by_a_stray_writer_is_waited_for_then_refused(store: Store, tmp_path: Path) -> None:

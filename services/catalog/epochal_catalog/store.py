@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Engine, Table, create_engine, event, select
+from sqlalchemy import Connection, Engine, Table, and_, create_engine, event, or_, select
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.exc import DatabaseError, IntegrityError
 from sqlalchemy.pool import StaticPool
@@ -183,10 +183,14 @@ def _put(connection: Connection, record: Any) -> None:
     keys = [key.name for key in table.primary_key.columns]
     statement = insert(table).values(**row)
     new, old = statement.excluded[column], table.c[column]
+    fence = new > old if strictly else new >= old
+    if isinstance(record, StreamRecord):  # completion is recorded once, for ever (E7)
+        done = tables.streams.c.completed
+        fence = and_(fence, or_(done.is_(None), done == statement.excluded.completed))
     statement = statement.on_conflict_do_update(
         index_elements=keys,
         set_={name: statement.excluded[name] for name in row if name not in keys},
-        where=new > old if strictly else new >= old,
+        where=fence,
     )
     if connection.execute(statement).rowcount != 1:
-        raise Superseded(f"a newer {column} is already stored in {table.name}; this write is refused")
+        raise Superseded(f"{table.name} already holds what fences this write off (a newer {column}, or completion)")
