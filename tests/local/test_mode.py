@@ -38,11 +38,11 @@ async def until_ended(*pids: int) -> None:
 
 
 async def until_served(client: CatalogClient, incarnation: int = 1) -> StreamInfo:
-    """The stream once all of its segments have a publisher of at least this incarnation."""
+    """The stream once all of its segments have a publisher of at least this incarnation that has reported."""
     async with asyncio.timeout(20):
         while True:
             stream = await client.lookup("demo", "flights", wait=20)
-            if all(segment.incarnation >= incarnation for segment in stream.segments):
+            if all(item.incarnation >= incarnation and item.lower is not None for item in stream.segments):
                 return stream
             await asyncio.sleep(0.05)
 

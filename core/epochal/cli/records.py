@@ -20,7 +20,7 @@ def parse_time(text: str, shape: TimeShape) -> Time:
     as_json = re.sub(r",\s*\)", ")", text).replace("(", "[").replace(")", "]")
     try:
         return shape.from_json(json.loads(as_json))
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError, TimeShapeError):
         raise TimeShapeError(f"'{text[:80]}' is no time; this stream's have the shape {shape}") from None
 
 

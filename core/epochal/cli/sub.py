@@ -3,11 +3,13 @@
 Apart from the client's subscriber, which does all of the work: here are only text and the count.
 """
 
+import dataclasses
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -59,14 +61,16 @@ def sub(
     run(_sub(name, _since(since), epochs, printer, save, catalog, timeout))
 
 
-def _since(text: str | None) -> Any:
-    if text is None or text == "start":
-        return text
-    saved = Path(text).read_text(encoding="utf-8")
+def _since(text: str | None) -> Literal["start"] | epochal.Cursor | None:
+    if text is None:
+        return None
+    if text == "start":
+        return "start"
     try:
-        return epochal.Cursor.from_json(saved)
-    except ValueError as error:
-        raise CursorError(f"{text} does not hold a cursor: {error}") from None
+        saved = Path(text).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise CursorError(f"{text} does not hold a cursor; write one with: epochal sub STREAM --save FILE") from None
+    return epochal.Cursor.from_json(saved)
 
 
 async def _sub(
@@ -169,7 +173,7 @@ def _other_json(item: Any) -> dict[str, Any]:
         case epochal.FrontierChanged():
             return {"kind": "frontier", "frontier": [to_json(time) for time in sorted(item.frontier)]}
         case _:
-            return {"kind": type(item).__name__.lower(), "detail": str(item)}
+            return {"kind": _kind(item), **dataclasses.asdict(item)}
 
 
 def _other_text(item: Any) -> str:
@@ -177,6 +181,12 @@ def _other_text(item: Any) -> str:
         case epochal.EpochAborted():
             return f"epoch {show_time(item.time)} aborted: it will never be complete"
         case epochal.FrontierChanged():
-            return f"frontier {show_frontier(list(item.frontier))}"
+            return f"frontier {show_frontier(item.frontier)}"
         case _:
-            return f"{type(item).__name__.lower()}: {item}"
+            fields = ", ".join(f"{key} {value}" for key, value in dataclasses.asdict(item).items())
+            return f"{_kind(item)}: {fields}"
+
+
+def _kind(item: object) -> str:
+    """`segment-down` of `SegmentDown`."""
+    return re.sub("(?<=[a-z])(?=[A-Z])", "-", type(item).__name__).lower()

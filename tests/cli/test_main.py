@@ -1,0 +1,119 @@
+"""What holds for every command: help, version, exit statuses, errors as one block."""
+
+import subprocess
+
+import pytest
+
+from epochal.cli.failures import ExitStatus, describe, status_of
+from epochal.errors import (
+    CatalogUnavailable,
+    EpochalError,
+    ManifestError,
+    NoPublisher,
+    StreamComplete,
+    StreamNotFound,
+    TimeShapeError,
+)
+from epochal.local.child import console_script
+
+COMMANDS = ("up", "apply", "delete", "get", "describe", "pub", "sub")
+
+
+def test_version(epochal) -> None:
+    result = epochal("--version")
+    assert (result.status, result.err) == (0, "")
+    assert result.out.startswith("epochal 0.")
+
+
+def test_help_tells_the_exit_statuses(epochal) -> None:
+    result = epochal("--help")
+    assert result.status == 0
+    for status in ExitStatus:
+        assert f"\n    {status.value:<4}" in result.out
+    assert all(f"\n  {command} " in result.out for command in COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_examples(epochal, command: str) -> None:
+    result = epochal(command, "--help")
+    assert result.status == 0
+    assert "Example" in result.out
+    assert f"epochal {command}" in result.out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["frob"],
+        ["get"],
+        ["get", "pods"],
+        ["apply"],
+        ["delete"],
+        ["delete", "stream"],
+        ["delete", "stream", "x", "-f", "y"],
+        ["describe", "pod", "x"],
+        ["pub", "x", "record"],
+        ["pub", "x"],
+        ["sub", "x", "--json", "--raw"],
+        ["sub", "x", "--count", "0"],
+        ["sub", "Not_A_Name"],
+        ["get", "streams", "--catalog", "nonsense"],
+        ["up", "--port", "70000"],
+    ],
+)
+def test_wrong_usage_is_status_2(epochal, arguments: list[str]) -> None:
+    result = epochal(*arguments)
+    assert (result.status, result.out) == (2, "")
+    assert result.err
+
+
+def test_an_unreachable_catalog_is_status_4(epochal, unused_url: str) -> None:
+    result = epochal("get", "streams", "--catalog", unused_url, "--timeout", "0.2")
+    assert (result.status, result.out) == (4, "")
+    waiting, error = result.err.splitlines()
+    assert waiting == f"waiting up to 0.2 s for the catalog at {unused_url} (connection refused) ..."
+    assert error.startswith(f"error: no catalog answers at {unused_url} (connection refused; tried for 0.2 s)")
+    assert "epochal up" in error
+
+
+@pytest.fixture
+def unused_url(unused_tcp_port: int) -> str:
+    return f"http://127.0.0.1:{unused_tcp_port}"
+
+
+def test_a_missing_file_is_told(epochal) -> None:
+    result = epochal("apply", "-f", "/no/such/file")
+    assert (result.status, result.err) == (1, "error: /no/such/file: No such file or directory\n")
+
+
+def test_a_closed_pipe_is_no_noise() -> None:
+    command = f"{console_script('epochal')} --help | true; exit ${{PIPESTATUS[0]}}"
+    result = subprocess.run(["bash", "-c", command], capture_output=True, timeout=30, check=False)
+    assert result.stderr == b""
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (EpochalError("x"), 1),
+        (ValueError("x"), 1),
+        (StreamComplete("x"), 1),
+        (ManifestError("x"), 2),
+        (TimeShapeError("x"), 2),
+        (StreamNotFound("x"), 3),
+        (NoPublisher("x"), 4),
+        (CatalogUnavailable("x"), 4),
+        (KeyboardInterrupt(), 130),
+    ],
+)
+def test_each_error_has_its_status(error: BaseException, status: int) -> None:
+    assert status_of(error) == status
+
+
+def test_an_error_says_what_to_do() -> None:
+    assert describe(NoPublisher("no publisher for segment 0")) == (
+        "error: no publisher for segment 0\n"
+        "what to do: try again soon; `epochal describe stream NAME` shows which segment has none"
+    )
+    assert "EPOCHAL_DEBUG=1" in describe(ZeroDivisionError("division by zero"))

@@ -1,0 +1,66 @@
+"""Plain output: aligned, complete, and harmless to a terminal."""
+
+import pytest
+
+from epochal.cli.output import flat, merge_frontiers, plain_lines, print_table, show_age, show_frontier
+from epochal.cli.records import json_value, parse_record, parse_time, raw_record, show_record
+from epochal.errors import RecordTypeError, TimeShapeError
+from epochal.protocol.times import TimeShape
+
+
+def test_lines_are_aligned_without_trailing_blanks() -> None:
+    assert plain_lines(["A", "B"], [["1", ""], ["long", "2"]]) == ["A     B", "1", "long  2"]
+    assert plain_lines(["A"], []) == ["A"]
+
+
+def test_nothing_is_cut_off_when_it_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(["X"], [["y" * 500]])
+    assert capsys.readouterr().out == f"X{' ' * 0}\n{'y' * 500}\n"
+
+
+def test_control_characters_are_shown_not_obeyed(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(["X"], [["\x1b[2J\n"]])
+    assert capsys.readouterr().out == "X\n\\x1b[2J\\n\n"
+    assert show_record({"a": "\x1b[2J\u202e"}) == '{"a": "\\u001b[2J\\u202e"}'
+    assert show_record(b"\x1b\xff") == "\\x1b\\xff"
+
+
+def test_frontiers_of_segments_are_merged() -> None:
+    assert merge_frontiers([[3], [5]]) == [3]
+    assert sorted(merge_frontiers([[(0, 2)], [(1, 0), (2, 2)]]) or []) == [(0, 2), (1, 0)]
+    assert merge_frontiers([[3], None]) is None
+    assert merge_frontiers([[3], []]) == [3]
+    assert show_frontier(merge_frontiers([[], []])) == "{}"
+
+
+@pytest.mark.parametrize(("since", "age"), [("", "-"), ("x", "-"), ("2999-01-01T00:00:00", "0s")])
+def test_odd_ages(since: str, age: str) -> None:
+    assert show_age(since) == age
+
+
+def test_documents_are_flattened() -> None:
+    assert flat({"a": {"b": [1], "c": {}}}) == [("a.b", "[1]"), ("a.c", "{}")]
+
+
+@pytest.mark.parametrize(("text", "time"), [("(1, 2)", (1, 2)), ("[1,2]", (1, 2)), (" ( 1,2,) ", (1, 2))])
+def test_times_are_read(text: str, time: tuple[int, int]) -> None:
+    assert parse_time(text, TimeShape.parse("(int, int)")) == time
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "5", "(1, 2, 3)", "(1, -2)", "(1, 2", "1.5", "true", "(" * 100_000, "9" * 5000]
+)
+def test_times_of_another_shape_are_refused(text: str) -> None:
+    with pytest.raises(TimeShapeError, match="int, int"):
+        parse_time(text, TimeShape.parse("(int, int)"))
+
+
+def test_records_are_read_and_shown() -> None:
+    assert parse_record("é", "bytes") == "é".encode()
+    assert parse_record("[1", "json") == "[1"
+    assert parse_record('"x"', "msgpack") == "x"
+    assert json_value({"a": b"\xff"}) == {"a": "\\xff"}
+    assert raw_record(b"\xff") == b"\xff"
+    assert raw_record({"é": 1}) == '{"é": 1}'.encode()
+    with pytest.raises(RecordTypeError, match="use the library"):
+        parse_record("x", "arrow")
