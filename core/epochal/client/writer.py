@@ -228,6 +228,16 @@ class Writer:
         """Leave for good: this writer publishes no more, ever; when all have finished, the stream is complete (E7)."""
         await self._leave(m.Leaving.FINISH)
 
+    def detach(self) -> None:
+        """Go away without a word: publishers keep what this writer holds, and the epochs it has not left, until `progress.writerTimeout`; a new
+        session of the same id goes on with them. Leaving the block afterwards says nothing more.
+        """
+        self._left = True
+
+    def segment(self, key: bytes) -> str:
+        """The segment that takes `key`."""
+        return self._placement.segment(key)
+
     @property
     def held(self) -> tuple[Any, ...]:
         """What the writer holds: it can append at any time that one of these reaches."""
