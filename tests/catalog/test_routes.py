@@ -43,6 +43,13 @@ async def test_the_manifest_must_be_of_the_stream_in_the_path(client: Any, docum
     assert [item["path"] for item in refused.body["problems"]] == ["metadata.namespace", "metadata.name"]
 
 
+async def test_fields_that_are_planned_are_accepted_and_named(client: Any) -> None:
+    shown = (await client.apply(relays=2)).body["not_in_effect"]
+    assert [(item["path"], item["value"]) for item in shown] == [("spec.relays", 2)]
+    assert shown[0]["note"].startswith("planned")
+    assert (await client.apply()).body["not_in_effect"] == []
+
+
 async def test_the_path_gives_a_missing_namespace(client: Any, document: Any) -> None:
     body = document("demo/flights")
     del body["metadata"]["namespace"]

@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -72,9 +73,11 @@ def _watch_stdin(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
     """Stop at the end of standard input. A thread, since a file or /dev/null cannot be polled."""
 
     def read() -> None:
-        while os.read(0, 4096):
-            pass
-        loop.call_soon_threadsafe(stop.set)
+        with suppress(OSError):  # closed altogether: that is an end too
+            while os.read(0, 4096):
+                pass
+        with suppress(RuntimeError):  # the loop has ended for another reason
+            loop.call_soon_threadsafe(stop.set)
 
     threading.Thread(target=read, name="stdin", daemon=True).start()
 

@@ -13,6 +13,7 @@ from epochal_catalog.leases import Leases
 from epochal_catalog.records import (
     Change,
     CounterRecord,
+    Json,
     LeaseRenewed,
     RegistrationRecord,
     RegistrationRemoved,
@@ -29,6 +30,7 @@ class StreamEntry:
 
     record: StreamRecord
     manifest: StreamManifest
+    not_in_effect: list[dict[str, Json]]
     segments: dict[str, SegmentRecord] = field(default_factory=dict)
 
     @property
@@ -96,11 +98,12 @@ class State:
 
     def _take_stream(self, record: StreamRecord) -> str:
         manifest = StreamManifest.from_document(record.manifest)
+        planned = [item._asdict() for item in manifest.not_in_effect()]  # once here, for it is slow and often shown
         known = self._by_uid.get(record.uid)
         if known is not None:
-            known.record, known.manifest = record, manifest
+            known.record, known.manifest, known.not_in_effect = record, manifest, planned
             return known.qualified
-        entry = StreamEntry(record, manifest)
+        entry = StreamEntry(record, manifest, planned)
         self._by_uid[record.uid] = self._streams[entry.qualified] = entry
         return entry.qualified
 

@@ -22,7 +22,7 @@ def stream(state: State, entry: StreamEntry, *, with_segments: bool = True) -> d
         "manifest": record.manifest,
         "writers": sorted({writer for segment in entry.segments.values() for writer in segment.writers}),
         "created": record.created,
-        "not_in_effect": [item._asdict() for item in entry.manifest.not_in_effect()],
+        "not_in_effect": entry.not_in_effect,
     }
     if with_segments:
         shown["segments"] = segments(state, entry)
