@@ -28,7 +28,7 @@ from epochal.errors import (
 )
 from epochal.protocol import messages as m
 from epochal.protocol.frontier import Antichain, Change
-from epochal.protocol.history import History, State, empty_state
+from epochal.protocol.history import EVENT_OVERHEAD, History, State, empty_state
 from epochal.protocol.progress import Progress
 from epochal.protocol.sessions import WriterState, follows
 from epochal.protocol.times import Time, TimeShape
@@ -38,6 +38,9 @@ Writer: TypeAlias = bytes
 
 REMEMBERED_WRITERS = 10_000
 """How many writers that left are remembered for their numbers, oldest forgotten first."""
+
+ABORTS_AN_EVENT = 128
+"""Times in one abort event: as many of the largest shape as surely fit a header."""
 
 
 class Push(NamedTuple):
@@ -230,7 +233,7 @@ class SegmentPublisher:
         seq = self.history.last + 1
         self.progress.upper.insert(time)
         holder.touched.add(time)
-        self._epoch_bytes[time] = self._epoch_bytes.get(time, 0) + len(payload)
+        self._epoch_bytes[time] = self._epoch_bytes.get(time, 0) + len(payload) + EVENT_OVERHEAD
         self._log(m.Data(seq, seq - 1, time, append.topic, append.records, append.crc, payload))
         state.logged(number, seq)
         known = self._acks.get(peer)
@@ -257,7 +260,7 @@ class SegmentPublisher:
         size = len(append.payload)
         if size > self.settings.max_payload:
             return PayloadTooLarge(f"{size} bytes in one append; at most {self.settings.max_payload} are allowed")
-        if 0 < self.settings.retention_bytes < self._epoch_bytes.get(time, 0) + size:
+        if 0 < self.settings.retention_bytes < self._epoch_bytes.get(time, 0) + size + EVENT_OVERHEAD:
             return EpochTooLarge(
                 f"epoch {time!r} would exceed history.retention.bytes ({self.settings.retention_bytes}); use smaller epochs or retain more"
             )
@@ -301,6 +304,12 @@ class SegmentPublisher:
             self._refuse(
                 peer, ask.op, WriterLost(f"this session of writer {ask.writer!r} was given up; open a new one")
             )
+            return
+        try:
+            for time in () if ask.resume is None else (*ask.resume.held, *ask.resume.touched):
+                self.settings.shape.check(time)
+        except TimeShapeError as error:
+            self._refuse(peer, ask.op, error)
             return
         returns = state is not None
         if state is None:
@@ -410,7 +419,8 @@ class SegmentPublisher:
     def _abort_for(self, state: WriterState, times: Sequence[Time]) -> None:
         for time in times:
             self.settings.shape.check(time)
-            if not state.reaches(time) and time not in self.progress.aborted:
+            over = time in self.progress.aborted or self.progress.lower.completed(time)  # as when it is sent again
+            if not over and not state.reaches(time):
                 raise CapabilityError(f"writer {state.writer!r} holds {list(state.held)!r} and cannot abort {time!r}")
         self._abort(times)
 
@@ -483,8 +493,8 @@ class SegmentPublisher:
 
     def _abort(self, times: Iterable[Time]) -> None:
         fresh = self.progress.abort(times)
-        if fresh:
-            self._log(m.Aborted(self.seq + 1, self.seq, fresh))
+        for start in range(0, len(fresh), ABORTS_AN_EVENT):
+            self._log(m.Aborted(self.seq + 1, self.seq, fresh[start : start + ABORTS_AN_EVENT]))
         for time in fresh:
             self._epoch_bytes.pop(time, None)
             for state in self._writers.values():

@@ -1,0 +1,735 @@
+"""The publisher of a segment: capabilities, epochs, writers that leave or are lost, sessions, finishing, restarts."""
+
+import google_crc32c
+import pytest
+
+from epochal.errors import RemoteProtocolError
+from epochal.protocol import messages as m
+from epochal.protocol.following import From
+from epochal.protocol.progress import EpochState
+from epochal.protocol.publishing import PublisherSettings, Push, Reply, SegmentPublisher
+from epochal.protocol.subscribing import EpochWasAborted
+from epochal.protocol.times import Time, TimeShape, less_equal
+from epochal.protocol.writing import Acked, Failed, Moved, Over, Ready
+
+INT = TimeShape.parse("int")
+
+
+def lower(wiring, segment="0"):
+    return list(wiring.publishers[segment].progress.lower.frontier)
+
+
+def kinds(wiring, segment="0"):
+    return [type(message).__name__ for message in wiring.log[segment]]
+
+
+def fresh(**settings):
+    return SegmentPublisher("uid", "0", PublisherSettings(INT, **settings), incarnation=1, now=0.0)
+
+
+def opening(writer="w", session=1, resume=None, under=None):
+    return m.Open(1, "uid", "0", writer, session, under, resume)
+
+
+def append(number, time, payload=b"x", crc=None):
+    return m.Append("0", number, time, b"", 1, google_crc32c.value(payload) if crc is None else crc, payload)
+
+
+def replies(publisher, peer=b"peer"):
+    return [effect.message for effect in publisher.take() if isinstance(effect, Reply) and effect.peer == peer]
+
+
+# ---- epochs and frontiers ----
+
+
+@pytest.mark.rule("S1")
+def test_the_first_record_makes_an_epoch_active_and_a_skipped_one_completes_without(wire_up):
+    wiring = wire_up()
+    writer = wiring.writer()
+    progress = wiring.publishers["0"].progress
+    assert {progress.state(time) for time in (0, 1, 2)} == {EpochState.LATENT}
+    writer.append("0", 1)
+    assert [progress.state(time) for time in (0, 1, 2)] == [EpochState.LATENT, EpochState.ACTIVE, EpochState.LATENT]
+    writer.advance(2)
+    assert [progress.state(time) for time in (0, 1, 2)] == [
+        EpochState.COMPLETED,
+        EpochState.COMPLETED,
+        EpochState.LATENT,
+    ]
+
+
+@pytest.mark.rule("S3")
+def test_a_fresh_publisher_holds_bottom_and_nothing_is_active():
+    publisher = SegmentPublisher("uid", "0", PublisherSettings(TimeShape.parse("(int, int)")), incarnation=1, now=0.0)
+    state = publisher.state()
+    assert (state.seq, state.lower, state.active, state.aborted) == (m.NOTHING_YET, ((0, 0),), (), ())
+
+
+@pytest.mark.rule("S5")
+def test_capabilities_that_change_below_the_surface_log_and_push_nothing(wire_up):
+    wiring = wire_up()
+    first, second = wiring.writer("w1"), wiring.writer("w2")
+    assert wiring.log["0"] == []  # both hold 0, and so did the publisher
+    first.advance(7)
+    assert wiring.log["0"] == []
+    second.advance(3)
+    assert wiring.log["0"] == [m.Frontier(0, -1, ((0, -1), (3, 1)))]
+
+
+@pytest.mark.rule("S35")
+def test_an_append_below_what_is_held_is_refused_and_leaves_no_trace():
+    publisher = fresh()
+    publisher.receive(b"peer", opening(), 0.0)
+    publisher.receive(b"peer", m.Hold(2, "0", (5,)), 0.0)
+    publisher.take()
+    publisher.receive(b"peer", append(0, 4), 0.0)
+    (refused,) = replies(publisher)
+    assert (refused.number, refused.code) == (0, "capability")
+    assert publisher.seq == 0
+    publisher.receive(b"peer", m.Hold(3, "0", (4,)), 0.0)
+    assert replies(publisher)[0].code == "capability"
+    assert list(publisher.progress.lower.frontier) == [5]
+
+
+@pytest.mark.rule("S35")
+def test_progress_never_overtakes_the_data_that_it_closes(wire_up):
+    wiring = wire_up()
+    writer = wiring.writer()
+    writer.machine.append("0", 0, b"", 1, b"a")
+    writer.machine.advance(1)
+    writer.machine.append("0", 1, b"", 1, b"b")
+    writer.machine.advance(2)
+    wiring.run()
+    closed: Time = 0
+    for event in wiring.log["0"]:
+        if isinstance(event, m.Data):
+            assert less_equal(closed, event.time)
+        elif isinstance(event, m.Frontier):
+            closed = event.changes[-1][0]
+    assert closed == 2
+    assert kinds(wiring).count("Data") == 2
+
+
+def test_a_time_of_another_shape_is_refused():
+    publisher = fresh()
+    publisher.receive(b"peer", opening(), 0.0)
+    publisher.receive(b"peer", append(0, (1, 2)), 0.0)
+    assert replies(publisher)[-1].code == "time_shape"
+    publisher.receive(b"peer", m.Hold(2, "0", ((1, 2),)), 0.0)
+    assert replies(publisher)[-1].code == "time_shape"
+    publisher.receive(b"other", opening("w2", resume=m.Resume(3, ((1, 2),), ())), 0.0)
+    assert replies(publisher, b"other")[-1].code == "time_shape"
+    publisher.receive(b"other", opening("w2", resume=m.Resume(3, (), ((1, 2),))), 0.0)
+    assert replies(publisher, b"other")[-1].code == "time_shape"
+    assert publisher.writers == ["w"]
+
+
+def test_a_damaged_payload_is_not_logged_and_is_asked_for_again(wire_up):
+    publisher = fresh()
+    publisher.receive(b"peer", opening(), 0.0)
+    publisher.take()
+    publisher.receive(b"peer", append(0, 0, crc=1), 0.0)
+    assert [type(reply) for reply in replies(publisher)] == [m.Lost]
+    assert publisher.seq == m.NOTHING_YET
+
+
+def test_what_no_writer_may_send_is_a_protocol_error():
+    with pytest.raises(RemoteProtocolError):
+        fresh().receive(b"peer", m.Heartbeat(1), 0.0)
+
+
+def test_who_has_not_opened_is_told_to():
+    publisher = fresh()
+    for message in (append(0, 0), m.Alive("0"), m.Hold(1, "0", (3,))):
+        publisher.receive(b"peer", message, 0.0)
+        assert [type(reply) for reply in replies(publisher)] == [m.Lost]
+    assert publisher.seq == m.NOTHING_YET
+
+
+# ---- aborts and lost writers: E2, E3, E4 ----
+
+
+@pytest.mark.rule("E2")
+def test_an_aborted_epoch_is_final(wire_up):
+    wiring = wire_up()
+    first, second = wiring.writer("w1"), wiring.writer("w2")
+    reader = wiring.reader()
+    first.append("0", 4, b"a")
+    first.machine.abort(4)
+    wiring.run()
+    assert wiring.publishers["0"].progress.state(4) is EpochState.ABORTED
+    before = wiring.publishers["0"].seq
+    second.append("0", 4, b"b")  # it has not heard of the abort
+    assert second.errors() == ["epoch_aborted"]
+    assert wiring.publishers["0"].seq == before
+    second.machine.told()
+    with pytest.raises(Exception, match="aborted"):
+        second.machine.raise_failure()
+    first.advance(5)
+    second.advance(5)
+    assert reader.epochs() == [EpochWasAborted(4)]
+    assert wiring.publishers["0"].progress.upper.active == frozenset()
+
+
+@pytest.mark.rule("E3")
+def test_a_lost_writer_aborts_exactly_what_it_appended_at_and_holds(wire_up):
+    wiring = wire_up(writer_timeout=5.0)
+    lost, other = wiring.writer("lost"), wiring.writer("other")
+    reader = wiring.reader()
+    lost.append("0", 0, b"left behind")
+    lost.advance(1)
+    lost.append("0", 1, b"half")
+    lost.append("0", 3, b"half")
+    other.append("0", 2, b"whole")
+    wiring.writers.remove(lost)  # it sends no heartbeat any more
+    wiring.tick(6)
+    aborts = [event.times for event in wiring.log["0"] if isinstance(event, m.Aborted)]
+    assert aborts == [(1, 3)]
+    other.advance(9)
+    assert reader.epochs() == [
+        (0, [b"left behind"]), EpochWasAborted(1), (2, [b"whole"]), EpochWasAborted(3),
+    ]  # fmt: skip
+
+
+@pytest.mark.rule("E3")
+def test_the_abort_stands_in_the_log_before_the_release(wire_up):
+    wiring = wire_up(writer_timeout=5.0)
+    lost, other = wiring.writer("lost"), wiring.writer("other")
+    other.advance(8)
+    lost.append("0", 2)
+    wiring.writers.remove(lost)
+    wiring.tick(6)
+    events = [event for event in wiring.log["0"] if not isinstance(event, m.Heartbeat)]
+    assert [type(event) for event in events] == [m.Data, m.Aborted, m.Frontier]
+    assert lower(wiring) == [8]
+
+
+@pytest.mark.rule("E3")
+def test_the_last_writer_to_be_lost_completes_nothing(wire_up):
+    wiring = wire_up(writer_timeout=5.0)
+    writer = wiring.writer()
+    writer.advance(2)
+    wiring.writers.remove(writer)
+    wiring.tick(60)
+    assert lower(wiring) == [2]
+    successor = wiring.writer("w", session=2)
+    assert successor.of(Ready) == [Ready((2,))]
+    successor.append("0", 2)
+    successor.advance(3)
+    assert lower(wiring) == [3]
+
+
+@pytest.mark.rule("E3")
+def test_a_writer_lost_at_one_segment_aborts_at_all_and_must_open_anew(wire_up):
+    wiring = wire_up(segments="01", writer_timeout=5.0)
+    writer = wiring.writer()
+    other = wiring.writer("other")
+    reader = wiring.reader()
+    writer.append("0", 0, b"a")
+    writer.append("1", 0, b"b")
+    writer.hold_back("0")
+    wiring.tick(6)
+    assert writer.errors()[-1] == "writer_lost"
+    other.advance(1)
+    assert reader.epochs() == [EpochWasAborted(0)]
+    again = wiring.writer("w", session=2)
+    assert again.of(Ready) == [Ready((1,))]
+    again.append("0", 1, b"c")
+    again.advance(2)
+    other.advance(2)
+    assert reader.epochs() == [(1, [b"c"])]
+    again.machine.raise_failure()
+
+
+@pytest.mark.rule("E3")
+def test_a_new_session_aborts_where_the_old_one_still_stands(wire_up):
+    wiring = wire_up(segments="01", writer_timeout=5.0)
+    writer, other = wiring.writer(), wiring.writer("other")
+    reader = wiring.reader()
+    writer.append("0", 0, b"a")
+    writer.append("1", 0, b"b")
+    wiring.writers.remove(writer)
+    other.advance(3)
+    wiring.publishers["0"].tick(0.9)
+    for now in range(2, 8):  # only segment 0 sees time pass
+        wiring.publishers["0"].receive(other.peers["0"], m.Alive("0"), now * 0.9)
+        wiring.publishers["0"].tick(now * 0.9)
+    wiring.run()
+    assert (lower(wiring, "0"), lower(wiring, "1")) == ([3], [0])
+    again = wiring.writer("w", session=2)
+    assert again.of(Ready) == [Ready((3,))]
+    assert again.of(Failed) == []
+    again.machine.raise_failure()
+    again.advance(4)
+    other.advance(4)
+    assert again.of(Failed) == []
+    assert reader.epochs() == [EpochWasAborted(0)]
+    assert reader.frontier == [4]
+
+
+@pytest.mark.rule("E4")
+@pytest.mark.parametrize(
+    ("how", "expected"), [(m.Leaving.ABORT, [EpochWasAborted(0)]), (m.Leaving.CLOSE, [(0, [b"a"])])]
+)
+def test_leaving_by_an_exception_aborts_and_closing_states_that_all_is_whole(wire_up, how, expected):
+    wiring = wire_up()
+    writer, other = wiring.writer("w1"), wiring.writer("w2")
+    reader = wiring.reader()
+    writer.append("0", 0, b"a")
+    writer.leave(how)
+    assert writer.machine.over
+    other.advance(1)
+    assert reader.epochs() == expected
+
+
+@pytest.mark.rule("E4")
+def test_abort_takes_one_epoch_and_leaves_the_others(wire_up):
+    wiring = wire_up(segments="01")
+    writer, reader = wiring.writer(), wiring.reader()
+    for time in (0, 1):
+        writer.append("0", time, b"%d" % time)
+        writer.append("1", time, b"%d" % time)
+    writer.machine.abort(0)
+    wiring.run()
+    writer.advance(2)
+    assert reader.epochs() == [EpochWasAborted(0), (1, [b"1", b"1"])]
+
+
+def test_an_append_after_leaving_is_refused():
+    publisher = fresh()
+    publisher.receive(b"peer", opening(), 0.0)
+    publisher.receive(b"peer", m.Leave(2, "0", m.Leaving.CLOSE), 0.0)
+    publisher.take()
+    publisher.receive(b"peer", append(0, 0), 0.0)
+    assert replies(publisher)[-1].code == "capability"
+
+
+def test_draining_aborts_what_is_active(wire_up):
+    wiring = wire_up()
+    writer, reader = wiring.writer(), wiring.reader()
+    writer.append("0", 0)
+    wiring.publishers["0"].drain()
+    wiring.run()
+    writer.advance(1)
+    assert reader.epochs() == [EpochWasAborted(0)]
+
+
+def test_an_abort_of_very_many_epochs_fits_the_wire(wire_up):
+    wiring = wire_up()
+    writer, reader = wiring.writer(), wiring.reader()
+    for time in range(10_000):
+        writer.machine.append("0", time, b"", 1, b"")
+    wiring.run()
+    wiring.publishers["0"].drain()
+    wiring.run()
+    writer.advance(10_000)
+    assert len(reader.epochs()) == 10_000
+
+
+# ---- opening: E5 ----
+
+
+@pytest.mark.rule("E5")
+def test_nothing_completes_before_the_declared_number_of_writers_has_come(wire_up):
+    wiring = wire_up(min_writers=2)
+    first = wiring.writer("w1")
+    first.append("0", 0, b"a")
+    first.advance(5)
+    wiring.writer("w1", session=2).advance(6)  # the same id again does not count
+    assert lower(wiring) == [0]
+    second = wiring.writer("w2")
+    assert second.of(Ready) == [Ready((0,))]
+    second.advance(4)
+    assert lower(wiring) == [4]
+    second.leave(m.Leaving.CLOSE)
+    assert lower(wiring) == [6]  # once per stream
+
+
+@pytest.mark.rule("E5")
+def test_a_writer_begins_at_the_time_that_all_segments_can_give(wire_up):
+    wiring = wire_up(segments="012")
+    holder = wiring.writer("holder")
+    for segment, time in zip("012", (3, 5, 4), strict=True):
+        wiring.publishers[segment].receive(holder.peers[segment], m.Hold(99, segment, (time,)), 0.0)
+    late = wiring.writer("late")
+    assert late.of(Ready) == [Ready((5,))]
+    for segment in "012":
+        assert list(wiring.publishers[segment]._writers["late"].held) == [5]
+    with pytest.raises(Exception, match="does not reach 4"):
+        late.machine.append("0", 4, b"", 1, b"")
+
+
+@pytest.mark.rule("E5")
+def test_the_joint_capability_in_a_partial_order(wire_up):
+    wiring = wire_up("(int, int)", segments="01")
+    holder = wiring.writer("holder")
+    wiring.publishers["0"].receive(holder.peers["0"], m.Hold(99, "0", ((0, 3), (2, 0))), 0.0)
+    wiring.publishers["1"].receive(holder.peers["1"], m.Hold(99, "1", ((1, 1),)), 0.0)
+    assert wiring.writer("late").of(Ready) == [Ready(((1, 3), (2, 1)))]
+
+
+@pytest.mark.rule("E5")
+def test_a_segment_that_no_key_falls_into_never_holds_time_back(wire_up):
+    wiring = wire_up(segments="012")
+    writer, reader = wiring.writer(), wiring.reader()
+    for time in range(3):
+        writer.append("1", time, b"a")
+        writer.advance(time + 1)
+    assert [lower(wiring, segment) for segment in "012"] == [[3]] * 3
+    assert reader.epochs() == [(time, [b"a"]) for time in range(3)]
+
+
+# ---- sessions: E6 ----
+
+
+@pytest.mark.rule("E6")
+def test_the_newest_session_wins_and_the_older_is_told(wire_up):
+    wiring = wire_up()
+    older = wiring.writer("w", session=1)
+    older.append("0", 0, b"a")
+    newer = wiring.writer("w", session=2)
+    assert older.errors() == ["writer_fenced"]
+    assert newer.machine.pending_epochs == (0,)
+    assert newer.machine.number("0") == 0
+    newer.append("0", 0, b"b")
+    newer.advance(1)
+    assert [event.payload for event in wiring.log["0"] if isinstance(event, m.Data)] == [b"a", b"b"]
+    assert wiring.writer("w", session=1).errors() == ["writer_fenced"]
+    assert newer.errors() == []
+
+
+@pytest.mark.rule("E6")
+def test_an_old_number_is_acknowledged_again_with_its_first_position():
+    publisher = fresh()
+    publisher.receive(b"peer", opening(), 0.0)
+    for number in range(3):
+        publisher.receive(b"peer", append(number, number), 0.0)
+    assert replies(publisher)[-1] == m.Ack("0", 2, 2, 3)
+    publisher.receive(b"peer", append(1, 1), 0.0)
+    assert replies(publisher) == [m.Ack("0", 1, 1, 1)]
+    assert publisher.seq == 2
+
+
+@pytest.mark.rule("E6")
+def test_a_hole_in_the_numbers_is_refused():
+    publisher = fresh()
+    publisher.receive(b"peer", opening(), 0.0)
+    publisher.receive(b"peer", append(0, 0), 0.0)
+    publisher.take()
+    publisher.receive(b"peer", append(2, 0), 0.0)
+    assert [type(reply) for reply in replies(publisher)] == [m.Lost]
+    assert publisher.seq == 0
+
+
+@pytest.mark.rule("E6")
+def test_a_refusal_is_repeated_like_an_acknowledgement():
+    publisher = fresh()
+    publisher.receive(b"peer", opening(), 0.0)
+    publisher.receive(b"peer", m.Hold(2, "0", (5,)), 0.0)
+    publisher.receive(b"peer", append(0, 1), 0.0)
+    first = replies(publisher)[-1]
+    publisher.receive(b"peer", append(0, 1), 0.0)
+    assert replies(publisher) == [first]
+
+
+@pytest.mark.rule("E6")
+def test_an_open_answers_with_what_the_writer_left_unfinished():
+    publisher = fresh()
+    publisher.receive(b"one", opening(), 0.0)
+    for number, time in enumerate((0, 3, 3)):
+        publisher.receive(b"one", append(number, time), 0.0)
+    publisher.receive(b"one", m.Hold(2, "0", (1,)), 0.0)
+    publisher.take()
+    publisher.receive(b"two", opening(session=2), 0.0)
+    (opened,) = replies(publisher, b"two")
+    assert (opened.number, opened.held, opened.touched, opened.granted) == (2, (1,), (3,), False)
+
+
+@pytest.mark.rule("E6")
+def test_a_session_that_was_given_up_cannot_come_back(wire_up):
+    wiring = wire_up(writer_timeout=5.0)
+    writer = wiring.writer()
+    writer.append("0", 0)
+    writer.hold_back("0")
+    wiring.tick(6)
+    publisher = wiring.publishers["0"]
+    publisher.receive(b"again", m.Open(1, "uid-of-the-stream", "0", "w", 1, None, None), wiring.now)
+    assert replies(publisher, b"again")[-1].code == "writer_lost"
+
+
+# ---- finishing: E7, S20 ----
+
+
+@pytest.mark.rule("E7", "S20")
+def test_a_stream_completes_at_all_segments_at_once_and_stays_readable(wire_up):
+    wiring = wire_up(segments="01")
+    writer, reader = wiring.writer(), wiring.reader()
+    writer.append("0", 0, b"a")
+    wiring.catalog_answers = False
+    writer.leave(m.Leaving.FINISH)
+    assert writer.machine.over
+    assert (lower(wiring, "0"), lower(wiring, "1")) == ([0], [0])  # parked, until the catalog has recorded it
+    assert not reader.machine.complete
+    wiring.catalog_answers = True
+    wiring.run()
+    assert (lower(wiring, "0"), lower(wiring, "1")) == ([], [])
+    assert reader.epochs() == [(0, [b"a"])]
+    assert reader.machine.complete
+    late = wiring.reader(From.START)
+    assert late.epochs() == [(0, [b"a"])]
+    assert late.machine.complete
+    assert wiring.writer("w", session=2).errors() == ["stream_complete"]
+
+
+@pytest.mark.rule("E7")
+def test_an_open_before_completion_is_recorded_cancels_it(wire_up):
+    wiring = wire_up(segments="01")
+    writer = wiring.writer()
+    wiring.catalog_answers = False
+    writer.leave(m.Leaving.FINISH)
+    later = wiring.writer("later", connect=False)
+    later.connect("0")
+    wiring.reports.reverse()  # segment 1's report is the last to come
+    wiring.catalog_answers = True
+    wiring.reports = type(wiring.reports)(sorted(wiring.reports, key=lambda item: (item[0], item[1].number)))
+    wiring.run()
+    later.connect("1")
+    assert later.of(Ready) == [Ready((0,))]
+    assert not any(publisher.complete for publisher in wiring.publishers.values())
+    later.append("0", 0, b"a")
+    later.leave(m.Leaving.FINISH)
+    assert all(publisher.complete for publisher in wiring.publishers.values())
+
+
+@pytest.mark.rule("E7")
+def test_only_finishing_empties_the_frontier(wire_up):
+    wiring = wire_up()
+    writer = wiring.writer()
+    writer.advance(3)
+    writer.leave(m.Leaving.CLOSE)
+    assert lower(wiring) == [3]
+    wiring.writer("other").leave(m.Leaving.FINISH)
+    assert lower(wiring) == []
+
+
+# ---- silence: E8 ----
+
+
+@pytest.mark.rule("E8")
+def test_a_publisher_that_was_not_reading_blames_nobody(wire_up):
+    wiring = wire_up(writer_timeout=5.0)
+    writer = wiring.writer()
+    publisher = wiring.publishers["0"]
+    publisher.tick(1.0)
+    publisher.tick(60.0)  # its loop stood still for a minute
+    for now in range(61, 65):
+        publisher.tick(float(now))
+    assert publisher.writers == ["w"]
+    publisher.tick(65.0)
+    assert publisher.writers == []
+    wiring.run()
+    assert writer.errors() == ["writer_lost"]
+
+
+# ---- push after durable, what is told to whom: E9 ----
+
+
+@pytest.mark.rule("E9")
+def test_an_acknowledgement_never_comes_before_the_push(wire_up):
+    publisher = fresh()
+    publisher.receive(b"peer", opening(), 0.0)
+    publisher.take()
+    publisher.receive(b"peer", append(0, 0), 0.0)
+    publisher.receive(b"peer", append(1, 0), 0.0)
+    effects = publisher.take()
+    assert [type(effect) for effect in effects] == [Push, Push, Reply]
+    assert effects[-1].message == m.Ack("0", 1, 1, 2)
+
+
+# ---- restart without a volume: E11, E12 ----
+
+
+def crash(wiring, segment="0", *writers, lower=None, **options):
+    """Kill the publisher of a segment and start its next life, as the catalog knows it."""
+    old = wiring.publishers[segment]
+    for writer in writers:
+        writer.cut(segment)
+    known = options.pop("known_writers", old.writers)
+    start = tuple(old.progress.lower.frontier) if lower is None else lower
+    return wiring.start_publisher(segment, old.incarnation + 1, lower=start, known_writers=known, **options)
+
+
+@pytest.mark.rule("E11")
+def test_the_next_life_begins_at_the_reported_frontier_and_takes_what_its_writers_say(wire_up):
+    wiring = wire_up()
+    writer, reader = wiring.writer(), wiring.reader()
+    writer.append("0", 3, b"lost")
+    writer.advance(3)
+    publisher = crash(wiring, "0", writer, lower=(2,))
+    assert lower(wiring) == [2]
+    writer.connect("0")
+    assert publisher.progress.state(3) is EpochState.ABORTED
+    assert lower(wiring) == [3]
+    with pytest.raises(Exception, match="epochs \\[3\\] are aborted"):
+        writer.machine.raise_failure()
+    reader.rejoin("0")
+    writer.append("0", 4, b"kept")
+    writer.advance(5)
+    assert reader.epochs() == [EpochWasAborted(3), (4, [b"kept"])]
+
+
+@pytest.mark.rule("E11")
+def test_nothing_completes_before_the_known_writers_are_back(wire_up):
+    wiring = wire_up(segments="01")
+    first, second = wiring.writer("w1"), wiring.writer("w2")
+    first.advance(4)
+    second.advance(2)
+    crash(wiring, "0", first, second)
+    first.connect("0")
+    first.advance(9)
+    assert lower(wiring, "0") == [2]
+    second.connect("0")
+    second.advance(6)
+    assert lower(wiring, "0") == [6]
+    assert wiring.publishers["0"].writers == ["w1", "w2"]
+
+
+@pytest.mark.rule("E11")
+def test_a_known_writer_that_stays_away_times_out(wire_up):
+    wiring = wire_up(writer_timeout=5.0)
+    first, second = wiring.writer("w1"), wiring.writer("w2")
+    crash(wiring, "0", first, second)
+    first.connect("0")
+    first.advance(9)
+    wiring.tick(4)
+    assert lower(wiring) == [0]
+    wiring.tick(3)
+    assert lower(wiring) == [9]
+
+
+@pytest.mark.rule("E11", "E6")
+def test_what_was_not_acknowledged_before_the_crash_is_sent_again(wire_up):
+    wiring = wire_up()
+    writer = wiring.writer()
+    writer.deaf.add("0")
+    writer.append("0", 0, b"a", b"b")
+    crash(wiring, "0", writer)
+    writer.connect("0")
+    assert [event.payload for event in wiring.publishers["0"].history.since(-1)] == [b"a", b"b"]
+    assert len(writer.of(Acked)) == 2
+
+
+@pytest.mark.rule("E12")
+def test_a_writer_refuses_a_life_older_than_one_it_has_seen(wire_up):
+    wiring = wire_up()
+    writer = wiring.writer()
+    old = wiring.publishers["0"]
+    crash(wiring, "0", writer)
+    writer.connect("0")
+    assert writer.errors() == []
+    writer.cut("0")
+    wiring.publishers["0"] = old
+    writer.connect("0")
+    assert "stale" in writer.told[-1].reason
+    writer.machine.append("0", 0, b"", 1, b"")
+    assert writer.machine.take() == []
+
+
+# ---- retention and limits: S21, E13 ----
+
+
+@pytest.mark.rule("S21")
+def test_without_subscribers_and_history_nothing_is_kept(wire_up):
+    wiring = wire_up(retention_bytes=0)
+    writer = wiring.writer()
+    writer.append("0", 0, b"x" * 1000)
+    assert wiring.servers["0"].subscriptions == set()  # the shell pushes, and so encodes, only if there are any
+    assert wiring.publishers["0"].history.bytes == 0
+    assert writer.of(Acked)[0].position == m.Position(1, 0)
+
+
+@pytest.mark.rule("E13")
+def test_an_epoch_larger_than_the_retention_is_refused_not_half_dropped(wire_up):
+    wiring = wire_up(retention_bytes=5_000)
+    writer = wiring.writer()
+    writer.append("0", 0, b"x" * 3_000)
+    writer.append("0", 0, b"x" * 3_000)
+    assert writer.errors() == ["epoch_too_large"]
+    assert wiring.publishers["0"].history.truncated_at == m.NOTHING_YET
+
+
+@pytest.mark.rule("E13")
+def test_an_epoch_of_very_many_small_batches_is_refused_as_well(wire_up):
+    wiring = wire_up(retention_bytes=5_000)
+    writer = wiring.writer()
+    writer.append("0", 0, *[b"x"] * 50)
+    assert "epoch_too_large" in writer.errors()
+    assert wiring.publishers["0"].history.truncated_at == m.NOTHING_YET
+
+
+def test_a_payload_above_the_limit_is_refused(wire_up):
+    wiring = wire_up(max_payload=100)
+    writer = wiring.writer()
+    writer.append("0", 0, b"x" * 101)
+    assert writer.errors() == ["payload_too_large"]
+
+
+def test_a_deleted_stream_is_told_to_every_writer(wire_up):
+    wiring = wire_up()
+    writer = wiring.writer()
+    wiring.publishers["0"].deleted()
+    wiring.run()
+    assert writer.errors() == ["stream_gone"]
+    publisher = wiring.publishers["0"]
+    publisher.receive(b"p", m.Open(1, "another uid", "0", "w", 1, None, None), 0.0)
+    assert replies(publisher, b"p")[-1].code == "stream_gone"
+
+
+# ---- several writers, several segments: S25 ----
+
+
+@pytest.mark.rule("S25")
+def test_workers_as_writers_over_segments_of_their_own(wire_up):
+    wiring = wire_up(segments="012", min_writers=3)
+    reader = wiring.reader()
+    workers = [wiring.writer(f"worker/{n}") for n in range(3)]
+    for n, worker in enumerate(workers):
+        for time in range(4):
+            worker.append(str(n), time, b"%d" % n)
+            worker.advance(time + 1)
+        assert reader.epochs() == ([] if n < 2 else [(time, [b"0", b"1", b"2"]) for time in range(4)])
+
+
+@pytest.mark.rule("S25")
+def test_workers_that_merge_into_one_segment(wire_up):
+    wiring = wire_up(segments="0", min_writers=3)
+    reader = wiring.reader()
+    workers = [wiring.writer(f"worker/{n}") for n in range(3)]
+    for n, worker in enumerate(workers):
+        worker.append("0", 0, b"%d" % n)
+        worker.leave(m.Leaving.FINISH)
+    assert reader.epochs() == [(0, [b"0", b"1", b"2"])]
+    assert reader.machine.complete
+
+
+# ---- a writer under another's capability ----
+
+
+def test_a_writer_under_another_appends_with_its_capability_and_its_loss_aborts_nothing(wire_up):
+    wiring = wire_up(writer_timeout=5.0)
+    driver, reader = wiring.writer("driver"), wiring.reader()
+    task = wiring.writer("driver/0", under="driver")
+    task.append("0", 0, b"a")
+    assert task.of(Moved) == []
+    assert wiring.publishers["0"].writers == ["driver"]
+    wiring.writers.remove(task)
+    wiring.tick(7)
+    driver.advance(1)
+    assert reader.epochs() == [(0, [b"a"])]
+    late = wiring.writer("driver/1", under="driver")
+    late.append("0", 0, b"b")
+    assert late.errors() == ["capability"]
+    driver.leave(m.Leaving.CLOSE)
+    late.append("0", 1, b"c")
+    assert late.errors() == ["capability", "capability"]
+    assert late.of(Over) == []
