@@ -91,9 +91,10 @@ class History:
         self._events.append((now, event))
         self._last = event.seq
         self.bytes += _size(event)
-        if len(self._events) % _CHECKPOINT_EVERY == 0:
+        if event.seq % _CHECKPOINT_EVERY == 0:
             self._checkpoints.append(State.of(self._last, self.state_at(self._last)))
-        self.trim(now)
+        if self.bytes > self._max_bytes:
+            self.trim(now)
 
     def trim(self, now: float) -> None:
         """Drop what is over the bounds at `now` (seconds of the publisher's clock)."""
@@ -104,21 +105,17 @@ class History:
 
     def since(self, seq: int) -> Iterator[Event]:
         """The events strictly after `seq`, in order (Q3); the caller has checked `seq >= truncated_at`."""
-        skip = seq - self.truncated_at
-        return (event for _, event in islice(self._events, skip, None))
+        return (event for _, event in islice(self._events, seq - self.truncated_at, None))
 
     def batch(self, seq: int, max_events: int, max_bytes: int) -> list[Event]:
         """The next events after `seq`, at least one if there is any, within the given sizes."""
         chosen: list[Event] = []
         size = 0
-        at = seq - self.truncated_at
-        while at < len(self._events) and len(chosen) < max_events:
-            event = self._events[at][1]
+        for event in self._after(seq, max_events):
             size += _size(event)
             if chosen and size > max_bytes:
                 break
             chosen.append(event)
-            at += 1
         return chosen
 
     def state_at(self, seq: int) -> Progress:
@@ -128,9 +125,19 @@ class History:
         known = [point for point in self._checkpoints if self.truncated_at <= point.seq <= seq]
         start = known[-1] if known else State.of(self.truncated_at, self._base)
         progress = start.progress()
-        for event in islice(self.since(start.seq), seq - start.seq):
+        for event in self._after(start.seq, seq - start.seq):
             apply(progress, event)
         return progress
+
+    def _after(self, seq: int, count: int) -> list[Event]:
+        """The next `count` events after `seq`, or as many as there are; the deque is walked from its nearer end."""
+        skip = seq - self.truncated_at
+        rest = max(len(self._events) - skip - count, 0)
+        if skip <= rest:
+            return [event for _, event in islice(self._events, skip, skip + count)]
+        events = [event for _, event in islice(reversed(self._events), rest, len(self._events) - skip)]
+        events.reverse()
+        return events
 
 
 def _size(event: Event) -> int:

@@ -10,6 +10,7 @@ Fields that a later minor version appends are ignored; an unknown kind is refuse
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 
 import msgpack
@@ -271,17 +272,20 @@ def _no_extension(code: int, data: bytes) -> object:
     raise RemoteProtocolError(f"msgpack extension type {code} is not part of the protocol")
 
 
+_unpack = partial(
+    msgpack.unpackb,
+    use_list=False,
+    raw=False,
+    ext_hook=_no_extension,
+    max_map_len=0,
+    max_array_len=MAX_ITEMS,
+    max_ext_len=0,
+)
+
+
 def _read_header(header: bytes) -> tuple[type[Any], tuple[Any, ...]]:
     try:
-        fields = msgpack.unpackb(
-            header,
-            use_list=False,
-            raw=False,
-            ext_hook=_no_extension,
-            max_map_len=0,
-            max_array_len=MAX_ITEMS,
-            max_ext_len=0,
-        )
+        fields = _unpack(header)
     except EpochalError:
         raise
     except Exception as error:  # msgpack raises a dozen kinds, StackError and ValueError among them
@@ -294,7 +298,15 @@ def _read_header(header: bytes) -> tuple[type[Any], tuple[Any, ...]]:
     kind, checks = entry
     if len(fields) <= len(checks):
         raise _bad(f"a {kind.__name__} of {len(checks)} fields", fields)
-    return kind, tuple(check(value) for check, value in zip(checks, fields[1:], strict=False))
+    if kind is m.Append and len(fields) == 7:  # nearly all there is to read; checks written out are three times as fast
+        _, segment, number, time, topic, count, crc = fields
+        if (
+            type(segment) is str and len(segment) <= MAX_TEXT and type(number) is int and -1 <= number <= MAX_TIME
+            and type(time) is int and 0 <= time <= MAX_TIME and type(topic) is bytes and len(topic) <= MAX_TOPIC
+            and type(count) is int and 0 <= count <= 0xFFFFFFFF and type(crc) is int and 0 <= crc <= 0xFFFFFFFF
+        ):  # fmt: skip
+            return kind, fields[1:]
+    return kind, tuple([check(value) for check, value in zip(checks, fields[1:], strict=False)])
 
 
 def decode(frames: Sequence[bytes], *, prefix: int = 0, max_payload: int = MAX_PAYLOAD) -> Iterator[m.Message]:

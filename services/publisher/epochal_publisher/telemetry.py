@@ -1,7 +1,7 @@
 """The publisher's metrics, in a registry of its own.
 
-Apart from the counters because names, units and the exporter are one concern; nothing else imports OpenTelemetry. Metrics are
-read from plain numbers when somebody asks, so the hot path pays nothing for them.
+Apart from the counters because names, units and the exporter are one concern; nothing else imports OpenTelemetry. It
+reads plain numbers when somebody asks, so the hot path pays nothing for it.
 """
 
 from collections.abc import Callable, Iterable
