@@ -1,0 +1,107 @@
+"""How a commit, which Spark runs in another process, reaches the writer in the driver's process: one loopback connection, answered once the
+writer has acted.
+
+Apart from both ends because they must agree. Progress reports of Spark would not do: they come late and asynchronously, so a crash between a
+commit and its report would lose the advance; here Spark records the commit only after the answer, and repeats it after a crash.
+One line of JSON each way. The token in the address keeps other users of the machine from completing epochs.
+"""
+
+import asyncio
+import hmac
+import json
+import secrets
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from epochal.errors import EpochalError, RemoteProtocolError, Unavailable, from_code
+from epochal.protocol.times import Time, from_json, to_json
+
+COMMIT_TIMEOUT = 120.0
+"""Seconds that a commit waits for its answer: longer than publishers take to be started again."""
+
+MAX_LINE = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A micro-batch whose every record is acknowledged; `greatest` is the join of its times, None when it had no record."""
+
+    batch: int
+    greatest: Time | None
+    records: int
+
+
+class HandoverServer:
+    """The driver's end. `on_commit` is awaited before the commit is answered, one commit at a time, in order."""
+
+    def __init__(self, on_commit: Callable[[Committed], Awaitable[None]]) -> None:
+        self._on_commit = on_commit
+        self._token = secrets.token_hex(16)
+        self._turn = asyncio.Lock()
+        self._server: asyncio.Server | None = None
+        self._open: set[asyncio.StreamWriter] = set()
+
+    async def start(self) -> str:
+        """Listen on a free port of the loopback; returns the address for the option `handover`."""
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=MAX_LINE)
+        port = self._server.sockets[0].getsockname()[1]
+        return f"127.0.0.1:{port}/{self._token}"
+
+    async def close(self) -> None:
+        """Stop listening; a commit that waits is cut off, so its batch is not committed."""
+        if self._server is not None:
+            self._server.close()
+            for writer in list(self._open):
+                writer.close()
+            await self._server.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open.add(writer)
+        try:
+            answer = await self._answer(await reader.readline())
+            writer.write(json.dumps(answer).encode() + b"\n")
+            await writer.drain()
+        except (OSError, ValueError):
+            pass  # the other end has gone, or is none of ours
+        finally:
+            self._open.discard(writer)
+            writer.close()
+
+    async def _answer(self, line: bytes) -> dict[str, Any]:
+        ask = json.loads(line)
+        if not isinstance(ask, dict) or not hmac.compare_digest(str(ask.get("token")), self._token):
+            return _refusal(RemoteProtocolError("wrong token"))
+        try:
+            greatest = None if ask["greatest"] is None else from_json(ask["greatest"])
+            committed = Committed(int(ask["batch"]), greatest, int(ask["records"]))
+            async with self._turn:
+                await self._on_commit(committed)
+        except EpochalError as error:
+            return _refusal(error)
+        return {"ok": True}
+
+
+def hand_over(address: str, committed: Committed, timeout: float = COMMIT_TIMEOUT) -> None:
+    """Tell the driver's writer of a commit and wait until it has acted. Raises its error, or `Unavailable` when it is gone."""
+    place, _, token = address.partition("/")
+    host, _, port = place.rpartition(":")
+    greatest = None if committed.greatest is None else to_json(committed.greatest)
+    ask = {"token": token, "batch": committed.batch, "greatest": greatest, "records": committed.records}
+    try:
+        with socket.create_connection((host, int(port)), timeout) as connection:
+            connection.sendall(json.dumps(ask).encode() + b"\n")
+            with connection.makefile("rb") as lines:
+                line = lines.readline(MAX_LINE)
+    except OSError as error:
+        raise Unavailable(f"the writer that holds the query's capability cannot be told of batch {committed.batch}: {error}") from None
+    if not line:
+        raise Unavailable(f"the writer that holds the query's capability left before batch {committed.batch} was committed")
+    answer = json.loads(line)
+    if not answer.get("ok"):
+        raise from_code(str(answer.get("code")), str(answer.get("detail")))
+
+
+def _refusal(error: EpochalError) -> dict[str, Any]:
+    return {"ok": False, "code": error.code, "detail": str(error)}

@@ -1,0 +1,242 @@
+"""`epochal_spark.publish`: a streaming query whose capability is held by a writer in the driver's process.
+
+Apart from the sink, whose parts run in Spark's processes: here is the only place that says which times are complete. The writer lives in a
+thread with an event loop of its own, so that it is heard by the publishers whatever the driver's program does.
+"""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Coroutine, Iterator, Mapping
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+import epochal
+from epochal.client.catalog import catalog_url
+from epochal.errors import ConfigError, UsageError
+from epochal.protocol.frontier import Antichain
+from epochal.protocol.times import Time, TimeShape, join
+from epochal.resources import parse_stream_name
+from epochal_spark.handover import Committed, HandoverServer
+from epochal_spark.options import Complete, SinkOptions
+from epochal_spark.schemas import check_schema
+from epochal_spark.sink import EpochalDataSource
+
+T = TypeVar("T")
+
+WAIT = 30.0
+"""Seconds to wait for a stream without all of its publishers."""
+
+_TRIGGERS = frozenset({"processingTime", "once", "availableNow"})
+
+
+class Publication:
+    """A running query that publishes; made by `publish()`."""
+
+    def __init__(self, query: StreamingQuery, holder: "_Holder") -> None:
+        self.query = query
+        """Spark's handle."""
+        self._holder = holder
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the query has ended by itself; False if `timeout` seconds pass before. Raises what the query failed with."""
+        if timeout is None:
+            self.query.awaitTermination()
+            return True
+        return bool(self.query.awaitTermination(timeout))  # type: ignore[arg-type]  # annotated as int; Spark takes a float
+
+    def advance(self, time: Time) -> None:
+        """Say that everything before `time` has been published; for `complete="never"`. Raises `CapabilityError` for a move back."""
+        self._holder.call(self._holder.advance(time))
+
+    @property
+    def held(self) -> tuple[Time, ...]:
+        """What the query holds: its batches can publish at any time that one of these reaches."""
+        return self._holder.held
+
+
+@contextlib.contextmanager
+def publish(
+    df: DataFrame,
+    *,
+    stream: str,
+    time: str,
+    key: str | None = None,
+    query: str = "spark",
+    catalog: str | None = None,
+    complete: str = "batch",
+    checkpoint: str | None = None,
+    trigger: Mapping[str, Any] | None = None,
+    finish: bool = True,
+) -> Iterator[Publication]:
+    """Publish a streaming DataFrame's rows to `stream`, each micro-batch exactly once, while the block runs.
+
+    `time`: the column of the epoch's time, an integer or a struct of integers as the stream declares. `key`: the column that keeps records in order.
+    `query`: the writer id; two queries on one stream need different ones. `complete`: "batch" (a commit completes every time up to the batch's
+    greatest, so later batches must hold later times) or "never" (see `Publication.advance`). `checkpoint`: where Spark keeps its progress;
+    with it, and the same `query`, a query that was killed goes on where it was if it is back within the stream's `progress.writerTimeout`.
+    `trigger`: arguments of Spark's `trigger()`; continuous and real-time ones are refused.
+
+    The block waits for the query unless it was told to end before. If it ended by itself, the stream is finished (`finish=False`: the
+    writer closes and another query may go on). If it failed or was stopped, nothing is said about what its last batch may have published: a restart
+    completes it, else it is aborted after `progress.writerTimeout`.
+
+    Raises `ConfigError` for wrong options or columns, `StreamNotFound`, `NoPublisher`, `StreamComplete`, before anything runs.
+    """
+    _check_query(df, trigger or {})
+    holder = _Holder(stream, query, catalog_url(catalog), Complete(_known(complete)))
+    with holder:
+        options = SinkOptions(
+            stream=stream, catalog=holder.catalog, time=time, query=query, key=key, complete=holder.complete,
+            handover=holder.address,
+        )  # fmt: skip
+        check_schema(df.schema, options, holder.shape)
+        df.sparkSession.dataSource.register(EpochalDataSource)
+        writer = df.writeStream.format("epochal").options(**options.to_spark()).outputMode("append").queryName(query)
+        if checkpoint is not None:
+            writer = writer.option("checkpointLocation", checkpoint)
+        if trigger:
+            writer = writer.trigger(**trigger)
+        running = writer.start()
+        try:
+            yield Publication(running, holder)
+            running.awaitTermination()
+        finally:
+            if running.isActive:
+                running.stop()
+        holder.leave(finish)
+
+
+def _known(complete: str) -> str:
+    if complete not in list(Complete):
+        raise ConfigError(f"complete is batch or never, not {complete!r}")
+    return complete
+
+
+def _check_query(df: DataFrame, trigger: Mapping[str, Any]) -> None:
+    if not df.isStreaming:
+        raise UsageError("publish() takes a streaming DataFrame (spark.readStream ...)")
+    wrong = sorted(trigger.keys() - _TRIGGERS)
+    if wrong:
+        raise ConfigError(f"the trigger {', '.join(wrong)} cannot be used: use processingTime, once or availableNow")
+
+
+class _Holder:
+    """The writer that holds the query's capability, in a thread of its own while entered."""
+
+    def __init__(self, stream: str, query: str, catalog: str, complete: Complete) -> None:
+        self.catalog, self.complete = catalog, complete
+        self._stream, self._query = stream, query
+        self._opened: Future[None] = Future()
+        self._leaving: asyncio.Future[bool | None]
+        self._loop: asyncio.AbstractEventLoop
+        self._writer: epochal.Writer
+        self._done: Time | None = None
+        """The join of all times committed."""
+        self._thread = threading.Thread(target=self._run, name=f"epochal {query}", daemon=True)
+        self._error: BaseException | None = None
+        self.address = ""
+        self.shape: TimeShape
+
+    # ---- the driver's side ----
+
+    def __enter__(self) -> "_Holder":
+        self._thread.start()
+        try:
+            self._opened.result()
+        except BaseException:
+            self._thread.join()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end(None)
+
+    def leave(self, finish: bool) -> None:
+        """Leave with a promise: no more ever (`finish`), or whole so far. Raises what failed."""
+        self._end(finish)
+        if self._error is not None:
+            raise self._error
+
+    def call(self, what: Coroutine[None, None, T]) -> T:
+        """Run `what` in the writer's loop."""
+        return asyncio.run_coroutine_threadsafe(what, self._loop).result()
+
+    @property
+    def held(self) -> tuple[Time, ...]:
+        """What the writer holds."""
+        return self._writer.held
+
+    def _end(self, how: bool | None) -> None:
+        def say() -> None:
+            if not self._leaving.done():
+                self._leaving.set_result(how)
+
+        with contextlib.suppress(RuntimeError):  # the loop has ended already
+            self._loop.call_soon_threadsafe(say)
+        self._thread.join()
+
+    # ---- the writer's side ----
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._hold())
+        except BaseException as error:
+            self._error = error
+            if not self._opened.done():
+                self._opened.set_exception(error)
+
+    async def _hold(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._leaving = self._loop.create_future()
+        async with epochal.connect(self.catalog) as client:
+            declared = await client.catalog.lookup(*parse_stream_name(self._stream), wait=WAIT, encoding="msgpack")
+            self.shape = declared.declared().spec.time.shape
+            async with client.writer(self._stream, writer_id=self._query, wait=WAIT) as self._writer:
+                await self._hold_while_running()
+
+    async def _hold_while_running(self) -> None:
+        server = HandoverServer(self._committed)
+        self.address = await server.start()
+        self._opened.set_result(None)
+        try:
+            how = await self._leaving
+        finally:
+            await server.close()
+        match how:
+            case None:
+                self._writer.detach()
+            case True:
+                await self._writer.finish()
+            case False:
+                await self._writer.close()
+
+    async def _committed(self, batch: Committed) -> None:
+        """Advance past the batch's greatest time; one that is committed again changes nothing."""
+        if self.complete is Complete.NEVER or batch.greatest is None:
+            return
+        self._done = batch.greatest if self._done is None else join(self._done, batch.greatest)
+        await self._hold_exactly(Antichain(self._writer.held).join(Antichain(self.shape.successors_past(self._done))))
+
+    async def advance(self, time: Time) -> None:
+        """Move everything held to `time`."""
+        await self._writer.advance(self.shape.check(time))
+
+    async def _hold_exactly(self, wanted: Antichain) -> None:
+        held = Antichain(self._writer.held)
+        if len(wanted) == 1:
+            (time,) = wanted
+            if wanted != held:
+                await self._writer.advance(time)
+            return
+        for time in wanted:
+            if time not in set(held):
+                await self._writer.hold(time)
+        for time in held:
+            if time not in set(wanted):
+                await self._writer.release(time)
+
+

@@ -1,0 +1,32 @@
+"""A Spark session that can publish: its workers run this interpreter, and the data source is known to it.
+
+Apart from `publication` because whoever has a session of their own needs only to register the data source.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+
+from pyspark.sql import SparkSession
+
+from epochal_spark.sink import EpochalDataSource
+
+_SETTINGS = {
+    "spark.driver.extraJavaOptions": "-Xss16m",  # a long Python error overflows the default stack of the JVM that reads it
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.ui.enabled": "false",
+}
+
+
+def session(name: str, master: str = "local[*]", settings: Mapping[str, str] | None = None) -> SparkSession:
+    """A session with the data source `epochal`; `settings` win over ours, which hold only where no session is running yet.
+
+    Spark's workers otherwise take `python3` from the PATH, where neither this package nor the same Python may be.
+    """
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    builder = SparkSession.builder.appName(name).master(master)
+    for key, value in {**_SETTINGS, **(settings or {})}.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.dataSource.register(EpochalDataSource)
+    return spark

@@ -1,0 +1,129 @@
+"""One task's part of a micro-batch: Arrow batches in, acknowledged appends out.
+
+Apart from the sink because this is the only module that talks to publishers, and so that it runs without Spark. The task's writer holds no
+capability: it writes under the query's, with append numbers that begin anew with every micro-batch, so that a task that runs again sends the
+same numbers and publishers recognise what they have (E6).
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from functools import reduce
+from typing import NamedTuple
+
+import pyarrow as pa
+
+import epochal
+from epochal.errors import CapabilityError, EpochAbortedError, EpochalError, TimeShapeError
+from epochal.protocol.times import Time, join
+from epochal_spark.columns import Group, chunks, groups, records
+from epochal_spark.options import SinkOptions
+
+UNFLUSHED_BYTES = 8 << 20
+"""Bytes of appends, roughly, after which a task waits for their acknowledgements."""
+
+_FORBIDDEN = (CapabilityError, EpochAbortedError, TimeShapeError)
+"""What is wrong with a time, so that the error names it."""
+
+
+class TaskRun(NamedTuple):
+    """Which part of which micro-batch: the id of Spark's query (kept in its checkpoint), the batch and the partition."""
+
+    spark_query: str
+    batch: int
+    partition: int
+
+    def writer_id(self, query: str) -> str:
+        """The task's writer. Spark's query id is in it because a new checkpoint counts its batches from 0 again.
+
+        >>> TaskRun("5f0c2a7e-9d1b", 3, 0).writer_id("flights")
+        'flights/5f0c2a7e/0'
+        """
+        return f"{query}/{self.spark_query[:8]}/{self.partition}"
+
+
+def publish_partition(
+    batches: Iterator[pa.RecordBatch], options: SinkOptions, run: TaskRun
+) -> tuple[Time | None, int]:
+    """Publish all rows; returns the join of their times (None without rows) and how many there were, once all are acknowledged."""
+    return asyncio.run(_publish(batches, options, run))
+
+
+async def _publish(batches: Iterator[pa.RecordBatch], options: SinkOptions, run: TaskRun) -> tuple[Time | None, int]:
+    first = await _next(batches)
+    if first is None:
+        return None, 0
+    async with (
+        epochal.connect(options.catalog) as client,
+        client.writer(
+            options.stream, writer_id=run.writer_id(options.query), under=options.query, group=run.batch
+        ) as writer,
+    ):
+        part = _Part(writer, options, run)
+        await part.publish(first)
+        async for batch in _rest(batches):
+            await part.publish(batch)
+        await part.flush()
+    return part.greatest, part.count
+
+
+class _Part:
+    """Appends in order and remembers what a commit must know."""
+
+    def __init__(self, writer: epochal.Writer, options: SinkOptions, run: TaskRun) -> None:
+        self._writer, self._options, self._run = writer, options, run
+        self._unflushed = 0
+        self._unacknowledged: list[Time] = []
+        self.greatest: Time | None = None
+        self.count = 0
+
+    async def publish(self, batch: pa.RecordBatch) -> None:
+        """Append the rows of one Arrow batch, by time and segment."""
+        try:
+            for group in groups(batch, self._options.time, self._options.key, self._place):
+                await self._append(group)
+        except _FORBIDDEN as error:
+            raise self._named(error) from None
+
+    async def _append(self, group: Group) -> None:
+        self.greatest = group.time if self.greatest is None else reduce(join, (self.greatest, group.time))
+        if not self._unacknowledged or self._unacknowledged[-1] != group.time:
+            self._unacknowledged.append(group.time)
+        for rows in chunks(group.rows):
+            self._writer.append_nowait(group.time, records(rows), key=group.key)
+            self.count += rows.num_rows
+            self._unflushed += rows.nbytes
+            if self._unflushed > UNFLUSHED_BYTES:
+                await self.flush()
+
+    async def flush(self) -> None:
+        """Wait until all is acknowledged; an error names the batch and its times."""
+        try:
+            await self._writer.flush()
+        except _FORBIDDEN as error:
+            raise self._named(error) from None
+        self._unflushed = 0
+        self._unacknowledged.clear()
+
+    def _place(self, key: bytes | None) -> str:
+        return "" if key is None else self._writer.segment(key)  # without a key the writer takes segments in turn
+
+    def _named(self, error: EpochalError) -> EpochalError:
+        times = self._unacknowledged
+        span = f"times {times[0]} to {times[-1]}" if len(times) > 1 else f"time {times[0]}" if times else "a time"
+        return type(error)(
+            f"batch {self._run.batch}, partition {self._run.partition}, {span}: {error}. With complete=batch a batch may hold only times "
+            "later than those of all batches before"
+        )
+
+
+async def _next(batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
+    """The next batch with rows; waited for in a thread, since Spark may compute for long and the writer must be heard meanwhile."""
+    while True:
+        batch = await asyncio.to_thread(next, batches, None)
+        if batch is None or batch.num_rows:
+            return batch
+
+
+async def _rest(batches: Iterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]:
+    while (batch := await _next(batches)) is not None:
+        yield batch

