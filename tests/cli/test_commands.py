@@ -1,0 +1,187 @@
+"""The commands against a real local mode: declare, look, publish, subscribe, take back."""
+
+import json
+import re
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from epochal.local.child import console_script
+
+MANIFEST = """
+apiVersion: epochal.dev/v1alpha1
+kind: Stream
+metadata: {name: NAME, namespace: demo}
+spec:
+  time: {shape: SHAPE}
+  payload: {encoding: ENCODING}
+  segments: 2
+"""
+
+
+@pytest.fixture(scope="module")
+def catalog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    data = tmp_path_factory.mktemp("data")
+    command = [console_script("epochal"), "up", "--data", str(data), "--port", "0", "--poll-interval", "0.05"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as up:
+        assert up.stdout is not None
+        yield up.stdout.readline().decode().split()[2]
+        up.send_signal(signal.SIGTERM)
+        _, err = up.communicate(timeout=20)
+    assert up.returncode == 0, err
+
+
+@pytest.fixture
+def run(epochal, catalog: str, monkeypatch: pytest.MonkeyPatch):
+    """One command against that catalog."""
+    monkeypatch.setenv("EPOCHAL_CATALOG", catalog)
+    return epochal
+
+
+@pytest.fixture
+def declared(run, request: pytest.FixtureRequest) -> Callable[..., str]:
+    """Declare a stream of the test's own."""
+
+    def declare(encoding: str = "msgpack", shape: str = "int") -> str:
+        name = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower())[:50].strip("-")
+        text = MANIFEST.replace("NAME", name).replace("SHAPE", f'"{shape}"').replace("ENCODING", encoding)
+        assert run("apply", "-f", "-", stdin=text).status == 0
+        return f"demo/{name}"
+
+    return declare
+
+
+def test_declare_look_and_take_back(run, tmp_path: Path) -> None:
+    file = tmp_path / "stream.yaml"
+    file.write_text(MANIFEST.replace("NAME", "flights").replace("SHAPE", "int").replace("ENCODING", "msgpack"))
+    assert run("apply", "-f", file).out == "stream demo/flights created\n"
+    assert run("apply", "-f", file).out == "stream demo/flights unchanged\n"
+    with file.open("a") as more:
+        more.write("  relays: 2\n  push: {heartbeat: 2s}\n")
+    configured = run("apply", "-f", file)
+    assert (configured.status, configured.out) == (0, "stream demo/flights configured\n")
+    assert "not in effect yet: demo/flights spec.relays: planned" in configured.err
+    assert "when they next start" in configured.err
+
+    header, row = run("get", "streams", "-n", "demo").out.splitlines()
+    assert header.split() == ["NAMESPACE", "NAME", "SEGMENTS", "READY", "PHASE", "FRONTIER", "WRITERS", "AGE"]
+    assert row.split()[:3] == ["demo", "flights", "2"]
+    assert run("get", "streams", "-n", "other").out == ""
+
+    described = run("describe", "stream", "demo/flights").out
+    for line in (
+        "Generation:  2",
+        "  push.heartbeat:             2s",
+        "Segment 1:",
+        "  spec.relays: planned: no relays",
+    ):
+        assert line in described
+    assert run("delete", "-f", file).out == "stream demo/flights deleted\n"
+    gone = run("describe", "stream", "demo/flights")
+    assert (gone.status, gone.out) == (3, "")
+    assert "epochal get streams" in gone.err
+
+
+def test_a_wrong_manifest_changes_nothing(run, tmp_path: Path) -> None:
+    good = MANIFEST.replace("NAME", "good").replace("SHAPE", "int").replace("ENCODING", "bytes")
+    result = run("apply", "-f", "-", stdin=f"{good}---\n{good.replace('good', 'Bad')}  segmets: 1\n")
+    assert (result.status, result.out) == (2, "")
+    assert "document 2: metadata.name: must be lower-case letters" in result.err
+    assert "document 2: spec.segmets: is not a field; did you mean 'segments'?" in result.err
+    assert run("describe", "stream", "demo/good").status == 3
+
+
+def test_what_cannot_change_is_told(run, declared) -> None:
+    stream = declared().removeprefix("demo/")
+    changed = MANIFEST.replace("NAME", stream).replace("SHAPE", "int").replace("ENCODING", "json")
+    result = run("apply", "-f", "-", stdin=changed)
+    assert (result.status, result.out) == (2, "")
+    assert "spec.payload.encoding: cannot change from msgpack to json" in result.err
+
+
+def test_delete_goes_on_past_a_missing_stream(run, declared) -> None:
+    stream = declared()
+    result = run("delete", "stream", "demo/none", stream)
+    assert (result.status, result.out) == (3, f"stream {stream} deleted\n")
+
+
+@pytest.mark.parametrize("command", [["pub", "none", "-t", "1", "x"], ["sub", "none"], ["describe", "stream", "none"]])
+def test_a_stream_that_does_not_exist_is_told_at_once(run, command: list[str]) -> None:
+    result = run(*command)
+    assert (result.status, result.out) == (3, "")
+    assert "default/none" in result.err
+    assert "epochal get streams" in result.err
+
+
+def test_publish_and_subscribe(run, declared, tmp_path: Path) -> None:
+    stream = declared()
+    assert run("pub", stream, "-t", "1", "-k", "JFK", '{"delay": 3}', "text", "--advance", "2").status == 0
+    assert run("pub", stream, "-t", "2", "-k", "EWR", "[1]", "--topic", "t/x").status == 0
+    assert run("pub", stream, "--finish").status == 0
+
+    plain = run("sub", stream, "--since", "start", "--epochs")
+    assert (plain.status, plain.out) == (0, '1\t{"delay": 3}\n1\t"text"\n2\t[1]\n')
+    assert plain.err == "epoch 1 complete\nepoch 2 complete\n"
+
+    lines = run("sub", stream, "--since", "start", "--epochs", "--json").out.splitlines()
+    assert [json.loads(line) for line in lines] == [
+        {"kind": "epoch", "time": 1, "records": [{"delay": 3}, "text"]},
+        {"kind": "epoch", "time": 2, "records": [[1]]},
+    ]
+    events = [json.loads(line) for line in run("sub", stream, "--since", "start", "--json").out.splitlines()]
+    data = [event for event in events if event["kind"] == "data"]
+    assert {"kind": "data", "time": 2, "topic": "t/x", "records": [[1]]} in data
+    assert events[-1] == {"kind": "frontier", "frontier": []}
+
+    saved = tmp_path / "at.json"
+    assert run("sub", stream, "--since", "start", "--epochs", "--count", "1", "--save", saved).out.count("\n") == 2
+    assert run("sub", stream, "--since", saved, "--epochs").out == "2\t[1]\n"
+
+    late = run("pub", stream, "-t", "3", "x")
+    assert (late.status, late.out) == (1, "")
+    assert "what to do: read it" in late.err
+    assert "Complete" in run("describe", "stream", stream).out
+
+
+def test_bytes_pass_through_pipes(declared, catalog: str) -> None:
+    """What `sub --raw` prints is what `pub` read, also without a newline at the end, and from a file."""
+    stream = declared("bytes")
+    command = [console_script("epochal"), "pub", stream, "--catalog", catalog, "-t", "0", "-k", "k", "--finish"]
+    subprocess.run(command, input="one\nzwö\n\nlast".encode(), check=True, timeout=30)
+    command = [console_script("epochal"), "sub", stream, "--catalog", catalog, "--since", "start", "--raw", "--epochs"]
+    result = subprocess.run(command, capture_output=True, check=True, timeout=30)
+    assert result.stdout == "one\nzwö\n\nlast\n".encode()
+
+
+def test_a_time_of_another_shape_is_refused_before_anything_is_sent(run, declared) -> None:
+    stream = declared(shape="(int, int)")
+    result = run("pub", stream, "-t", "5", "x")
+    assert (result.status, result.out) == (2, "")
+    assert "'5' is no time; this stream's have the shape (int, int)" in result.err
+    assert run("pub", stream, "-t", "(1, 2)", "x", "--finish").status == 0
+    assert run("sub", stream, "--since", "start", "--epochs").out == '(1, 2)\t"x"\n'
+
+
+def test_what_is_no_cursor_is_refused(run, declared, tmp_path: Path) -> None:
+    stream = declared()
+    (tmp_path / "x").write_bytes(b"\xff{}")
+    (tmp_path / "y").write_text("{}")
+    for file in ("x", "y"):
+        result = run("sub", stream, "--since", tmp_path / file)
+        assert (result.status, result.out) == (2, ""), result.err
+    assert run("sub", stream, "--since", tmp_path / "none").status == 1
+
+
+def test_ctrl_c_ends_a_subscription_with_130(declared, catalog: str) -> None:
+    stream = declared()
+    command = [console_script("epochal"), "sub", stream, "--catalog", catalog]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as sub:
+        assert sub.stderr is not None
+        sub.stderr.readline()  # the first frontier: it has joined
+        sub.send_signal(signal.SIGINT)
+        _, err = sub.communicate(timeout=20)
+    assert sub.returncode == 130
+    assert b"Traceback" not in err
