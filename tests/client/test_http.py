@@ -18,7 +18,7 @@ from epochal.errors import (
     StreamNotFound,
 )
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 @asynccontextmanager
@@ -49,11 +49,11 @@ async def calling(url: str, patience: float = 5.0, timeout: float = 5.0) -> Asyn
         await caller.close()
 
 
-def answering(*answers: web.Response) -> tuple[Handler, list[web.Request]]:
+def answering(*answers: web.Response) -> tuple[Handler, list[web.BaseRequest]]:
     """A handler that gives these answers in turn, and the requests that came."""
-    came: list[web.Request] = []
+    came: list[web.BaseRequest] = []
 
-    async def handle(request: web.Request) -> web.StreamResponse:
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
         came.append(request)
         return answers[len(came) - 1]
 
@@ -143,7 +143,7 @@ async def test_patience_ends_with_what_to_do() -> None:
 
 
 async def test_a_catalog_that_says_nothing_is_given_up() -> None:
-    async def silent(_: web.Request) -> web.StreamResponse:
+    async def silent(_: web.BaseRequest) -> web.StreamResponse:
         await asyncio.Event().wait()
         raise AssertionError
 

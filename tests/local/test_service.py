@@ -44,7 +44,7 @@ async def test_pauses_grow_and_each_end_is_told(tmp_path: Path, caplog: pytest.L
     ends = asyncio.Event()
 
     class Count(logging.Handler):
-        def emit(self, _: logging.LogRecord) -> None:
+        def emit(self, record: logging.LogRecord) -> None:
             if len(caplog.records) >= 4:
                 ends.set()
 

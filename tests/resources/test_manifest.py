@@ -190,7 +190,8 @@ def test_segments_are_a_bounded_whole_number(wrong: object) -> None:
 
 def test_what_is_not_plain_data_is_refused() -> None:
     assert "finite" in problems(document(relays=float("nan")))["spec.relays"]
-    assert "name is the number 1" in problems({**document(), 1: 2})["document"]
+    keyed: dict[Any, Any] = {**document(), 1: 2}
+    assert "name is the number 1" in problems(keyed)["document"]
     assert "kind object" in problems(document(relays=object()))["spec.relays"]
 
 
@@ -199,7 +200,7 @@ def test_a_hostile_document_costs_little() -> None:
     for _ in range(100_000):
         deep = {"x": deep}
     assert "levels deep" in next(iter(problems(deep).values()))
-    wide = [0] * 10
+    wide: list[Any] = [0] * 10
     for _ in range(30):
         wide = [wide] * 10
     assert problems(wide)

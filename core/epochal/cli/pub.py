@@ -79,7 +79,7 @@ async def _pub(
     at = None if time is None else parse_time(time, shape)
     then = None if advance is None else parse_time(advance, shape)
     async with (
-        epochal.connect(catalog_url(url)) as client,
+        epochal.connect(catalog_url(url), patience=timeout) as client,
         client.writer("/".join(name), writer_id=writer_id) as writer,
     ):
         if at is not None:

@@ -142,7 +142,11 @@ def _segment_fields(segment: SegmentInfo) -> list[tuple[str, str]]:
     verified = "" if segment.publisher.verified else ", not verified since the catalog started"
     fields.append(("Publisher", f"{segment.publisher.id} ({show_age(segment.publisher.since)}{verified})"))
     fields.extend((kind.capitalize(), address) for kind, address in segment.publisher.addresses.items())
-    fields.extend((f"Counter {key}", f"{value:g}") for key, value in sorted(segment.counters.items()) if _number(value))
+    fields.extend(
+        (key.replace("_", " ").capitalize(), f"{value:,}")
+        for key, value in sorted(segment.counters.items())
+        if _number(value)
+    )
     return fields
 
 

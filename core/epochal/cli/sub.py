@@ -85,7 +85,7 @@ async def _sub(
     async with open_catalog(url, timeout) as catalog:  # also the place where a missing catalog is waited for and told
         await catalog.get(*name)
     async with (
-        epochal.connect(catalog_url(url)) as client,
+        epochal.connect(catalog_url(url), patience=timeout) as client,
         client.subscribe("/".join(name), since=since) as subscription,
     ):
         try:
@@ -133,6 +133,7 @@ class _Printer:
             _write(json.dumps(_other_json(item)))
         else:
             note(_other_text(item))
+        sys.stdout.buffer.flush()
 
     def _show_records(self, item: Any, kind: str, records: list[Any]) -> None:
         if self._as_json:
@@ -151,7 +152,6 @@ class _Printer:
 
 def _write(line: str | bytes) -> None:
     sys.stdout.buffer.write((line.encode("utf-8", "backslashreplace") if isinstance(line, str) else line) + b"\n")
-    sys.stdout.buffer.flush()
 
 
 def _text_line(item: Any, record: Any) -> str:

@@ -25,7 +25,8 @@ def parse_bytes(text: str) -> int:
     if match is None or match[3] not in _UNITS:
         raise ValueError("is not a quantity; write a number of bytes with a unit, e.g. 256Mi, 1Gi, 500M")
     fraction = match[2] or ""
-    number, rest = divmod(int(match[1] + fraction) * _UNITS[match[3]], 10 ** len(fraction))
+    scale: int = 10 ** len(fraction)
+    number, rest = divmod(int(match[1] + fraction) * _UNITS[match[3]], scale)
     if rest:
         raise ValueError("is not a whole number of bytes; e.g. 256Mi, 1Gi, 500M")
     return number
