@@ -148,7 +148,7 @@ class TimeShape:
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots: on Python 3.11 a frozen generic with slots fails at TimeCodec[X](...)
 class TimeCodec(Generic[T]):
     """How an application's own time type travels as a plain time (S34): a pair of functions, inverse to each other.
 
