@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from epochal.errors import CursorError, TimeShapeError
-from epochal.protocol.messages import Position
+from epochal.protocol.messages import NOTHING_YET, Position
 from epochal.protocol.times import Time, from_json, to_json
 
 _FORM = 1
@@ -47,18 +47,26 @@ class Cursor:
             value: Any = json.loads(text)
             if value["cursor"] != _FORM:
                 raise CursorError(f"this is a cursor of form {value['cursor']!r}; this version reads form {_FORM}")
+            if type(value["stream"]) is not str:
+                raise TypeError(f"a stream's uid is a string, not {value['stream']!r}")
             return cls(
-                str(value["stream"]),
-                {str(segment): _position(pair) for segment, pair in value["positions"].items()},
-                tuple(from_json(time) for time in value["frontier"]),
-                tuple(from_json(time) for time in value["aborted"]),
+                value["stream"],
+                {segment: _position(pair) for segment, pair in value["positions"].items()},
+                _times(value["frontier"]),
+                _times(value["aborted"]),
             )
-        except (ValueError, TypeError, KeyError, AttributeError, TimeShapeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, TimeShapeError) as error:
             raise CursorError(f"not a cursor as Cursor.to_json writes it: {error!r}") from None
 
 
 def _position(pair: Any) -> Position:
     incarnation, seq = pair
-    if type(incarnation) is not int or type(seq) is not int:
+    if type(incarnation) is not int or type(seq) is not int or incarnation < 0 or seq < NOTHING_YET:
         raise TypeError(f"a position is [incarnation, seq], not {pair!r}")
     return Position(incarnation, seq)
+
+
+def _times(value: Any) -> tuple[Time, ...]:
+    if type(value) is not list:
+        raise TypeError(f"times come as an array, not {value!r}")
+    return tuple(map(from_json, value))

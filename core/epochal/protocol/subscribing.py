@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from epochal.errors import EpochTooLarge
+from epochal.errors import CursorError, EpochTooLarge, TimeShapeError
 from epochal.protocol import messages as m
 from epochal.protocol.cursors import Cursor
 from epochal.protocol.filters import JoinFilter
@@ -145,6 +145,11 @@ class Subscriber:
         self.ready = False
         """Whether every segment has begun; the first event comes after that (S17)."""
         if cursor is not None:
+            try:
+                for time in (*cursor.frontier, *cursor.aborted):
+                    shape.check(time)
+            except TimeShapeError as error:
+                raise CursorError(f"the cursor does not fit the stream: {error}") from None
             self._restrict(JoinFilter(cursor.frontier, (), cursor.aborted))
             for segment in self._segments.values():
                 segment.floor = Antichain(cursor.frontier)

@@ -1,0 +1,87 @@
+"""Cursors are read back as they were written, and what is none is said to be none."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from epochal.errors import CursorError
+from epochal.protocol.cursors import Cursor
+from epochal.protocol.messages import Position
+from epochal.protocol.subscribing import Subscriber
+from epochal.protocol.times import Time, TimeShape
+
+TIMES: st.SearchStrategy[Time] = st.recursive(
+    st.integers(0, 2**63 - 1), lambda parts: st.lists(parts, max_size=3).map(tuple), max_leaves=4
+)
+POSITIONS = st.builds(Position, st.integers(0, 2**63 - 1), st.integers(-1, 2**63 - 1))
+CURSORS = st.builds(
+    Cursor,
+    st.text(max_size=20),
+    st.dictionaries(st.text(max_size=5), POSITIONS, max_size=4),
+    st.lists(TIMES, max_size=4).map(tuple),
+    st.lists(TIMES, max_size=4).map(tuple),
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+GOOD = {"cursor": 1, "stream": "uid", "positions": {"0": [1, 5]}, "frontier": [3], "aborted": []}
+
+
+@pytest.mark.rule("E16")
+@given(CURSORS)
+def test_a_cursor_is_read_back_as_it_was_written(cursor):
+    text = cursor.to_json()
+    assert "\n" not in text
+    assert Cursor.from_json(text) == cursor
+
+
+@given(st.text(max_size=40) | JSON.map(json.dumps))
+def test_garbage_is_a_cursor_error(text):
+    with pytest.raises(CursorError):
+        Cursor.from_json(text)
+
+
+@given(st.sampled_from(sorted(GOOD)), JSON)
+def test_a_wrong_field_is_a_cursor_error_or_harmless(field, value):
+    try:
+        cursor = Cursor.from_json(json.dumps({**GOOD, field: value}))
+    except CursorError:
+        return
+    assert Cursor.from_json(cursor.to_json()) == cursor
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"cursor": 1, "frontier": ' + "[" * 5_000 + "]" * 5_000 + "}"])
+def test_nesting_without_end_is_a_cursor_error(text):
+    with pytest.raises(CursorError):
+        Cursor.from_json(text)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"cursor": 2},
+        {"stream": 7},
+        {"positions": {"0": [1]}},
+        {"positions": {"0": [1, True]}},
+        {"positions": {"0": [1, -2]}},
+        {"frontier": "abc"},
+        {"frontier": ""},
+        {"frontier": {}},
+        {"frontier": [1.5]},
+        {"aborted": None},
+    ],
+)
+def test_each_field_is_checked(wrong):
+    with pytest.raises(CursorError):
+        Cursor.from_json(json.dumps({**GOOD, **wrong}))
+    Cursor.from_json(json.dumps(GOOD))
+
+
+@pytest.mark.parametrize(("frontier", "aborted"), [(((3, 3),), ()), ((3,), (-1,))])
+def test_a_cursor_with_times_of_another_shape_is_refused(frontier, aborted):
+    with pytest.raises(CursorError, match="does not fit"):
+        Subscriber("uid", TimeShape.parse("int"), ["0"], cursor=Cursor("uid", {"0": Position(1, 5)}, frontier, aborted))
