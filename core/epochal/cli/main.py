@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from epochal.cli import declare, pub, show, sub, up
+from epochal.cli import declare, demo, pub, show, sub, up
 from epochal.cli.failures import EXIT_STATUSES, ExitStatus, report, report_usage
 
 EPILOG = f"""\b
@@ -43,6 +43,7 @@ app.command(epilog=show.GET_EPILOG)(show.get)
 app.command(epilog=show.DESCRIBE_EPILOG)(show.describe)
 app.command(epilog=pub.EPILOG)(pub.pub)
 app.command(epilog=sub.EPILOG)(sub.sub)
+app.command(epilog=demo.EPILOG)(demo.demo)
 
 
 def _version(wanted: bool) -> None:

@@ -1,0 +1,141 @@
+"""One run of the demo: local mode, the Spark job, one subscriber from the start and one that joins late.
+
+Apart from the command, which checks what the demo needs and says how it went, and from the view, which only shows.
+"""
+
+import asyncio
+import time
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import epochal
+from epochal.cli.demo_job import Job
+from epochal.cli.demo_tally import Join, Sums, Tally, read_truth
+from epochal.cli.demo_view import View
+from epochal.client.catalog import CatalogClient
+from epochal.errors import EpochalError
+from epochal.local import LocalMode
+from epochal.protocol.times import Time, less_equal
+from epochal.resources import load_manifests
+
+JOIN_FROM = 0.35
+"""Share of the hours that are complete when the late subscriber begins to try."""
+
+
+@dataclass(slots=True)
+class Run:
+    """What happens, and what is left of it for the verdict."""
+
+    days: int
+    view: View
+    early: Tally = field(default_factory=Tally)
+    late: Tally = field(default_factory=Tally)
+    join: Join | None = None
+    batches: int = 0
+    publishing: float = 0.0
+    """Seconds from the first micro-batch to the end of the stream."""
+    truth: dict[int, dict[str, Sums]] = field(default_factory=dict)
+    _total: int = 0
+    _done: int = 0
+
+    async def run(self, base: Path, manifest: Path, script: Path) -> None:
+        """Run it all under `base`, and leave no process behind."""
+        work = base / "job"
+        work.mkdir(parents=True)
+        async with AsyncExitStack() as stack:
+            self.view.step("starting a catalog and publishers")
+            local = await stack.enter_async_context(LocalMode(base / "epochal"))
+            stream = await _apply(local.url, manifest)
+            self.view.step("starting Spark")
+            arguments = ["--catalog", local.url, "--stream", stream, "--days", str(self.days)]
+            job = await stack.enter_async_context(Job(script, work, arguments))
+            client = await stack.enter_async_context(epochal.connect(local.url))
+            early = await stack.enter_async_context(client.subscribe(stream))
+            scout = await stack.enter_async_context(client.subscribe(stream, partial=True))
+            async with asyncio.timeout(30):
+                await early.ready.wait()
+                await scout.ready.wait()
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._follow(early, self.early, late=False))
+                tasks.create_task(self._watch(client, stream, scout))
+                tasks.create_task(self._listen(job))
+        self.truth = read_truth(work / "truth.json")
+
+    async def _listen(self, job: Job) -> None:
+        """Lead the job through its steps."""
+        began = 0.0
+        async for told in job.events():
+            match told["event"]:
+                case "prepared":
+                    self._total = told["hours"]
+                    self.view.prepared(self.days, told["hours"], told["flights"])
+                case "started":
+                    self.view.step("publishing")
+                    began = time.monotonic()
+                    job.begin()
+                case "published":
+                    self.batches, self.publishing = told["batches"], time.monotonic() - began
+                    self.view.step("comparing with a plain Spark batch over the same file")
+
+    async def _follow(self, subscription: epochal.Subscription, tally: Tally, *, late: bool) -> None:
+        """Compute the sums of each complete hour, until the stream is complete."""
+        async for epoch in subscription.epochs():
+            match epoch:
+                case epochal.Epoch(time=int(hour)):
+                    tally.add(hour, epoch.records())
+                    self.view.complete(hour, tally, late=late)
+                case epochal.EpochAborted(time=hour):
+                    tally.faults.append(f"{hour} was aborted")
+
+    async def _watch(self, client: epochal.Client, stream: str, scout: epochal.Subscription) -> None:
+        """See which hours are under way, and let the late subscriber join while one is."""
+        active: set[int] = set()
+        async with asyncio.TaskGroup() as tasks:
+            async for event in scout.events():
+                match event:
+                    case epochal.Data(time=int(hour)):
+                        active.add(hour)
+                        if self.join is None and self._total and self._done >= JOIN_FROM * self._total:
+                            await self._try_to_join(client, stream, active, tasks)
+                    case epochal.FrontierChanged(frontier=frontier):
+                        left = {hour for hour in active if not _reached(frontier, hour)}
+                        active -= left
+                        self._done += len(left)
+                self.view.under_way(active)
+
+    async def _try_to_join(
+        self, client: epochal.Client, stream: str, active: set[int], tasks: asyncio.TaskGroup
+    ) -> None:
+        """Join, and stay if an hour was under way at the snapshots; else leave, for another try."""
+        async with AsyncExitStack() as stack:
+            late = await stack.enter_async_context(client.subscribe(stream))
+            async with asyncio.timeout(30):
+                await late.ready.wait()
+            frontier = late.frontier()
+            parted = tuple(sorted(hour for hour in active if _reached(frontier, hour) and not late.saw_whole(hour)))
+            if not parted or not frontier:
+                return
+            self.join = Join(self._done, self._total, parted)
+            self.view.joined(self.join)
+            tasks.create_task(self._follow_late(late, stack.pop_all()))
+
+    async def _follow_late(self, late: epochal.Subscription, stack: AsyncExitStack) -> None:
+        async with stack:
+            await self._follow(late, self.late, late=True)
+
+
+def _reached(frontier: tuple[Time, ...], hour: int) -> bool:
+    """Whether `hour` can still grow."""
+    return any(less_equal(time, hour) for time in frontier)
+
+
+async def _apply(url: str, path: Path) -> str:
+    """Declare the streams of a manifest file; returns the name of the first."""
+    manifests = load_manifests(path.read_text(encoding="utf-8"))
+    if not manifests:
+        raise EpochalError(f"{path} declares no stream")
+    async with CatalogClient(url) as catalog:
+        for manifest in manifests:
+            await catalog.apply(manifest.to_document(), manifest.namespace, manifest.name)
+    return manifests[0].qualified
