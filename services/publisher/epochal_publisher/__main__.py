@@ -114,10 +114,11 @@ async def _until_over(
         await lease.give_up(publisher)
         return 0
     error = publisher.over.result()
-    logger.warning("stopping: %s", error)
     if isinstance(error, StreamGone):
+        logger.info("stopping: %s", error)
         publisher.drain()
         return 0
+    logger.error("superseded, nothing more is sent: %s", error)
     return EXIT_SUPERSEDED
 
 

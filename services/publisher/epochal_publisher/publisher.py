@@ -147,7 +147,7 @@ class Publisher:
             kind = type(effect)
             if kind is Push:
                 if not subscribed:
-                    unsent += 1
+                    unsent += type(effect.message) is not m.Heartbeat  # type: ignore[union-attr]
                     continue
                 try:
                     add(effect.message)  # type: ignore[union-attr]  # `kind` says so; `match` costs twice as much

@@ -1,0 +1,120 @@
+"""Live push under slow readers, hostile subscriptions, and many who come and go."""
+
+import os
+from itertools import pairwise
+
+import pytest
+import zmq
+
+from epochal.protocol import messages as m
+
+MIB = 2**20
+
+
+@pytest.mark.rule("S9")
+def test_a_stalled_subscriber_costs_bounded_memory_sees_a_gap_and_heals(start, wires):
+    stream, publisher = start(push={"bufferBytes": "4Mi"}, history={"retention": {"bytes": "64Mi"}})
+    writer, quick = wires.writer(publisher, stream), wires.subscriber(publisher, stream)
+    slow = wires.subscriber(publisher, stream)
+    slow.events.socket.setsockopt(zmq.RCVHWM, 1)
+    slow.events.socket.setsockopt(zmq.RCVBUF, 64 * 1024)
+    writer.open()
+    slow.join()
+    quick.join()
+    before = publisher.rss()
+    payload = os.urandom(30_000)
+    total = 1400  # 42 MB, of which the history keeps all
+    for _ in range(total // 20):
+        writer.acked(0, *[payload] * 20)
+        for _ in range(20):
+            quick.events.await_(m.Data)
+    held = publisher.rss() - before - total * len(payload)
+    assert held < 24 * MIB, f"{held / MIB:.1f} MiB beyond the history"  # the bound, and what sockets and heaps take
+    seen = [slow.events.await_(m.Data) for _ in range(10)]
+    while slow.events.poll(0.5):
+        message = slow.events.receive()
+        if isinstance(message, m.Data):
+            seen.append(message)
+    gaps = [b for a, b in pairwise(seen) if b.prev != a.seq]
+    assert gaps or seen[-1].seq < total - 1, "nothing was dropped; the test does not stall it enough"
+    last = next((a for a, b in pairwise(seen) if b.prev != a.seq), seen[-1])
+    _, *missed = slow.since(m.Position(1, last.seq))
+    assert [event.seq for event in missed] == list(range(last.seq + 1, total))
+
+
+def test_the_library_lets_a_changed_mark_count_for_pipes_that_exist():
+    """What `Events` rests on: bytes are bounded by lowering the mark as larger messages are seen."""
+    with zmq.Context() as context, context.socket(zmq.XPUB) as publisher, context.socket(zmq.SUB) as subscriber:
+        publisher.linger = subscriber.linger = 0
+        publisher.sndhwm, subscriber.rcvhwm = 10_000, 1
+        port = publisher.bind_to_random_port("tcp://127.0.0.1")
+        subscriber.setsockopt(zmq.RCVBUF, 4096)
+        subscriber.subscribe(b"")
+        subscriber.connect(f"tcp://127.0.0.1:{port}")
+        publisher.recv()
+        publisher.sndhwm = 10
+        for number in range(2000):
+            publisher.send(number.to_bytes(4, "big") + b"x" * 65_000)
+        got = 0
+        while subscriber.poll(300):
+            subscriber.recv()
+            got += 1
+        assert got < 500  # 10 in the pipe, the rest in the kernel's buffers
+
+
+@pytest.mark.parametrize(
+    "notice",
+    [
+        b"\x01", b"\x01C", b"\x01P", b"\x01Cshort", b"\x01P" + b"n" * 15, b"\x01P" + b"n" * 17, b"\x01X" + b"n" * 16,
+        b"\x00P" + b"n" * 16, b"\x00", b"\x01" + b"C" * 4000, b"\x02hello", os.urandom(500),
+    ],
+)  # fmt: skip
+def test_a_strange_subscription_changes_nothing(shared, wires, notice):
+    segment = shared.segment() if notice == b"\x01" else "0"
+    line = wires.line(zmq.XSUB, shared.publisher.addresses["events"])
+    line.raw(notice)
+    line.raw(b"\x01C" + b"x" * 8, b"and", b"more", b"frames")
+    subscriber = wires.subscriber(shared.publisher, shared.stream, segment)
+    assert isinstance(subscriber.join(), m.Snapshot)
+    assert shared.publisher.get("/healthz")[0] == 200
+
+
+def test_an_oversized_subscription_cuts_its_sender(shared, wires):
+    before = shared.publisher.rss()
+    line = wires.line(zmq.XSUB, shared.publisher.addresses["events"])
+    monitor = line.socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+    line.raw(b"\x01" + b"C" * 5000)
+    assert monitor.poll(5000), "the peer was not cut"
+    line.socket.disable_monitor()
+    monitor.close(0)
+    assert shared.publisher.rss() - before < 4 * MIB
+
+
+@pytest.mark.rule("S22", "S23")
+def test_500_joins_and_leaves_leave_the_process_as_it_was(start, wires, wait_until):
+    stream, publisher = start()
+    writer = wires.writer(publisher, stream)
+    writer.open()
+
+    def join_and_leave(times: int) -> None:
+        for number in range(times):
+            subscriber = wires.subscriber(publisher, stream)
+            subscriber.hello()
+            subscriber.subscribe()
+            if number % 3:
+                assert isinstance(subscriber.events.receive(), m.Snapshot)
+            subscriber.close()
+            if number % 10 == 0:
+                writer.line.send(m.Alive("0"))
+
+    def settled() -> bool:
+        return publisher.metric("subscribers", "0") == 0 and publisher.fds() <= files
+
+    join_and_leave(200)
+    wait_until(lambda: publisher.metric("subscribers", "0") == 0)
+    files, threads = publisher.fds() + 2, publisher.threads()
+    memory = publisher.rss()
+    join_and_leave(500)
+    wait_until(settled)
+    assert publisher.threads() == threads
+    assert publisher.rss() <= memory * 1.1

@@ -1,0 +1,44 @@
+"""Health, readiness and metrics of a running publisher."""
+
+import socket
+
+
+def test_health_readiness_and_metrics(shared, wires):
+    publisher, segment = shared.publisher, shared.segment()
+    writer = wires.writer(publisher, shared.stream, segment)
+    writer.open()
+    wires.subscriber(publisher, shared.stream, segment).join()
+    writer.acked(0, b"x" * 100, b"y" * 100)
+    assert publisher.get("/healthz") == (200, "ok\n")
+    assert publisher.get("/readyz") == (200, "ok\n")
+    assert publisher.get("/nothing")[0] == 404
+    shown = {
+        name: publisher.metric(name, segment)
+        for name in (
+            "events_total", "appends_total", "subscribers", "writers", "joins_total", "history_events", "incarnation",
+        )
+    }  # fmt: skip
+    assert shown == {
+        "events_total": 2, "appends_total": 2, "subscribers": 1, "writers": 1, "joins_total": 1,
+        "history_events": 2, "incarnation": 1,
+    }  # fmt: skip
+    assert publisher.metric("history_size_bytes", segment) >= 200
+    assert publisher.metric("pushed_size_bytes_total", segment) >= 200
+    assert publisher.metric("frontier_age_seconds", segment) >= 0
+    assert publisher.metric("discarded_peers") >= 0
+
+
+def test_the_catalog_shows_the_counters(shared, wires, wait_until):
+    publisher, segment = shared.publisher, shared.segment()
+    writer = wires.writer(publisher, shared.stream, segment)
+    writer.open()
+    writer.acked(0, b"x")
+    wait_until(lambda: shared.stream.segment(segment)["counters"].get("appends") == 1)
+
+
+def test_other_bytes_on_the_http_port_disturb_nobody(shared):
+    host, port = shared.publisher.addresses["http"].removeprefix("http://").split(":")
+    for junk in (b"\x01P" + bytes(16), b"\xff" * 10_000, b"GET / HTTP/9.9\r\n\r\n", b"\r\n" * 100):
+        with socket.create_connection((host, int(port))) as connection:
+            connection.sendall(junk)
+    assert shared.publisher.get("/healthz")[0] == 200

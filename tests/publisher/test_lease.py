@@ -1,0 +1,227 @@
+"""Who owns a segment, and what a successor starts from; with real processes that are killed, stopped and superseded."""
+
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from epochal.protocol import messages as m
+
+
+@pytest.fixture
+def own_catalog(process, tmp_path: Path) -> Iterator[Any]:
+    """Starts, and starts again, a catalog of the test's own at one port."""
+    running: list[Any] = []
+
+    def begin(port: int = 0) -> Any:
+        running.append(
+            process.start(
+                tmp_path / "catalog.log", "epochal-catalog", "serve", "--port", str(port), "--data", str(tmp_path / "d")
+            )
+        )
+        return running[-1]
+
+    yield begin
+    for catalog in running:
+        catalog.stop()
+
+
+def port_of(url: str) -> int:
+    return int(url.rsplit(":", 1)[1])
+
+
+@pytest.mark.rule("E11", "E12")
+def test_a_successor_starts_a_new_incarnation_at_the_reported_frontier(start, wires, wait_until):
+    stream, publisher = start()
+    writer = wires.writer(publisher, stream)
+    writer.open("w1")
+    writer.acked(0, b"done")
+    writer.advance(7)
+    writer.acked(7, b"half")
+    wait_until(lambda: stream.segment()["lower"] == [7] and stream.described()["writers"] == ["w1"])
+    publisher.signal(signal.SIGKILL)
+    publisher.ended()
+    successor = stream.start()
+    try:
+        subscriber = wires.subscriber(successor, stream)
+        assert subscriber.hello().incarnation == 2
+        subscriber.subscribe()
+        snapshot = subscriber.events.receive()
+        assert (snapshot.incarnation, snapshot.lower, snapshot.seq) == (2, (7,), -1)
+        other = wires.writer(successor, stream)
+        other.open("w2")
+        other.advance(9)  # w1 is awaited: nothing completes before it is back
+        assert not subscriber.events.poll(0.3) or isinstance(subscriber.events.receive(), m.Heartbeat)
+        resumed = wires.writer(successor, stream)
+        opened = resumed.open("w1", resume=m.Resume(1, (7,), (7,)))
+        assert (opened.incarnation, opened.held, opened.lost) == (2, (7,), (7,))
+        resumed.number = 2
+        assert subscriber.next_event().times == (7,)  # appended, not left, and not here
+        resumed.advance(8)
+        assert set(subscriber.next_event().changes) == {(7, -1), (8, 1)}
+        (refused,) = subscriber.since(m.Position(1, 0))
+        assert isinstance(refused, m.Truncated)  # of the incarnation that is gone
+    finally:
+        successor.stop()
+
+
+@pytest.mark.rule("E12")
+def test_a_publisher_that_slept_while_another_took_over_sends_nothing_more(start, wires, wait_until):
+    stream, publisher = start()
+    writer, subscriber = wires.writer(publisher, stream), wires.subscriber(publisher, stream)
+    writer.open()
+    writer.acked(0, b"a")
+    subscriber.join()
+    publisher.signal(signal.SIGSTOP)
+    writer.append(0, b"too late")
+    subscriber.requests.send(m.Since(9, "0", None, 5))
+    successor = stream.start()
+    try:
+        time.sleep(1.1)  # a stall is what lasts more than a second
+        publisher.signal(signal.SIGCONT)
+        assert publisher.ended() == 3
+        assert "superseded" in publisher.log.read_text()
+        assert not writer.line.poll(0.1)
+        while subscriber.events.poll():
+            assert isinstance(subscriber.events.receive(), m.Heartbeat)
+        assert not subscriber.requests.poll()
+        assert stream.segment()["incarnation"] == 2
+    finally:
+        successor.stop()
+
+
+@pytest.mark.rule("E8", "E12")
+def test_a_publisher_that_slept_asks_for_its_lease_and_goes_on(start, wires, wait_until):
+    stream, publisher = start(progress={"writerTimeout": "1s"})
+    writer, subscriber = wires.writer(publisher, stream), wires.subscriber(publisher, stream)
+    writer.open()
+    subscriber.join()
+    publisher.signal(signal.SIGSTOP)
+    time.sleep(1.5)  # longer than the writer's time-out, in which the publisher read nothing
+    writer.append(0, b"meanwhile")
+    publisher.signal(signal.SIGCONT)
+    assert isinstance(writer.line.receive(), m.Ack)
+    assert subscriber.events.await_(m.Data).payload == b"meanwhile"
+    assert publisher.metric("stalls_total") >= 1
+    assert publisher.get("/readyz")[0] == 200
+
+
+def test_a_newer_registration_ends_the_older_process(start, wires):
+    stream, publisher = start()
+    successor = stream.start()
+    try:
+        assert publisher.ended() == 3
+        assert wires.writer(successor, stream).open().incarnation == 2
+    finally:
+        successor.stop()
+
+
+def test_a_catalog_that_is_away_keeps_a_start_waiting_and_a_running_stream_going(
+    own_catalog, at_catalog, wires, wait_until, process
+):
+    catalog = own_catalog()
+    stream = at_catalog(catalog.ready, "away")
+    port = port_of(catalog.ready)
+    catalog.signal(signal.SIGTERM)
+    assert catalog.ended() == 0
+    publisher = stream.start(publisher="early", wait=False)
+    try:
+        wait_until(lambda: "no catalog answers" in publisher.log.read_text())
+        catalog = own_catalog(port)
+        publisher.await_ready()
+        writer, subscriber = wires.writer(publisher, stream), wires.subscriber(publisher, stream)
+        writer.open()
+        subscriber.join()
+        catalog.signal(signal.SIGKILL)
+        catalog.ended()
+        wait_until(lambda: "cannot be renewed" in publisher.log.read_text())
+        writer.acked(0, b"still")
+        writer.advance(4)
+        assert subscriber.next_event().payload == b"still"
+        catalog = own_catalog(port)
+        wait_until(lambda: stream.segment()["lower"] == [4])
+        assert stream.segment()["incarnation"] == 1
+        assert "renewed again" in publisher.log.read_text()
+    finally:
+        publisher.stop()
+
+
+@pytest.mark.rule("S26")
+def test_a_deleted_stream_ends_its_publisher_and_tells_the_writers(start, wires):
+    stream, publisher = start()
+    writer = wires.writer(publisher, stream)
+    writer.open()
+    stream.delete()
+    assert writer.line.await_(m.Lost).code == "stream_gone"
+    assert publisher.ended() == 0
+
+
+@pytest.mark.rule("E7", "S20")
+def test_finish_at_all_segments_empties_the_frontier_and_the_stream_stays_readable(declare, wires, wait_until):
+    stream = declare(segments=2)
+    publishers = [stream.start(segment, publisher=f"{stream.name}-{segment}".replace("/", ".")) for segment in "01"]
+    try:
+        writers = [wires.writer(publishers[int(segment)], stream, segment) for segment in "01"]
+        subscribers = [wires.subscriber(publishers[int(segment)], stream, segment) for segment in "01"]
+        for writer, subscriber in zip(writers, subscribers, strict=True):
+            writer.open()
+            subscriber.join()
+        writers[0].acked(0, b"all")
+        assert isinstance(writers[0].leave(m.Leaving.FINISH), m.Done)
+        wait_until(lambda: stream.segment("0")["finishing"])
+        assert stream.described()["phase"] == "Ready"
+        writers[1].leave(m.Leaving.FINISH)
+        assert isinstance(subscribers[0].next_event(), m.Data)
+        for subscriber in subscribers:
+            assert subscriber.next_event().changes == ((0, -1),)
+        assert stream.described()["phase"] == "Complete"
+        late = wires.writer(publishers[0], stream)
+        assert late.open("w2").code == "stream_complete"
+        _, *events = subscribers[0].since(None)
+        assert [type(event) for event in events] == [m.Data, m.Frontier]
+    finally:
+        for publisher in publishers:
+            publisher.stop()
+
+
+@pytest.mark.rule("E7")
+def test_an_open_before_completion_cancels_it(declare, wires, wait_until):
+    stream = declare(segments=2)
+    publisher = stream.start("0,1")
+    try:
+        writers = [wires.writer(publisher, stream, segment) for segment in "01"]
+        for writer in writers:
+            writer.open()
+        writers[0].leave(m.Leaving.FINISH)
+        wait_until(lambda: stream.segment("0")["finishing"])
+        second = wires.writer(publisher, stream, "0")
+        assert isinstance(second.open("w2"), m.Opened)
+        assert not stream.segment("0")["finishing"]
+        writers[1].leave(m.Leaving.FINISH)
+        wait_until(lambda: stream.segment("1")["finishing"])
+        assert stream.described()["phase"] == "Ready"
+        second.leave(m.Leaving.FINISH)
+        wait_until(lambda: stream.described()["phase"] == "Complete")
+    finally:
+        publisher.stop()
+
+
+@pytest.mark.rule("E7")
+def test_a_complete_stream_is_served_again_after_a_restart(declare, wires, wait_until):
+    stream = declare()
+    publisher = stream.start()
+    writer = wires.writer(publisher, stream)
+    writer.open()
+    writer.leave(m.Leaving.FINISH)
+    wait_until(lambda: stream.described()["phase"] == "Complete")
+    publisher.signal(signal.SIGKILL)
+    publisher.ended()
+    successor = stream.start()
+    try:
+        assert wires.subscriber(successor, stream).join().lower == ()
+        assert wires.writer(successor, stream).open().code == "stream_complete"
+    finally:
+        successor.stop()
