@@ -146,6 +146,13 @@ def test_publish_and_subscribe(run, declared, tmp_path: Path) -> None:
     assert "Complete" in run("describe", "stream", stream).out
 
 
+def test_the_count_is_exact_within_a_batch(run, declared) -> None:
+    stream = declared("json")
+    assert run("pub", stream, "-t", "0", "-k", "k", "1", "2", "3", "--finish").status == 0
+    assert run("sub", stream, "--since", "start", "--count", "2").out == "0\t1\n0\t2\n"
+    assert run("sub", stream, "--since", "start", "--count", "9", "--raw").out == "1\n2\n3\n"
+
+
 def test_bytes_pass_through_pipes(declared, catalog: str) -> None:
     """What `sub --raw` prints is what `pub` read, also without a newline at the end, and from a file."""
     stream = declared("bytes")

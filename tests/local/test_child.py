@@ -35,6 +35,13 @@ async def test_the_ready_line_is_found_among_others(tmp_path: Path) -> None:
     assert (tmp_path / "log").read_text() == "warning\nready a=1 b=2\n"
 
 
+async def test_a_ready_line_may_come_in_pieces(tmp_path: Path) -> None:
+    pieces = "for part in ('rea', 'dy a', '=1\\n'): sys.stdout.write(part); sys.stdout.flush(); time.sleep(0.05)"
+    child = await start(tmp_path, f"import sys, time\n{pieces}\nsys.stdin.read()")
+    assert await child.ready(10) == "a=1"
+    await child.stop(10)
+
+
 async def test_an_end_before_ready_is_told(tmp_path: Path) -> None:
     child = await start(tmp_path, "import sys; print('cannot'); sys.exit(3)")
     with pytest.raises(Unavailable, match="ended before"):
