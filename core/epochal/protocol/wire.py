@@ -8,6 +8,7 @@ each `u16 header length | u32 payload length | header | payload`, big endian; th
 Fields that a later minor version appends are ignored; an unknown kind is refused.
 """
 
+import reprlib
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -23,6 +24,8 @@ MAX_HEADER: Final = 0xFFFF
 MAX_PAYLOAD: Final = 16 * 2**20
 MAX_FRAMES: Final = 4
 MAX_ITEMS: Final = 8192
+MAX_DEPTH: Final = 16
+"""Arrays within arrays, also in fields that this version does not know."""
 MAX_TEXT: Final = 4096
 MAX_TOPIC: Final = 1024
 PACK_BYTES: Final = 64 * 1024
@@ -44,7 +47,8 @@ Check = Callable[[Any], Any]
 
 
 def _bad(expected: str, value: object) -> RemoteProtocolError:
-    return RemoteProtocolError(f"expected {expected}, got {str(value)[:80]!r}")
+    # reprlib looks only a few levels and items deep, so that a hostile value costs nothing to show.
+    return RemoteProtocolError(f"expected {expected}, got {reprlib.repr(value)[:80]}")
 
 
 def _int(value: Any) -> int:
@@ -298,6 +302,8 @@ def _read_header(header: bytes) -> tuple[type[Any], tuple[Any, ...]]:
     kind, checks = entry
     if len(fields) <= len(checks):
         raise _bad(f"a {kind.__name__} of {len(checks)} fields", fields)
+    if len(fields) > len(checks) + 1:
+        _not_deeper(fields[len(checks) + 1 :], 1)
     if kind is m.Append and len(fields) == 7:  # nearly all there is to read; checks written out are three times as fast
         _, segment, number, time, topic, count, crc = fields
         if (
@@ -307,6 +313,14 @@ def _read_header(header: bytes) -> tuple[type[Any], tuple[Any, ...]]:
         ):  # fmt: skip
             return kind, fields[1:]
     return kind, tuple([check(value) for check, value in zip(checks, fields[1:], strict=False)])
+
+
+def _not_deeper(fields: tuple[Any, ...], depth: int) -> None:
+    if depth > MAX_DEPTH:
+        raise LimitExceeded(f"a header nests at most {MAX_DEPTH} arrays")
+    for value in fields:
+        if type(value) is tuple:
+            _not_deeper(value, depth + 1)
 
 
 def decode(frames: Sequence[bytes], *, prefix: int = 0, max_payload: int = MAX_PAYLOAD) -> Iterator[m.Message]:

@@ -1,0 +1,172 @@
+"""Write tests/protocol/wire-vectors.json anew: messages of every kind with their bytes, and bytes that must be refused.
+
+Run as `python tools/wire_vectors.py`. The file is for implementations in any language; it changes only when the protocol
+does, so a change of it is a change of the protocol. The tests decode and encode each vector, and never write the file.
+
+In `fields`, times are JSON (ints and nested arrays) and names are those of docs/protocol.md. Byte strings are
+{"hex": ...}; with {"hex": ..., "fill": "aa", "count": n} the byte aa follows n times.
+"""
+
+import argparse
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import msgpack
+
+from epochal.protocol import messages as m
+from epochal.protocol import wire
+from epochal.protocol.times import MAX_TIME
+
+FILE = Path(__file__).parents[1] / "tests" / "protocol" / "wire-vectors.json"
+LONG = 1000
+"""A byte that repeats so often at the end is counted instead of written."""
+NONCE = bytes(range(16))
+CHANNEL = b"\x00\x01\x02\x03\xfc\xfd\xfe\xff"
+COUNT = 2**32 - 1
+
+VALID: dict[str, tuple[m.Message, ...]] = {
+    "data": (m.Data(0, -1, 0, b"", 1, 0xE3069283, b"123456789"),),
+    "data, every number at its limit": (m.Data(MAX_TIME, MAX_TIME - 1, MAX_TIME, b"\xff" * 3, COUNT, COUNT, b""),),
+    "data, a time of two ints": (m.Data(7, 6, (2013, 5), b"delay/JFK", 256, 1, b"\x00"),),
+    "data, a nested time": (m.Data(7, 6, (1, (2, (3, ()))), b"", 0, 0, b""),),
+    "data, the only time of a stream without ints": (m.Data(1, 0, (), b"", 0, 0, b""),),
+    "data, the largest payload inside the first frame": (m.Data(1, 0, 3, b"", 1, 2, b"\xaa" * 65_535),),
+    "data, the smallest payload apart": (m.Data(1, 0, 3, b"", 1, 2, b"\xaa" * 65_536),),
+    "frontier": (m.Frontier(3, 2, ((0, -1), (1, 1))),),
+    "frontier, changes of more than one": (m.Frontier(3, 2, (((0, 3), -(2**31)), ((5, 0), 2**31 - 1))),),
+    "frontier, everything gone": (m.Frontier(3, 2, ((7, -1),)),),
+    "aborted": (m.Aborted(4, 3, (5, 8)),),
+    "heartbeat before the first event": (m.Heartbeat(-1),),
+    "heartbeat": (m.Heartbeat(127),),
+    "heartbeat, one byte more": (m.Heartbeat(128),),
+    "heartbeat, nine bytes": (m.Heartbeat(2**32),),
+    "snapshot": (m.Snapshot(41, 2, NONCE, ((0, 3), (2, 0)), ((1, 1),), ((1, 0),)),),
+    "snapshot of a complete stream": (m.Snapshot(9, 1, NONCE, (), (), ()),),
+    "refused": (m.Refused(3, "stream_gone", "the stream was deleted and created anew; look it up again"),),
+    "refused, text beyond ASCII": (m.Refused(0, "remote_protocol", "\u00e9poque \u03b5 \u65f6"),),
+    "hello": (m.Hello(1, (1,), "5e1f", "0", NONCE),),
+    "hello, several versions": (m.Hello(1, (1, 2, 3), "5e1f", "0", NONCE),),
+    "welcome": (m.Welcome(1, 1, CHANNEL, 2, 41, 16 * 2**20, 1.0, ("since", "filter:receiver")),),
+    "since the start": (m.Since(2, "0", None, 8),),
+    "since a position": (m.Since(2, "0", m.Position(2, 41), 8),),
+    "credit": (m.Credit(2, 1),),
+    "opening": (m.Opening(2, m.Position(2, -1), (0,), (), ()),),
+    "chunk": (m.Chunk(2, 256, False),),
+    "truncated": (m.Truncated(2, m.Position(2, 1000), (17,)),),
+    "open": (m.Open(1, "5e1f", "0", "w1", 1, None, None),),
+    "open under another writer": (m.Open(1, "5e1f", "0", "query/0", 1, "query", None),),
+    "open, resuming": (m.Open(9, "5e1f", "0", "w1", 1, None, m.Resume(12, (3,), (3, 4))),),
+    "opened": (m.Opened(1, "0", 2, (3,), (3,), 12, (4,), (), 8 * 2**20, False),),
+    "opened, appends lost": (m.Opened(1, "0", 3, (3,), (3,), 12, (), (4,), 8 * 2**20, True),),
+    "append": (m.Append("0", 12, 3, b"delay/JFK", 256, 0xE3069283, b"123456789"),),
+    "append, the first of a group": (m.Append("0", 5 << 32, 3, b"", 1, 0, b""),),
+    "append, its payload apart": (m.Append("0", 0, 3, b"", 1, 0, b"\x55" * 70_000),),
+    "ack of a run": (m.Ack("0", 12, 41, 5),),
+    "append refused": (m.AppendRefused("0", 12, "epoch_aborted", "epoch 3 was aborted; it can never complete"),),
+    "hold": (m.Hold(2, "0", ((1, 3), (2, 0))),),
+    "abort": (m.Abort(3, "0", (3,)),),
+    "leave by closing": (m.Leave(4, "0", m.Leaving.CLOSE),),
+    "leave by finishing": (m.Leave(4, "0", m.Leaving.FINISH),),
+    "leave by aborting": (m.Leave(4, "0", m.Leaving.ABORT),),
+    "done": (m.Done(4, "0"),),
+    "alive": (m.Alive("0"),),
+    "lost": (m.Lost("0", "writer_fenced", "a newer session of writer 'w1' has opened"),),
+    "several messages in one frame": (
+        m.Chunk(2, 2, True),
+        m.Data(0, -1, 0, b"", 1, 0x9EF61F95, b"one"),
+        m.Frontier(1, 0, ((0, -1), (1, 1))),
+    ),
+    "several messages, the payload of the last apart": (
+        m.Heartbeat(3),
+        m.Data(4, 3, 0, b"", 1, 0, b"\x11" * 65_536),
+    ),
+}
+"""name -> the messages of one zmq message."""
+
+PREFIXES = {"data": b"C" + CHANNEL, "heartbeat": b"C" + CHANNEL, "snapshot": b"P" + NONCE}
+"""Names of the vectors that show a prefix; the others have none."""
+
+
+def frame(header: Any, payload: bytes = b"", *, claims: int | None = None) -> bytes:
+    """A frame with one message whose header the codec would not write."""
+    packed = header if isinstance(header, bytes) else msgpack.packb(header)
+    return struct.pack(">HI", len(packed), len(payload) if claims is None else claims) + packed + payload
+
+
+INVALID: dict[str, tuple[str, list[bytes]]] = {
+    "five frames": ("limit_exceeded", [b""] * 5),
+    "a frame that no message names": ("remote_protocol", [frame([5, 1]), b"more"]),
+    "an HTTP request": ("remote_protocol", [b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"]),
+    "ends inside the lengths": ("remote_protocol", [b"\x00\x02\x00"]),
+    "ends inside the header": ("remote_protocol", [frame([5, 1])[:-1]]),
+    "ends inside the payload": ("remote_protocol", [frame([1, 0, -1, 0, b"", 1, 0], b"abc", claims=4)]),
+    "claims four gigabytes": ("remote_protocol", [frame([1, 0, -1, 0, b"", 1, 0], claims=2**32 - 2)]),
+    "a payload apart that is not there": ("remote_protocol", [frame([1, 0, -1, 0, b"", 1, 0], claims=COUNT)]),
+    "an array that claims four gigabytes": ("remote_protocol", [frame(b"\x92\x05\xdd\xff\xff\xff\xff")]),
+    "not msgpack": ("remote_protocol", [frame(b"\xc1")]),
+    "not an array": ("remote_protocol", [frame({})]),
+    "an empty array": ("remote_protocol", [frame([])]),
+    "an unknown kind": ("remote_protocol", [frame([99, 1])]),
+    "the reserved kind 4": ("remote_protocol", [frame([4, 0, -1, []])]),
+    "a field too few": ("remote_protocol", [frame([2, 0, -1])]),
+    "an int below -1": ("remote_protocol", [frame([5, -2])]),
+    "an int above 2^63-1": ("remote_protocol", [frame([5, 2**63])]),
+    "a boolean for an int": ("remote_protocol", [frame([5, True])]),
+    "a float for an int": ("remote_protocol", [frame([5, 1.0])]),
+    "a map": ("remote_protocol", [frame([5, {"a": 1}])]),
+    "an extension type": ("remote_protocol", [frame([5, msgpack.ExtType(7, b"x")])]),
+    "a time stamp": ("remote_protocol", [frame([5, msgpack.Timestamp(1)])]),
+    "a negative time": ("remote_protocol", [frame([3, 0, -1, [-1]])]),
+    "a time that is too deep": ("remote_protocol", [frame(b"\x94\x03\x00\xff\x91" + b"\x91" * 10 + b"\x00")]),
+    "an unknown field that is too deep": ("limit_exceeded", [frame(b"\x93\x05\x00" + b"\x91" * 17 + b"\x00")]),
+    "a change that is no pair": ("remote_protocol", [frame([2, 0, -1, [[0]]])]),
+    "too many times": ("remote_protocol", [frame([3, 0, -1, [0] * 8193])]),
+    "a nonce of 15 bytes": ("remote_protocol", [frame([6, 0, 1, NONCE[:15], [], [], []])]),
+    "bytes for a string": ("remote_protocol", [frame([41, b"0"])]),
+    "a string that is not UTF-8": ("remote_protocol", [frame(b"\x92\x29\xa1\xff")]),
+    "a way of leaving that does not exist": ("remote_protocol", [frame([39, 1, "0", "explode"])]),
+    "a topic of 1025 bytes": ("remote_protocol", [frame([1, 0, -1, 0, b"t" * 1025, 1, 0])]),
+    "a payload where none belongs": ("remote_protocol", [frame([5, 1], b"x")]),
+}
+"""name -> (the code of the error, the frames)."""
+
+
+def plain(value: Any) -> Any:
+    """A field as JSON."""
+    if isinstance(value, bytes):
+        head = value.rstrip(value[-1:])
+        if len(value) - len(head) < LONG:
+            return {"hex": value.hex()}
+        return {"hex": head.hex(), "fill": value[-1:].hex(), "count": len(value) - len(head)}
+    return [plain(item) for item in value] if isinstance(value, tuple) else value
+
+
+def vectors() -> dict[str, Any]:
+    """The content of the file."""
+    valid = []
+    for name, messages in VALID.items():
+        prefix = PREFIXES.get(name, b"")
+        (frames,) = wire.encode(*messages, prefix=prefix)
+        described = [
+            {"message": type(message).__name__, "kind": wire.KIND_OF[type(message)],
+             "fields": {field: plain(value) for field, value in zip(message._fields, message, strict=True)}}
+            for message in messages
+        ]  # fmt: skip
+        valid.append({"name": name, "prefix": plain(prefix), "messages": described, "frames": plain(tuple(frames))})
+    invalid = [
+        {"name": name, "error": code, "frames": plain(tuple(frames))} for name, (code, frames) in INVALID.items()
+    ]
+    return {"version": m.VERSION, "valid": valid, "invalid": invalid}
+
+
+def main() -> None:
+    """Write the file."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
+    FILE.write_text(json.dumps(vectors(), indent=1) + "\n")
+    print(f"{len(VALID)} valid and {len(INVALID)} invalid vectors in {FILE}")
+
+
+if __name__ == "__main__":
+    main()
