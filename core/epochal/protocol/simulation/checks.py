@@ -1,0 +1,112 @@
+"""What must hold at the end of a run, for every reading application, against what really happened.
+
+Apart from the oracle, which judges each event as it is logged: these rules need the whole story.
+"""
+
+from epochal.protocol.following import Began
+from epochal.protocol.frontier import Antichain
+from epochal.protocol.simulation.oracle import Asked, Log, Oracle, Outcome, Session, Violation
+from epochal.protocol.simulation.readers import Life, Memory, Yield
+from epochal.protocol.times import Time, less_equal
+
+
+def check_memory(oracle: Oracle, memory: Memory, life: Life) -> None:
+    """Judge all that one reading application was given."""
+    if memory.partial:
+        return
+    for epoch in memory.yields:
+        _check_content(oracle, memory, epoch)
+        _check_writers(oracle, memory, epoch)
+    both = memory.aborted.intersection(time for time, _ in memory.yields)
+    if both:
+        raise Violation(f"I1: {memory.name} was given {sorted(both)} and told that they were aborted")
+    if not memory.gap:
+        _check_all_and_only(oracle, memory, life)
+
+
+def _check_content(oracle: Oracle, memory: Memory, epoch: Yield) -> None:
+    """I1: of each segment exactly what one incarnation logged for the epoch and completed, in its order."""
+    time, payloads = epoch
+    for segment, logs in oracle.logs.items():
+        got = payloads.get(segment, [])
+        if not any(log.whole(time) and log.data.get(time, []) == got for log in logs):
+            known = {log.incarnation: (log.whole(time), log.data.get(time, [])) for log in logs}
+            raise Violation(f"I1: {memory.name} was given {got} of {time!r} at segment {segment}; logged: {known}")
+
+
+def _check_writers(oracle: Oracle, memory: Memory, epoch: Yield) -> None:
+    time, payloads = epoch
+    given = {payload for part in payloads.values() for payload in part}
+    for sessions in oracle.sessions.values():
+        for session in sessions:
+            asked = [append for append in session.appends if append.time == time]
+            for append in asked:
+                _check_acknowledged(oracle, memory, append, given)
+            if any(append.payload in given for append in asked):
+                _check_left(memory, sessions, session, time)
+
+
+def _check_acknowledged(oracle: Oracle, memory: Memory, append: Asked, given: set[bytes]) -> None:
+    """E1: what was acknowledged is in the epoch, unless a crash lost it when nobody could tell any more."""
+    if append.outcome is not Outcome.ACKED or append.payload in given:
+        return
+    leave = append.session.left(append.time)
+    gone = append.session.ended or (leave is not None and leave.confirmed)
+    if oracle.logs[append.segment][-1].incarnation > append.incarnation and gone:
+        return
+    raise Violation(f"E1: {append.payload!r} was acknowledged, and is not in epoch {append.time!r} for {memory.name}")
+
+
+def _check_left(memory: Memory, sessions: list[Session], session: Session, time: Time) -> None:
+    """E3, E4: somebody with the writer's id has said that the epoch is whole: this session, or a later one."""
+    where = f"epoch {time!r} for {memory.name}"
+    for holder in sessions[sessions.index(session) :]:
+        if holder is not session and holder.held is None:
+            continue
+        if holder.held is not None and not holder.held.less_equal(time):
+            raise Violation(f"E3: session {holder.number} of {holder.writer} could not finish {where}")
+        if holder.left(time) is not None:
+            return
+    raise Violation(f"E3: writer {session.writer} (session {session.number}) never left {where}")
+
+
+def _check_all_and_only(oracle: Oracle, memory: Memory, life: Life) -> None:
+    """E15, I2: without a gap, exactly the epochs that the joins admit, that are complete, and that nobody aborted."""
+    logs = _logs_read(oracle, memory)
+    yielded = {time for time, _ in memory.yields}
+    aborted = {time for log in logs for time in log.aborted}
+    for time in yielded:
+        if not _admitted(memory.began, time):
+            raise Violation(f"E15: {memory.name} was given {time!r}, which was under way as it joined")
+    for time in memory.aborted - aborted:
+        raise Violation(f"E17: {memory.name} was told that {time!r} was aborted, which is not so")
+    if life.ended or not life.machine.ready:
+        return
+    frontier = life.machine.frontier
+    for time in sorted({time for log in logs for time in log.data} - yielded):
+        if _expected(memory.began, frontier, aborted, time):
+            raise Violation(f"I2: {memory.name} was not given {time!r}, which is whole")
+        if life.machine.saw_whole(time):
+            raise Violation(f"E18: {memory.name} takes {time!r} for an epoch without data")
+
+
+def _expected(began: list[tuple[str, Began]], frontier: Antichain, aborted: set[Time], time: Time) -> bool:
+    return not frontier.less_equal(time) and time not in aborted and _admitted(began, time)
+
+
+def _logs_read(oracle: Oracle, memory: Memory) -> list[Log]:
+    read = {segment: began.incarnation for segment, began in memory.began}
+    return [log for segment, logs in oracle.logs.items() for log in logs if log.incarnation == read.get(segment)]
+
+
+def _admitted(began: list[tuple[str, Began]], time: Time) -> bool:
+    """E15 written down anew: at every join some lower element is <= T, T is <= no upper element, T is not aborted."""
+    for _, join in began:
+        state = join.state
+        if not join.filters:
+            continue
+        if not any(less_equal(element, time) for element in state.lower):
+            return False
+        if any(less_equal(time, element) for element in state.active) or time in state.aborted:
+            return False
+    return True

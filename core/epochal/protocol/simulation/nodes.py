@@ -1,0 +1,261 @@
+"""A publisher process: the machines of one segment behind three sockets; it stalls, dies and comes back.
+
+Apart from the network and the oracle because this is the simulated counterpart of the publisher service.
+"""
+
+from collections.abc import Callable
+from enum import StrEnum
+
+from epochal.errors import WriterLost
+from epochal.protocol import messages as m
+from epochal.protocol import wire
+from epochal.protocol.publishing import (
+    Answer,
+    Private,
+    PublisherSettings,
+    Push,
+    Reply,
+    ReportFinishing,
+    SegmentPublisher,
+)
+from epochal.protocol.serving import SegmentServer, ServingSettings
+from epochal.protocol.simulation.catalog import Catalog
+from epochal.protocol.simulation.links import Connection, Frames
+from epochal.protocol.simulation.oracle import Oracle, Violation
+from epochal.protocol.simulation.scenario import Scenario
+from epochal.protocol.simulation.world import World
+
+TICK = 0.2
+REPORT = 0.8
+STALL = 1.0
+
+
+class Socket(StrEnum):
+    """Which of a publisher's sockets a connection is made to."""
+
+    EVENTS = "events"
+    REQUESTS = "requests"
+    INGEST = "ingest"
+
+
+class Node:
+    """The publisher of one segment, through all its incarnations."""
+
+    def __init__(self, world: World, scenario: Scenario, catalog: Catalog, oracle: Oracle, segment: str) -> None:
+        self.world, self.scenario, self.catalog, self.oracle = world, scenario, catalog, oracle
+        self.segment = segment
+        self.up = False
+        self.crashes = self.stalls = 0
+        self._connections: dict[bytes, tuple[Socket, Connection]] = {}
+        self._names = 0
+        self._inbox: list[Callable[[], object]] = []
+        self._stalled_until = 0.0
+        self._fair_since = 0.0
+        self.start()
+        world.after(world.between(0, TICK), self._ticks)
+
+    # ---- lives ----
+
+    def start(self) -> None:
+        """Begin the next incarnation, as the catalog says (E11)."""
+        grant = self.catalog.register(self.segment)
+        scenario, now = self.scenario, self.world.now
+        settings = PublisherSettings(
+            scenario.time_shape,
+            min_writers=scenario.min_writers,
+            writer_timeout=scenario.writer_timeout,
+            stall=STALL,
+            window=400,
+            retention_bytes=scenario.retention_bytes,
+        )
+        self.publisher = SegmentPublisher(
+            "uid", self.segment, settings, incarnation=grant.incarnation, now=now, lower=grant.lower,
+            known_writers=grant.writers, complete=grant.complete,
+        )  # fmt: skip
+        self.channel = self.world.random.randbytes(8)
+        self.server = SegmentServer(self.publisher, self.channel, ServingSettings(), now)
+        self.log = self.oracle.incarnation(self.segment, grant.incarnation, self.publisher.progress.lower.frontier)
+        self._heard: dict[bytes, float] = {}
+        self._fair_since = self._reported = now
+        self.up = True
+
+    def crash(self, back_after: float) -> None:
+        """Die: memory and connections are gone; a new incarnation starts after a while."""
+        self.up = False
+        self.crashes += 1
+        self._inbox.clear()
+        self._stalled_until = 0.0
+        connections, self._connections = self._connections, {}
+        for _, connection in connections.values():
+            connection.on_left = lambda: None
+            connection.sever(0.5)
+        self.world.note(f"segment {self.segment}: crash, back after {back_after:.2f} s")
+        self.world.after(back_after, self._restart)
+
+    def _restart(self) -> None:
+        if not self.up:
+            self.start()
+            self.world.note(f"segment {self.segment}: incarnation {self.publisher.incarnation}")
+
+    def stall(self, seconds: float) -> None:
+        """The loop does not run for a while; what arrives waits."""
+        self.stalls += 1
+        self._stalled_until = self.world.now + seconds
+        self.world.note(f"segment {self.segment}: stall of {seconds:.2f} s")
+        self.world.after(seconds, self._unstall)
+
+    def _unstall(self) -> None:
+        if self._stalled_until and self.world.now >= self._stalled_until:
+            self._stalled_until = 0.0
+            self._fair_since = self.world.now
+            inbox, self._inbox = self._inbox, []
+            for act in inbox:
+                act()
+
+    # ---- connections ----
+
+    def connect(self, socket: Socket, owner: tuple[str, int]) -> Connection | None:
+        """Accept a connection of session `owner` (writer id, number); None while the process is down."""
+        if not self.up:
+            return None
+        self._names += 1
+        name = f"{socket}-{self.publisher.incarnation}-{self._names}".encode()
+        connection = Connection(self.world, name, owner, self.scenario.longest_delay)
+        self._connections[name] = (socket, connection)
+        connection.on_server = lambda frames: self._when_running(lambda: self._arrived(socket, connection, frames))
+        connection.on_left = lambda: self._when_running(lambda: self._left(connection))
+        return connection
+
+    def connections(self) -> list[Connection]:
+        """All that stand."""
+        return [connection for _, connection in self._connections.values() if connection.up]
+
+    def _when_running(self, act: Callable[[], object]) -> None:
+        if not self.up:
+            return
+        if self._stalled_until:
+            self._inbox.append(act)
+        else:
+            act()
+
+    def _left(self, connection: Connection) -> None:
+        self._connections.pop(connection.name, None)
+        for prefix in connection.prefixes:
+            if prefix[:1] == b"P":
+                self.server.unsubscribed(prefix[1:])
+
+    def _arrived(self, socket: Socket, connection: Connection, frames: Frames) -> None:
+        now = self.world.now
+        if socket is Socket.EVENTS:
+            self._subscription(connection, frames[0])
+        else:
+            for message in wire.decode(frames):
+                if self.world.tracing and type(message) is not m.Alive:
+                    self.world.note(f"segment {self.segment} <- {connection.name.decode()} {message}")
+                if socket is Socket.INGEST:
+                    self._heard[connection.name] = now
+                    self.publisher.receive(connection.name, message, now)
+                else:
+                    self.server.receive(connection.name, message, now)
+        self._pump()
+
+    def _subscription(self, connection: Connection, notice: bytes) -> None:
+        comes, prefix = notice[0] == 1, notice[1:]
+        if comes:
+            connection.prefixes[prefix] = None
+        else:
+            connection.prefixes.pop(prefix, None)
+        if prefix[:1] == b"P":
+            if comes:
+                self.server.subscribed(prefix[1:], self.world.now)
+            else:
+                self.server.unsubscribed(prefix[1:])
+
+    # ---- time ----
+
+    def _ticks(self) -> None:
+        self.world.after(TICK, self._ticks)
+        if self.up and not self._stalled_until:
+            now = self.world.now
+            self.publisher.tick(now)
+            self.server.tick(now)
+            self._pump()
+            if now - self._reported >= REPORT:
+                self._report()
+
+    def _report(self) -> None:
+        publisher, self._reported = self.publisher, self.world.now
+        lower = tuple(publisher.progress.lower.frontier)
+        if self.catalog.report(self.segment, publisher.incarnation, lower, tuple(publisher.writers)):
+            publisher.completed()
+            self._pump()
+
+    # ---- effects ----
+
+    def _pump(self) -> None:
+        packer = wire.Packer(b"C" + self.channel)
+        for effect in self.publisher.take():
+            match effect:
+                case Push(message):
+                    if not isinstance(message, m.Heartbeat):
+                        self._logged(message)
+                    packer.add(message)
+                case Reply():
+                    self._reply(effect)
+                case Answer():
+                    self._to(effect.peer, wire.encode(*effect.messages))
+                case Private():
+                    self._push(packer)
+                    frames = wire.encode(effect.message, prefix=b"P" + effect.subscription)
+                    self._publish(b"P" + effect.subscription, frames)
+                case ReportFinishing():
+                    self._finishing(effect)
+        self._push(packer)
+
+    def _logged(self, event: m.Event) -> None:
+        if self.world.tracing:
+            self.world.note(f"segment {self.segment} log {event}")
+        self.oracle.logged(self.log, event)
+
+    def _push(self, packer: wire.Packer) -> None:
+        self._publish(b"C" + self.channel, packer.flush())
+
+    def _publish(self, prefix: bytes, messages: list[Frames]) -> None:
+        if messages:
+            for _, connection in self._connections.values():
+                if prefix in connection.prefixes:
+                    for frames in messages:
+                        connection.push(frames, self.scenario.high_water)
+
+    def _to(self, peer: bytes, messages: list[Frames]) -> None:
+        entry = self._connections.get(peer)
+        if entry is not None:
+            for frames in messages:
+                entry[1].to_client(frames)
+
+    def _reply(self, reply: Reply) -> None:
+        if self.world.tracing:
+            self.world.note(f"segment {self.segment} -> {reply.peer.decode()} {reply.message}")
+        message, entry = reply.message, self._connections.get(reply.peer)
+        if type(message) is m.Opened and entry is not None:
+            self.oracle.opened(self.log, *entry[1].owner)
+        elif type(message) is m.Lost and message.code == WriterLost.code:
+            silent = self.world.now - max(self._heard.get(reply.peer, 0.0), self._fair_since)
+            if silent < self.scenario.writer_timeout - 1e-6:
+                raise Violation(f"E8: segment {self.segment} gave a writer up after {silent:.3f} s of silence")
+        self._to(reply.peer, wire.encode(message))
+
+    def _finishing(self, report: ReportFinishing) -> None:
+        incarnation = self.publisher.incarnation
+
+        def answered(complete: bool) -> None:
+            if self.up and self.publisher.incarnation == incarnation:
+                self.publisher.finishing_answered(report.number, complete, self.world.now)
+                self._pump()
+
+        def arrives() -> None:
+            complete = self.catalog.finish(self.segment, incarnation, report.number, report.finishing)
+            self.world.note(f"catalog: segment {self.segment} finishing={report.finishing}, complete={complete}")
+            self.world.after(self.world.between(0.001, 0.3), lambda: self._when_running(lambda: answered(complete)))
+
+        self.world.after(self.world.between(0.001, 0.3), arrives)

@@ -1,0 +1,387 @@
+"""Applications that read: they join anywhere, fall behind, crash, and go on from a stored cursor.
+
+Apart from the publishers' side because this is the simulated counterpart of the client's subscription: two connections and
+a `Follower` a segment around one `Subscriber`, and the application's own memory of what it was given.
+"""
+
+from dataclasses import dataclass, field
+
+from epochal.errors import EpochalError, HistoryTruncated
+from epochal.protocol import messages as m
+from epochal.protocol import wire
+from epochal.protocol.cursors import Cursor
+from epochal.protocol.following import Began, Broke, Follower, From, Request, Subscribe
+from epochal.protocol.frontier import Antichain
+from epochal.protocol.simulation.links import Connection, Frames
+from epochal.protocol.simulation.nodes import Node, Socket
+from epochal.protocol.simulation.oracle import Oracle, Violation
+from epochal.protocol.simulation.scenario import Scenario
+from epochal.protocol.simulation.world import World
+from epochal.protocol.subscribing import Arrived, EpochBatches, EpochWasAborted, FrontierMoved, GapFound, Subscriber
+from epochal.protocol.times import Time, less_equal
+
+TICK = 0.5
+
+Yield = tuple[Time, dict[str, list[bytes]]]
+"""An epoch, and its payloads by segment in the order given."""
+
+
+@dataclass(slots=True)
+class Memory:
+    """What one reading application knows, through all its lives; the checks read this."""
+
+    name: str
+    origin: From
+    reads_epochs: bool
+    partial: bool
+    yields: list[Yield] = field(default_factory=list)
+    aborted: set[Time] = field(default_factory=set)
+    began: list[tuple[str, Began]] = field(default_factory=list)
+    """How the segments began in the first life."""
+    gap: bool = False
+    over: bool = False
+    """Whether it ended: its history was gone, or it left."""
+    lives: int = 0
+    sound_until: Antichain | None = None
+    """The frontier when it ended; None while it did not."""
+
+
+class Life:
+    """One process of a reading application."""
+
+    def __init__(
+        self,
+        world: World,
+        scenario: Scenario,
+        nodes: dict[str, Node],
+        oracle: Oracle,
+        memory: Memory,
+        cursor: Cursor | None,
+    ) -> None:
+        self.world, self.scenario, self.nodes, self.oracle, self.memory = world, scenario, nodes, oracle, memory
+        self.machine = Subscriber("uid", scenario.time_shape, scenario.names, partial=memory.partial, cursor=cursor)
+        if memory.reads_epochs:
+            self.machine.only_epochs()
+        else:
+            self.machine.only_events()
+        self.ended = False
+        self.first = memory.lives == 0
+        memory.lives += 1
+        self._frontier: Antichain | None = None if cursor is None else Antichain(cursor.frontier)
+        self._gathered: dict[Time, dict[str, list[bytes]]] = {}
+        self._seqs: dict[str, m.Position] = {}
+        self.links = [
+            Link(self, name, memory.origin if cursor is None else cursor.positions[name]) for name in scenario.names
+        ]
+        world.after(TICK, self._ticks)
+
+    def _ticks(self) -> None:
+        if not self.ended:
+            for link in self.links:
+                link.tick()
+            self.world.after(TICK, self._ticks)
+
+    def end(self) -> None:
+        """The process is gone."""
+        self.ended = True
+        for link in self.links:
+            link.close()
+
+    def resume(self) -> None:
+        """Read again."""
+        for link in self.links:
+            link.resume()
+
+    # ---- what the links tell ----
+
+    def began(self, segment: str, began: Began, before: m.Position | None) -> None:
+        """A segment began; judge whether a gap or a rewind was called for."""
+        if self.world.tracing:
+            self.world.note(f"{self.memory.name}: {segment} {began}")
+        if began.gap:
+            self._judge_gap(segment, before)
+            self.memory.gap = True
+        if self.first:
+            self.memory.began.append((segment, began))
+        self.machine.began(segment, began)
+        self.look()
+
+    def _judge_gap(self, segment: str, before: m.Position | None) -> None:
+        publisher = self.nodes[segment].publisher
+        if before is not None and before >= (publisher.incarnation, publisher.history.truncated_at):
+            raise Violation(f"I2: {self.memory.name} reports a gap at {segment} behind {before}, which is retained")
+
+    def event(self, segment: str, event: m.Event) -> None:
+        """The next event of a segment."""
+        known = self.machine.position(segment)
+        if event.seq != known.seq + 1:
+            raise Violation(f"I2: {self.memory.name} is given event {event.seq} of {segment} after {known}")
+        self.machine.event(segment, event)
+        self.look()
+
+    def look(self) -> None:
+        """The merged frontier never goes back (I6)."""
+        if not self.machine.ready:
+            return
+        frontier = self.machine.frontier
+        if frontier is not self._frontier:
+            if self._frontier is not None and not self._frontier.reaches_all(frontier):
+                raise Violation(f"I6: the frontier of {self.memory.name} went back from {self._frontier} to {frontier}")
+            self._frontier = frontier
+
+    def failed(self, error: EpochalError, segment: str, position: From | m.Position) -> None:
+        """A link has met an error that no retry mends."""
+        publisher = self.nodes[segment].publisher
+        gone = isinstance(position, From) or position < (publisher.incarnation, publisher.history.truncated_at)
+        if not (isinstance(error, HistoryTruncated) and gone):
+            raise Violation(f"{self.memory.name} cannot follow {segment}: {error!r}")
+        self.world.note(f"{self.memory.name}: {error}")
+        self.memory.gap = self.memory.over = True
+        self.end()
+
+    # ---- the application ----
+
+    def read(self, most: int) -> None:
+        """Take what there is, up to `most`."""
+        for _ in range(most):
+            if self.memory.reads_epochs:
+                epoch = self.machine.next_epoch()
+                if epoch is None:
+                    return
+                self._take(epoch)
+            else:
+                happened = self.machine.next_event()
+                if happened is None:
+                    return
+                match happened:
+                    case Arrived():
+                        self._arrived(happened)
+                    case FrontierMoved():
+                        self._frontier_moved(Antichain(happened.frontier))
+                    case EpochWasAborted():
+                        self._gathered.pop(happened.time, None)
+                        self._take(happened)
+                    case GapFound():
+                        self._seqs.pop(happened.segment, None)
+                    case _:
+                        pass
+
+    def _take(self, epoch: EpochBatches | EpochWasAborted) -> None:
+        memory, time = self.memory, epoch.time
+        self.world.note(f"{memory.name}: yields {type(epoch).__name__} {time!r}")
+        if any(time == before for before, _ in memory.yields) or time in memory.aborted:
+            raise Violation(f"E16: {memory.name} is told of epoch {time!r} twice")
+        if isinstance(epoch, EpochWasAborted):
+            memory.aborted.add(time)
+            return
+        if any(less_equal(time, before) for before, _ in memory.yields):
+            raise Violation(f"E18: {memory.name} is given epoch {time!r} after a later one")
+        if not epoch.batches:
+            raise Violation(f"E18: {memory.name} is given epoch {time!r} without data")
+        payloads: dict[str, list[bytes]] = {}
+        for segment, data in epoch.batches:
+            payloads.setdefault(segment, []).append(data.payload)
+        memory.yields.append((time, payloads))
+
+    def _arrived(self, arrived: Arrived) -> None:
+        segment, data = arrived.segment, arrived.data
+        last = self._seqs.get(segment)
+        position = self.machine.position(segment)
+        if last is not None and last.incarnation == position.incarnation and data.seq <= last.seq:
+            raise Violation(f"Q10: {self.memory.name} is given event {data.seq} of {segment} after {last}")
+        self._seqs[segment] = m.Position(position.incarnation, data.seq)
+        self._gathered.setdefault(data.time, {}).setdefault(segment, []).append(data.payload)
+
+    def _frontier_moved(self, frontier: Antichain) -> None:
+        for time in sorted(time for time in self._gathered if not frontier.less_equal(time)):
+            payloads = self._gathered.pop(time)
+            if not self.memory.partial:
+                self.memory.yields.append((time, payloads))
+
+
+class Link:
+    """One segment followed: connects, and connects again behind the last event."""
+
+    def __init__(self, life: Life, segment: str, begin: From | m.Position) -> None:
+        self.life, self.segment, self.world = life, segment, life.world
+        self._begin = begin
+        self._continuing = False
+        self._incarnation = 0
+        self._connections: tuple[Connection, Connection] | None = None
+        self._follower: Follower | None = None
+        self._paused = False
+        self.world.after(self.world.between(0.001, 0.2), self._connect)
+
+    def _connect(self) -> None:
+        if self.life.ended or self._connections is not None:
+            return
+        node = self.life.nodes[self.segment]
+        events = node.connect(Socket.EVENTS, ("", 0))
+        requests = node.connect(Socket.REQUESTS, ("", 0))
+        if events is None or requests is None:
+            self.world.after(self.world.between(0.1, 0.5), self._connect)
+            return
+        self._connections = (events, requests)
+        follower = self._follower = Follower(
+            "uid", self.segment, self._begin, fresh_nonce=lambda: self.world.random.randbytes(16), now=self.world.now,
+            continuing=self._continuing, least_incarnation=self._incarnation,
+        )  # fmt: skip
+        events.on_client = lambda frames: self._pushed(follower, frames)
+        requests.on_client = lambda frames: self._answered(follower, frames)
+        events.on_lost = requests.on_lost = lambda: self._lost(follower)
+        if self._paused:
+            self.pause()
+        self._act(follower)
+
+    def _pushed(self, follower: Follower, frames: Frames) -> None:
+        private = frames[0][:1] == b"P"
+        subscription = frames[0][1 : wire.NONCE_PREFIX] if private else None
+        if self.world.tracing and private:
+            self.world.note(f"{self.life.memory.name}: {self.segment} private message")
+        for message in wire.decode(frames, prefix=wire.NONCE_PREFIX if private else wire.CHANNEL_PREFIX):
+            follower.pushed(subscription, message, self.world.now)
+        self._act(follower)
+
+    def _answered(self, follower: Follower, frames: Frames) -> None:
+        for message in wire.decode(frames):
+            if self.world.tracing:
+                self.world.note(f"{self.life.memory.name}: {self.segment} answer {message}")
+            follower.answered(message, self.world.now)
+        self._act(follower)
+
+    def tick(self) -> None:
+        """Let time pass for the follower."""
+        if self._follower is not None:
+            self._follower.tick(self.world.now)
+            self._act(self._follower)
+
+    def _act(self, follower: Follower) -> None:
+        if self._connections is None or follower is not self._follower:
+            return
+        events, requests = self._connections
+        for effect in follower.take():
+            match effect:
+                case Request():
+                    for frames in wire.encode(effect.message):
+                        requests.to_server(frames)
+                case Subscribe():
+                    events.to_server([b"\x01" + effect.prefix])
+                case _:
+                    events.to_server([b"\x00" + effect.prefix])
+        before = self.life.machine.position(self.segment) if self._continuing or follower.began else None
+        for told in follower.told():
+            if self.life.ended:
+                return
+            match told:
+                case Began():
+                    self.life.began(self.segment, told, before if told.gap else None)
+                case Broke():
+                    self._broke(follower, told.error)
+                case _:
+                    self.life.event(self.segment, told)
+
+    def _broke(self, follower: Follower, error: EpochalError) -> None:
+        if error.retryable:
+            self.world.note(f"{self.life.memory.name}: {self.segment} broke: {error}")
+            self._lost(follower)
+        else:
+            self.life.failed(error, self.segment, self._begin)
+
+    def _lost(self, follower: Follower) -> None:
+        if self._follower is not follower or self.life.ended:
+            return
+        if follower.began:
+            self._begin, self._continuing = self.life.machine.position(self.segment), True
+            self._incarnation = max(self._incarnation, self._begin.incarnation)
+        self.close()
+        self.world.after(self.world.between(0.01, 0.4), self._connect)
+
+    def close(self) -> None:
+        """Drop the connections."""
+        connections, self._connections, self._follower = self._connections, None, None
+        for connection in connections or ():
+            connection.close()
+
+    def sever(self, notice: float) -> None:
+        """Break one of the two connections."""
+        if self._connections is not None:
+            self.world.note(f"{self.life.memory.name}: a connection to {self.segment} breaks")
+            self.world.random.choice(self._connections).sever(notice)
+
+    def pause(self) -> None:
+        """Stop reading pushes."""
+        self._paused = True
+        if self._follower is not None and self._connections is not None:
+            self._follower.pause()
+            self._connections[0].pause()
+
+    def resume(self) -> None:
+        """Read again."""
+        self._paused = False
+        if self._follower is not None and self._connections is not None:
+            self._follower.resume(self.world.now)
+            self._connections[0].resume()
+
+
+class Reader:
+    """A reading application: lives, reads, stores its cursor, crashes, goes on."""
+
+    def __init__(
+        self, world: World, scenario: Scenario, nodes: dict[str, Node], oracle: Oracle, memory: Memory
+    ) -> None:
+        self.world, self.scenario, self.nodes, self.oracle, self.memory = world, scenario, nodes, oracle, memory
+        self._stored: tuple[str, list[Yield], set[Time]] | None = None
+        self._slowness = world.random.choice((0.1, 0.3, 1.0))
+        self.resumed = 0
+        self.life = Life(world, scenario, nodes, oracle, memory, None)
+
+    def lives(self) -> None:
+        """Do something, or suffer something, now and then."""
+        memory, life, world = self.memory, self.life, self.world
+        if memory.over:
+            return
+        pause = world.random.expovariate(1 / self._slowness)
+        if not life.ended:
+            life.read(world.random.choice((1, 3, 100)))
+            if memory.reads_epochs and life.machine.ready and world.chance(0.3):
+                self._store()
+            if not world.calm:
+                self._suffer(pause)
+        world.after(min(pause, 2.0), self.lives)
+
+    def _store(self) -> None:
+        memory = self.memory
+        self._stored = (self.life.machine.cursor().to_json(), list(memory.yields), set(memory.aborted))
+
+    def _suffer(self, passed: float) -> None:
+        world, scenario, life = self.world, self.scenario, self.life
+        if world.chance(scenario.break_rate * passed):
+            world.random.choice(life.links).sever(world.random.choice((0.05, 0.5, 3.0)))
+        if world.chance(scenario.pause_rate * passed):
+            for link in life.links:
+                link.pause()
+            world.after(world.between(0.5, 5), life.resume)
+        if world.chance(scenario.subscriber_crash_rate * passed):
+            self._crash()
+
+    def _crash(self) -> None:
+        """Die; what was yielded after the cursor was stored is forgotten with it."""
+        memory = self.memory
+        self.life.end()
+        if self._stored is None:
+            memory.over = True  # it never counted; another one joins instead
+            memory.gap = True
+            return
+        text, yields, aborted = self._stored
+        memory.yields, memory.aborted = list(yields), set(aborted)
+        self.world.note(f"{memory.name}: crash, resumes from {text}")
+        self.world.after(self.world.between(0.1, 2.0), lambda: self._resume(text))
+
+    def _resume(self, text: str) -> None:
+        self.resumed += 1
+        cursor = Cursor.from_json(text)
+        self.life = Life(self.world, self.scenario, self.nodes, self.oracle, self.memory, cursor)
+
+    def settle(self) -> None:
+        """Read all there is."""
+        self.life.read(1_000_000)

@@ -1,0 +1,199 @@
+"""One run: a scenario drawn from a seed, faults, an ending in which everything must come right, and the checks.
+
+Apart from what it puts together so that the story of a run is read in one place.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from epochal.protocol import messages as m
+from epochal.protocol.following import From
+from epochal.protocol.simulation.catalog import Catalog
+from epochal.protocol.simulation.checks import check_memory
+from epochal.protocol.simulation.nodes import Node
+from epochal.protocol.simulation.oracle import Oracle, Violation
+from epochal.protocol.simulation.readers import Memory, Reader
+from epochal.protocol.simulation.scenario import Scenario
+from epochal.protocol.simulation.world import World
+from epochal.protocol.simulation.writers import Writer
+
+PATIENCE = 60.0
+"""Seconds after which everything must have come right once faults have stopped."""
+_FAULT_TICK = 0.5
+
+
+class SimulationFailed(AssertionError):
+    """A run broke a rule; the message holds the seed and the command that replays it."""
+
+    def __init__(self, seed: int, why: BaseException) -> None:
+        self.seed = seed
+        super().__init__(
+            f"seed {seed}: {type(why).__name__}: {why}; replay: python -m epochal.protocol.simulation {seed}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What happened in a run, counted, so that a test can see that the runs together try everything."""
+
+    seed: int
+    scenario: Scenario
+    virtual_seconds: float
+    appends: int
+    logged: int
+    yielded: int
+    aborted: int
+    gaps: int
+    resumed: int
+    crashes: int
+    stalls: int
+    deaths: int
+    hangs: int
+
+
+def simulate(seed: int, *, trace: Callable[[str], object] | None = None, **overrides: Any) -> Report:
+    """Run `seed`; `overrides` fixes fields of its `Scenario`. Raises `SimulationFailed` when a rule is broken."""
+    try:
+        return _Run(seed, trace, overrides).run()
+    except Exception as error:
+        raise SimulationFailed(seed, error) from error
+
+
+class _Run:
+    def __init__(self, seed: int, trace: Callable[[str], object] | None, overrides: dict[str, Any]) -> None:
+        self.seed = seed
+        self.world = World(seed, trace)
+        self.scenario = Scenario.draw(self.world.random, overrides)
+        self.world.note(str(self.scenario))
+        self.catalog = Catalog(self.scenario)
+        self.oracle = Oracle(self.scenario)
+        self.nodes = {
+            name: Node(self.world, self.scenario, self.catalog, self.oracle, name) for name in self.scenario.names
+        }
+        self.writers = [self._writer(f"w{number}") for number in range(self.scenario.writers)]
+        self.readers: list[Reader] = []
+
+    def run(self) -> Report:
+        """Faults, then the ending, then the checks."""
+        world, scenario = self.world, self.scenario
+        for writer in self.writers:
+            world.after(world.between(0, 1), writer.lives)
+        for _ in range(scenario.subscribers):
+            world.after(world.between(0, scenario.seconds), self._join)
+        world.after(_FAULT_TICK, self._faults)
+        world.run(scenario.seconds)
+        self._end()
+        self._check()
+        return self._report()
+
+    def _writer(self, name: str) -> Writer:
+        return Writer(self.world, self.scenario, self.nodes, self.oracle, self.catalog, name)
+
+    def _join(self, origin: From | None = None) -> None:
+        random = self.world.random
+        begin = origin or random.choice((From.LIVE, From.LIVE, From.START))
+        kind = random.random()
+        memory = Memory(f"s{len(self.readers)}", begin, reads_epochs=kind < 0.7, partial=kind > 0.9)
+        self.world.note(f"{memory.name}: joins {begin}, epochs={memory.reads_epochs}, partial={memory.partial}")
+        reader = Reader(self.world, self.scenario, self.nodes, self.oracle, memory)
+        self.readers.append(reader)
+        reader.lives()
+
+    def _faults(self) -> None:
+        world, scenario = self.world, self.scenario
+        if world.now >= scenario.seconds:
+            return
+        for node in self.nodes.values():
+            if node.up and world.chance(scenario.crash_rate * _FAULT_TICK):
+                node.crash(world.between(0.2, 2.0))
+            elif node.up and world.chance(scenario.stall_rate * _FAULT_TICK):
+                node.stall(world.between(0.3, scenario.writer_timeout + 1))
+        world.after(_FAULT_TICK, self._faults)
+
+    # ---- the ending ----
+
+    def _end(self) -> None:
+        world, scenario = self.world, self.scenario
+        world.note("the ending begins")
+        if scenario.all_finish:
+            for writer in self.writers:
+                writer.must_finish = True
+            world.after(10.0, self._calm)
+        else:
+            self._calm()
+            for writer in self.writers:
+                self._retire(writer)
+            world.run(world.now + scenario.writer_timeout + 10)
+            self.writers += [self._writer(f"final-{number}") for number in range(scenario.min_writers)]
+            for writer in self.writers[-scenario.min_writers :]:
+                writer.must_finish = True
+                writer.lives()
+        world.run(world.now + PATIENCE, self._over)
+        if not self._over():
+            raise Violation(f"liveness: {self._unfinished()}")
+        self._join(From.START)
+        self._join(From.LIVE)
+        world.run(world.now + 10.0, self._over)
+        if not self._over():
+            raise Violation(f"liveness, late joins: {self._unfinished()}")
+
+    def _calm(self) -> None:
+        self.world.calm = True
+
+    def _retire(self, writer: Writer) -> None:
+        writer.start = lambda: None  # type: ignore[method-assign]
+        for process in writer.processes:
+            process.wake()
+            if process.running:
+                how = self.world.random.choice((*m.Leaving, None))
+                if how is None:
+                    process.die()
+                else:
+                    process.leave(how)
+                    self.world.after(5.0, process.die)
+
+    def _over(self) -> bool:
+        return self.catalog.complete and all(
+            reader.memory.over or (not reader.life.ended and reader.life.machine.complete) for reader in self.readers
+        )
+
+    def _unfinished(self) -> str:
+        publishers = {
+            name: (list(node.publisher.progress.lower.frontier), node.publisher.writers)
+            for name, node in self.nodes.items()
+        }
+        writers = {writer.name: writer.finished for writer in self.writers}
+        readers = {
+            reader.memory.name: (reader.life.machine.ready, list(reader.life.machine.frontier))
+            for reader in self.readers
+            if not reader.memory.over and not reader.life.machine.complete
+        }
+        return f"complete={self.catalog.complete}, publishers {publishers}, writers {writers}, readers {readers}"
+
+    # ---- the checks ----
+
+    def _check(self) -> None:
+        for reader in self.readers:
+            if not reader.life.ended:
+                reader.settle()
+            check_memory(self.oracle, reader.memory, reader.life)
+
+    def _report(self) -> Report:
+        logs = [log for logs in self.oracle.logs.values() for log in logs]
+        memories = [reader.memory for reader in self.readers]
+        return Report(
+            self.seed,
+            self.scenario,
+            self.world.now,
+            appends=len(self.oracle.appends),
+            logged=sum(len(log.payloads) for log in logs),
+            yielded=sum(len(memory.yields) for memory in memories),
+            aborted=sum(len(memory.aborted) for memory in memories),
+            gaps=sum(memory.gap for memory in memories),
+            resumed=sum(reader.resumed for reader in self.readers),
+            crashes=sum(node.crashes for node in self.nodes.values()),
+            stalls=sum(node.stalls for node in self.nodes.values()),
+            deaths=sum(writer.deaths for writer in self.writers),
+            hangs=sum(writer.hangs for writer in self.writers),
+        )

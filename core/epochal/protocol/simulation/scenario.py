@@ -1,0 +1,86 @@
+"""What one run is like: how many of everything, and how often what goes wrong.
+
+Apart from the run so that a test can fix some of it and leave the rest to chance.
+"""
+
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+from epochal.protocol.times import TimeShape
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """Times in seconds, rates in times a second (of each segment, writer or subscriber)."""
+
+    segments: int
+    writers: int
+    subscribers: int
+    shape: str
+    min_writers: int
+    seconds: float
+    """How long faults and writers go on before the ending."""
+    writer_timeout: float
+    longest_delay: float
+    high_water: int
+    retention_bytes: int
+    skew: tuple[int, ...]
+    """Weight of each segment among the appends; 0 keeps one empty."""
+    break_rate: float
+    crash_rate: float
+    stall_rate: float
+    death_rate: float
+    hang_rate: float
+    pause_rate: float
+    subscriber_crash_rate: float
+    pace: float
+    """Mean time between two things that a writer does."""
+    all_finish: bool
+    """Whether the same writers finish the stream at the end, connections still breaking; else new ones do, in peace."""
+
+    @property
+    def time_shape(self) -> TimeShape:
+        """The shape of the stream's times."""
+        return TimeShape.parse(self.shape)
+
+    @property
+    def names(self) -> list[str]:
+        """The ids of the segments."""
+        return [str(number) for number in range(self.segments)]
+
+    @classmethod
+    def draw(cls, random: Random, overrides: dict[str, Any]) -> "Scenario":
+        """A random one; `overrides` fixes fields."""
+
+        def rate(*choices: float) -> float:
+            return random.choice(choices)
+
+        segments = overrides.get("segments", random.choice((1, 2, 2, 3, 4)))
+        writers = overrides.get("writers", random.choice((1, 2, 2, 3)))
+        skew = [random.choice((1, 1, 3)) for _ in range(segments)]
+        if segments > 1 and random.random() < 0.4:
+            skew[random.randrange(segments)] = 0
+        drawn = cls(
+            segments=segments,
+            writers=writers,
+            subscribers=random.choice((2, 3, 4)),
+            shape=random.choice(("int", "int", "(int, int)", "(int, (int, int))")),
+            min_writers=random.choice((1, 1, writers)),
+            seconds=random.choice((5.0, 8.0, 12.0)),
+            writer_timeout=random.choice((2.5, 4.0)),
+            longest_delay=random.choice((0.005, 0.05, 0.3)),
+            high_water=random.choice((4, 20, 1000)),
+            retention_bytes=random.choice((0, 6_000, 1 << 30, 1 << 30, 1 << 30)),
+            skew=tuple(skew),
+            break_rate=rate(0, 0, 0.05, 0.2),
+            crash_rate=rate(0, 0, 0, 0.05, 0.15),
+            stall_rate=rate(0, 0, 0.1),
+            death_rate=rate(0, 0, 0.1, 0.2),
+            hang_rate=rate(0, 0, 0.1),
+            pause_rate=rate(0, 0, 0.2),
+            subscriber_crash_rate=rate(0, 0.1, 0.3),
+            pace=random.choice((0.1, 0.2, 0.4)),
+            all_finish=random.random() < 0.6,
+        )
+        return replace(drawn, **overrides)

@@ -1,0 +1,388 @@
+"""Applications that write: one process a session, doing plausible things at random, dying, hanging and coming back.
+
+Apart from the publishers' side because this is the simulated counterpart of the client's writer: connections around a
+`WriterMachine`.
+"""
+
+from collections.abc import Callable
+
+from epochal.errors import CapabilityError, EpochalError, StreamComplete
+from epochal.protocol import messages as m
+from epochal.protocol import wire
+from epochal.protocol.frontier import Antichain
+from epochal.protocol.simulation.catalog import Catalog
+from epochal.protocol.simulation.links import Connection, Frames
+from epochal.protocol.simulation.nodes import Node, Socket
+from epochal.protocol.simulation.oracle import Asked, Leave, Oracle, Outcome, Violation
+from epochal.protocol.simulation.scenario import Scenario
+from epochal.protocol.simulation.world import World
+from epochal.protocol.times import Time
+from epochal.protocol.writing import Acked, Failed, Moved, Over, Ready, Reconnect, Send, Told, WriterMachine
+
+TICK = 0.3
+_MOST_PENDING = 30
+
+
+class Process:
+    """One session: a machine, a connection a segment, and an application that uses them."""
+
+    def __init__(
+        self, world: World, scenario: Scenario, nodes: dict[str, Node], oracle: Oracle, writer: str, session: int
+    ):
+        self.world, self.scenario, self.nodes = world, scenario, nodes
+        self.machine = WriterMachine("uid", scenario.time_shape, scenario.names, writer, session, now=world.now)
+        self.told = oracle.session(writer, session)
+        self._oracle = oracle
+        self._connections: dict[str, Connection] = {}
+        self._appends: dict[int, Asked] = {}
+        self._moves: dict[int, Leave] = {}
+        self._leaving = 0
+        self._inbox: list[Callable[[], object]] = []
+        self.hung = False
+        self.dead = False
+        self.ready = False
+        self.finished = False
+        """Whether `finish` took effect everywhere."""
+        self.name = f"{writer}.{session}"
+        for segment in scenario.names:
+            world.after(world.between(0.001, 0.2), lambda segment=segment: self._connect(segment))  # type: ignore[misc]
+        world.after(TICK, self._ticks)
+
+    @property
+    def running(self) -> bool:
+        """Whether this process still does something."""
+        return not self.dead and not self.machine.over
+
+    # ---- connections ----
+
+    def _connect(self, segment: str) -> None:
+        if not self.running or segment in self._connections:
+            return
+        connection = self.nodes[segment].connect(Socket.INGEST, (self.told.writer, self.told.number))
+        if connection is None:
+            self.world.after(self.world.between(0.1, 0.5), lambda: self._connect(segment))
+            return
+        self._connections[segment] = connection
+        connection.on_client = lambda frames: self._when_awake(lambda: self._arrived(segment, connection, frames))
+        connection.on_lost = lambda: self._when_awake(lambda: self._lost(segment, connection))
+        self.machine.connected(segment)
+        self.pump()
+
+    def _lost(self, segment: str, connection: Connection) -> None:
+        if self._connections.get(segment) is connection:
+            del self._connections[segment]
+            self.machine.disconnected(segment)
+            self.world.after(self.world.between(0.01, 0.3), lambda: self._connect(segment))
+
+    def _arrived(self, segment: str, connection: Connection, frames: Frames) -> None:
+        if self._connections.get(segment) is connection:
+            for message in wire.decode(frames):
+                self.machine.receive(segment, message)
+            self.pump()
+
+    def _when_awake(self, act: Callable[[], object]) -> None:
+        if self.dead:
+            return
+        if self.hung:
+            self._inbox.append(act)
+        else:
+            act()
+
+    def _ticks(self) -> None:
+        if self.running:
+            if not self.hung:
+                self.machine.tick(self.world.now)
+                self.pump()
+            self.world.after(TICK, self._ticks)
+
+    def pump(self) -> None:
+        """Hear what the machine tells, and do what it wants done."""
+        for told in self.machine.told():
+            self._hear(told)
+        for effect in self.machine.take():
+            connection = self._connections.get(effect.segment)
+            if connection is None:
+                continue
+            if type(effect) is Reconnect:
+                self.world.note(f"{self.name}: reconnect {effect.segment}: {effect.reason}")
+                connection.close()
+                self._lost(effect.segment, connection)
+            elif type(effect) is Send:
+                self._judge_move(effect.message)
+                for frames in wire.encode(effect.message):
+                    connection.to_server(frames)
+        if self.machine.over:
+            self._end()
+
+    def _judge_move(self, message: m.Message) -> None:
+        """E1: no time is given up while an append at it is not acknowledged."""
+        if type(message) is m.Hold:
+            held = Antichain(message.times)
+        elif type(message) is m.Leave and message.how is not m.Leaving.ABORT:
+            held = Antichain()
+        else:
+            return
+        for asked in self._appends.values():
+            if not held.less_equal(asked.time):
+                raise Violation(f"E1: {self.name} sends {message} before {asked.payload!r} is acknowledged")
+
+    def _end(self) -> None:
+        self.told.ended = True
+        connections, self._connections = self._connections, {}
+        for connection in connections.values():
+            # What was sent last still arrives; then the process is gone.
+            self.world.after(2.0, connection.close)
+
+    # ---- what the application hears ----
+
+    def _hear(self, told: Told) -> None:
+        if self.world.tracing and type(told) is not Acked:
+            self.world.note(f"{self.name}: {told!r}")
+        match told:
+            case Ready():
+                self.ready = True
+                self.told.held = Antichain(told.held)
+                for time in self.machine.pending_epochs:
+                    if self.machine.held.less_equal(time) and self.world.chance(0.3):
+                        self._try(lambda time=time: self.machine.abort(time))  # type: ignore[misc]
+            case Acked():
+                asked = self._appends.pop(told.ticket)
+                asked.outcome, asked.incarnation = Outcome.ACKED, told.position.incarnation
+            case Moved():
+                if told.ticket in self._moves:
+                    self._moves.pop(told.ticket).confirmed = True
+                if told.ticket == self._leaving:
+                    self.finished = self._how is m.Leaving.FINISH
+            case Failed():
+                self._failed(told)
+            case Over() if isinstance(told.error, StreamComplete):
+                self.finished = True
+
+    def _failed(self, failed: Failed) -> None:
+        asked = self._appends.pop(failed.ticket, None)
+        if asked is not None:
+            asked.outcome = Outcome.FAILED
+            if isinstance(failed.error, CapabilityError) and not self._oracle.crashed:
+                raise Violation(f"E5: a publisher refused what the writer took for allowed: {failed.error}")
+        leave = self._moves.pop(failed.ticket, None)
+        if leave is not None and not self.machine.over:
+            self.told.leaves.remove(leave)
+
+    # ---- what the application does ----
+
+    def _try(self, act: Callable[[], object]) -> bool:
+        try:
+            act()
+        except EpochalError as error:
+            self.world.note(f"{self.name}: {type(error).__name__}: {error}")
+            return False
+        return True
+
+    def step(self) -> None:
+        """Do one random thing."""
+        if not self.running or not self.ready or self.hung or self._leaving:
+            return
+        dice = self.world.random.random()
+        if dice < 0.62:
+            for _ in range(self.world.random.choice((1, 1, 2, 4))):
+                self._append()
+        elif dice < 0.88:
+            self._advance()
+        elif dice < 0.95:
+            self._hold_or_release()
+        elif dice < 0.985:
+            self._abort()
+        else:
+            self.leave(self.world.random.choice((m.Leaving.CLOSE, m.Leaving.FINISH, m.Leaving.ABORT)))
+        self.pump()
+
+    def _append(self) -> None:
+        machine, random = self.machine, self.world.random
+        if machine.outstanding > _MOST_PENDING:
+            return
+        session = self.told
+        time = self._time_near(random.choice(list(machine.held)), 2)
+        segment = random.choices(self.scenario.names, self.scenario.skew)[0]
+        session.order += 1
+        payload = f"{self.name}.{session.order}".encode() + b" " * random.choice((0, 0, 10, 200))
+
+        def ask() -> None:
+            ticket = machine.append(segment, time, b"", 1, payload, awaited=random.random() < 0.2)
+            self._appends[ticket] = asked
+
+        asked = Asked(payload, session, segment, time, session.order)
+        if self._try(ask):
+            self._oracle.asked(asked)
+
+    def _advance(self) -> None:
+        random = self.world.random
+        self._raise_failure()
+        time = self._time_near(random.choice(list(self.machine.held)), 2)
+        awaited = random.random() < 0.5
+        self._leave_times(lambda: self.machine.advance(time, awaited=awaited))
+
+    def _hold_or_release(self) -> None:
+        random = self.world.random
+        self._raise_failure()
+        held = list(self.machine.held)
+        time = random.choice(held)
+        if random.random() < 0.5:
+            self._leave_times(lambda: self.machine.hold(self._time_near(time, 3)))
+        else:
+            self._leave_times(lambda: self.machine.release(time))
+
+    def _abort(self) -> None:
+        if self.told.appends:
+            time = self.told.appends[-1].time
+            self._try(lambda: self.machine.abort(time))
+
+    def _raise_failure(self) -> None:
+        self._try(self.machine.raise_failure)
+
+    def leave(self, how: m.Leaving) -> None:
+        """Close, finish, or leave by an exception."""
+        if not self.ready or self._leaving or self.hung or not self.running:
+            return
+        if how is not m.Leaving.ABORT:
+            self._raise_failure()
+
+        def ask() -> int:
+            self._leaving = self.machine.leave(how, awaited=True)
+            return self._leaving
+
+        self._how = how
+        self.told.order += 1
+        if how is m.Leaving.ABORT:
+            self.told.aborted_all = True
+            self._try(ask)
+        else:
+            self._leave_times(ask, leaving=True)
+        self.pump()
+
+    def retry_leave(self) -> None:
+        """Ask again after a move that failed: the failure has been seen."""
+        if self._leaving and self.running and self.machine.outstanding == 0 and self._leaving not in self._moves:
+            self._leaving = 0
+
+    def _leave_times(self, ask: Callable[[], int], *, leaving: bool = False) -> None:
+        """Make a move, and note which times it gives up."""
+        self.told.order += 1
+        leave = Leave(0, self.told.order, Antichain())
+
+        def move() -> None:
+            leave.ticket = ask()
+            leave.held = Antichain() if leaving else Antichain(self.machine.held)
+            self.told.leaves.append(leave)
+            self._moves[leave.ticket] = leave
+
+        self._try(move)
+
+    def _time_near(self, time: Time, spread: int) -> Time:
+        if isinstance(time, int):
+            return time + self.world.random.choice((0, 0, 1, spread))
+        return tuple(self._time_near(part, spread) for part in time)
+
+    # ---- faults ----
+
+    def die(self) -> None:
+        """Vanish; publishers hear nothing more."""
+        self.dead = True
+        self.told.ended = True
+        self.world.note(f"{self.name}: dies")
+        for connection in self._connections.values():
+            connection.on_client = lambda frames: None
+            connection.on_lost = lambda: None
+
+    def hang(self, seconds: float) -> None:
+        """Stop for a while, then go on as if nothing had happened."""
+        self.hung = True
+        self.world.note(f"{self.name}: hangs for {seconds:.2f} s")
+        self.world.after(seconds, self.wake)
+
+    def wake(self) -> None:
+        """Go on; what has arrived meanwhile comes first."""
+        if self.hung:
+            self.hung = False
+            inbox, self._inbox = self._inbox, []
+            for act in inbox:
+                self._when_awake(act)
+
+    def break_connection(self, notice: float) -> None:
+        """Break one of its connections."""
+        standing = [connection for connection in self._connections.values() if connection.up]
+        if standing:
+            self.world.note(f"{self.name}: a connection breaks")
+            self.world.random.choice(standing).sever(notice)
+
+
+class Writer:
+    """One writer id: starts processes for it, one after the other, or a new one while the old one hangs."""
+
+    def __init__(
+        self, world: World, scenario: Scenario, nodes: dict[str, Node], oracle: Oracle, catalog: Catalog, name: str
+    ):
+        self.world, self.scenario, self.nodes, self.oracle, self.catalog = world, scenario, nodes, oracle, catalog
+        self.name = name
+        self.processes: list[Process] = []
+        self.deaths = self.hangs = 0
+        self.must_finish = False
+
+    @property
+    def process(self) -> Process | None:
+        """The newest."""
+        return self.processes[-1] if self.processes else None
+
+    @property
+    def finished(self) -> bool:
+        """Whether its newest process has finished the stream."""
+        return self.process is not None and self.process.finished
+
+    def start(self) -> None:
+        """Open the next session, unless the stream is complete."""
+        session = self.catalog.session(self.name)
+        if session is not None:
+            self.world.note(f"{self.name}: session {session} starts")
+            self.processes.append(Process(self.world, self.scenario, self.nodes, self.oracle, self.name, session))
+
+    def lives(self) -> None:
+        """Do something, or suffer something, now and then."""
+        if self.must_finish:
+            self._finish()
+            self.world.after(0.3, self.lives)
+            return
+        world, process = self.world, self.process
+        pause = world.random.expovariate(1 / self.scenario.pace)
+        for other in self.processes:
+            other.step()
+        if process is None or not process.running:
+            if world.chance(min(1.0, pause / 1.5)):
+                self.start()
+        elif not world.calm:
+            self._suffer(process, pause)
+        world.after(pause, self.lives)
+
+    def _suffer(self, process: Process, passed: float) -> None:
+        world, scenario = self.world, self.scenario
+        if world.chance(scenario.break_rate * passed):
+            process.break_connection(world.random.choice((0.05, 0.5, 3.0)))
+        if world.chance(scenario.death_rate * passed):
+            self.deaths += 1
+            process.die()
+        elif not process.hung and world.chance(scenario.hang_rate * passed):
+            self.hangs += 1
+            process.hang(world.between(0.2, scenario.writer_timeout + 3))
+            if world.chance(0.3):  # taken for dead: somebody starts it anew
+                world.after(world.between(0.1, 3), self.start)
+
+    def _finish(self) -> None:
+        """Work towards the end: finish, in as many sessions as it takes."""
+        process = self.process
+        if self.finished or self.catalog.complete:
+            return
+        if process is None or not process.running:
+            self.start()
+            return
+        if not self.world.calm and self.world.chance(self.scenario.break_rate * 0.3):
+            process.break_connection(self.world.random.choice((0.05, 0.5)))
+        process.retry_leave()
+        process.leave(m.Leaving.FINISH)
