@@ -135,6 +135,8 @@ class SegmentPublisher:
         self._waiting_opens: list[tuple[Writer, m.Open]] = []
         self._effects: list[Effect] = []
         self._acks: dict[Writer, tuple[int, int, int]] = {}
+        self._admitted: dict[Writer, Time] = {}
+        """The time of each writer's last append, while it may append there again: a run at one time is judged once."""
         self._started = self._ticked = now
 
     # ---- what the shell sees ----
@@ -213,11 +215,11 @@ class SegmentPublisher:
         state = self._session(peer, now)
         if state is None:
             return
-        number, time, payload = append.number, append.time, append.payload
-        if number <= state.number:
+        number, time, payload, last = append.number, append.time, append.payload, state.number
+        if number <= last:
             self._answer_again(state, number)
             return
-        if not follows(number, state.number):
+        if number != last + 1 and not follows(number, last):
             self._drop(
                 peer, RemoteProtocolError(f"append {number} leaves a hole after {state.number}; resume from there")
             )
@@ -226,13 +228,16 @@ class SegmentPublisher:
             self._drop(peer, RemoteProtocolError(f"the payload of append {number} arrived damaged; send it again"))
             return
         holder = state if state.under is None else self._writers.get(state.under)
-        refusal = self._refusal(holder, append)
+        admitted = self._admitted.get(peer) == time
+        refusal = (None if admitted else self._refusal(holder, time)) or self._too_large(time, len(payload))
         if refusal is not None or holder is None:
             self._refuse_append(state, number, refusal or CapabilityError(f"writer {state.under!r} has not opened"))
             return
         seq = self.history.last + 1
-        self.progress.upper.insert(time)
-        holder.touched.add(time)
+        if not admitted:
+            self.progress.upper.insert(time)
+            holder.touched.add(time)
+            self._admitted[peer] = time
         self._epoch_bytes[time] = self._epoch_bytes.get(time, 0) + len(payload) + EVENT_OVERHEAD
         self._log(m.Data(seq, seq - 1, time, append.topic, append.records, append.crc, payload))
         state.logged(number, seq)
@@ -243,8 +248,7 @@ class SegmentPublisher:
             self._flush_ack(peer)
             self._acks[peer] = (number, seq, 1)
 
-    def _refusal(self, holder: WriterState | None, append: m.Append) -> EpochalError | None:
-        time = append.time
+    def _refusal(self, holder: WriterState | None, time: Time) -> EpochalError | None:
         try:
             self.settings.shape.check(time)
         except TimeShapeError as error:
@@ -257,7 +261,9 @@ class SegmentPublisher:
             return CapabilityError(
                 f"writer {holder.writer!r} holds {list(holder.held)!r}, which does not reach {time!r}"
             )
-        size = len(append.payload)
+        return None
+
+    def _too_large(self, time: Time, size: int) -> EpochalError | None:
         if size > self.settings.max_payload:
             return PayloadTooLarge(f"{size} bytes in one append; at most {self.settings.max_payload} are allowed")
         if 0 < self.settings.retention_bytes < self._epoch_bytes.get(time, 0) + size + EVENT_OVERHEAD:
@@ -329,6 +335,7 @@ class SegmentPublisher:
 
     def _take_session(self, state: WriterState, peer: Writer, ask: m.Open, now: float) -> bool:
         """Bind `peer` to the writer; returns whether it needs a capability: it is new here, or was gone."""
+        self._admitted.clear()
         if state.peer != peer or ask.session > state.session:
             if ask.session > state.session and self._by_peer.get(state.peer) is state and state.peer != peer:
                 self._dismiss(state.peer, WriterFenced(f"a newer session of writer {ask.writer!r} has opened"))
@@ -428,6 +435,7 @@ class SegmentPublisher:
         """A writer leaves: its capability is released, or parked if it was the last (E3, E4, E7)."""
         if abort:
             self._abort(state.touched)
+        self._admitted.clear()
         state.present = False
         held = state.held
         last = len(held) > 0 and not any(len(w.held) for w in self._writers.values() if w is not state)
@@ -486,12 +494,14 @@ class SegmentPublisher:
         self._move(changes)
 
     def _move(self, changes: Iterable[Change]) -> None:
+        self._admitted.clear()
         visible = self.progress.move(changes)
         if visible:
             self._log(m.Frontier(self.seq + 1, self.seq, tuple(visible)))
             self._epoch_bytes = {t: n for t, n in self._epoch_bytes.items() if t in self.progress.upper}
 
     def _abort(self, times: Iterable[Time]) -> None:
+        self._admitted.clear()
         fresh = self.progress.abort(times)
         for start in range(0, len(fresh), ABORTS_AN_EVENT):
             self._log(m.Aborted(self.seq + 1, self.seq, fresh[start : start + ABORTS_AN_EVENT]))
