@@ -1,7 +1,7 @@
 """Write tests/protocol/wire-vectors.json anew: messages of every kind with their bytes, and bytes that must be refused.
 
 Run as `python tools/wire_vectors.py`. The file is for implementations in any language; it changes only when the
-protocol does, so a change of it is a change of the protocol. The tests decode and encode each vector, and never write it.
+protocol does, so a change of it is a change of the protocol. The tests decode and encode each; they never write it.
 
 In `fields`, times are JSON (ints and nested arrays) and names are those of docs/protocol.md. Byte strings are
 {"hex": ...}; with {"hex": ..., "fill": "aa", "count": n} the byte aa follows n times.
