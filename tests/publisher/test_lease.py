@@ -210,6 +210,26 @@ def test_an_open_before_completion_cancels_it(declare, wires, wait_until):
 
 
 @pytest.mark.rule("E7")
+def test_an_open_after_a_restart_cancels_what_the_last_incarnation_finished(declare, wires, wait_until):
+    stream = declare(segments=2)
+    publisher = stream.start("0,1")
+    writers = [wires.writer(publisher, stream, segment) for segment in "01"]
+    for writer in writers:
+        writer.open()
+    writers[0].leave(m.Leaving.FINISH)
+    wait_until(lambda: stream.segment("0")["finishing"])
+    publisher.signal(signal.SIGKILL)
+    publisher.ended()
+    successor = stream.start("0,1")
+    try:
+        assert stream.segment("0")["finishing"]
+        assert isinstance(wires.writer(successor, stream, "0").open("w2"), m.Opened)
+        assert not stream.segment("0")["finishing"]
+    finally:
+        successor.stop()
+
+
+@pytest.mark.rule("E7")
 def test_a_complete_stream_is_served_again_after_a_restart(declare, wires, wait_until):
     stream = declare()
     publisher = stream.start()

@@ -101,7 +101,8 @@ class SegmentPublisher:
     """One life (incarnation) of a segment's publisher.
 
     `lower` is where it starts: bottom for a new segment, else the frontier last reported to the catalog. `known_writers` had opened when the
-    last incarnation ended; nothing completes before each of them is back or timed out (E11).
+    last incarnation ended; nothing completes before each of them is back or timed out (E11). `finishing` says that it was parked as finishing: an
+    open is admitted only after the catalog has cancelled that (E7).
     """
 
     def __init__(
@@ -115,6 +116,7 @@ class SegmentPublisher:
         lower: Iterable[Time] | None = None,
         known_writers: Iterable[str] = (),
         complete: bool = False,
+        finishing: bool = False,
     ) -> None:
         self.stream, self.segment, self.settings, self.incarnation = stream, segment, settings, incarnation
         bottom = (settings.shape.bottom,)
@@ -131,7 +133,7 @@ class SegmentPublisher:
         self._left: deque[str] = deque()
         self._epoch_bytes: dict[Time, int] = {}
         self._finishing = 0
-        self._is_finishing = False
+        self._is_finishing = finishing and not complete
         self._waiting_opens: list[tuple[Writer, m.Open]] = []
         self._effects: list[Effect] = []
         self._acks: dict[Writer, tuple[int, int, int]] = {}

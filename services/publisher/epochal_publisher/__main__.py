@@ -7,6 +7,7 @@ publisher of the same segments.
 """
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -69,6 +70,9 @@ async def _until_stopped(settings: Settings, exit_with_stdin: bool) -> int:
         loop.add_signal_handler(number, stop.set)
     if exit_with_stdin:
         _watch_stdin(loop, stop)
+    # Retained events are many and make no cycles; going through all of them now and then would only hold the loop up.
+    gc.freeze()
+    gc.set_threshold(20_000, 50, 100)
     async with Lease(settings) as lease:
         publisher = Publisher(settings, lease)
         try:

@@ -31,6 +31,7 @@ class Owner(Protocol):
 
     def reports(self) -> Mapping[str, SegmentReport]:
         """What to tell of each segment."""
+        ...
 
     def confirmed(self, stalls: int) -> None:
         """The lease stood at a time after stall number `stalls`."""
@@ -78,6 +79,8 @@ class Lease:
                 segments=settings.segments,
                 addresses=addresses,
             )
+            # Once more: now that the last owner is fenced, what is recorded of its segments stands.
+            stream = await client.get(namespace, name)
         self._token = registration.token
         self._incarnations = {grant.id: grant.incarnation for grant in registration.segments}
         return stream, registration

@@ -91,10 +91,10 @@ class Publisher:
 
     def serve(self, stream: StreamInfo, registration: Registration) -> None:
         """Make the machines, and begin to read what arrived meanwhile."""
-        manifest, now = stream.declared(), monotonic()
+        now = monotonic()
         for grant in registration.segments:
-            self.segments[grant.id] = Served.start(stream.uid, manifest, grant, self.settings, now)
-        self._events.bound(manifest.spec.push.buffer_bytes)
+            self.segments[grant.id] = Served.start(stream, grant, self.settings, now)
+        self._events.bound(stream.declared().spec.push.buffer_bytes)
         self._alive = now
         for socket in self._sockets:
             socket.start()

@@ -6,11 +6,10 @@ Apart from the process so that what is kept a segment is seen at a glance. Whoev
 import secrets
 from dataclasses import dataclass, field
 
-from epochal.client.catalog_types import SegmentGrant, SegmentReport
+from epochal.client.catalog_types import SegmentGrant, SegmentReport, StreamInfo
 from epochal.protocol.publishing import PublisherSettings, SegmentPublisher
 from epochal.protocol.serving import SegmentServer, ServingSettings
 from epochal.protocol.wire import Packer
-from epochal.resources import StreamManifest
 from epochal_publisher.counters import SegmentCounters
 from epochal_publisher.settings import Settings
 
@@ -29,9 +28,9 @@ class Served:
     _frontier: object = None
 
     @classmethod
-    def start(cls, uid: str, manifest: StreamManifest, grant: SegmentGrant, settings: Settings, now: float) -> "Served":
-        """Begin an incarnation where the catalog's grant says that the last one ended (E11)."""
-        spec = manifest.spec
+    def start(cls, stream: StreamInfo, grant: SegmentGrant, settings: Settings, now: float) -> "Served":
+        """Begin an incarnation where the catalog says that the last one ended (E7, E11)."""
+        spec = stream.declared().spec
         kept = spec.history.retention
         limits = PublisherSettings(
             shape=spec.time.shape,
@@ -44,8 +43,9 @@ class Served:
             retention_age=kept.time_seconds,
         )
         publisher = SegmentPublisher(
-            uid, grant.id, limits, incarnation=grant.incarnation, now=now, lower=grant.lower,
+            stream.uid, grant.id, limits, incarnation=grant.incarnation, now=now, lower=grant.lower,
             known_writers=grant.writers, complete=grant.complete,
+            finishing=any(segment.id == grant.id and segment.finishing for segment in stream.segments),
         )  # fmt: skip
         channel = secrets.token_bytes(8)  # one an incarnation: nothing of an old one can be taken for new
         server = SegmentServer(publisher, channel, ServingSettings(heartbeat=spec.push.heartbeat), now)
