@@ -1,11 +1,16 @@
 """Gathers records that are appended one at a time into batches.
 
-Apart from the writer because it is pure: it says what is full and what is due, and sends nothing. Records of one segment, time and topic share a batch;
-a batch ends at `max_records`, or when the writer's linger is over, or before any move.
+Apart from the writer because what shares a batch, and who is told what became of it, can be read and tested without a
+stream. Records of one segment, time and topic share a batch; a batch ends at `max_records`, or when the writer's linger
+is over, or before any move.
 """
 
+import asyncio
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from epochal.errors import EpochalError
+from epochal.protocol.messages import Position
 from epochal.protocol.segments import Placement
 from epochal.protocol.times import Time
 
@@ -29,7 +34,10 @@ class Batcher:
         self._without_key: dict[tuple[Time, bytes], str] = {}
 
     def add(self, time: Time, records: list[Any], key: bytes | None, topic: bytes) -> tuple[Slot, bool]:
-        """Put `records` into their batch; returns its slot and whether the batch is full. Without a key, a batch goes to the next segment in turn."""
+        """Put `records` into their batch; returns its slot and whether the batch is full.
+
+        Without a key, a batch goes to the next segment in turn.
+        """
         if key is None:
             segment = self._without_key.get((time, topic))
             if segment is None:
@@ -43,7 +51,8 @@ class Batcher:
 
     def take(self, slot: Slot) -> list[Any]:
         """End one batch."""
-        self._without_key.pop((slot.time, slot.topic), None)
+        if self._without_key.get((slot.time, slot.topic)) == slot.segment:
+            del self._without_key[slot.time, slot.topic]
         return self._open.pop(slot)
 
     @property
@@ -54,3 +63,87 @@ class Batcher:
     def __len__(self) -> int:
         """How many batches are open."""
         return len(self._open)
+
+
+class Gathering:
+    """Batches under way, each with a promise for those who await it.
+
+    `send(slot, records, awaited)` returns the future of the batch's position; `tell` is told of a batch that cannot be sent
+    at all and holds records that nobody awaits, so that the next move raises it (E1).
+    """
+
+    def __init__(
+        self,
+        batcher: Batcher,
+        linger: float,
+        send: Callable[[Slot, list[Any], bool], asyncio.Future[Position]],
+        tell: Callable[[EpochalError], None],
+    ) -> None:
+        self._batcher, self._linger, self._send, self._tell = batcher, linger, send, tell
+        self._promises: dict[Slot, asyncio.Future[Position]] = {}
+        self._unawaited: set[Slot] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(
+        self, time: Time, records: Sequence[Any], key: bytes | None, topic: bytes, *, awaited: bool
+    ) -> asyncio.Future[Position]:
+        """Put `records` into their batch, and send it if it is full; returns the promise of its position."""
+        slot, full = self._batcher.add(time, list(records), key, topic)
+        promise = self._promises.get(slot)
+        if promise is None:
+            loop = asyncio.get_running_loop()
+            promise = self._promises[slot] = loop.create_future()
+            if self._timer is None:
+                self._timer = loop.call_later(self._linger, self.send_all)
+        if not awaited:
+            self._unawaited.add(slot)
+        if full:
+            self._end(slot)
+        return promise
+
+    def send_all(self) -> None:
+        """End every batch: the linger is over, or a move comes."""
+        self._stop_timer()
+        for slot in self._batcher.slots:
+            self._end(slot)
+
+    def drop(self, error: EpochalError) -> None:
+        """Forget every batch; who awaits one is told why."""
+        self._stop_timer()
+        for slot in self._batcher.slots:
+            self._batcher.take(slot)
+            fail(self._promises.pop(slot), error)
+        self._unawaited.clear()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _end(self, slot: Slot) -> None:
+        records, promise = self._batcher.take(slot), self._promises.pop(slot)
+        awaited = slot not in self._unawaited
+        self._unawaited.discard(slot)
+        try:
+            sent = self._send(slot, records, awaited)
+        except EpochalError as error:
+            fail(promise, error)
+            if not awaited:
+                self._tell(error)
+        else:
+            sent.add_done_callback(lambda done: _pass_on(done, promise))
+
+
+def _pass_on(done: asyncio.Future[Position], promise: asyncio.Future[Position]) -> None:
+    error = done.exception()
+    if error is not None:
+        fail(promise, error)
+    elif not promise.done():
+        promise.set_result(done.result())
+
+
+def fail(future: asyncio.Future[Any], error: BaseException) -> None:
+    """End a future with an error that nobody need await."""
+    if not future.done():
+        future.set_exception(error)
+        future.exception()

@@ -14,15 +14,27 @@ from typing import Any, Self
 
 import zmq
 
-from epochal.client.batching import Batcher, Slot
-from epochal.client.directory import Backoff, Directory, worth_retrying
+from epochal.client.batching import Batcher, Gathering, Slot, fail
+from epochal.client.directory import Backoff, Directory
 from epochal.client.encodings import encoder
-from epochal.client.sockets import Frames, Socket
-from epochal.errors import BufferFull, EpochalError, TimedOut, Unavailable, WriterClosed, WriterLost
+from epochal.client.ingest import Link
+from epochal.errors import (
+    BufferFull,
+    EpochalError,
+    PayloadTooLarge,
+    RecordTypeError,
+    StreamGone,
+    StreamNotFound,
+    TimedOut,
+    Unavailable,
+    UsageError,
+    WriterClosed,
+    WriterLost,
+)
 from epochal.protocol import messages as m
-from epochal.protocol import wire
 from epochal.protocol.segments import Placement
 from epochal.protocol.times import Time, TimeCodec
+from epochal.protocol.wire import MAX_PAYLOAD, MAX_TOPIC
 from epochal.protocol.writing import Acked, Failed, Moved, Over, Ready, Reconnect, Send, WriterMachine
 
 TICK = 0.1
@@ -30,8 +42,8 @@ MAX_UNSENT_BYTES = 8 * 2**20
 """Bytes queued behind the credit windows above which `append` waits."""
 MAX_UNSENT_NOWAIT = 64 * 2**20
 """... and above which `append_nowait` raises `BufferFull`."""
-ANSWER_TIMEOUT = 10.0
-"""Seconds without any message of a publisher that owes an answer before the connection is made anew."""
+ABORT_TIMEOUT = 3.0
+"""Seconds that a writer which is left by an exception waits for the publishers' word; after that their time-out does the same."""
 
 Position = m.Position
 
@@ -57,27 +69,33 @@ class Writer:
         open_timeout: float = 30.0,
     ) -> None:
         self.writer_id = writer_id or f"anonymous-{uuid.uuid4().hex}"
-        self._context, self._directory, self._under, self._group = context, directory, under, group
+        self.context, self.directory, self._under, self._group = context, directory, under, group
         self._linger, self._max_batch, self._open_timeout = linger, max_batch, open_timeout
         self._encode_time: Callable[[Any], Time] = (lambda time: time) if time_codec is None else time_codec.encode
         self._decode_time: Callable[[Time], Any] = (lambda time: time) if time_codec is None else time_codec.decode
         self._futures: dict[int, asyncio.Future[Any]] = {}
-        self._batch_futures: dict[Slot, asyncio.Future[m.Position]] = {}
-        self._links: dict[str, _Link] = {}
+        self._gathering: Gathering | None = None
+        self._links: dict[str, Link] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._opening: asyncio.Future[None] | None = None
         self._room = asyncio.Event()
         self._idle: list[asyncio.Future[None]] = []
         self._acting = False
         self._left = False
+        self._error: EpochalError | None = None
+        """Why the session is over; `_told` once a caller has been told so."""
+        self._told = False
+        self._last_told: EpochalError | None = None
         self._reopening: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         """Open the writer at every segment (E5). Raises `StreamNotFound`, `NoPublisher`, `StreamComplete`, `TimedOut`."""
-        await self._directory.look_up()
-        self._encode = encoder(self._directory.encoding)
-        self._placement: Placement = self._directory.placement()
-        self._batcher = Batcher(self._placement, self._max_batch)
+        await self.directory.look_up()
+        self._encode = encoder(self.directory.encoding)
+        self._placement: Placement = self.directory.placement()
+        if self._linger > 0:
+            batcher = Batcher(self._placement, self._max_batch)
+            self._gathering = Gathering(batcher, self._linger, self._send_batch, lambda e: self.machine.fail_quietly(e))
         try:
             await self._open_session()
         except BaseException:
@@ -90,7 +108,9 @@ class Writer:
     ) -> None:
         """Close, or abort after an exception; connections are gone when this returns."""
         try:
-            if not self._left and not self._machine.over:
+            if self._reopening is not None:
+                await asyncio.wait([self._reopening])
+            if not self._left and not (self._error is not None and self._told):
                 await self._leave(m.Leaving.CLOSE if kind is None else m.Leaving.ABORT)
         except EpochalError:
             if kind is None:
@@ -111,114 +131,121 @@ class Writer:
         Raises `CapabilityError` for a time below what the writer holds, `TimeShapeError`, `RecordTypeError`, `PayloadTooLarge`, `EpochAbortedError`, and
         `WriterFenced`, `WriterLost` or `StreamGone` when the session is over; nothing of the batch is published then.
         """
-        at = self._check(time, records)
+        at = self._check(time, records, key, topic)
         await self._reopened()
-        while self._machine.waiting_bytes() > MAX_UNSENT_BYTES:
-            self._room.clear()
-            await self._room.wait()
-        if self._linger > 0:
-            slot = self._gather(at, records, key, topic)
-            future = self._batch_futures.get(slot)
-            return await asyncio.shield(self._last_full if future is None else future)
-        position: m.Position = await self._send(self._placement.segment(key), at, topic, records)
-        return position
+        await self.drain()
+        if self._gathering is not None:
+            self.machine.check(at)
+            return await asyncio.shield(self._gathering.add(at, records, key, topic, awaited=True))
+        return await self._send(self._placement.segment(key), at, topic, self._encoded(records), len(records))
 
     def append_nowait(self, time: Any, records: Sequence[Any], *, key: bytes | None = None, topic: bytes = b"") -> None:
         """The same, pipelined: a failure is raised by the next `flush` or move, and no move is sent before (E1). Raises `BufferFull` when
-        appends come faster than they are acknowledged: await `flush()` then."""
-        at = self._check(time, records)
-        if self._machine.waiting_bytes() > MAX_UNSENT_NOWAIT:
+        appends come faster than they are acknowledged: await `drain()` between them."""
+        at = self._check(time, records, key, topic)
+        self._raise_error()
+        if self.machine.waiting_bytes() > MAX_UNSENT_NOWAIT:
             raise BufferFull(
-                f"more than {MAX_UNSENT_NOWAIT} bytes wait for acknowledgements; await flush() from time to time"
+                f"more than {MAX_UNSENT_NOWAIT} bytes wait for acknowledgements; await drain() between appends"
             )
-        if self._linger > 0:
-            self._gather(at, records, key, topic)
+        if self._gathering is not None:
+            self.machine.check(at)
+            self._gathering.add(at, records, key, topic, awaited=False)
         else:
-            payload = self._encode(records)
-            self._machine.append(self._placement.segment(key), at, topic, len(records), payload)
+            payload = self._encoded(records)
+            self.machine.append(self._placement.segment(key), at, topic, len(records), payload)
             self._act_soon()
+
+    async def drain(self) -> None:
+        """Wait while more is queued than the publishers give credit for: what keeps a loop of `append_nowait` within bounds."""
+        while self.machine.waiting_bytes() > MAX_UNSENT_BYTES:
+            self._room.clear()
+            await self._room.wait()
 
     async def flush(self) -> None:
         """Wait until everything appended and moved so far is acknowledged; raises the first failure that nobody awaited."""
-        self._end_batches()
-        self._act()
-        if self._machine.busy:
+        await self._reopened()
+        self._send_gathered()
+        self.act()
+        if self.machine.busy:
             idle: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._idle.append(idle)
             await idle
-        self._machine.raise_failure()
+            await self._reopened()
+        self.machine.raise_failure()
 
-    def _check(self, time: Any, records: Sequence[Any]) -> Time:
+    def _check(self, time: Any, records: object, key: object, topic: object) -> Time:
         if self._left:
             raise WriterClosed(f"writer {self.writer_id!r} has left the stream; open a new one")
-        if isinstance(records, bytes | bytearray | str) or not len(records):
-            raise TypeError("append takes a list of at least one record")
+        if not isinstance(records, list | tuple) or not records:
+            raise RecordTypeError("append takes a list (or tuple) of at least one record")
+        if not (key is None or isinstance(key, bytes)):
+            raise UsageError(f"a key is bytes, not {type(key).__name__}; encode it first")
+        if not isinstance(topic, bytes) or len(topic) > MAX_TOPIC:
+            raise UsageError(f"a topic is at most {MAX_TOPIC} bytes, not {str(topic)[:80]!r}")
         return self._encode_time(time)
 
-    def _send(self, segment: str, time: Time, topic: bytes, records: Sequence[Any]) -> asyncio.Future[m.Position]:
-        ticket = self._machine.append(segment, time, topic, len(records), self._encode(records), awaited=True)
+    def _encoded(self, records: Sequence[Any]) -> bytes:
+        return self._checked(self._encode(records))
+
+    def _checked(self, payload: bytes) -> bytes:
+        if len(payload) > MAX_PAYLOAD:
+            raise PayloadTooLarge(
+                f"{len(payload)} bytes in one append; at most {MAX_PAYLOAD} are allowed: append less at once"
+            )
+        return payload
+
+    def _send(
+        self, segment: str, time: Time, topic: bytes, payload: bytes, count: int, *, awaited: bool = True
+    ) -> asyncio.Future[m.Position]:
+        ticket = self.machine.append(segment, time, topic, count, payload, awaited=awaited)
         future: asyncio.Future[m.Position] = asyncio.get_running_loop().create_future()
         self._futures[ticket] = future
         self._act_soon()
         return future
 
-    # ---- batches ----
+    def _send_gathered(self) -> None:
+        if self._gathering is not None:
+            self._gathering.send_all()
 
-    def _gather(self, time: Time, records: Sequence[Any], key: bytes | None, topic: bytes) -> Slot:
-        self._machine.check(time)
-        slot, full = self._batcher.add(time, list(records), key, topic)
-        if slot not in self._batch_futures:
-            future = self._batch_futures[slot] = asyncio.get_running_loop().create_future()
-            if len(self._batcher) == 1:
-                asyncio.get_running_loop().call_later(self._linger, self._end_batches)
-        if full:
-            self._last_full = self._batch_futures[slot]
-            self._end_batch(slot)
-        return slot
+    def _send_batch(self, slot: Slot, records: list[Any], awaited: bool) -> asyncio.Future[m.Position]:
+        """Send a batch, in several appends if it is too large for one; the last one is awaited."""
+        *first, (payload, count) = self._parts(records)
+        for earlier, number in first:
+            self.machine.append(slot.segment, slot.time, slot.topic, number, earlier)
+        return self._send(slot.segment, slot.time, slot.topic, payload, count, awaited=awaited)
 
-    def _end_batches(self) -> None:
-        for slot in self._batcher.slots:
-            self._end_batch(slot)
-
-    def _drop_batches(self) -> None:
-        for slot in self._batcher.slots:
-            self._batcher.take(slot)
-            self._batch_futures.pop(slot).cancel()
-
-    def _end_batch(self, slot: Slot) -> None:
-        records, promise = self._batcher.take(slot), self._batch_futures.pop(slot)
-        try:
-            sent = self._send(slot.segment, slot.time, slot.topic, records)
-        except EpochalError as error:
-            self._machine.fail_quietly(error)
-            promise.cancel()
-            return
-        sent.add_done_callback(lambda done: _pass_on(done, promise))
+    def _parts(self, records: list[Any]) -> list[tuple[bytes, int]]:
+        payload = self._encode(records)
+        if len(payload) <= MAX_PAYLOAD or len(records) == 1:
+            return [(self._checked(payload), len(records))]
+        half = len(records) // 2
+        return self._parts(records[:half]) + self._parts(records[half:])
 
     # ---- moves ----
 
     async def advance(self, time: Any) -> None:
         """Downgrade all capabilities to `time`: what was appended before is whole. Sent once every earlier append is acknowledged (E1)."""
-        await self._moved(lambda: self._machine.advance(self._encode_time(time), awaited=True))
+        await self._moved(lambda: self.machine.advance(self._encode_time(time), awaited=True))
 
     def advance_nowait(self, time: Any) -> None:
         """Queue the move; it is sent when E1 allows, and later appends need not wait for it."""
-        self._end_batches()
-        self._machine.advance(self._encode_time(time))
+        self._send_gathered()
+        self.machine.advance(self._encode_time(time))
         self._act_soon()
 
     async def hold(self, time: Any) -> None:
         """Hold a further capability."""
-        await self._moved(lambda: self._machine.hold(self._encode_time(time), awaited=True))
+        await self._moved(lambda: self.machine.hold(self._encode_time(time), awaited=True))
 
     async def release(self, time: Any) -> None:
         """Give a capability up, not the last one."""
-        await self._moved(lambda: self._machine.release(self._encode_time(time), awaited=True))
+        await self._moved(lambda: self.machine.release(self._encode_time(time), awaited=True))
 
     async def abort(self, time: Any) -> None:
         """Abort the epoch `time`: it can never complete (E4)."""
-        self._end_batches()
-        await self._moved(lambda: self._machine.abort(self._encode_time(time), awaited=True))
+        self._send_gathered()
+        await self._moved(lambda: self.machine.abort(self._encode_time(time), awaited=True))
 
     async def close(self) -> None:
         """Leave: what was appended is whole. The last writer's capability is kept for the next one."""
@@ -241,19 +268,19 @@ class Writer:
     @property
     def held(self) -> tuple[Any, ...]:
         """What the writer holds: it can append at any time that one of these reaches."""
-        return tuple(map(self._decode_time, self._machine.held))
+        return tuple(map(self._decode_time, self.machine.held))
 
     @property
     def pending_epochs(self) -> tuple[Any, ...]:
         """Times that were appended at and not left, also by an earlier session of the same id: finish them or abort them (E6)."""
-        return tuple(map(self._decode_time, self._machine.pending_epochs))
+        return tuple(map(self._decode_time, self.machine.pending_epochs))
 
     async def _moved(self, ask: Callable[[], int]) -> None:
         await self._reopened()
-        self._end_batches()
+        self._send_gathered()
         ticket = ask()
         future = self._futures[ticket] = asyncio.get_running_loop().create_future()
-        self._act()
+        self.act()
         await future
 
     async def _leave(self, how: m.Leaving) -> None:
@@ -261,53 +288,76 @@ class Writer:
             return
         await self._reopened()
         if how is m.Leaving.ABORT:
-            self._drop_batches()
+            if self._gathering is not None:
+                self._gathering.drop(WriterClosed("the writer was left by an exception"))
         else:
-            self._end_batches()
-            self._machine.raise_failure()
+            self._send_gathered()
+            self.machine.raise_failure()
+        patience = min(self._open_timeout, ABORT_TIMEOUT) if how is m.Leaving.ABORT else self._open_timeout
         try:
-            async with asyncio.timeout(self._open_timeout):
-                await self._moved(lambda: self._machine.leave(how, awaited=True))
+            async with asyncio.timeout(patience):
+                await self._moved(lambda: self.machine.leave(how, awaited=True))
         except TimeoutError:
-            raise TimedOut(
-                f"not every publisher answered within {self._open_timeout:g} s that the writer left"
-            ) from None
+            raise TimedOut(f"not every publisher answered within {patience:g} s that the writer left") from None
         self._left = True
 
     # ---- sessions and connections ----
 
     async def _open_session(self) -> None:
         await self._new_machine()
-        for segment in self._directory.segments:
-            self._links[segment] = _Link(self, segment)
+        for segment in self.directory.segments:
+            self._links[segment] = Link(self, segment)
         self._tasks = [asyncio.create_task(link.run()) for link in self._links.values()]
         self._tasks.append(asyncio.create_task(self._tick()))
         await self._opened()
 
     async def _reopen(self, error: WriterLost) -> None:
         """E3: a publisher gave the session up; its open epochs are aborted everywhere, and a new session opens on the same connections."""
-        try:
-            await self._new_machine()
-            for segment, link in self._links.items():
-                if link.stands:
-                    self._machine.connected(segment)
-            self._act()
-            await self._opened()
-            self._machine.fail_quietly(error)
-        except EpochalError as failed:
-            self._machine.give_up(failed)
+        backoff = Backoff()
+        while True:
+            try:
+                await self._new_machine()
+                for segment, link in self._links.items():
+                    if link.stands:
+                        self.machine.connected(segment)
+                self.act()
+                await self._opened()
+                break
+            except WriterLost:
+                await backoff.pause()  # lost again before it was open everywhere
+            except EpochalError as failed:
+                self._error, self._told = failed, False
+                self.machine.give_up(failed)
+                self.act()
+                return
+        if not self._told:
+            self.machine.fail_quietly(error)
+        self._error = None
 
     async def _reopened(self) -> None:
+        """Wait for a session that is being opened anew; raise why there is none, or once that there was another before."""
         if self._reopening is not None:
-            await asyncio.shield(self._reopening)
+            await asyncio.wait([self._reopening])
             self._reopening = None
-            self._machine.raise_failure()
+            self.machine.raise_failure()
+        self._raise_error()
+
+    def _raise_error(self) -> None:
+        if self._error is not None:
+            self._told = True
+            raise self._error
 
     async def _new_machine(self) -> None:
-        session = await self._directory.catalog.session(self._directory.namespace, self._directory.name, self.writer_id)
-        info = self._directory.info
-        self._machine = WriterMachine(
-            info.uid, self._directory.shape, self._directory.segments, self.writer_id, session.number,
+        info = self.directory.info
+        gone = StreamGone(f"stream {info.qualified} was deleted, or deleted and created anew; open the new one")
+        try:
+            session = await self.directory.catalog.session(info.namespace, info.name, self.writer_id)
+        except StreamNotFound:
+            raise gone from None
+        if session.uid != info.uid:
+            raise gone
+        self.machine = WriterMachine(
+            info.uid, self.directory.shape, self.directory.segments, self.writer_id, session.number,
             now=clock.monotonic(), under=self._under,
         )  # fmt: skip
         self._opening = asyncio.get_running_loop().create_future()
@@ -318,21 +368,21 @@ class Writer:
             async with asyncio.timeout(self._open_timeout):
                 await self._opening
         except TimeoutError:
-            waiting = [segment for segment in self._links if not self._machine.is_open_at(segment)]
+            waiting = [segment for segment in self._links if not self.machine.is_open_at(segment)]
             raise TimedOut(
-                f"segments {waiting} of {self._directory.qualified} did not answer within {self._open_timeout:g} s"
+                f"segments {waiting} of {self.directory.qualified} did not answer within {self._open_timeout:g} s"
             ) from None
         if self._group is not None:
-            self._machine.start_group(self._group)
+            self.machine.start_group(self._group)
 
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(TICK)
             now = clock.monotonic()
-            self._machine.tick(now)
+            self.machine.tick(now)
             for link in self._links.values():
                 link.check(now)
-            self._act()
+            self.act()
 
     async def _stop(self) -> None:
         tasks = [*self._tasks, *([self._reopening] if self._reopening is not None else [])]
@@ -343,23 +393,24 @@ class Writer:
         for link in self._links.values():
             link.close()
         self._end(WriterClosed("the writer was closed"))
+        self._left = True
 
     def fail(self, error: EpochalError) -> None:
         """The session cannot go on: everything open fails."""
-        self._machine.give_up(error)
-        self._act()
+        self.machine.give_up(error)
+        self.act()
 
     # ---- the machine's effects ----
 
     def _act_soon(self) -> None:
         if not self._acting:
             self._acting = True
-            asyncio.get_running_loop().call_soon(self._act)
+            asyncio.get_running_loop().call_soon(self.act)
 
-    def _act(self) -> None:
+    def act(self) -> None:
         """Send what the machine wants sent, packed by segment, and tell callers what it tells."""
         self._acting = False
-        machine = self._machine
+        machine = self.machine
         for effect in machine.take():
             if type(effect) is Send:
                 self._links[effect.segment].send(effect.message)
@@ -384,130 +435,42 @@ class Writer:
                 self._resolve(told.ticket, None)
             case Failed():
                 future = self._futures.pop(told.ticket, None)
-                if future is not None and not future.done():
-                    future.set_exception(told.error)
+                if future is not None and future.cancelled():
+                    self.machine.fail_quietly(told.error)  # its caller was cancelled and will not hear of it
+                elif future is not None:
+                    self._last_told = told.error
+                    fail(future, told.error)
             case Ready():
                 if self._opening is not None and not self._opening.done():
                     self._opening.set_result(None)
             case Over():
-                self._end(told.error)
-                if isinstance(told.error, WriterLost) and self._reopening is None and self._tasks:
-                    self._reopening = asyncio.create_task(self._reopen(told.error))
+                self._session_over(told.error)
 
     def _resolve(self, ticket: int, result: m.Position | None) -> None:
         future = self._futures.pop(ticket, None)
         if future is not None and not future.done():
             future.set_result(result)
 
+    def _session_over(self, error: EpochalError) -> None:
+        if self._error is None:
+            self._error, self._told = error, self._last_told is error
+        self._end(error)
+        # A task that writes a group runs again from the group's start instead (E6), and one under another writer lost nothing.
+        may_reopen = self._group is None and self._under is None and self._tasks
+        if isinstance(error, WriterLost) and may_reopen and (self._reopening is None or self._reopening.done()):
+            self._reopening = asyncio.create_task(self._reopen(error))
+
     def _end(self, error: EpochalError) -> None:
+        """Nobody waits any longer."""
         futures, self._futures = list(self._futures.values()), {}
         for future in futures:
-            if not future.done():
-                future.set_exception(error)
-                future.exception()  # awaited or not
-        if self._opening is not None and not self._opening.done():
-            self._opening.set_exception(error)
+            fail(future, error)
+        if self._opening is not None:
+            fail(self._opening, error)
+        idle, self._idle = self._idle, []
+        for waiter in idle:
+            if not waiter.done():
+                waiter.set_result(None)
+        if self._gathering is not None:
+            self._gathering.drop(error)
         self._room.set()
-
-
-def _pass_on(done: "asyncio.Future[m.Position]", promise: "asyncio.Future[m.Position]") -> None:
-    if promise.done():
-        return
-    error = done.exception()
-    if error is None:
-        promise.set_result(done.result())
-    else:
-        promise.set_exception(error)
-        promise.exception()  # awaited or not: the machine raises it at the next move
-
-
-class _Link:
-    """One segment's connection on `ingest`: kept up until cancelled."""
-
-    def __init__(self, writer: Writer, segment: str) -> None:
-        self._writer, self._segment = writer, segment
-        self._socket: Socket | None = None
-        self._packer = wire.Packer()
-        self._lost: asyncio.Future[EpochalError] | None = None
-        self._heard = clock.monotonic()
-
-    async def run(self) -> None:
-        """Connect, and connect again while a retry can help."""
-        backoff = Backoff()
-        while True:
-            try:
-                error = await self._connect_once(backoff)
-            except EpochalError as failed:
-                error = failed
-            if not worth_retrying(error):
-                self._writer.fail(error)
-                return
-            self._writer._directory.stale()
-            await backoff.pause()
-
-    async def _connect_once(self, backoff: Backoff) -> EpochalError:
-        writer = self._writer
-        address = await writer._directory.address(self._segment, "ingest")
-        self._lost = asyncio.get_running_loop().create_future()
-        self._socket = Socket(writer._context, zmq.DEALER, self._received, writer._act)
-        self._backoff = backoff
-        try:
-            self._socket.watch(lambda: self.lose(Unavailable(f"the connection to segment {self._segment} was lost")))
-            self._socket.zmq.connect(address)
-            self._socket.start()
-            self._heard = clock.monotonic()
-            writer._machine.connected(self._segment)
-            writer._act()
-            return await self._lost
-        finally:
-            writer._machine.disconnected(self._segment)
-            self.close()
-
-    @property
-    def stands(self) -> bool:
-        """Whether there is a connection now."""
-        return self._socket is not None
-
-    def send(self, message: m.Message) -> None:
-        """Gather a message; `flush` sends."""
-        self._packer.add(message)
-
-    def flush(self) -> None:
-        """Send what was gathered, together."""
-        for frames in self._packer.flush():
-            if self._socket is None:
-                continue  # sent again after the reconnect (E10)
-            try:
-                self._socket.send(frames)
-            except zmq.Again:
-                self.lose(Unavailable(f"the send queue to segment {self._segment} is full"))
-                return
-
-    def _received(self, frames: Frames) -> None:
-        self._heard = clock.monotonic()
-        try:
-            for message in wire.decode(frames):
-                if type(message) is m.Opened:
-                    self._backoff.reset()
-                self._writer._machine.receive(self._segment, message)
-        except EpochalError as error:
-            self.lose(error)
-
-    def check(self, now: float) -> None:
-        """Give up on a publisher that owes answers and says nothing."""
-        if not self._writer._machine.owed(self._segment):
-            self._heard = now
-        elif now - self._heard > ANSWER_TIMEOUT:
-            self.lose(TimedOut(f"segment {self._segment} has not answered for {ANSWER_TIMEOUT:g} s"))
-
-    def lose(self, error: EpochalError) -> None:
-        """The connection must be made anew."""
-        if self._lost is not None and not self._lost.done():
-            self._lost.set_result(error)
-
-    def close(self) -> None:
-        """Close the socket; what was gathered is dropped."""
-        self._packer = wire.Packer()
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None

@@ -413,6 +413,9 @@ class WriterMachine:
         if isinstance(error, EpochAbortedError):
             self._aborted.add(sent.append.time)
         self._fail(sent.ticket, error)
+        if self._moves:
+            # E1: also when its own caller is told, who did not know of it when the move was asked.
+            self.fail_quietly(error)
         self._fill(refused.segment, lane)
         self._release_moves()
 
@@ -451,8 +454,9 @@ class WriterMachine:
         return ticket
 
     def leave(self, how: m.Leaving, *, awaited: bool = False) -> int:
-        """End the session: close and finish wait for all appends (E1), abort does not wait."""
-        self._usable()
+        """End the session: close and finish wait for all appends (E1), abort does not wait, nor for them."""
+        if not (how is m.Leaving.ABORT and self._phase is _Phase.LEAVING):
+            self._usable()
         ticket = self._ticket(awaited)
         if how is m.Leaving.ABORT:
             self._phase = _Phase.LEAVING
@@ -585,6 +589,8 @@ class WriterMachine:
             self._end(error, except_segment=segment)
 
     def _lost(self, segment: str, lane: _Lane, lost: m.Lost) -> None:
+        if lane.opened is None:
+            return  # of the session before, on the same connection: what answers this one's open comes after it
         error = from_code(lost.code, lost.detail)
         lane.opened = None
         if isinstance(error, RemoteProtocolError) or (error.retryable and not isinstance(error, WriterLost)):

@@ -1,0 +1,128 @@
+"""A writer's connection to the publisher of one segment: kept up, made anew when it breaks.
+
+Apart from the writer because a connection comes and goes while the session, its numbers and what is unacknowledged stay (E6, E10).
+"""
+
+import asyncio
+import time as clock
+from typing import Any, Protocol
+
+import zmq
+
+from epochal.client.directory import Backoff, Directory, worth_retrying
+from epochal.client.sockets import Frames, Socket
+from epochal.errors import EpochalError, TimedOut, Unavailable
+from epochal.protocol import messages as m
+from epochal.protocol import wire
+from epochal.protocol.writing import WriterMachine
+
+ANSWER_TIMEOUT = 10.0
+"""Seconds without any message of a publisher that owes an answer before the connection is made anew."""
+
+
+class Writer(Protocol):
+    """What a connection asks of the writer whose machine it feeds."""
+
+    context: zmq.Context[Any]
+    directory: Directory
+    machine: WriterMachine
+
+    def act(self) -> None:
+        """Carry out what the machine has decided."""
+
+    def fail(self, error: EpochalError) -> None:
+        """No retry can mend this."""
+
+
+class Link:
+    """One segment's connection on `ingest`: kept up until cancelled."""
+
+    def __init__(self, writer: "Writer", segment: str) -> None:
+        self._writer, self._segment = writer, segment
+        self._socket: Socket | None = None
+        self._packer = wire.Packer()
+        self._lost: asyncio.Future[EpochalError] | None = None
+        self._heard = clock.monotonic()
+
+    async def run(self) -> None:
+        """Connect, and connect again while a retry can help."""
+        backoff = Backoff()
+        while True:
+            try:
+                error = await self._connect_once(backoff)
+            except EpochalError as failed:
+                error = failed
+            except zmq.ZMQError as failed:
+                error = Unavailable(f"segment {self._segment} cannot be connected to: {failed}")
+            if not worth_retrying(error):
+                self._writer.fail(error)
+                return
+            self._writer.directory.stale()
+            await backoff.pause()
+
+    async def _connect_once(self, backoff: Backoff) -> EpochalError:
+        writer = self._writer
+        address = await writer.directory.address(self._segment, "ingest")
+        self._lost = asyncio.get_running_loop().create_future()
+        self._socket = Socket(writer.context, zmq.DEALER, self._received, writer.act)
+        self._backoff = backoff
+        try:
+            self._socket.watch(lambda: self.lose(Unavailable(f"the connection to segment {self._segment} was lost")))
+            self._socket.zmq.connect(address)
+            self._socket.start()
+            self._heard = clock.monotonic()
+            writer.machine.connected(self._segment)
+            writer.act()
+            return await self._lost
+        finally:
+            writer.machine.disconnected(self._segment)
+            self.close()
+
+    @property
+    def stands(self) -> bool:
+        """Whether there is a connection now."""
+        return self._socket is not None
+
+    def send(self, message: m.Message) -> None:
+        """Gather a message; `flush` sends."""
+        self._packer.add(message)
+
+    def flush(self) -> None:
+        """Send what was gathered, together."""
+        for frames in self._packer.flush():
+            if self._socket is None:
+                continue  # sent again after the reconnect (E10)
+            try:
+                self._socket.send(frames)
+            except zmq.Again:
+                self.lose(Unavailable(f"the send queue to segment {self._segment} is full"))
+                return
+
+    def _received(self, frames: Frames) -> None:
+        self._heard = clock.monotonic()
+        try:
+            for message in wire.decode(frames):
+                if type(message) is m.Opened:
+                    self._backoff.reset()
+                self._writer.machine.receive(self._segment, message)
+        except EpochalError as error:
+            self.lose(error)
+
+    def check(self, now: float) -> None:
+        """Give up on a publisher that owes answers and says nothing."""
+        if not self._writer.machine.owed(self._segment):
+            self._heard = now
+        elif now - self._heard > ANSWER_TIMEOUT:
+            self.lose(TimedOut(f"segment {self._segment} has not answered for {ANSWER_TIMEOUT:g} s"))
+
+    def lose(self, error: EpochalError) -> None:
+        """The connection must be made anew."""
+        if self._lost is not None and not self._lost.done():
+            self._lost.set_result(error)
+
+    def close(self) -> None:
+        """Close the socket; what was gathered is dropped."""
+        self._packer = wire.Packer()
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
