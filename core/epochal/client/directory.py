@@ -8,13 +8,16 @@ import random
 
 from epochal.client.catalog import CatalogClient
 from epochal.client.catalog_types import StreamInfo
-from epochal.errors import EpochalError, NoPublisher, StreamGone, StreamNotFound
+from epochal.errors import CatalogUnavailable, EpochalError, NoPublisher, StreamGone, StreamNotFound
 from epochal.protocol.segments import KeyRange, Placement
 from epochal.protocol.times import TimeShape
 from epochal.resources import parse_stream_name
 
 BACKOFF_LEAST, BACKOFF_MOST = 0.05, 5.0
 """Seconds between attempts to connect: doubled each time, with jitter."""
+
+PATIENCE = 2.0
+"""Seconds to wait for the catalog's word on where a publisher is now, before the old address is tried again."""
 
 
 class Directory:
@@ -61,9 +64,12 @@ class Directory:
     async def _refresh(self) -> None:
         uid = self.info.uid
         try:
-            info = await self.catalog.get(self.namespace, self.name)
+            async with asyncio.timeout(PATIENCE):
+                info = await self.catalog.get(self.namespace, self.name)
         except StreamNotFound:
             raise StreamGone(f"stream {self.qualified} was deleted") from None
+        except (TimeoutError, CatalogUnavailable):
+            return  # what was known may still be true: streams go on without a catalog
         if info.uid != uid:
             raise StreamGone(f"stream {self.qualified} was deleted and created anew; open it again to use the new one")
         self._info, self._fresh = info, True

@@ -16,7 +16,7 @@ from epochal.client import values
 from epochal.client.directory import Backoff, Directory, worth_retrying
 from epochal.client.encodings import decoder
 from epochal.client.sockets import Frames, Socket
-from epochal.errors import CursorError, EpochalError, StreamGone, Unavailable, UsageError
+from epochal.errors import CursorError, EpochalError, Unavailable, UsageError
 from epochal.protocol import messages as m
 from epochal.protocol import subscribing, wire
 from epochal.protocol.cursors import Cursor
@@ -64,12 +64,14 @@ class Subscription:
         self._partial, self._max_buffer = partial, max_buffer_bytes
         self._expected = (time_shape, encoding)
         self._decode_time: Callable[[Time], Any] = (lambda time: time) if time_codec is None else time_codec.decode
+        self._encode_time: Callable[[Any], Time] = (lambda time: time) if time_codec is None else time_codec.encode
         self._settings = settings or FollowerSettings()
         self._links: list[_Link] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._error: EpochalError | None = None
         self._changed = asyncio.Event()
         self._paused = False
+        self._reads = ""
         self.ready = asyncio.Event()
 
     async def __aenter__(self) -> Self:
@@ -78,8 +80,8 @@ class Subscription:
         info = await self._directory.look_up(time=shape, encoding=encoding)
         cursor = self._since if isinstance(self._since, Cursor) else None
         if cursor is not None and cursor.stream != info.uid:
-            raise StreamGone(
-                f"the cursor is of another stream than the present {info.qualified}: it was created anew since"
+            raise CursorError(
+                f"the cursor is of another stream than the present {info.qualified}, which may have been created anew since"
             )
         if cursor is not None and set(cursor.positions) != set(self._directory.segments):
             raise CursorError(
@@ -107,8 +109,7 @@ class Subscription:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Leave; sockets and tasks are gone when this returns."""
-        for task in self._tasks:
-            task.cancel()
+        self.fail(UsageError("the subscription was left; open a new one"))
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     # ---- what the application reads ----
@@ -121,6 +122,7 @@ class Subscription:
         """
         if self._partial:
             raise UsageError("partial=True delivers what arrives, so there are no whole epochs; read events()")
+        self._read_by("epochs")
         self._machine.only_epochs()
         while True:
             epoch = self._machine.next_epoch()
@@ -132,6 +134,7 @@ class Subscription:
 
     async def events(self) -> AsyncIterator[values.Event]:
         """Everything as it comes: batches that pass the filter before their epoch is complete, frontiers, aborts, gaps (S16)."""
+        self._read_by("events")
         self._machine.only_events()
         while True:
             event = self._machine.next_event()
@@ -141,24 +144,36 @@ class Subscription:
             elif not await self._more():
                 return
 
+    def _read_by(self, method: str) -> None:
+        if self._reads not in ("", method):
+            raise UsageError(f"this subscription is read by {self._reads}(); open another one to read {method}()")
+        self._reads = method
+
     def frontier(self) -> tuple[Any, ...]:
         """The merged lower frontier: every time that can still arrive is at or after one of these; empty when complete."""
         return tuple(map(self._decode_time, self._machine.frontier))
 
     def cursor(self) -> Cursor:
-        """Where to resume: everything not yet yielded comes again, whole (E16). Meaningful once `ready` is set."""
-        return self._machine.cursor()
+        """Where to resume: everything not yet yielded comes again, whole (E16).
+
+        Before `ready` is set there is none, but the cursor that the subscription resumes from: raises `UsageError`.
+        """
+        if self._machine.ready:
+            return self._machine.cursor()
+        if isinstance(self._since, Cursor):
+            return self._since
+        raise UsageError("the subscription stands nowhere yet: await sub.ready.wait() first")
 
     def saw_whole(self, time: Any) -> bool:
         """Whether epoch `time` is complete and was seen whole, so that no data means that there was none (E18)."""
-        return self._machine.saw_whole(time)
+        return self._machine.saw_whole(self._encode_time(time))
 
     async def _more(self) -> bool:
         """Wait for something new; False at the end of the stream."""
-        if self._error is not None:
-            raise self._error
         if self._machine.complete:
             return False
+        if self._error is not None:
+            raise self._error
         self._changed.clear()
         await self._changed.wait()
         return True
@@ -174,6 +189,8 @@ class Subscription:
     def told(self, segment: str, follower: Follower) -> None:
         """Hand what a follower tells to the machine, and wake the application."""
         machine = self._machine
+        if self._error is not None:
+            return  # what came before is kept as it was, for `cursor()`
         for told in follower.told():
             if type(told) is Began:
                 machine.began(segment, told)
@@ -195,11 +212,14 @@ class Subscription:
     def up(self, segment: str) -> None:
         """A link is back."""
         self._machine.up(segment)
+        self._changed.set()
 
     def fail(self, error: EpochalError) -> None:
-        """The subscription is over; the application's next read raises `error`."""
+        """The subscription is over: nothing is read any more, and the application's next read raises `error`."""
         if self._error is None:
             self._error = error
+        for task in self._tasks:
+            task.cancel()
         self.ready.set()
         self._changed.set()
 
@@ -244,23 +264,32 @@ class _Link:
         self._incarnation = 0
         self._connection: _Connection | None = None
         self._paused = False
+        self._down = False
 
     async def run(self) -> None:
         """Follow until cancelled, or until an error that no retry can mend."""
-        subscription, backoff, down = self._subscription, Backoff(), False
+        subscription, backoff = self._subscription, Backoff()
         while True:
             try:
                 error = await self._follow_once(backoff)
             except EpochalError as failed:
                 error = failed
+            except zmq.ZMQError as failed:
+                error = Unavailable(f"segment {self.segment} cannot be connected to: {failed}")
             if not worth_retrying(error):
                 subscription.fail(error)
                 return
-            if not down:
+            if not self._down:
+                self._down = True
                 subscription.down(self.segment, str(error))
-            down = True
             subscription._directory.stale()
             await backoff.pause()
+
+    def _live(self, backoff: Backoff) -> None:
+        backoff.reset()
+        if self._down:
+            self._down = False
+            self._subscription.up(self.segment)
 
     async def _follow_once(self, backoff: Backoff) -> EpochalError:
         """One connection, from hello to its end; returns why it ended."""
@@ -272,7 +301,7 @@ class _Link:
         try:
             if self._paused:
                 connection.pause()
-            return await connection.broken(on_live=backoff.reset)
+            return await connection.broken(on_live=lambda: self._live(backoff))
         except EpochalError as error:
             return error
         finally:
@@ -343,7 +372,6 @@ class _Connection:
             if self.follower.live and not self._was_live:
                 self._was_live = True
                 on_live()
-                self._subscription.up(self._segment)
         return self._lost.result()
 
     def _pushed(self, frames: Frames) -> None:
@@ -395,10 +423,12 @@ class _Connection:
     def pause(self) -> None:
         self.follower.pause()
         self._events.pause()
+        self._requests.pause()
 
     def resume(self) -> None:
         self.follower.resume(clock.monotonic())
         self._events.resume()
+        self._requests.resume()
 
     def close(self) -> None:
         self._events.close()

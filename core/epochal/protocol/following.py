@@ -185,6 +185,9 @@ class Follower:
             )
         elif self._phase in (_Phase.LIVE, _Phase.PULLING) and now - self._heard > self.settings.silence:
             self._break(TimedOut(f"segment {self.segment}: the publisher was silent for {self.settings.silence:g} s"))
+        elif self._phase is _Phase.PULLING and now - self._since > self.settings.silence:
+            # It lives, but has given up the answer, as it may while this side was not reading.
+            self._break(TimedOut(f"segment {self.segment}: the history did not come on"))
 
     # ---- what arrives ----
 
@@ -193,6 +196,8 @@ class Follower:
         if self.broken:
             return
         self._heard = now
+        if self._phase is _Phase.PULLING:
+            self._since = now
         match message:
             case m.Welcome() if message.request == self._request and self._phase is _Phase.GREETING:
                 self._welcomed(message, now)
