@@ -271,7 +271,7 @@ class RawSubscriber:
             pass
         return event
 
-    def since(self, position: m.Position | None, credit: int = 1000) -> list[Any]:
+    def since(self, position: m.Position | None, credit: int = 8) -> list[Any]:
         """The whole answer, opening first; or the single refusal."""
         self.request += 1
         self.requests.send(m.Since(self.request, self.segment, position, credit))
@@ -279,6 +279,7 @@ class RawSubscriber:
         while isinstance(answer[0], m.Opening):
             chunk = self.requests.receive()
             assert isinstance(chunk, m.Chunk)
+            self.requests.send(m.Credit(self.request, 1))
             answer += [self.requests.receive() for _ in range(chunk.events)]
             if chunk.last:
                 break

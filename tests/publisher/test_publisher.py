@@ -293,3 +293,19 @@ def test_a_peer_that_left_disturbs_nobody(shared, wires, writer, subscriber, seg
     subscriber.join()
     writer.acked(0, b"a")
     assert subscriber.next_event().payload == b"a"
+
+
+def test_a_subscriber_that_asks_for_everything_and_reads_nothing_costs_bounded_memory(start, wires):
+    stream, publisher = start(history={"retention": {"bytes": "64Mi"}})
+    writer = wires.writer(publisher, stream)
+    writer.open()
+    for _ in range(30):
+        writer.acked(0, *[b"x" * 100_000] * 20)  # 60 MB of history
+    before = publisher.rss()
+    greedy = wires.subscriber(publisher, stream)
+    for request in range(1, 40):
+        greedy.requests.send(m.Since(request, "0", None, 2**31))
+    other = wires.subscriber(publisher, stream)
+    assert other.join().seq == 599
+    assert len(other.since(None)) == 601
+    assert publisher.rss() - before < 160 * 2**20

@@ -22,6 +22,8 @@ from epochal.protocol.publishing import Answer, Private, Push, SegmentPublisher
 
 CHUNK_EVENTS = 256
 CHUNK_BYTES = 256 * 1024
+MAX_CREDIT = 64
+"""Chunks that one message can ask for: 16 MiB, so that no client can hold up the others or fill its queue at once."""
 FEATURES = ("since", "filter:receiver")
 """What this publisher can do; a client must not ask for what is not listed."""
 
@@ -72,7 +74,7 @@ class SegmentServer:
             case m.Credit():
                 answering = self._answers.get((peer, message.request))
                 if answering is not None:
-                    answering.credit += min(message.chunks, 1024)
+                    answering.credit += min(message.chunks, MAX_CREDIT)
                     answering.heard = now
                     self._continue(peer, message.request, answering)
             case _:
@@ -141,7 +143,7 @@ class SegmentServer:
         state = State.of(position.seq, history.state_at(position.seq))
         opening = m.Opening(ask.request, position, state.lower, state.upper, state.aborted)
         self.publisher.emit(Answer(peer, (opening,)))
-        answering = self._answers[peer, ask.request] = _Answering(position.seq, min(ask.credit, 1024), now)
+        answering = self._answers[peer, ask.request] = _Answering(position.seq, min(ask.credit, MAX_CREDIT), now)
         self._continue(peer, ask.request, answering)
 
     def _continue(self, peer: bytes, request: int, answering: _Answering) -> None:

@@ -10,6 +10,9 @@ from epochal.protocol import messages as m
 from epochal_publisher.router import Router
 from epochal_publisher.segment import Served
 
+SEND_QUEUE = 4096
+"""Acknowledgements are small, and one stands for many appends."""
+
 
 class Ingest:
     """Handler of the `ingest` socket; `segments` by id. While `draining`, nothing is taken any more."""

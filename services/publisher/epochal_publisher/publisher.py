@@ -18,6 +18,7 @@ from epochal.errors import EpochalError, LocalProtocolError, StreamGone, Unavail
 from epochal.protocol import messages as m
 from epochal.protocol.publishing import Answer, Effect, Private, Push, Reply, ReportFinishing
 from epochal.protocol.wire import encode
+from epochal_publisher import ingest, requests
 from epochal_publisher.counters import ProcessCounters
 from epochal_publisher.discarded import Discarded
 from epochal_publisher.events import Events
@@ -50,8 +51,10 @@ class Publisher:
             self._events = Events(
                 self._context, self._address(settings.events_port), self.segments, self.flush, self.counters
             )
-            self._ingest.router = self._router(settings.ingest_port, self._ingest, self.discarded[0])
-            self._requests.router = self._router(settings.requests_port, self._requests, self.discarded[1])
+            self._ingest.router = self._router(settings.ingest_port, self._ingest, ingest.SEND_QUEUE, self.discarded[0])
+            self._requests.router = self._router(
+                settings.requests_port, self._requests, requests.SEND_QUEUE, self.discarded[1]
+            )
         except zmq.ZMQError as error:
             self._context.destroy(0)
             raise Unavailable(f"cannot listen on {settings.host}: {error}") from error
@@ -69,10 +72,10 @@ class Publisher:
         host = self.settings.host
         return f"tcp://{f'[{host}]' if ':' in host else host}:{port or '*'}"
 
-    def _router(self, port: int, handler: Ingest | Requests, discarded: Discarded) -> Router:
+    def _router(self, port: int, handler: Ingest | Requests, send_queue: int, discarded: Discarded) -> Router:
         return Router(
             self._context, self._address(port), handler.handle, self.flush,
-            counters=self.counters, discarded=discarded, max_payload=self.settings.max_payload,
+            send_queue=send_queue, counters=self.counters, discarded=discarded, max_payload=self.settings.max_payload,
         )  # fmt: skip
 
     @property

@@ -10,6 +10,9 @@ from epochal.protocol import messages as m
 from epochal_publisher.router import Router
 from epochal_publisher.segment import Served
 
+SEND_QUEUE = 256
+"""An answer's chunk is up to 256 KiB, and a client that gives credit as it reads has few under way."""
+
 
 class Requests:
     """Handler of the `requests` socket; `segments` by id."""

@@ -19,15 +19,16 @@ from epochal_publisher.discarded import Discarded
 
 logger = logging.getLogger("epochal.publisher")
 
-SEND_QUEUE = 4096
-"""Messages that one peer may leave unread; windows and credits keep honest peers far below."""
 RECEIVE_QUEUE = 1000
 
 Handler = Callable[[bytes, m.Message, float], None]
 
 
 class Router:
-    """One bound ROUTER; `handle(peer, message, now)` gets every sound message."""
+    """One bound ROUTER; `handle(peer, message, now)` gets every sound message.
+
+    `send_queue`: messages that one peer may leave unread; windows and credits keep honest peers far below.
+    """
 
     def __init__(
         self,
@@ -36,6 +37,7 @@ class Router:
         handle: Handler,
         on_idle: Callable[[], None],
         *,
+        send_queue: int,
         counters: ProcessCounters,
         discarded: Discarded,
         max_payload: int,
@@ -43,7 +45,7 @@ class Router:
         self._handle, self._counters, self._discarded, self._max_payload = handle, counters, discarded, max_payload
         self.socket = Socket(
             context, zmq.ROUTER, self._receive, on_idle,
-            max_message=max_payload + PACK_BYTES, send_queue=SEND_QUEUE, receive_queue=RECEIVE_QUEUE,
+            max_message=max_payload + PACK_BYTES, send_queue=send_queue, receive_queue=RECEIVE_QUEUE,
         )  # fmt: skip
         self.socket.zmq.setsockopt(zmq.ROUTER_MANDATORY, 1)
         self.socket.zmq.bind(address)
