@@ -34,7 +34,7 @@ def used() -> float:
 
 
 async def epochal_send(catalog: str, stream: str, batch: int, messages: int) -> None:
-    """Explicit batches, pipelined; a flush and a completed epoch now and then bound what is under way."""
+    """Explicit batches, pipelined; a completed epoch now and then, and a wait where credit runs out."""
     records = [RECORD] * batch
     every = max(1, min(1000, 2**22 // (128 * batch)))
     async with epochal.connect(catalog) as client, client.writer(stream) as writer:
@@ -43,7 +43,7 @@ async def epochal_send(catalog: str, stream: str, batch: int, messages: int) -> 
             writer.append_nowait(number // every, records)
             if number % every == every - 1:
                 writer.advance_nowait(number // every + 1)
-                await writer.flush()
+                await writer.drain()
         await writer.finish()
         say(seconds=time.perf_counter() - start, cpu=used())
 

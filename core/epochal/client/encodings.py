@@ -14,15 +14,14 @@ from epochal.errors import RecordTypeError, RemoteProtocolError
 MAX_RECORDS = 1_000_000
 """Records that one payload may claim to hold."""
 
+_BYTES = {bytes, bytearray, memoryview}
 _pack = msgpack.Packer(autoreset=True).pack
 
 
 def _encode_bytes(records: Sequence[Any]) -> bytes:
-    for record in records:
-        if not isinstance(record, bytes | bytearray | memoryview):
-            raise RecordTypeError(
-                f"this stream's encoding is bytes, so a record is bytes, not {type(record).__name__}; encode it first"
-            )
+    if wrong := set(map(type, records)) - _BYTES:
+        kinds = ", ".join(sorted(kind.__name__ for kind in wrong))
+        raise RecordTypeError(f"this stream's encoding is bytes, so a record is bytes, not {kinds}; encode it first")
     return _packed(records)
 
 
