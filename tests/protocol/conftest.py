@@ -26,7 +26,7 @@ from epochal.protocol.publishing import (
 from epochal.protocol.serving import SegmentServer, ServingSettings
 from epochal.protocol.subscribing import Subscriber
 from epochal.protocol.times import Time, TimeShape
-from epochal.protocol.writing import Acked, Failed, Moved, Over, Ready, Reconnect, Send, WriterMachine
+from epochal.protocol.writing import Failed, Over, Reconnect, Send, WriterMachine
 
 STREAM = "uid-of-the-stream"
 
@@ -146,6 +146,8 @@ class Reader:
 class Wiring:
     """One stream: its segments' publishers, writers, readers, and the catalog's record of completion."""
 
+    stream = STREAM
+
     def __init__(self, shape: str = "int", segments: str = "0", **settings: Any) -> None:
         self.shape, self.segments = TimeShape.parse(shape), tuple(segments)
         self.settings = PublisherSettings(self.shape, **settings)
@@ -203,6 +205,7 @@ class Wiring:
             for segment in self.segments:
                 self.publishers[segment].tick(self.now)
                 self.servers[segment].tick(self.now)
+            self.run()
             for reader in self.readers:
                 for follower in reader.followers.values():
                     follower.tick(self.now)
@@ -313,10 +316,7 @@ class Wiring:
         return True
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")  # it makes a new stream at each call, so hypothesis may use it too
 def wire_up() -> Callable[..., Wiring]:
     """Makes a stream of wired machines: `wire_up("(int, int)", segments="01", min_writers=2)`."""
     return Wiring
-
-
-__all__ = ["Acked", "Failed", "Moved", "Over", "Ready", "Wiring"]

@@ -1,0 +1,352 @@
+"""One segment as a subscriber follows it: joins, gaps that are pulled, publishers that fall silent."""
+
+import itertools
+from typing import Any
+
+import google_crc32c
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from epochal.protocol import messages as m
+from epochal.protocol.following import Began, Broke, Follower, From, Request, Subscribe, Unsubscribe
+from epochal.protocol.subscribing import EpochWasAborted, GapFound, RewoundTo
+
+CHANNEL = b"channel0"
+
+
+def data(seq, time=0, prev=None):
+    payload = b"%d" % seq
+    return m.Data(seq, seq - 1 if prev is None else prev, time, b"", 1, google_crc32c.value(payload), payload)
+
+
+class Alone:
+    """A follower without a publisher: the test plays it."""
+
+    def __init__(self, begin=From.LIVE, **options):
+        numbers = itertools.count(1)
+        self.follower = Follower(
+            "uid", "0", begin, fresh_nonce=lambda: next(numbers).to_bytes(16, "big"), now=0.0, **options
+        )
+        self.nonce = b""
+
+    def take(self) -> list[Any]:
+        return self.follower.take()
+
+    def told(self) -> list[Any]:
+        return self.follower.told()
+
+    def request(self) -> Any:
+        """The one request that was sent."""
+        (message,) = [effect.message for effect in self.take() if isinstance(effect, Request)]
+        return message
+
+    def welcome(self, incarnation=1, version=1):
+        hello = self.request()
+        self.nonce = hello.nonce
+        self.answer(m.Welcome(hello.request, version, CHANNEL, incarnation, -1, 1000, 1.0, ()))
+        return hello
+
+    def answer(self, *messages):
+        for message in messages:
+            self.follower.answered(message, 0.0)
+
+    def push(self, *messages):
+        for message in messages:
+            self.follower.pushed(None, message, 0.0)
+
+    def snapshot(self, seq=4, incarnation=1, nonce=None):
+        snapshot = m.Snapshot(seq, incarnation, self.nonce if nonce is None else nonce, (0,), (0,), ())
+        self.follower.pushed(self.nonce, snapshot, 0.0)
+
+    def join(self, seq=4):
+        self.welcome()
+        self.snapshot(seq)
+        self.take()
+
+    def error(self):
+        (broke,) = [told for told in self.told() if isinstance(told, Broke)]
+        assert self.follower.broken
+        return broke.error.code
+
+
+# ---- joining: S8, E14 ----
+
+
+@pytest.mark.rule("E14")
+def test_a_join_subscribes_to_the_channel_and_then_to_itself_alone():
+    alone = Alone()
+    alone.welcome()
+    assert alone.take() == [Subscribe(b"C" + CHANNEL), Subscribe(b"P" + alone.nonce)]
+    alone.push(data(3), data(4))
+    alone.snapshot(4)
+    alone.push(data(5))
+    began, event = alone.told()
+    assert (began.state.seq, began.filters, began.gap, began.resumed) == (4, True, False, False)
+    assert event == data(5)
+    assert alone.follower.live
+
+
+@pytest.mark.rule("S8")
+@pytest.mark.parametrize("message", [m.Heartbeat(1), data(5), m.Frontier(5, 4, ()), m.Alive("0")])
+def test_anything_but_the_snapshot_first_is_a_protocol_error(message):
+    alone = Alone()
+    alone.welcome()
+    alone.follower.pushed(alone.nonce, message, 0.0)
+    assert alone.error() == "remote_protocol"
+
+
+@pytest.mark.rule("S8")
+def test_a_second_snapshot_is_a_protocol_error():
+    alone = Alone()
+    alone.join()
+    alone.snapshot(5)
+    assert alone.error() == "remote_protocol"
+
+
+@pytest.mark.rule("S8")
+def test_a_snapshot_for_everybody_is_a_protocol_error():
+    alone = Alone()
+    alone.welcome()
+    alone.push(m.Snapshot(4, 1, alone.nonce, (0,), (), ()))
+    assert alone.error() == "remote_protocol"
+
+
+@pytest.mark.rule("E14")
+@pytest.mark.parametrize("wrong", [{"incarnation": 2}, {"nonce": b"x" * 16}])
+def test_a_snapshot_must_be_of_what_was_welcomed(wrong):
+    alone = Alone()
+    alone.welcome()
+    alone.snapshot(**wrong)
+    assert alone.error() == "remote_protocol"
+
+
+def test_what_belongs_to_an_earlier_subscription_is_ignored():
+    alone = Alone()
+    alone.join()
+    alone.follower.pushed(b"older nonce here", m.Snapshot(1, 1, b"older nonce here", (0,), (), ()), 0.0)
+    assert [type(told) for told in alone.told()] == [Began]
+
+
+@pytest.mark.rule("E12")
+def test_a_stale_publisher_is_left():
+    alone = Alone(least_incarnation=3)
+    alone.welcome(incarnation=2)
+    assert alone.error() == "timed_out"
+
+
+def test_a_version_that_was_not_offered_is_refused():
+    alone = Alone()
+    alone.welcome(version=2)
+    assert alone.error() == "remote_protocol"
+
+
+@pytest.mark.parametrize("code", ["stream_gone", "version_mismatch", "limit_exceeded"])
+def test_a_refusal_is_the_error_it_names(code):
+    alone = Alone()
+    hello = alone.request()
+    alone.answer(m.Refused(hello.request, code, "why"))
+    assert alone.error() == code
+
+
+def test_a_refused_subscription_is_over():
+    alone = Alone()
+    alone.welcome()
+    alone.follower.pushed(alone.nonce, m.Refused(0, "remote_protocol", "expired"), 0.0)
+    assert alone.error() == "remote_protocol"
+
+
+def test_a_join_without_an_answer_times_out():
+    alone = Alone()
+    alone.follower.tick(3.1)
+    assert alone.error() == "timed_out"
+
+
+@pytest.mark.rule("S19")
+def test_a_silent_publisher_is_noticed_unless_the_reader_itself_paused():
+    alone = Alone()
+    alone.join()
+    alone.follower.pause()
+    alone.follower.tick(60.0)
+    alone.follower.resume(60.0)
+    alone.follower.tick(62.9)
+    assert not alone.follower.broken
+    alone.follower.tick(63.1)
+    alone.told()
+    assert alone.follower.broken
+
+
+def test_a_history_answer_that_stops_is_noticed_though_heartbeats_go_on():
+    alone = Alone(m.Position(1, 2))
+    alone.welcome()
+    alone.snapshot()
+    for now in range(1, 9):
+        alone.follower.pushed(None, m.Heartbeat(4), float(now))
+        alone.follower.tick(float(now))
+    assert alone.error() == "timed_out"
+
+
+# ---- gaps: E14, E17 ----
+
+
+def test_a_gap_is_pulled_under_a_fresh_subscription_id():
+    alone = Alone()
+    alone.join(seq=4)
+    first = alone.nonce
+    alone.push(data(7, prev=6))
+    effects = alone.take()
+    assert effects[0] == Unsubscribe(b"P" + first)
+    assert isinstance(effects[1].message, m.Hello)
+    assert effects[1].message.nonce != first
+    assert not alone.follower.live
+
+
+def test_a_heartbeat_shows_loss_at_the_tail():
+    alone = Alone()
+    alone.join(seq=4)
+    alone.push(m.Heartbeat(4))
+    assert alone.take() == []
+    alone.push(m.Heartbeat(5))
+    assert [type(effect) for effect in alone.take()] == [Unsubscribe, Request]
+
+
+def test_a_predecessor_that_goes_back_is_a_protocol_error():
+    alone = Alone()
+    alone.join(seq=4)
+    alone.push(data(5), data(6), data(7, prev=5))
+    assert alone.error() == "remote_protocol"
+
+
+def test_a_damaged_event_is_pulled_like_a_lost_one():
+    alone = Alone()
+    alone.join(seq=4)
+    alone.push(data(5)._replace(payload=b"damaged"))
+    assert [type(effect) for effect in alone.take()] == [Unsubscribe, Request]
+    assert alone.follower.damaged == 1
+
+
+def test_history_with_a_hole_is_a_protocol_error():
+    alone = Alone(m.Position(1, 2))
+    alone.welcome()
+    alone.snapshot(seq=9)
+    since = alone.request()
+    alone.answer(m.Opening(since.request, m.Position(1, 2), (0,), (), ()), m.Chunk(since.request, 2, True))
+    alone.answer(data(3), data(5))
+    assert alone.error() == "remote_protocol"
+
+
+def test_history_from_elsewhere_is_a_protocol_error():
+    alone = Alone(m.Position(1, 2))
+    alone.welcome()
+    alone.snapshot(seq=9)
+    since = alone.request()
+    alone.answer(m.Opening(since.request, m.Position(1, 3), (0,), (), ()))
+    assert alone.error() == "remote_protocol"
+
+
+@pytest.mark.rule("E14", "S24")
+@given(st.lists(st.sampled_from(["append", "advance", "lose", "heal", "beat"]), max_size=30))
+def test_whatever_is_lost_on_the_way_every_event_is_taken_in_once_and_in_order(wire_up, steps):
+    wiring = wire_up()
+    writer, reader = wiring.writer(), wiring.reader()
+    taken = []
+    take_in = reader.machine.event
+
+    def noting(name, event):
+        taken.append(event.seq)
+        take_in(name, event)
+
+    reader.machine.event = noting
+    time = 0
+    for step in [*steps, "heal", "beat", "beat"]:
+        match step:
+            case "append":
+                writer.append("0", time)
+            case "advance":
+                time += 1
+                writer.advance(time)
+            case "lose":
+                reader.losing.add("0")
+            case "heal":
+                reader.losing.clear()
+            case "beat":
+                wiring.tick(1.0)
+        if reader.followers["0"].broken:  # nothing was heard for too long
+            reader.losing.clear()
+            reader.rejoin("0")
+    assert taken == list(range(wiring.publishers["0"].seq + 1))
+    assert reader.frontier == [time]
+    assert {code for _, code in reader.broke} <= {"timed_out"}
+
+
+def test_events_that_come_while_history_is_pulled_follow_it_without_a_seam(wire_up):
+    wiring = wire_up()
+    writer, reader = wiring.writer(), wiring.reader()
+    reader.losing.add("0")
+    for n in range(600):  # more than two chunks
+        writer.machine.append("0", 0, b"", 1, b"%d" % n)
+    wiring.run()
+    reader.losing.clear()
+    writer.append("0", 0, b"live")
+    writer.advance(1)
+    ((_, payloads),) = reader.epochs()
+    assert len(payloads) == 601
+
+
+@pytest.mark.rule("E17", "S33")
+def test_a_gap_that_cannot_be_healed_is_told_and_the_epochs_are_aborted(wire_up):
+    wiring = wire_up(retention_bytes=0)
+    writer, reader = wiring.writer(), wiring.reader()
+    writer.append("0", 0, b"seen")
+    reader.losing.add("0")
+    writer.append("0", 0, b"lost")
+    writer.append("0", 1, b"lost")
+    reader.losing.clear()
+    writer.append("0", 1, b"seen")
+    writer.append("0", 2, b"whole")
+    writer.advance(3)
+    events = reader.events()
+    assert GapFound("0", 1, 3) in events
+    assert reader.epochs() == [EpochWasAborted(0), (2, [b"whole"])]
+    assert not reader.machine.saw_whole(1)
+    assert reader.machine.saw_whole(2)
+
+
+@pytest.mark.rule("S33", "E17")
+def test_a_publisher_that_starts_again_at_bottom_moves_nobody_back(wire_up):
+    wiring = wire_up()
+    writer, reader = wiring.writer(), wiring.reader()
+    writer.append("0", 4, b"a")
+    writer.advance(5)
+    assert reader.epochs() == [(4, [b"a"])]
+    wiring.writers.remove(writer)
+    wiring.start_publisher("0", 2)  # at bottom
+    reader.rejoin("0")
+    assert reader.frontier == [5]
+    again = wiring.writer("w", session=2)
+    again.append("0", 4, b"again")
+    again.append("0", 6, b"b")
+    assert reader.frontier == [5]
+    again.advance(7)
+    assert reader.epochs() == [(6, [b"b"])]
+    assert RewoundTo("0", 2, -1) in reader.events()
+
+
+def test_a_cursor_that_is_too_old_is_refused_by_name(wire_up):
+    wiring = wire_up(retention_bytes=0)
+    writer = wiring.writer()
+    writer.append("0", 0)
+    alone = wiring.reader(None)
+    alone.join("0", m.Position(1, -1))
+    assert alone.broke == [("0", "history_truncated")]
+
+
+def test_a_reconnect_that_missed_nothing_just_goes_on(wire_up):
+    wiring = wire_up()
+    writer, reader = wiring.writer(), wiring.reader()
+    writer.append("0", 0, b"a")
+    reader.rejoin("0")
+    writer.append("0", 0, b"b")
+    writer.advance(1)
+    assert [began.resumed for _, began in reader.began] == [False, True]
+    assert reader.epochs() == [(0, [b"a", b"b"])]

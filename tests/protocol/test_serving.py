@@ -1,0 +1,267 @@
+"""What subscribers are given by a publisher: snapshots, history, heartbeats; and what they cannot do to it."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from epochal.errors import RemoteProtocolError
+from epochal.protocol import messages as m
+from epochal.protocol.publishing import Answer, Private, Push
+from epochal.protocol.serving import CHUNK_EVENTS, SegmentServer, ServingSettings
+
+NONCE = b"n" * 16
+STREAM = "uid-of-the-stream"
+
+
+@pytest.fixture
+def wiring(wire_up):
+    return wire_up()
+
+
+def hello(request=1, nonce=NONCE, versions=(1,), stream=STREAM):
+    return m.Hello(request, versions, stream, "0", nonce)
+
+
+def ask(wiring, message, peer=b"peer"):
+    """The answers that `message` gets at once."""
+    wiring.servers["0"].receive(peer, message, wiring.now)
+    return [each for e in wiring.publishers["0"].take() if isinstance(e, Answer) for each in e.messages]
+
+
+def fill(wiring, count):
+    """A writer that appends `count` events."""
+    writer = wiring.writer()
+    for n in range(count):
+        writer.machine.append("0", 0, b"", 1, b"%d" % n)
+    wiring.run()
+    return writer
+
+
+@pytest.mark.rule("E14", "S8")
+def test_a_join_is_answered_with_a_channel_and_then_one_snapshot(wiring):
+    fill(wiring, 3)
+    (welcome,) = ask(wiring, hello())
+    assert (welcome.request, welcome.version, welcome.incarnation, welcome.seq) == (1, 1, 1, 2)
+    wiring.servers["0"].subscribed(NONCE, wiring.now)
+    (private,) = wiring.publishers["0"].take()
+    assert private == Private(NONCE, m.Snapshot(2, 1, NONCE, (0,), (0,), ()))
+    wiring.servers["0"].subscribed(NONCE, wiring.now)
+    (private,) = wiring.publishers["0"].take()
+    assert isinstance(private, Private)
+    assert isinstance(private.message, m.Refused)  # never a second one
+
+
+@pytest.mark.rule("S9", "E9")
+def test_a_snapshot_stands_between_the_event_it_reflects_and_the_next(wiring):
+    writer = fill(wiring, 1)
+    ask(wiring, hello())
+    publisher, server = wiring.publishers["0"], wiring.servers["0"]
+    for number in (1, 2):
+        writer.machine.append("0", number, b"", 1, b"")
+        (send,) = writer.machine.take()
+        publisher.receive(writer.peers["0"], send.message, 0.0)
+        if number == 1:
+            server.subscribed(NONCE, 0.0)
+    order: list[Any] = [e.message for e in publisher.take() if isinstance(e, Push | Private)]
+    assert [getattr(message, "seq", None) for message in order] == [1, 1, 2]
+    assert [type(message) for message in order] == [m.Data, m.Snapshot, m.Data]
+    assert order[1].upper == (1,)
+
+
+@given(st.lists(st.sampled_from(["append", "advance", "join"]), max_size=25))
+@pytest.mark.rule("S9")
+def test_every_joiner_sees_each_event_after_its_snapshot_once(wire_up, steps):
+    wiring = wire_up()
+    writer, readers = wiring.writer(), []
+    time = 0
+    for step in steps:
+        match step:
+            case "append":
+                writer.append("0", time)
+            case "advance":
+                time += 1
+                writer.advance(time)
+            case "join":
+                readers.append((wiring.reader(), wiring.publishers["0"].seq))
+    for reader, seq in readers:
+        (began,) = [began for _, began in reader.began]
+        assert began.state.seq == seq
+        assert reader.machine.position("0").seq == len(wiring.log["0"]) - 1
+        assert reader.frontier == [time]
+        assert reader.broke == []
+
+
+@pytest.mark.rule("S22")
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 9)), max_size=20))
+def test_a_broadcast_reaches_whoever_is_there_after_any_joins_and_leaves(wire_up, steps):
+    wiring = wire_up()
+    writer = wiring.writer()
+    present: list[Any] = []
+    for n, (joins, which) in enumerate(steps):
+        if joins or not present:
+            present.append(wiring.reader())
+        else:
+            gone = present.pop(which % len(present))
+            wiring.readers.remove(gone)
+            for prefix in gone.prefixes["0"]:
+                if prefix.startswith(b"P"):
+                    wiring.servers["0"].unsubscribed(prefix[1:])
+        writer.append("0", n, b"%d" % n)
+        writer.advance(n + 1)
+        for reader in present:
+            assert reader.machine.position("0").seq == wiring.publishers["0"].seq
+            assert reader.frontier == [n + 1]
+        assert len(wiring.servers["0"].subscriptions) == len(present)
+
+
+@pytest.mark.rule("S22")
+@pytest.mark.parametrize("leaves", [[0], [0, 4], [1, 2], [3, 0]])
+def test_the_last_and_the_middle_ones_are_served_after_others_left(wire_up, leaves):
+    wiring = wire_up()
+    writer = wiring.writer()
+    readers = [wiring.reader() for _ in range(5)]
+    for n in leaves:
+        wiring.readers.remove(readers[n])
+    writer.append("0", 0, b"a")
+    writer.advance(1)
+    stayed = [reader for n, reader in enumerate(readers) if n not in leaves]
+    assert [reader.epochs() for reader in stayed] == [[(0, [b"a"])]] * len(stayed)
+
+
+@pytest.mark.rule("S23")
+def test_who_leaves_is_forgotten_entirely(wiring):
+    for n in range(50):
+        nonce = b"%016d" % n
+        ask(wiring, hello(nonce=nonce))
+        wiring.servers["0"].subscribed(nonce, wiring.now)
+        wiring.servers["0"].unsubscribed(nonce)
+    wiring.tick(60, step=1.0)
+    server = wiring.servers["0"]
+    assert (server.subscriptions, server._pending, server._used) == (set(), {}, {})
+
+
+@pytest.mark.rule("S23", "S24")
+@pytest.mark.parametrize("wrong", [m.Heartbeat(1), m.Data(0, -1, 0, b"", 1, 0, b""), m.Alive("0"), m.Done(1, "0")])
+def test_what_no_subscriber_may_send_is_refused_and_changes_nothing(wiring, wrong):
+    reader = wiring.reader()
+    with pytest.raises(RemoteProtocolError):
+        wiring.servers["0"].receive(b"bad", wrong, 0.0)
+    writer = wiring.writer()
+    writer.append("0", 0, b"a")
+    writer.advance(1)
+    assert reader.epochs() == [(0, [b"a"])]
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        (hello(versions=(2, 3)), "version_mismatch"),
+        (hello(versions=()), "version_mismatch"),
+        (hello(stream="another"), "stream_gone"),
+        (m.Since(1, "0", m.Position(1, 99), 1), "remote_protocol"),
+        (m.Since(1, "0", m.Position(2, -1), 1), "remote_protocol"),
+    ],
+)
+def test_a_request_that_cannot_be_met_is_refused(wiring, message, code):
+    (refused,) = ask(wiring, message)
+    assert (refused.op, refused.code) == (1, code)
+
+
+def test_a_subscription_id_is_used_once(wiring):
+    ask(wiring, hello())
+    assert ask(wiring, hello(2))[0].code == "remote_protocol"
+    wiring.servers["0"].subscribed(NONCE, wiring.now)
+    wiring.servers["0"].unsubscribed(NONCE)
+    assert ask(wiring, hello(3))[0].code == "remote_protocol"
+
+
+def test_a_hello_that_nobody_follows_up_expires(wiring):
+    ask(wiring, hello())
+    wiring.tick(12)
+    wiring.servers["0"].subscribed(NONCE, wiring.now)
+    (private,) = wiring.publishers["0"].take()
+    assert private.message.code == "remote_protocol"
+    assert wiring.servers["0"].subscriptions == set()
+
+
+@pytest.mark.rule("S24")
+def test_hellos_and_answers_under_way_are_bounded(wire_up):
+    wiring = wire_up()
+    fill(wiring, 3)
+    settings = ServingSettings(max_pending=2, max_answers=2)
+    wiring.servers["0"] = SegmentServer(wiring.publishers["0"], b"12345678", settings, 0.0)
+    codes = [type(ask(wiring, hello(n, b"%016d" % n))[0]) for n in range(3)]
+    assert codes == [m.Welcome, m.Welcome, m.Refused]
+    kinds = [type(ask(wiring, m.Since(n, "0", None, 0))[0]) for n in range(3)]
+    assert kinds == [m.Opening, m.Opening, m.Refused]
+    wiring.tick(70)
+    assert type(ask(wiring, m.Since(9, "0", None, 0))[0]) is m.Opening
+
+
+# ---- history ----
+
+
+def test_the_answer_is_the_events_after_the_position_paced_by_credit(wiring):
+    fill(wiring, 3 * CHUNK_EVENTS)
+    opening, chunk, *events = ask(wiring, m.Since(5, "0", m.Position(1, 9), 1))
+    assert opening == m.Opening(5, m.Position(1, 9), (0,), (0,), ())
+    assert chunk == m.Chunk(5, CHUNK_EVENTS, False)
+    assert [event.seq for event in events] == list(range(10, 10 + CHUNK_EVENTS))
+    more = ask(wiring, m.Credit(5, 10))
+    chunks = [each for each in more if isinstance(each, m.Chunk)]
+    assert [each.last for each in chunks] == [False, True]
+    assert [each.seq for each in more if isinstance(each, m.Data)] == list(range(10 + CHUNK_EVENTS, 3 * CHUNK_EVENTS))
+    assert ask(wiring, m.Credit(5, 1)) == []  # it is over
+
+
+@pytest.mark.parametrize("position", [None, m.Position(1, -1)])
+def test_the_start_of_an_empty_log_is_an_empty_answer(wiring, position):
+    assert ask(wiring, m.Since(1, "0", position, 1)) == [
+        m.Opening(1, m.Position(1, -1), (0,), (), ()),
+        m.Chunk(1, 0, True),
+    ]
+
+
+@pytest.mark.rule("E13")
+def test_what_is_no_longer_retained_is_said_to_be_gone(wire_up):
+    wiring = wire_up(retention_bytes=2_000)
+    writer = wiring.writer()
+    for time in range(30):
+        writer.append("0", time, b"")
+        writer.advance(time + 1)
+    first = wiring.publishers["0"].history.truncated_at
+    state = wiring.publishers["0"].history.state_at(first)
+    assert first > 0
+    (truncated,) = ask(wiring, m.Since(1, "0", m.Position(1, first - 1), 8))
+    assert truncated == m.Truncated(1, m.Position(1, first), tuple(state.lower.frontier))
+    opening, *_ = ask(wiring, m.Since(2, "0", None, 8))
+    assert opening.position == m.Position(1, first)
+
+
+@pytest.mark.rule("E13", "S33")
+def test_a_position_in_an_earlier_life_is_said_to_be_gone(wiring):
+    fill(wiring, 3)
+    wiring.writers.clear()
+    wiring.start_publisher("0", 2)
+    (truncated,) = ask(wiring, m.Since(1, "0", m.Position(1, 1), 8))
+    assert truncated.first_available == m.Position(2, -1)
+
+
+def test_retention_that_overtakes_a_slow_reader_is_said(wire_up):
+    wiring = wire_up(retention_bytes=100_000)
+    writer = fill(wiring, 400)
+    assert type(ask(wiring, m.Since(1, "0", None, 0))[0]) is m.Opening
+    for time in range(1, 10):
+        writer.advance(time)
+        writer.append("0", time, b"x" * 60_000)
+    (refused,) = ask(wiring, m.Credit(1, 1))
+    assert (refused.op, refused.code) == (1, "history_truncated")
+
+
+def test_a_heartbeat_names_the_last_event(wiring):
+    fill(wiring, 2)
+    wiring.tick(3, step=0.25)
+    beats = [message for message in wiring.log["0"] if isinstance(message, m.Heartbeat)]
+    assert beats == [m.Heartbeat(1)] * 3
