@@ -96,13 +96,24 @@ class _Segment:
     """What the segment adds to the merged frontier: its lower frontier joined with `floor` (E17)."""
     waiting: list[m.Event] = field(default_factory=list)
 
+    def joined(self) -> Antichain:
+        """Its lower frontier joined with `floor`, which is dropped once it adds nothing."""
+        lower = self.lower.frontier
+        if self.floor is not None:
+            joined = lower.join(self.floor)
+            if joined == lower:
+                self.floor = None
+            return joined
+        return lower
+
 
 @dataclass(slots=True)
 class _Open:
     """An epoch with data that has not been yielded."""
 
     batches: list[tuple[str, m.Data]] = field(default_factory=list)
-    first: dict[str, int] = field(default_factory=dict)
+    before: dict[str, m.Position] = field(default_factory=dict)
+    """Segment -> the position just before its first event of this epoch."""
     bytes: int = 0
 
 
@@ -142,6 +153,7 @@ class Subscriber:
         """Bytes of batches held: of incomplete epochs, and of complete ones not yet taken."""
         self.waiting_bytes = 0
         """Bytes that wait for the application alone: complete epochs and events not yet taken. The shell stops reading above its bound."""
+        self._resumed = cursor
         self.ready = False
         """Whether every segment has begun; the first event comes after that (S17)."""
         if cursor is not None:
@@ -215,12 +227,19 @@ class Subscriber:
         )
 
     def cursor(self) -> Cursor:
-        """Where to resume so that everything not yet yielded comes again, whole, and nothing else (E16)."""
+        """Where to resume so that everything not yet yielded comes again, whole, and nothing else (E16).
+
+        Before `ready` that is where this subscriber itself resumed; raises `CursorError` if it did not resume.
+        """
+        if not self.ready:
+            if self._resumed is None:
+                raise CursorError("there is no cursor before every segment has answered the join; wait for that")
+            return self._resumed
         unyielded = [*self._open.items(), *self._ready_open.items()]
         positions = {}
         for name, segment in self._segments.items():
-            first = [epoch.first[name] - 1 for _, epoch in unyielded if name in epoch.first]
-            positions[name] = m.Position(segment.incarnation, min([segment.seq, *first]))
+            before = [epoch.before[name] for _, epoch in unyielded if name in epoch.before]
+            positions[name] = min([m.Position(segment.incarnation, segment.seq), *before])
         frontier = Antichain([*self._merged.frontier, *(time for time, _ in unyielded)])
         for active in self._filters:
             frontier = frontier.join(active.frontier(self.shape))
@@ -256,7 +275,7 @@ class Subscriber:
             return
         segment.began, segment.incarnation, segment.seq = True, began.incarnation, began.state.seq
         if again:
-            segment.floor = Antichain(segment.reach)
+            segment.floor = segment.joined()  # what it had completed stays so, also while other segments are awaited
         segment.lower = MutableAntichain(began.state.lower)
         segment.waiting.clear()
         if began.filters and not self._partial:
@@ -274,8 +293,7 @@ class Subscriber:
         if not all(segment.began for segment in self._segments.values()):
             return
         self.ready = True
-        for segment in self._segments.values():
-            self._advance(segment)
+        self._advance(*self._segments.values())  # at once: progress of some alone would drop filters that the others need
         for name, segment in self._segments.items():
             waiting, segment.waiting = segment.waiting, []
             for event in waiting:
@@ -294,7 +312,7 @@ class Subscriber:
     def _take_in(self, name: str, segment: _Segment, event: m.Event) -> None:
         segment.seq = event.seq
         if type(event) is m.Data:
-            self._data(name, event)
+            self._data(name, segment, event)
         elif type(event) is m.Frontier:
             if segment.lower.update(event.changes):
                 self._advance(segment)
@@ -303,15 +321,17 @@ class Subscriber:
 
     # ---- data ----
 
-    def _data(self, name: str, data: m.Data) -> None:
+    def _data(self, name: str, segment: _Segment, data: m.Data) -> None:
         time = data.time
+        if segment.floor is not None and not segment.floor.less_equal(time):
+            return  # a time given again that this segment had completed for us: its part was there before (E11, E17)
         epoch = self._open.get(time)
         if epoch is None:
             self.shape.check(time)
             if not self._wanted(time):
                 return
             epoch = self._open[time] = _Open()
-        epoch.first.setdefault(name, data.seq)
+        epoch.before.setdefault(name, m.Position(segment.incarnation, data.seq - 1))
         if self._topics is not None and not self._topics.wants(data.topic):
             return
         if self._holds:
@@ -346,20 +366,16 @@ class Subscriber:
 
     # ---- progress ----
 
-    def _advance(self, segment: _Segment) -> None:
-        """Let the segment's frontier count in the merged one, and hand out what that completes."""
+    def _advance(self, *segments: _Segment) -> None:
+        """Let the segments' frontiers count in the merged one, and hand out what that completes."""
         if not self.ready:
             return
-        lower = segment.lower.frontier
-        if segment.floor is not None:
-            joined = lower.join(segment.floor)
-            if joined == lower:
-                segment.floor = None
-            lower = joined
-        reach = tuple(lower)
-        changes: list[Change] = [(time, 1) for time in reach]
-        changes += [(time, -1) for time in segment.reach]
-        segment.reach = reach
+        changes: list[Change] = []
+        for segment in segments:
+            reach = tuple(segment.joined())
+            changes += [(time, 1) for time in reach]
+            changes += [(time, -1) for time in segment.reach]
+            segment.reach = reach
         moved = self._merged.update(changes)
         self._happened(FrontierMoved(tuple(self._merged.frontier)))
         if moved:

@@ -26,6 +26,7 @@ class Grant:
     lower: tuple[Time, ...] | None
     writers: tuple[str, ...]
     complete: bool
+    finishing: bool
 
 
 @dataclass(slots=True)
@@ -54,7 +55,7 @@ class Catalog:
         entry = self._segments[segment]
         entry.incarnation += 1
         entry.number = -1  # each incarnation numbers its marks anew; the mark itself outlives it
-        return Grant(entry.incarnation, entry.lower, entry.writers, self.complete)
+        return Grant(entry.incarnation, entry.lower, entry.writers, self.complete, entry.finishing)
 
     def report(self, segment: str, incarnation: int, lower: tuple[Time, ...], writers: tuple[str, ...]) -> bool:
         """Note what a publisher reports; returns whether the stream is complete."""

@@ -70,7 +70,7 @@ class Node:
         )
         self.publisher = SegmentPublisher(
             "uid", self.segment, settings, incarnation=grant.incarnation, now=now, lower=grant.lower,
-            known_writers=grant.writers, complete=grant.complete,
+            known_writers=grant.writers, complete=grant.complete, finishing=grant.finishing,
         )  # fmt: skip
         self.channel = self.world.random.randbytes(8)
         self.server = SegmentServer(self.publisher, self.channel, ServingSettings(), now)

@@ -1,7 +1,7 @@
 """Applications that read: they join anywhere, fall behind, crash, and go on from a stored cursor.
 
-Apart from the publishers' side because this is the simulated counterpart of the client's subscription: two connections and
-a `Follower` a segment around one `Subscriber`, and the application's own memory of what it was given.
+Apart from the publishers' side because this is the simulated counterpart of the client's subscription: two connections
+and a `Follower` a segment around one `Subscriber`, and the application's own memory of what it was given.
 """
 
 from dataclasses import dataclass, field
