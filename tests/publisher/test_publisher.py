@@ -31,8 +31,7 @@ def collect(subscriber, last: int, seq: int) -> list[Any]:
     events: list[Any] = []
     while seq < last:
         event = subscriber.next_event()
-        if event.seq <= seq:
-            continue
+        assert event.seq > seq, "an event came behind the snapshot that stands for it"
         assert event.prev <= seq if not events else event.prev == seq
         events.append(event)
         seq = event.seq
