@@ -1,7 +1,8 @@
 """The processes that a benchmark starts: one role each, one JSON line of results on standard output.
 
-Apart from `run.py` because every role must be a process of its own, as it would be in use: `python benchmarks/peers.py ROLE key=value...`.
-Roles that receive print `{"ready": true}` once they are subscribed, and then `{"messages", "seconds"}`: from the first message to the last.
+Apart from `run.py` because every role must be a process of its own, as it would be in use: `python benchmarks/peers.py
+ROLE key=value...`. Roles that receive print `{"ready": true}` once they are subscribed, and then `{"messages",
+"seconds"}`: from the first message to the last.
 """
 
 import asyncio

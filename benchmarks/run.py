@@ -1,7 +1,8 @@
 """`make bench`: what Epochal does beside other systems, measured in turn in one run.
 
-P1: writer -> publisher -> one subscriber, 128-byte records in explicit batches, beside NATS core with nats-py and beside a bare PUSH/PULL pair.
-Only ratios of one run mean something: machines differ, and one machine differs from minute to minute.
+P1: writer -> publisher -> one subscriber, 128-byte records in explicit batches, beside NATS core with nats-py and
+beside a bare PUSH/PULL pair. Only ratios of one run mean something: machines differ, and one machine differs from
+minute to minute.
 """
 
 import argparse

@@ -1,7 +1,8 @@
 """Every error that Epochal raises on purpose, in one tree.
 
-Apart from everything else because the core, the shells, the services and user code all raise or catch these, and because the
-`code` of an error is part of the contract: it is what travels over the wire and in problem+json bodies, and it never changes.
+Apart from everything else because the core, the shells, the services and user code all raise or catch these, and
+because the `code` of an error is part of the contract: it is what travels over the wire and in problem+json bodies, and
+it never changes.
 
     EpochalError
     +-- UsageError                 the caller can fix it; retrying the same call cannot help
@@ -45,7 +46,8 @@ from typing import Any, ClassVar
 class EpochalError(Exception):
     """Base of all errors raised on purpose.
 
-    `code` is stable and travels over the wire; `retryable` says whether the same call can succeed later without a change.
+    `code` is stable and travels over the wire; `retryable` says whether the same call can succeed later without a
+    change.
     """
 
     code: ClassVar[str] = "error"

@@ -68,8 +68,8 @@ class Batcher:
 class Gathering:
     """Batches under way, each with a promise for those who await it.
 
-    `send(slot, records, awaited)` returns the future of the batch's position; `tell` is told of a batch that cannot be sent
-    at all and holds records that nobody awaits, so that the next move raises it (E1).
+    `send(slot, records, awaited)` returns the future of the batch's position; `tell` is told of a batch that cannot be
+    sent at all and holds records that nobody awaits, so that the next move raises it (E1).
     """
 
     def __init__(

@@ -60,9 +60,10 @@ class Client:
     ) -> Writer:
         """A writer of `stream` ("namespace/name"); open it with `async with`.
 
-        A stable `writer_id` lets a restarted writer go on where it was, and fences the one before (E6); without one the writer is anonymous and never resumes.
-        `under` names a writer whose capability this one uses: it holds nothing itself, and its loss aborts nothing. `group` numbers its appends from the start of
-        that group, so that work done again is recognised. `linger` (seconds) and `max_batch` (records) gather single records into batches.
+        A stable `writer_id` lets a restarted writer go on where it was, and fences the one before (E6); without one the
+        writer is anonymous and never resumes. `under` names a writer whose capability this one uses: it holds nothing
+        itself, and its loss aborts nothing. `group` numbers its appends from the start of that group, so that work done
+        again is recognised. `linger` (seconds) and `max_batch` (records) gather single records into batches.
         """
         return Writer(
             self._context, Directory(self.catalog, stream, wait=wait), writer_id,
@@ -86,9 +87,10 @@ class Client:
     ) -> Subscription:
         """A subscription to `stream` ("namespace/name"); open it with `async with`.
 
-        `since` is None (from now on), "start" (retained history first) or a `Cursor`. `topics` and `reject` are topic prefixes, the longest wins; they are applied
-        here, at the receiver. `partial` delivers epochs that were under way at the join as well, by `events()` only (S15b). `time_shape` and `encoding`, if given, must be
-        the declared ones, else `SchemaMismatch` before anything is connected (S28).
+        `since` is None (from now on), "start" (retained history first) or a `Cursor`. `topics` and `reject` are topic
+        prefixes, the longest wins; they are applied here, at the receiver. `partial` delivers epochs that were under
+        way at the join as well, by `events()` only (S15b). `time_shape` and `encoding`, if given, must be the declared
+        ones, else `SchemaMismatch` before anything is connected (S28).
         """
         return Subscription(
             self._context, Directory(self.catalog, stream, wait=wait),

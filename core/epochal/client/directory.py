@@ -1,6 +1,7 @@
 """Where the publishers of one stream are, asked again whenever a connection fails.
 
-Apart from the catalog client because writers and subscribers both need the same answer, checked in the same way: the same stream (by uid), and fresh.
+Apart from the catalog client because writers and subscribers both need the same answer, checked in the same way: the
+same stream (by uid), and fresh.
 """
 
 import asyncio
@@ -43,7 +44,10 @@ class Directory:
         return self._info
 
     async def look_up(self, *, time: str | None = None, encoding: str | None = None) -> StreamInfo:
-        """The stream with all publishers; waits up to `wait` seconds for them (S27). Raises `StreamNotFound`, `NoPublisher`, `SchemaMismatch`."""
+        """The stream with all publishers.
+
+        Waits up to `wait` seconds for them (S27). Raises `StreamNotFound`, `NoPublisher`, `SchemaMismatch`.
+        """
         self._info = await self.catalog.lookup(self.namespace, self.name, wait=self.wait, time=time, encoding=encoding)
         self._fresh = True
         return self._info
@@ -53,7 +57,10 @@ class Directory:
         self._fresh = False
 
     async def address(self, segment: str, socket: str) -> str:
-        """The address of a segment's `events`, `requests` or `ingest`. Raises `NoPublisher`, or `StreamGone` when the stream was deleted."""
+        """The address of a segment's `events`, `requests` or `ingest`.
+
+        Raises `NoPublisher`, or `StreamGone` when the stream was deleted.
+        """
         if not self._fresh:
             await self._refresh()
         for known in self.info.segments:

@@ -93,12 +93,15 @@ _DECODERS: dict[str, Callable[[bytes], list[Any]]] = {
 
 
 def encoder(encoding: str) -> Callable[[Sequence[Any]], bytes]:
-    """records -> payload; raises `RecordTypeError` for a record that the encoding cannot carry, and then sends nothing."""
+    """records -> payload.
+
+    Raises `RecordTypeError` for a record that the encoding cannot carry, and then sends nothing.
+    """
     return _ENCODERS[encoding]
 
 
 def decoder(encoding: str) -> Callable[[bytes], list[Any]]:
-    """payload -> records; raises `RemoteProtocolError` for a payload that is not of the declared encoding."""
+    """Turn a payload into records; raises `RemoteProtocolError` for a payload that is not of the declared encoding."""
     decode = _DECODERS[encoding]
 
     def checked(payload: bytes) -> list[Any]:

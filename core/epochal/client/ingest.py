@@ -1,6 +1,7 @@
 """A writer's connection to the publisher of one segment: kept up, made anew when it breaks.
 
-Apart from the writer because a connection comes and goes while the session, its numbers and what is unacknowledged stay (E6, E10).
+Apart from the writer because a connection comes and goes while the session, its numbers and what is unacknowledged stay
+(E6, E10).
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """ZeroMQ sockets on an asyncio loop: read until there is nothing, never starve the loop, say when a peer comes or goes.
 
-Apart from writers, subscribers and publishers because all three use sockets in this one way, and because the options that keep a peer from
-harming us stand here, in one place (reliability: "ZMQ settings to fix in one place"). Plain sockets with `add_reader` keep 0.9-1.0 of the blocking
-speed, where `zmq.asyncio` keeps about half.
+Apart from writers, subscribers and publishers because all three use sockets in this one way, and because the options
+that keep a peer from harming us stand here, in one place (reliability: "ZMQ settings to fix in one place"). Plain
+sockets with `add_reader` keep 0.9-1.0 of the blocking speed, where `zmq.asyncio` keeps about half.
 """
 
 import asyncio
@@ -25,7 +25,10 @@ HEARTBEAT_TIMEOUT_MS = 30_000
 """ZMTP's own heartbeats cut a peer that never reads; ours, every second, notice a silent one sooner."""
 HANDSHAKE_MS = 2_000
 MAX_SUBSCRIPTION = 4096
-"""Inbound limit of an XPUB: a subscription is 17 bytes here, and one of 256 KiB would cost the publisher 50 to 110 times its size."""
+"""Inbound limit of an XPUB.
+
+A subscription is 17 bytes here, and one of 256 KiB would cost the publisher 50 to 110 times its size.
+"""
 
 
 def check_libzmq() -> None:
@@ -78,7 +81,10 @@ class Socket:
         self._schedule()
 
     def send(self, frames: Sequence[bytes | memoryview]) -> None:
-        """Queue one message. Raises `zmq.Again` where the peer's queue is full, and `zmq.ZMQError` where a ROUTER has no such peer."""
+        """Queue one message.
+
+        Raises `zmq.Again` where the peer's queue is full, and `zmq.ZMQError` where a ROUTER has no such peer.
+        """
         if len(frames) == 1:
             self.zmq.send(frames[0], zmq.NOBLOCK)
         else:

@@ -1,6 +1,7 @@
 """`client.subscribe(...)`: sockets and tasks around the subscriber's machines.
 
-Apart from the machines, which decide what is delivered: here connections are made, bytes become messages, and the application is woken up.
+Apart from the machines, which decide what is delivered: here connections are made, bytes become messages, and the
+application is woken up.
 """
 
 import asyncio
@@ -31,7 +32,10 @@ STALL = 1.0
 """Seconds of a busy event loop after which silence is judged anew."""
 
 MAX_WAITING_BYTES = 64 * 2**20
-"""Bytes that wait for the application before the sockets are no longer read; half of it, and they are read again (E18)."""
+"""Bytes that wait for the application before the sockets are no longer read.
+
+Half of it, and they are read again (E18).
+"""
 
 Since = Literal["start"] | Cursor | None
 
@@ -39,7 +43,8 @@ Since = Literal["start"] | Cursor | None
 class Subscription:
     """One subscription to one stream; made by `client.subscribe`, used as an async context manager.
 
-    Reads with `epochs()` or with `events()`, one of them. `ready` is set once the snapshots of all segments are in (S17).
+    Reads with `epochs()` or with `events()`, one of them. `ready` is set once the snapshots of all segments are in
+    (S17).
     """
 
     def __init__(
@@ -81,7 +86,8 @@ class Subscription:
         cursor = self._since if isinstance(self._since, Cursor) else None
         if cursor is not None and cursor.stream != info.uid:
             raise CursorError(
-                f"the cursor is of another stream than the present {info.qualified}, which may have been created anew since"
+                f"the cursor is of another stream than the present {info.qualified}, which may have been "
+                "created anew since"
             )
         if cursor is not None and set(cursor.positions) != set(self._directory.segments):
             raise CursorError(
@@ -115,10 +121,12 @@ class Subscription:
     # ---- what the application reads ----
 
     async def epochs(self) -> AsyncIterator[values.Epoch | values.EpochAborted]:
-        """Complete and aborted epochs, each once, in a linear extension of time; ends when the stream is complete (E18).
+        """Complete and aborted epochs, each once, in a linear extension of time.
 
-        Raises `EpochTooLarge` when epochs that are not complete exceed `max_buffer_bytes`, `HistoryTruncated` when `since` is older than the history,
-        `StreamGone` when the stream is deleted.
+        Ends when the stream is complete (E18).
+
+        Raises `EpochTooLarge` when epochs that are not complete exceed `max_buffer_bytes`, `HistoryTruncated` when
+        `since` is older than the history, `StreamGone` when the stream is deleted.
         """
         if self._partial:
             raise UsageError("partial=True delivers what arrives, so there are no whole epochs; read events()")
@@ -133,7 +141,10 @@ class Subscription:
                 return
 
     async def events(self) -> AsyncIterator[values.Event]:
-        """Everything as it comes: batches that pass the filter before their epoch is complete, frontiers, aborts, gaps (S16)."""
+        """Everything as it comes.
+
+        Batches that pass the filter before their epoch is complete, frontiers, aborts, gaps (S16).
+        """
         self._read_by("events")
         self._machine.only_events()
         while True:
@@ -150,7 +161,10 @@ class Subscription:
         self._reads = method
 
     def frontier(self) -> tuple[Any, ...]:
-        """The merged lower frontier: every time that can still arrive is at or after one of these; empty when complete."""
+        """The merged lower frontier.
+
+        Every time that can still arrive is at or after one of these; empty when complete.
+        """
         return tuple(map(self._decode_time, self._machine.frontier))
 
     def cursor(self) -> Cursor:

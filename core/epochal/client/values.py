@@ -55,14 +55,20 @@ class EpochAborted:
 
 @dataclass(frozen=True, slots=True)
 class FrontierChanged:
-    """The lower frontier moved at some segment; `frontier` is the merged one: minimal times that can still arrive, none when complete."""
+    """The lower frontier moved at some segment.
+
+    `frontier` is the merged one: minimal times that can still arrive, none when complete.
+    """
 
     frontier: tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Events of `segment` are lost for good; every epoch that had data is aborted, and the next events are those after `seq` of `incarnation` (E17)."""
+    """Events of `segment` are lost for good.
+
+    Every epoch that had data is aborted, and the next events are those after `seq` of `incarnation` (E17).
+    """
 
     segment: str
     incarnation: int

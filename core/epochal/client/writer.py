@@ -1,7 +1,7 @@
 """`client.writer(...)`: sockets, futures and batches around the writer's machine.
 
-Apart from the machine, which decides what may be sent when (E1, E5, E6): here records are encoded and placed, connections are made and made again, and callers
-are told what became of their appends and moves.
+Apart from the machine, which decides what may be sent when (E1, E5, E6): here records are encoded and placed,
+connections are made and made again, and callers are told what became of their appends and moves.
 """
 
 import asyncio
@@ -43,7 +43,10 @@ MAX_UNSENT_BYTES = 8 * 2**20
 MAX_UNSENT_NOWAIT = 64 * 2**20
 """... and above which `append_nowait` raises `BufferFull`."""
 ABORT_TIMEOUT = 3.0
-"""Seconds that a writer which is left by an exception waits for the publishers' word; after that their time-out does the same."""
+"""Seconds that a writer which is left by an exception waits for the publishers' word.
+
+After that their time-out does the same.
+"""
 
 Position = m.Position
 
@@ -51,8 +54,9 @@ Position = m.Position
 class Writer:
     """One writer of one stream; made by `client.writer`, used as an async context manager.
 
-    Leaving the block closes the writer (what was appended is whole); leaving it by an exception aborts the epochs that it appended at and still holds (E4).
-    `linger` (seconds) lets single records gather into batches of up to `max_batch` records; 0 sends each append as its own batch.
+    Leaving the block closes the writer (what was appended is whole); leaving it by an exception aborts the epochs that
+    it appended at and still holds (E4). `linger` (seconds) lets single records gather into batches of up to `max_batch`
+    records; 0 sends each append as its own batch.
     """
 
     def __init__(
@@ -89,7 +93,10 @@ class Writer:
         self._reopening: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        """Open the writer at every segment (E5). Raises `StreamNotFound`, `NoPublisher`, `StreamComplete`, `TimedOut`."""
+        """Open the writer at every segment (E5).
+
+        Raises `StreamNotFound`, `NoPublisher`, `StreamComplete`, `TimedOut`.
+        """
         await self.directory.look_up()
         self._encode = encoder(self.directory.encoding)
         self._placement: Placement = self.directory.placement()
@@ -128,8 +135,9 @@ class Writer:
     ) -> m.Position:
         """Publish `records` as one batch at `time`; returns its position once it is acknowledged.
 
-        Raises `CapabilityError` for a time below what the writer holds, `TimeShapeError`, `RecordTypeError`, `PayloadTooLarge`, `EpochAbortedError`, and
-        `WriterFenced`, `WriterLost` or `StreamGone` when the session is over; nothing of the batch is published then.
+        Raises `CapabilityError` for a time below what the writer holds, `TimeShapeError`, `RecordTypeError`,
+        `PayloadTooLarge`, `EpochAbortedError`, and `WriterFenced`, `WriterLost` or `StreamGone` when the session is
+        over; nothing of the batch is published then.
         """
         at = self._check(time, records, key, topic)
         await self._reopened()
@@ -140,8 +148,11 @@ class Writer:
         return await self._send(self._placement.segment(key), at, topic, self._encoded(records), len(records))
 
     def append_nowait(self, time: Any, records: Sequence[Any], *, key: bytes | None = None, topic: bytes = b"") -> None:
-        """The same, pipelined: a failure is raised by the next `flush` or move, and no move is sent before (E1). Raises `BufferFull` when
-        appends come faster than they are acknowledged: await `drain()` between them."""
+        """The same, pipelined.
+
+        A failure is raised by the next `flush` or move, and no move is sent before (E1). Raises `BufferFull` when
+        appends come faster than they are acknowledged: await `drain()` between them.
+        """
         at = self._check(time, records, key, topic)
         self._raise_error()
         if self.machine.waiting_bytes() > MAX_UNSENT_NOWAIT:
@@ -157,13 +168,19 @@ class Writer:
             self._act_soon()
 
     async def drain(self) -> None:
-        """Wait while more is queued than the publishers give credit for: what keeps a loop of `append_nowait` within bounds."""
+        """Wait while more is queued than the publishers give credit for.
+
+        What keeps a loop of `append_nowait` within bounds.
+        """
         while self.machine.waiting_bytes() > MAX_UNSENT_BYTES:
             self._room.clear()
             await self._room.wait()
 
     async def flush(self) -> None:
-        """Wait until everything appended and moved so far is acknowledged; raises the first failure that nobody awaited."""
+        """Wait until everything appended and moved so far is acknowledged.
+
+        Raises the first failure that nobody awaited.
+        """
         await self._reopened()
         self._send_gathered()
         self.act()
@@ -225,7 +242,10 @@ class Writer:
     # ---- moves ----
 
     async def advance(self, time: Any) -> None:
-        """Downgrade all capabilities to `time`: what was appended before is whole. Sent once every earlier append is acknowledged (E1)."""
+        """Downgrade all capabilities to `time`.
+
+        What was appended before is whole. Sent once every earlier append is acknowledged (E1).
+        """
         await self._moved(lambda: self.machine.advance(self._encode_time(time), awaited=True))
 
     def advance_nowait(self, time: Any) -> None:
@@ -256,7 +276,9 @@ class Writer:
         await self._leave(m.Leaving.FINISH)
 
     def detach(self) -> None:
-        """Go away without a word: publishers keep what this writer holds, and the epochs it has not left, until `progress.writerTimeout`; a new
+        """Go away without a word.
+
+        Publishers keep what this writer holds, and the epochs it has not left, until `progress.writerTimeout`; a new
         session of the same id goes on with them. Leaving the block afterwards says nothing more.
         """
         self._left = True
@@ -272,7 +294,10 @@ class Writer:
 
     @property
     def pending_epochs(self) -> tuple[Any, ...]:
-        """Times that were appended at and not left, also by an earlier session of the same id: finish them or abort them (E6)."""
+        """Times that were appended at and not left, also by an earlier session of the same id.
+
+        Finish them or abort them (E6).
+        """
         return tuple(map(self._decode_time, self.machine.pending_epochs))
 
     async def _moved(self, ask: Callable[[], int]) -> None:
@@ -312,7 +337,11 @@ class Writer:
         await self._opened()
 
     async def _reopen(self, error: WriterLost) -> None:
-        """E3: a publisher gave the session up; its open epochs are aborted everywhere, and a new session opens on the same connections."""
+        """E3.
+
+        A publisher gave the session up; its open epochs are aborted everywhere, and a new session opens on the same
+        connections.
+        """
         backoff = Backoff()
         while True:
             try:
@@ -335,7 +364,10 @@ class Writer:
         self._error = None
 
     async def _reopened(self) -> None:
-        """Wait for a session that is being opened anew; raise why there is none, or once that there was another before."""
+        """Wait for a session that is being opened anew.
+
+        Raise why there is none, or once that there was another before.
+        """
         if self._reopening is not None:
             await asyncio.wait([self._reopening])
             self._reopening = None
@@ -455,7 +487,8 @@ class Writer:
         if self._error is None:
             self._error, self._told = error, self._last_told is error
         self._end(error)
-        # A task that writes a group runs again from the group's start instead (E6), and one under another writer lost nothing.
+        # A task that writes a group runs again from the group's start instead (E6), and one under another writer lost
+        # nothing.
         may_reopen = self._group is None and self._under is None and self._tasks
         if isinstance(error, WriterLost) and may_reopen and (self._reopening is None or self._reopening.done()):
             self._reopening = asyncio.create_task(self._reopen(error))

@@ -19,8 +19,11 @@ _FORM = 1
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """`stream` is the stream's uid. `positions` are just before the first event of any epoch not yet yielded; events that no element of `frontier`
-    reaches, and those of `aborted` epochs, are skipped on resume."""
+    """`stream` is the stream's uid.
+
+    `positions` are just before the first event of any epoch not yet yielded; events that no element of `frontier`
+    reaches, and those of `aborted` epochs, are skipped on resume.
+    """
 
     stream: str
     positions: Mapping[str, Position]

@@ -1,7 +1,8 @@
 """Which epochs a subscriber may deliver, given what was under way when it joined.
 
-One `JoinFilter` a segment and join (E15). Apart from `subscribing` because epoch atomicity rests on these few lines, and because a set of such
-filters can also be written as a frontier and a few aborted times, which is how a cursor carries them (E16).
+One `JoinFilter` a segment and join (E15). Apart from `subscribing` because epoch atomicity rests on these few lines,
+and because a set of such filters can also be written as a frontier and a few aborted times, which is how a cursor
+carries them (E16).
 
 Sources: Strymon's publish-subscribe protocol (design), rules S10-S15; E15-E17.
 """
@@ -34,10 +35,12 @@ class JoinFilter:
         return not any(less_equal(time, under_way) for under_way in self.upper) and time not in self.aborted
 
     def prune(self, frontier: Antichain) -> bool:
-        """Drop what can no longer matter once only times reached by `frontier` can arrive; returns whether anything is left.
+        """Drop what can no longer matter once only times reached by `frontier` can arrive.
 
-        An element equal to a frontier element stays: that epoch can still arrive (S13). It goes when no frontier element is <= it, which covers an
-        empty frontier and one that has passed it incomparably (S14).
+        Returns whether anything is left.
+
+        An element equal to a frontier element stays: that epoch can still arrive (S13). It goes when no frontier
+        element is <= it, which covers an empty frontier and one that has passed it incomparably (S14).
         """
         self.upper = [time for time in self.upper if frontier.less_equal(time)]
         self.aborted = {time for time in self.aborted if frontier.less_equal(time)}
@@ -46,7 +49,10 @@ class JoinFilter:
         return self.lower is not None or bool(self.upper) or bool(self.aborted)
 
     def frontier(self, shape: TimeShape) -> Antichain:
-        """The minimal times admitted, aborted ones apart: what is not below a set is what reaches one of the corners just past it."""
+        """The minimal times admitted, aborted ones apart.
+
+        What is not below a set is what reaches one of the corners just past it.
+        """
         admitted = Antichain([shape.bottom]) if self.lower is None else self.lower
         for time in self.upper:
             admitted = admitted.join(Antichain(shape.successors_past(time)))

@@ -1,7 +1,8 @@
 """A subscriber's view of one segment: one contiguous queue of its events, whatever the network does.
 
-A machine without I/O: it joins, checks that each event directly follows the last (Q10), pulls what is missing by `since`, and says when the
-connection must be given up. Apart from `subscribing`, which merges segments and knows nothing of connections.
+A machine without I/O: it joins, checks that each event directly follows the last (Q10), pulls what is missing by
+`since`, and says when the connection must be given up. Apart from `subscribing`, which merges segments and knows
+nothing of connections.
 
 Sources: rules S8, S9, S33; E14, E16, E17; Push-Pull Publish-Subscribe; DESIGN section 5.
 """
@@ -51,8 +52,8 @@ class Unsubscribe(NamedTuple):
 class Began(NamedTuple):
     """The segment's events start behind `state`.
 
-    `resumed` is true when they start exactly where the last ones ended, so `state` adds nothing. `gap` is true when events between are lost for good;
-    `filters` when epochs that `state` has under way must be left out (E15).
+    `resumed` is true when they start exactly where the last ones ended, so `state` adds nothing. `gap` is true when
+    events between are lost for good; `filters` when epochs that `state` has under way must be left out (E15).
     """
 
     incarnation: int
@@ -102,8 +103,9 @@ class _Phase(StrEnum):
 class Follower:
     """One connection to one segment's publisher.
 
-    `begin` is `From.LIVE`, `From.START`, or the position behind which to go on. `continuing` says that the subscriber already holds the state at that
-    position (a reconnect); otherwise the state is asked for (a cursor). `least_incarnation` is the highest incarnation seen before (E12).
+    `begin` is `From.LIVE`, `From.START`, or the position behind which to go on. `continuing` says that the subscriber
+    already holds the state at that position (a reconnect); otherwise the state is asked for (a cursor).
+    `least_incarnation` is the highest incarnation seen before (E12).
     """
 
     def __init__(
@@ -258,7 +260,10 @@ class Follower:
     # ---- joining ----
 
     def _greet(self, now: float) -> None:
-        """Join under a fresh subscription id; also how a gap is healed: what is missing is pulled behind the last event (Q12)."""
+        """Join under a fresh subscription id.
+
+        Also how a gap is healed: what is missing is pulled behind the last event (Q12).
+        """
         if self._nonce:
             self._effects.append(Unsubscribe(b"P" + self._nonce))
             self._begin, self._continuing = m.Position(self._incarnation, self._last), True
@@ -432,5 +437,8 @@ def _damaged(event: m.Event) -> bool:
 
 
 def snapshot_state(snapshot: m.Snapshot) -> State:
-    """What a snapshot says, as a state; `active` then holds only the maximal active times, which is all that a filter needs."""
+    """What a snapshot says, as a state.
+
+    `active` then holds only the maximal active times, which is all that a filter needs.
+    """
     return State(snapshot.seq, snapshot.lower, snapshot.upper, snapshot.aborted)

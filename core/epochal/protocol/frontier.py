@@ -1,9 +1,10 @@
 """Antichains of times: how a frontier is written down, and how it changes.
 
-A frontier is the antichain of its minimal times; it stands for every time that one of them reaches (`f <= t`). Apart from
-`progress` because this is pure algebra over the partial order: no streams, no publishers, no states of epochs.
+A frontier is the antichain of its minimal times; it stands for every time that one of them reaches (`f <= t`). Apart
+from `progress` because this is pure algebra over the partial order: no streams, no publishers, no states of epochs.
 
-The shape follows timely dataflow's `progress/frontier`: mutators say what visibly changed, and callers announce only that (S5).
+The shape follows timely dataflow's `progress/frontier`: mutators say what visibly changed, and callers announce only
+that (S5).
 """
 
 from collections.abc import Iterable, Iterator
@@ -84,14 +85,15 @@ class Antichain:
 class MutableAntichain:
     """The minimal times of a counted multiset, with what changed at each update.
 
-    Counts may pass through zero or below while updates that belong together arrive apart; only times with a positive count
-    can be minimal (S4). An update costs O(changes) unless it touches the frontier, then O(distinct times).
+    Counts may pass through zero or below while updates that belong together arrive apart; only times with a positive
+    count can be minimal (S4). An update costs O(changes) unless it touches the frontier, then O(distinct times).
 
     >>> counted = MutableAntichain([0])
     >>> counted.update([(1, +1)])
     []
     >>> counted.update([(0, -1)])
     [(0, -1), (1, 1)]
+
     """
 
     __slots__ = ("_counts", "_frontier")

@@ -1,7 +1,8 @@
 """The retained part of a segment's log, in memory: a ring of events bounded by time and bytes.
 
-Apart from the publisher so that what answers `since` can be replaced by log files without the publisher noticing. The ring
-cuts a prefix at any event (E13) and keeps the state just behind the cut, so every answer can open with the state its events start from.
+Apart from the publisher so that what answers `since` can be replaced by log files without the publisher noticing. The
+ring cuts a prefix at any event (E13) and keeps the state just behind the cut, so every answer can open with the state
+its events start from.
 
 Sources: Push-Pull Publish-Subscribe (history window, `since`), rules E13, E16, Q2, Q3.
 """
@@ -16,7 +17,10 @@ from epochal.protocol.progress import Progress
 from epochal.protocol.times import Time
 
 EVENT_OVERHEAD = 200
-"""Bytes that one retained event costs beside its payload, measured roughly; counted so that empty events cannot fill memory."""
+"""Bytes that one retained event costs beside its payload, measured roughly.
+
+Counted so that empty events cannot fill memory.
+"""
 
 _CHECKPOINT_EVERY = 1024
 
@@ -62,7 +66,9 @@ def apply(progress: Progress, event: Event) -> None:
 
 
 class History:
-    """Events from `first` on, newest last, without holes; `max_bytes` and `max_age` (seconds) bound them; 0 bytes keeps none.
+    """Events from `first` on, newest last, without holes.
+
+    `max_bytes` and `max_age` (seconds) bound them; 0 bytes keeps none.
 
     `append` costs O(1) amortised; `state_at` replays at most 1,024 events.
     """

@@ -64,7 +64,10 @@ Event: TypeAlias = Data | Frontier | Aborted
 
 
 class Snapshot(NamedTuple):
-    """The segment's state exactly after event `seq`, the last one pushed; the first message of a subscription (S8, E14)."""
+    """The segment's state exactly after event `seq`, the last one pushed.
+
+    The first message of a subscription (S8, E14).
+    """
 
     seq: int
     incarnation: int
@@ -102,7 +105,10 @@ class Hello(NamedTuple):
 
 
 class Welcome(NamedTuple):
-    """What to subscribe to: `C<channel>`, then `P<nonce>`. `seq` is the last event pushed when the channel was given out."""
+    """What to subscribe to.
+
+    `C<channel>`, then `P<nonce>`. `seq` is the last event pushed when the channel was given out.
+    """
 
     request: int
     version: int
@@ -115,8 +121,10 @@ class Welcome(NamedTuple):
 
 
 class Since(NamedTuple):
-    """Asks for the events strictly after `position`, or after the start of the retained history for None; at most `credit` chunks
-    are sent before the next `Credit`."""
+    """Asks for the events strictly after `position`, or after the start of the retained history for None.
+
+    At most `credit` chunks are sent before the next `Credit`.
+    """
 
     request: int
     segment: str
@@ -150,7 +158,10 @@ class Chunk(NamedTuple):
 
 
 class Truncated(NamedTuple):
-    """The answer to `Since` when events after `position` are gone: the first retained position, and the lower frontier there."""
+    """The answer to `Since` when events after `position` are gone.
+
+    The first retained position, and the lower frontier there.
+    """
 
     request: int
     first_available: Position
@@ -161,7 +172,10 @@ class Truncated(NamedTuple):
 
 
 class Resume(NamedTuple):
-    """What a writer that was cut off knows (E10, E11): its last acknowledged append, what it holds, and what it appended and has not left."""
+    """What a writer that was cut off knows (E10, E11).
+
+    Its last acknowledged append, what it holds, and what it appended and has not left.
+    """
 
     number: int
     held: tuple[Time, ...]
@@ -169,7 +183,10 @@ class Resume(NamedTuple):
 
 
 class Open(NamedTuple):
-    """Opens a session. With `under`, the writer holds nothing itself: its appends are made under that writer's capability."""
+    """Opens a session.
+
+    With `under`, the writer holds nothing itself: its appends are made under that writer's capability.
+    """
 
     op: int
     stream: str
@@ -181,9 +198,12 @@ class Open(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """The session stands. `number` is the last append known, `touched` the times appended and not left, `lost` those aborted because
-    this publisher lost their appends, `window` the bytes that may be unacknowledged, `granted` whether `held` is a new grant rather than what
-    the writer still held."""
+    """The session stands.
+
+    `number` is the last append known, `touched` the times appended and not left, `lost` those aborted because this
+    publisher lost their appends, `window` the bytes that may be unacknowledged, `granted` whether `held` is a new grant
+    rather than what the writer still held.
+    """
 
     op: int
     segment: str
@@ -244,7 +264,10 @@ class Abort(NamedTuple):
 
 
 class Leaving(StrEnum):
-    """How a writer leaves: what was appended is whole / there is no more, ever / what is open must be aborted (E4, E7)."""
+    """How a writer leaves.
+
+    What was appended is whole / there is no more, ever / what is open must be aborted (E4, E7).
+    """
 
     CLOSE = "close"
     FINISH = "finish"

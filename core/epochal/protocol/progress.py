@@ -1,7 +1,7 @@
 """Which times can still arrive at a segment, which are under way, and in what state each epoch is.
 
-The lower frontier comes from capabilities, the upper frontier from the data that was seen. Apart from `frontier` because here
-the antichains get their meaning: latent, active, completed, aborted (S1, E2).
+The lower frontier comes from capabilities, the upper frontier from the data that was seen. Apart from `frontier`
+because here the antichains get their meaning: latent, active, completed, aborted (S1, E2).
 
 Sources: Strymon's publish-subscribe protocol, rules S1-S7, S14; E2, E15.
 """
@@ -55,11 +55,14 @@ class LowerFrontier:
 
 
 class UpperFrontier:
-    """The maximal active times. Completed and aborted times leave it (S7, E15), so it stays small in a partial order too.
+    """The maximal active times.
+
+    Completed and aborted times leave it (S7, E15), so it stays small in a partial order too.
 
     >>> upper = UpperFrontier()
     >>> upper.insert((0, 3)), upper.insert((0, 1)), upper.insert((2, 0)), sorted(upper)
     (True, False, True, [(0, 3), (2, 0)])
+
     """
 
     __slots__ = ("_active", "_maximal")
@@ -86,7 +89,10 @@ class UpperFrontier:
         return self._drop({time for time in self._active if lower.completed(time)})
 
     def drop(self, time: Time) -> bool:
-        """Forget `time`, which was aborted; what it covered becomes visible again. Returns whether the frontier changed."""
+        """Forget `time`, which was aborted.
+
+        What it covered becomes visible again. Returns whether the frontier changed.
+        """
         return self._drop({time} & self._active)
 
     def _drop(self, gone: set[Time]) -> bool:
@@ -135,8 +141,8 @@ class Progress:
     def state(self, time: Time) -> EpochState:
         """The state of the epoch `time` as this segment knows it.
 
-        An aborted time that can no longer arrive has been forgotten, and is then reported as completed: it can only be told
-        apart by who saw the abort.
+        An aborted time that can no longer arrive has been forgotten, and is then reported as completed: it can only be
+        told apart by who saw the abort.
         """
         if time in self.aborted:
             return EpochState.ABORTED
@@ -145,7 +151,10 @@ class Progress:
         return EpochState.ACTIVE if time in self.upper else EpochState.LATENT
 
     def move(self, changes: Iterable[Change]) -> list[Change]:
-        """Apply changes to the lower frontier; returns the visible ones. Completed times leave `upper` and `aborted`."""
+        """Apply changes to the lower frontier.
+
+        Returns the visible ones. Completed times leave `upper` and `aborted`.
+        """
         visible = self.lower.update(changes)
         if visible:
             self.upper.drop_completed(self.lower)

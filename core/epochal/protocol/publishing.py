@@ -1,7 +1,7 @@
 """The publisher of one segment: who may append, what enters the log, what is pushed, who is told what.
 
-A machine without I/O: `receive` takes one message of a peer, `tick` lets time pass, `take` returns what must be done, in order.
-Apart from `serving`, which answers subscribers from the same log, so that each half can be read alone.
+A machine without I/O: `receive` takes one message of a peer, `tick` lets time pass, `take` returns what must be done,
+in order. Apart from `serving`, which answers subscribers from the same log, so that each half can be read alone.
 
 Sources: rules S1-S7, S20, S35; E1-E8, E11, E12.
 """
@@ -71,7 +71,10 @@ class Private(NamedTuple):
 
 
 class ReportFinishing(NamedTuple):
-    """Tell the catalog whether this segment is finishing; `number` orders the reports (E7). Answered by `finishing_answered`."""
+    """Tell the catalog whether this segment is finishing.
+
+    `number` orders the reports (E7). Answered by `finishing_answered`.
+    """
 
     number: int
     finishing: bool
@@ -100,9 +103,10 @@ class PublisherSettings:
 class SegmentPublisher:
     """One life (incarnation) of a segment's publisher.
 
-    `lower` is where it starts: bottom for a new segment, else the frontier last reported to the catalog. `known_writers` had opened when the
-    last incarnation ended; nothing completes before each of them is back or timed out (E11). `finishing` says that it was parked as finishing: an
-    open is admitted only after the catalog has cancelled that (E7).
+    `lower` is where it starts: bottom for a new segment, else the frontier last reported to the catalog.
+    `known_writers` had opened when the last incarnation ended; nothing completes before each of them is back or timed
+    out (E11). `finishing` says that it was parked as finishing: an open is admitted only after the catalog has
+    cancelled that (E7).
     """
 
     def __init__(
@@ -150,7 +154,10 @@ class SegmentPublisher:
 
     @property
     def writers(self) -> list[str]:
-        """Ids of the writers that hold a capability here, sorted; reported to the catalog so that a next incarnation waits for them."""
+        """Ids of the writers that hold a capability here, sorted.
+
+        Reported to the catalog so that a next incarnation waits for them.
+        """
         return sorted(w.writer for w in self._writers.values() if w.present and w.under is None) + sorted(self._awaited)
 
     def state(self) -> State:
@@ -208,7 +215,10 @@ class SegmentPublisher:
             self._dismiss(peer, StreamGone(f"stream {self.stream} was deleted"))
 
     def drain(self) -> None:
-        """The publisher stops. Without a volume, epochs that are active can never complete here: they are aborted (fault 60)."""
+        """The publisher stops.
+
+        Without a volume, epochs that are active can never complete here: they are aborted (fault 60).
+        """
         self._abort(self.progress.upper.active)
 
     # ---- appends: the hot path ----
@@ -270,7 +280,8 @@ class SegmentPublisher:
             return PayloadTooLarge(f"{size} bytes in one append; at most {self.settings.max_payload} are allowed")
         if 0 < self.settings.retention_bytes < self._epoch_bytes.get(time, 0) + size + EVENT_OVERHEAD:
             return EpochTooLarge(
-                f"epoch {time!r} would exceed history.retention.bytes ({self.settings.retention_bytes}); use smaller epochs or retain more"
+                f"epoch {time!r} would exceed history.retention.bytes ({self.settings.retention_bytes}); use "
+                "smaller epochs or retain more"
             )
         return None
 
@@ -352,7 +363,10 @@ class SegmentPublisher:
         return needs
 
     def _resume(self, state: WriterState, resume: m.Resume | None, *, known: bool) -> tuple[Time, ...]:
-        """Take a returning writer's word for what this incarnation cannot know; aborts and returns what was lost of its appends."""
+        """Take a returning writer's word for what this incarnation cannot know.
+
+        Aborts and returns what was lost of its appends.
+        """
         if resume is None or resume.number <= state.number:
             return ()
         state.number = resume.number
@@ -361,7 +375,10 @@ class SegmentPublisher:
         return lost
 
     def _grant(self, state: WriterState, resume: m.Resume | None) -> None:
-        """Give a writer its capability: what it says it held, as far as still reachable here, else the whole frontier (E5, E11)."""
+        """Give a writer its capability.
+
+        What it says it held, as far as still reachable here, else the whole frontier (E5, E11).
+        """
         frontier = self.progress.lower.frontier
         held = Antichain(frontier)
         if resume is not None and resume.held:
@@ -462,7 +479,10 @@ class SegmentPublisher:
         self._effects.append(ReportFinishing(self._finishing, finishing))
 
     def finishing_answered(self, number: int, complete: bool, now: float) -> None:
-        """The catalog answered report `number`: the stream is complete, or this segment waits, or its finishing was cancelled."""
+        """The catalog answered report `number`.
+
+        The stream is complete, or this segment waits, or its finishing was cancelled.
+        """
         if complete:
             self.completed()
             return

@@ -1,6 +1,7 @@
 """Key ranges: how a stream's key space is divided into segments, and where a key falls.
 
-Apart from the logs of segments because writers, the catalog and the planner must all place keys alike without knowing logs.
+Apart from the logs of segments because writers, the catalog and the planner must all place keys alike without knowing
+logs.
 
 Sources: DESIGN section 4; PDP-33 (segments are key ranges).
 """
@@ -9,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import pairwise
 
 from epochal.errors import LocalProtocolError
 
@@ -37,7 +39,7 @@ def key_ranges(count: int) -> list[KeyRange]:
     if count < 1:
         raise LocalProtocolError(f"a stream has at least one segment, not {count}")
     bounds = [KEY_SPACE * index // count for index in range(count + 1)]
-    return [KeyRange(lo, hi) for lo, hi in zip(bounds, bounds[1:], strict=False)]
+    return [KeyRange(lo, hi) for lo, hi in pairwise(bounds)]
 
 
 def key_point(key: bytes) -> int:

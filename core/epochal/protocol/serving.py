@@ -1,7 +1,7 @@
 """What a segment's publisher does for subscribers: joins, snapshots, history, heartbeats.
 
-A machine without I/O beside `publishing`, whose log it reads and whose queue of effects it shares: a snapshot queued behind the events
-that it reflects, and before all later ones, is the whole of S9.
+A machine without I/O beside `publishing`, whose log it reads and whose queue of effects it shares: a snapshot queued
+behind the events that it reflects, and before all later ones, is the whole of S9.
 
 Sources: rules S8, S9, S21-S24; E13, E14; Push-Pull Publish-Subscribe (`since`); DESIGN section 5.
 """
@@ -110,7 +110,10 @@ class SegmentServer:
         return nonce in self._pending
 
     def subscribed(self, nonce: bytes, now: float) -> None:
-        """A client subscribed to `P<nonce>`: send the snapshot at once, the state after the last event queued for push (E14, S8, S9)."""
+        """A client subscribed to `P<nonce>`.
+
+        Send the snapshot at once, the state after the last event queued for push (E14, S8, S9).
+        """
         if self._pending.pop(nonce, None) is None:
             detail = "this subscription id is unknown, expired or used; say hello again with a fresh one"
             self.publisher.emit(Private(nonce, m.Refused(0, RemoteProtocolError.code, detail)))

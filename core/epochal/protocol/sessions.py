@@ -1,7 +1,9 @@
-"""Writers as a segment knows them: their sessions, append numbers, capabilities, and what they appended and have not left.
+"""Writers as a segment knows them.
 
-Apart from the publisher, which turns these into log events and answers, because the rules about *who may do what* (E5, E6, S35) can
-be read and tested here without a log.
+Their sessions, append numbers, capabilities, and what they appended and have not left.
+
+Apart from the publisher, which turns these into log events and answers, because the rules about *who may do what* (E5,
+E6, S35) can be read and tested here without a log.
 """
 
 from collections import deque
@@ -62,7 +64,8 @@ class WriterState:
     def answer_again(self, number: int) -> int | tuple[str, str]:
         """The first answer to an old append: its event's sequence number, or (code, detail) of its refusal.
 
-        Of appends too old to be remembered the oldest remembered position is given: an upper bound, which is all that marks need.
+        Of appends too old to be remembered the oldest remembered position is given: an upper bound, which is all that
+        marks need.
         """
         if number in self._refused:
             return self._refused[number]
@@ -81,7 +84,8 @@ class WriterState:
         for time in wanted:
             if not self.held.less_equal(time):
                 raise CapabilityError(
-                    f"writer {self.writer!r} cannot move to {time!r}: it holds {list(self.held)!r}; capabilities only move forward"
+                    f"writer {self.writer!r} cannot move to {time!r}: it holds {list(self.held)!r}; "
+                    "capabilities only move forward"
                 )
         return wanted
 

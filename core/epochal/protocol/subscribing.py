@@ -1,7 +1,7 @@
 """A subscriber of any number of segments: merged progress, whole epochs, and what the application is told.
 
-A machine without I/O, fed by one `Follower` a segment. It holds what arrived until every segment has begun (S17, S18), admits epochs that it can see whole
-(E15), and hands each out once, when no segment can add to it.
+A machine without I/O, fed by one `Follower` a segment. It holds what arrived until every segment has begun (S17, S18),
+admits epochs that it can see whole (E15), and hands each out once, when no segment can add to it.
 
 Sources: Strymon's publish-subscribe protocol (subscriber logic), rules S10-S19, S33; E15-E18.
 """
@@ -120,8 +120,9 @@ class _Open:
 class Subscriber:
     """Merges the segments of one stream.
 
-    Both `next_epoch` and `next_event` are fed until `only_epochs` or `only_events` says which one is read. `partial` switches the filters off (S15b) and feeds
-    only `next_event`. `cursor` resumes: what it has not yielded comes again, whole. `topics` leaves out batches by topic.
+    Both `next_epoch` and `next_event` are fed until `only_epochs` or `only_events` says which one is read. `partial`
+    switches the filters off (S15b) and feeds only `next_event`. `cursor` resumes: what it has not yielded comes again,
+    whole. `topics` leaves out batches by topic.
     """
 
     def __init__(
@@ -152,7 +153,10 @@ class Subscriber:
         self.buffered_bytes = 0
         """Bytes of batches held: of incomplete epochs, and of complete ones not yet taken."""
         self.waiting_bytes = 0
-        """Bytes that wait for the application alone: complete epochs and events not yet taken. The shell stops reading above its bound."""
+        """Bytes that wait for the application alone.
+
+        Complete epochs and events not yet taken. The shell stops reading above its bound.
+        """
         self._resumed = cursor
         self.ready = False
         """Whether every segment has begun; the first event comes after that (S17)."""
@@ -199,7 +203,10 @@ class Subscriber:
             pass
 
     def next_epoch(self) -> EpochBatches | EpochWasAborted | None:
-        """The next complete or aborted epoch, in a linear extension of time; None when there is none now. Taking it yields it (E16)."""
+        """The next complete or aborted epoch, in a linear extension of time.
+
+        None when there is none now. Taking it yields it (E16).
+        """
         if not self._ready:
             return None
         epoch = self._ready.popleft()
@@ -293,7 +300,9 @@ class Subscriber:
         if not all(segment.began for segment in self._segments.values()):
             return
         self.ready = True
-        self._advance(*self._segments.values())  # at once: progress of some alone would drop filters that the others need
+        self._advance(
+            *self._segments.values()
+        )  # at once: progress of some alone would drop filters that the others need
         for name, segment in self._segments.items():
             waiting, segment.waiting = segment.waiting, []
             for event in waiting:
@@ -360,7 +369,8 @@ class Subscriber:
             incomplete = sum(epoch.bytes for epoch in self._open.values())
             if incomplete > self._max_buffer:
                 raise EpochTooLarge(
-                    f"{len(self._open)} epochs that are not complete hold {incomplete} bytes, more than max_buffer_bytes "
+                    f"{len(self._open)} epochs that are not complete hold {incomplete} bytes, more than "
+                    "max_buffer_bytes "
                     f"({self._max_buffer}); raise it, publish smaller epochs, or read events() instead of epochs()"
                 )
 

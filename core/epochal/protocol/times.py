@@ -1,10 +1,11 @@
 """Logical times and their partial order.
 
-A time is an int, or a tuple of times; ints are ordered as usual, tuples componentwise (the product order). Apart from the
-frontiers because only this module knows what a time looks like: everything else compares times through `less_equal`.
+A time is an int, or a tuple of times; ints are ordered as usual, tuples componentwise (the product order). Apart from
+the frontiers because only this module knows what a time looks like: everything else compares times through
+`less_equal`.
 
-Python's own order on such values (lexicographic) is a linear extension of the product order, so `sorted()` puts times in an
-order in which none comes before a smaller one. `epochs()` relies on that (E18).
+Python's own order on such values (lexicographic) is a linear extension of the product order, so `sorted()` puts times
+in an order in which none comes before a smaller one. `epochs()` relies on that (E18).
 
 Sources: DESIGN section 3, rule S34, Strymon's publish-subscribe protocol.
 """

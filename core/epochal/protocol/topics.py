@@ -1,8 +1,10 @@
 """Topics: which batches a subscriber wants, by prefix.
 
-Apart from `filters`, which is about times: a topic never decides whether an epoch is whole. Applied at the receiver; publishers that filter are planned.
+Apart from `filters`, which is about times: a topic never decides whether an epoch is whole. Applied at the receiver;
+publishers that filter are planned.
 
-Source: generalized subscription upstreaming (nanomsg mailing list): prefixes, the longest one wins, receive-side filtering is always on.
+Source: generalized subscription upstreaming (nanomsg mailing list): prefixes, the longest one wins, receive-side
+filtering is always on.
 """
 
 from collections.abc import Iterable
@@ -11,18 +13,21 @@ MAX_REMEMBERED = 4096
 
 
 class TopicChoice:
-    """Wants a topic if the longest prefix of it among `wanted` and `rejected` is a wanted one; with nothing wanted, all is wanted but the rejected.
+    """Wants a topic if the longest prefix of it among `wanted` and `rejected` is a wanted one.
+
+    With nothing wanted, all is wanted but the rejected.
 
     >>> choice = TopicChoice([b"delay/"], [b"delay/EWR"])
     >>> [choice.wants(topic) for topic in (b"delay/JFK", b"delay/EWR", b"gate/JFK")]
     [True, False, False]
+
     """
 
     __slots__ = ("_known", "_prefixes")
 
     def __init__(self, wanted: Iterable[bytes] | None = None, rejected: Iterable[bytes] = ()) -> None:
         positive = [b""] if wanted is None else list(wanted)
-        self._prefixes = {prefix: False for prefix in rejected} | {prefix: True for prefix in positive}
+        self._prefixes = dict.fromkeys(rejected, False) | dict.fromkeys(positive, True)
         self._known: dict[bytes, bool] = {}
 
     def wants(self, topic: bytes) -> bool:

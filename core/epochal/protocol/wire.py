@@ -1,11 +1,13 @@
 """The bytes of wire protocol version 1: messages to frames and back, with every limit.
 
-Apart from `messages` so that their meaning can be read without their bytes. Payloads are cut out of frames and never decoded (S12).
+Apart from `messages` so that their meaning can be read without their bytes. Payloads are cut out of frames and never
+decoded (S12).
 
-A zmq message is a list of frames. Its first frame is a prefix (`C<channel>`, `P<nonce>`, or nothing) and then one or more messages,
-each `u16 header length | u32 payload length | header | payload`, big endian; the header is a msgpack array `[kind, field...]`. A payload of
-64 KiB or more stands in a frame of its own, named by the payload length 2^32-1; its message is the last of the first frame.
-Fields that a later minor version appends are ignored; an unknown kind is refused.
+A zmq message is a list of frames. Its first frame is a prefix (`C<channel>`, `P<nonce>`, or nothing) and then one or
+more messages, each `u16 header length | u32 payload length | header | payload`, big endian; the header is a msgpack
+array `[kind, field...]`. A payload of 64 KiB or more stands in a frame of its own, named by the payload length 2^32-1;
+its message is the last of the first frame. Fields that a later minor version appends are ignored; an unknown kind is
+refused.
 """
 
 import reprlib
@@ -182,6 +184,7 @@ _WITH_PAYLOAD: Final = (m.Data, m.Append)
 
 _pack = msgpack.Packer(autoreset=True).pack
 _DATA_START: Final = b"\x97\x01"
+_APPEND_START: Final = b"\x97\x22"
 _DATA_NUMBERS = struct.Struct(">cqcq")
 _COUNTS = struct.Struct(">cIcI")
 
@@ -211,7 +214,8 @@ def _header(message: m.Message) -> bytes:
     if type(message) is m.Append:
         segment, number, time, topic, count, crc, _ = message
         return b"".join((
-            b"\x97\x22", _packed_text[segment], b"\xd3", number.to_bytes(8, "big"), _packed_time[time], _packed_topic[topic],
+            _APPEND_START, _packed_text[segment], _INT64, number.to_bytes(8, "big"), _packed_time[time],
+            _packed_topic[topic],
             _COUNTS.pack(b"\xce", count, b"\xce", crc),
         ))  # fmt: skip
     packed: bytes = _pack([KIND_OF[type(message)], *message])
@@ -221,7 +225,8 @@ def _header(message: m.Message) -> bytes:
 class Packer:
     """Gathers messages into as few zmq messages as the limits allow, in order.
 
-    `prefix` is put before the first frame of each. `add` returns the zmq messages that became full; `flush` returns the rest.
+    `prefix` is put before the first frame of each. `add` returns the zmq messages that became full; `flush` returns the
+    rest.
     """
 
     __slots__ = ("_parts", "_prefix", "_size", "full")

@@ -1,7 +1,7 @@
 """A writer of any number of segments: numbered appends, capabilities, and moves that wait for appends.
 
-A machine without I/O with one lane a segment. Apart from the client, which owns sockets and futures, so that E1 (a move is sent only after every earlier
-append is acknowledged, everywhere) can be tested against every interleaving.
+A machine without I/O with one lane a segment. Apart from the client, which owns sockets and futures, so that E1 (a move
+is sent only after every earlier append is acknowledged, everywhere) can be tested against every interleaving.
 
 Sources: rules S35; E1, E3-E7, E10, E11.
 """
@@ -131,7 +131,9 @@ class _Move:
 
 
 class WriterMachine:
-    """One session of one writer. Call `connected(segment)` as each connection stands; `Ready` is told once all segments have answered.
+    """One session of one writer.
+
+    Call `connected(segment)` as each connection stands; `Ready` is told once all segments have answered.
 
     `under` names the writer whose capability this one uses; it then holds nothing itself and its loss aborts nothing.
     """
@@ -193,7 +195,10 @@ class WriterMachine:
 
     @property
     def pending_epochs(self) -> tuple[Time, ...]:
-        """Times appended at and not left, by this session or the one before: what a restarted writer must finish or abort (E6)."""
+        """Times appended at and not left, by this session or the one before.
+
+        What a restarted writer must finish or abort (E6).
+        """
         return tuple(sorted(set().union(*(lane.touched for lane in self._lanes.values()))))
 
     @property
@@ -229,7 +234,10 @@ class WriterMachine:
         return self._lanes[segment].acked
 
     def raise_failure(self) -> None:
-        """Raise the first failure of an append or move that nobody awaited, once; later moves are possible again then (E1)."""
+        """Raise the first failure of an append or move that nobody awaited, once.
+
+        Later moves are possible again then (E1).
+        """
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
@@ -261,7 +269,10 @@ class WriterMachine:
         lane.connected, lane.opened = False, None
 
     def receive(self, segment: str, message: m.Message) -> None:
-        """A message of the publisher of `segment`. Raises `RemoteProtocolError` for one that a publisher does not send here."""
+        """A message of the publisher of `segment`.
+
+        Raises `RemoteProtocolError` for one that a publisher does not send here.
+        """
         if self.over:
             return
         lane = self._lanes[segment]
@@ -324,7 +335,10 @@ class WriterMachine:
             self._told.append(Ready(tuple(held)))
 
     def _send_again(self, segment: str, lane: _Lane) -> None:
-        """After a reconnect: operations first (none was sent before an earlier append was acknowledged), then appends."""
+        """After a reconnect.
+
+        Operations first (none was sent before an earlier append was acknowledged), then appends.
+        """
         for _, operation in lane.operations.values():
             self._effects.append(Send(segment, operation))
         for sent in lane.unacked:
@@ -338,7 +352,8 @@ class WriterMachine:
             lane.touched.difference_update(times)
         self.fail_quietly(
             AppendsLost(
-                f"the publisher of segment {segment} restarted without its history; epochs {list(times)!r} are aborted, publish them under later times"
+                f"the publisher of segment {segment} restarted without its history; epochs {list(times)!r} are "
+                "aborted, publish them under later times"
             )
         )
 
@@ -352,9 +367,13 @@ class WriterMachine:
     def append(
         self, segment: str, time: Time, topic: bytes, records: int, payload: bytes, *, awaited: bool = False
     ) -> int:
-        """Queue one batch; returns its ticket. Raises `TimeShapeError`, `CapabilityError`, `EpochAbortedError` or `WriterClosed`, and then sends nothing.
+        """Queue one batch.
 
-        `awaited` says that the caller will look at this ticket's outcome; otherwise a failure is raised by the next move or flush.
+        Returns its ticket. Raises `TimeShapeError`, `CapabilityError`, `EpochAbortedError` or `WriterClosed`, and then
+        sends nothing.
+
+        `awaited` says that the caller will look at this ticket's outcome; otherwise a failure is raised by the next
+        move or flush.
         """
         self.check(time)
         lane = self._lanes[segment]
@@ -375,7 +394,8 @@ class WriterMachine:
             raise EpochAbortedError(f"epoch {time!r} was aborted; it can never complete")
         if self.under is None and not self._held.less_equal(time):
             raise CapabilityError(
-                f"writer {self.writer!r} holds {list(self._held)!r}, which does not reach {time!r}; append before advancing past a time"
+                f"writer {self.writer!r} holds {list(self._held)!r}, which does not reach {time!r}; append "
+                "before advancing past a time"
             )
 
     def _fill(self, segment: str, lane: _Lane) -> None:
@@ -400,15 +420,13 @@ class WriterMachine:
         self._release_moves()
 
     def _append_refused(self, lane: _Lane, refused: m.AppendRefused) -> None:
-        for index, sent in enumerate(lane.unacked):
-            if sent.append.number == refused.number:
-                break
-        else:
+        sent = next((sent for sent in lane.unacked if sent.append.number == refused.number), None)
+        if sent is None:
             return
-        del lane.unacked[index]
-        lane.in_flight -= len(sent.append.payload)
-        if index == 0:
+        if sent is lane.unacked[0]:
             lane.acked = max(lane.acked, refused.number)
+        lane.unacked.remove(sent)
+        lane.in_flight -= len(sent.append.payload)
         error = from_code(refused.code, refused.detail)
         if isinstance(error, EpochAbortedError):
             self._aborted.add(sent.append.time)
@@ -477,7 +495,8 @@ class WriterMachine:
             raise CapabilityError(f"writer {self.writer!r} writes under {self.under!r} and holds nothing to move")
         if not self._held.less_equal(time):
             raise CapabilityError(
-                f"writer {self.writer!r} holds {list(self._held)!r}, which does not reach {time!r}; capabilities only move forward"
+                f"writer {self.writer!r} holds {list(self._held)!r}, which does not reach {time!r}; "
+                "capabilities only move forward"
             )
 
     def _usable(self) -> None:
