@@ -2,13 +2,26 @@
 
 `--rules-report=FILE` writes JSON, `{rule id: {"passed": [test, ...], "failed": [test, ...]}}`, which `make rules`
 reads. A test names the rules that it shows by `@pytest.mark.rule("S2")`; one that is skipped shows nothing.
+
+`realm` gives a test real streams: a catalog and publishers as processes, one local mode for the whole run.
 """
 
+import asyncio
+import itertools
 import json
+import os
+import sys
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
+
+from epochal.client.catalog import CatalogClient
+from epochal.local import LocalMode, LocalSettings
 
 # Two busy cores make single examples slow now and then; that says nothing about the code.
 settings.register_profile("epochal", deadline=None)
@@ -55,3 +68,147 @@ class RulesReport:
                     results.setdefault(rule, {"passed": [], "failed": []})[outcome].append(test)
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._path.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
+
+
+class _Background:
+    """One local mode for the whole run, on a loop of its own: each test has another."""
+
+    def __init__(self) -> None:
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="local mode")
+        self._thread.start()
+        assert self._ready.wait(60)
+
+    async def _run(self) -> None:
+        self._over, self._loop = asyncio.Event(), asyncio.get_running_loop()
+        try:
+            async with LocalMode(settings=LocalSettings(poll_interval=0.05)) as self.mode:
+                self.url = self.mode.url
+                self._ready.set()
+                await self._over.wait()
+        finally:
+            self._ready.set()
+
+    @property
+    def processes(self) -> dict[str, int]:
+        """Ids of the running services by name."""
+
+        async def read() -> dict[str, int]:
+            return self.mode.processes
+
+        return asyncio.run_coroutine_threadsafe(read(), self._loop).result(10)
+
+    def stop(self) -> None:
+        """End it, and see that nothing is left."""
+        ids, data = self.processes.values(), self.mode.data
+        self._loop.call_soon_threadsafe(self._over.set)
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+        assert not [pid for pid in ids if runs(pid)], "every process has ended"
+        assert not data.exists()
+        assert not children(os.getpid()), "no test has left a process"
+
+
+def runs(pid: int) -> bool:
+    """Whether a process exists and is no zombie."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+def children(pid: int) -> list[int]:
+    """The running children of a process, of whichever of its threads."""
+    found = [int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in _read(task / "children").split()]
+    return [child for child in found if runs(child) and b"resource_tracker" not in _read(f"/proc/{child}/cmdline")]
+
+
+def _read(path: Path | str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError:
+        return b""
+
+
+class Realm:
+    """Real streams for one test, deleted at its end. Processes that it stops are let run again, those it started are ended."""
+
+    def __init__(self, background: _Background) -> None:
+        self._background, self.url = background, background.url
+        self._streams: list[str] = []
+        self._children: list[asyncio.subprocess.Process] = []
+
+    async def stream(self, shape: str = "int", encoding: str = "msgpack", segments: int = 1, **spec: Any) -> str:
+        """Declare a stream under a fresh name and wait for its publisher, one process for all segments unless told otherwise."""
+        name = f"s{next(_numbers)}"
+        spec = {"publishers": {"segmentsPerPod": segments}, "segments": segments, **spec}
+        spec |= {"time": {"shape": shape}, "payload": {"encoding": encoding}}
+        await self.declare(name, spec)
+        async with CatalogClient(self.url) as catalog:
+            await catalog.lookup("test", name, wait=30)
+        return f"test/{name}"
+
+    async def declare(self, name: str, spec: dict[str, Any]) -> None:
+        """Declare a stream, and wait for nothing."""
+        metadata = {"name": name, "namespace": "test"}
+        document = {"apiVersion": "epochal.dev/v1alpha1", "kind": "Stream", "metadata": metadata, "spec": spec}
+        self._streams.append(name)
+        async with CatalogClient(self.url) as catalog:
+            await catalog.apply(document, "test", name)
+
+    async def delete(self, stream: str) -> None:
+        """Delete a stream, if it is there."""
+        name = stream.removeprefix("test/")
+        async with CatalogClient(self.url) as catalog:
+            await catalog.delete("test", name)
+        self._streams.remove(name)
+
+    @property
+    def catalog_process(self) -> int:
+        """The catalog's process id."""
+        return self._background.processes["catalog"]
+
+    def publishers(self, stream: str) -> list[int]:
+        """Process ids of a stream's publishers, in the order of their segments."""
+        prefix = stream.replace("/", ".") + "-"
+        found = self._background.processes.items()
+        return [pid for name, pid in sorted(found) if name.startswith(prefix)]
+
+    async def run(self, script: str, *arguments: str) -> asyncio.subprocess.Process:
+        """A Python process of the test's own that runs `script` with the catalog's address in EPOCHAL_CATALOG."""
+        pipe = asyncio.subprocess.PIPE
+        environment = {**os.environ, "EPOCHAL_CATALOG": self.url}
+        command = (sys.executable, "-c", script, *arguments)
+        child = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, env=environment)
+        self._children.append(child)
+        return child
+
+    async def close(self) -> None:
+        """End what the test left running."""
+        for child in self._children:
+            with suppress(ProcessLookupError):
+                child.kill()
+            await child.communicate()
+        for name in list(self._streams):
+            await self.delete(name)
+
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def _background() -> Iterator[_Background]:
+    background = _Background()
+    yield background
+    background.stop()
+
+
+@pytest.fixture
+async def realm(_background: _Background) -> AsyncIterator[Realm]:
+    """Real streams, deleted when the test is over."""
+    realm = Realm(_background)
+    try:
+        yield realm
+    finally:
+        await realm.close()
