@@ -85,6 +85,12 @@ class SegmentUp(NamedTuple):
 Happened: TypeAlias = Arrived | FrontierMoved | EpochWasAborted | GapFound | RewoundTo | SegmentDown | SegmentUp
 
 
+class _Passed(NamedTuple):
+    """Stands in the queue of events behind the last one of a complete epoch."""
+
+    time: Time
+
+
 @dataclass(slots=True)
 class _Segment:
     began: bool = False
@@ -149,7 +155,7 @@ class Subscriber:
         self._open: dict[Time, _Open] = {}
         self._ready: deque[EpochBatches | EpochWasAborted] = deque()
         self._ready_open: dict[Time, _Open] = {}
-        self._events: deque[Happened] = deque()
+        self._events: deque[Happened | _Passed] = deque()
         self.buffered_bytes = 0
         """Bytes of batches held: of incomplete epochs, and of complete ones not yet taken."""
         self.waiting_bytes = 0
@@ -192,11 +198,12 @@ class Subscriber:
         self._holds = False
         self._ready.clear()
         self.waiting_bytes -= sum(epoch.bytes for epoch in self._ready_open.values())
-        self._ready_open.clear()
         self.buffered_bytes = 0
-        for epoch in self._open.values():
+        for epoch in (*self._open.values(), *self._ready_open.values()):
             epoch.batches.clear()
             epoch.bytes = 0
+        self._events.extend(map(_Passed, self._ready_open))
+        self._pass()
 
     def _forget_events(self) -> None:
         while self.next_event() is not None:
@@ -221,8 +228,17 @@ class Subscriber:
         if not self._events:
             return None
         event = self._events.popleft()
+        self._pass()
+        if isinstance(event, _Passed):  # never: none is left at the head
+            return self.next_event()
         self.waiting_bytes -= _weight(event)
         return event
+
+    def _pass(self) -> None:
+        """An epoch is taken with the last event of it; until then a cursor stays before it (E16)."""
+        while self._events and isinstance(passed := self._events[0], _Passed):
+            self._events.popleft()
+            self._ready_open.pop(passed.time, None)
 
     def saw_whole(self, time: Time) -> bool:
         """Whether the epoch `time` is complete and would have been delivered had it had data (E18)."""
@@ -402,6 +418,10 @@ class Subscriber:
                 self._ready_open[time] = epoch
                 self.waiting_bytes += epoch.bytes
                 self._ready.append(EpochBatches(time, tuple(epoch.batches)))
+            elif epoch is not None and self._tells and not self._holds:
+                self._ready_open[time] = epoch
+                self._events.append(_Passed(time))
+                self._pass()
         self._filters = [active for active in self._filters if active.prune(merged.frontier)]
 
     def _abort(self, times: Iterable[Time]) -> None:

@@ -1,0 +1,488 @@
+"""A subscriber over several segments: whole epochs or none, one frontier that never goes back, cursors, gaps."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from epochal.errors import EpochTooLarge
+from epochal.protocol import messages as m
+from epochal.protocol.cursors import Cursor
+from epochal.protocol.filters import JoinFilter
+from epochal.protocol.following import Began, From
+from epochal.protocol.frontier import Antichain
+from epochal.protocol.history import State
+from epochal.protocol.subscribing import (
+    Arrived,
+    EpochBatches,
+    EpochWasAborted,
+    FrontierMoved,
+    SegmentDown,
+    SegmentUp,
+    Subscriber,
+)
+from epochal.protocol.times import TimeShape, less_than
+
+INT = TimeShape.parse("int")
+
+
+def began(lower: Any = (0,), upper: Any = (), aborted: Any = (), seq=-1, **options):
+    known = {"incarnation": 1, "filters": True, "gap": False, "resumed": False} | options
+    return Began(state=State(seq, tuple(lower), tuple(upper), tuple(aborted)), **known)
+
+
+def data(seq, time, payload=b"x"):
+    return m.Data(seq, seq - 1, time, b"", 1, 0, payload)
+
+
+def moved(seq, old, new):
+    return m.Frontier(seq, seq - 1, ((old, -1), (new, 1)))
+
+
+def epochs(subscriber):
+    found: list[Any] = []
+    while (epoch := subscriber.next_epoch()) is not None:
+        found.append(epoch.time if isinstance(epoch, EpochBatches) else epoch)
+    return found
+
+
+def events(subscriber):
+    found: list[Any] = []
+    while (event := subscriber.next_event()) is not None:
+        found.append(event)
+    return found
+
+
+# ---- who may deliver what: S10, S11, E15 ----
+
+
+@pytest.mark.rule("S11", "S10", "S13")
+def test_the_worked_example_is_delivered_from_six_on():
+    subscriber = Subscriber("uid", INT, ["0"])
+    subscriber.began("0", began([3], [3, 5]))
+    for seq, time in enumerate((3, 4, 5, 6, 7)):
+        subscriber.event("0", data(seq, time))
+    subscriber.event("0", moved(5, 3, 5))
+    subscriber.event("0", data(6, 5))  # the frontier is at 5, and 5 is still filtered
+    subscriber.event("0", moved(7, 5, 9))
+    assert epochs(subscriber) == [6, 7]
+    assert [subscriber.saw_whole(time) for time in range(8)] == [False] * 6 + [True, True]
+
+
+@pytest.mark.rule("S10")
+def test_a_time_incomparable_to_all_active_ones_is_delivered():
+    subscriber = Subscriber("uid", TimeShape.parse("(int, int)"), ["0"])
+    subscriber.began("0", began([(0, 0)], [(1, 1)]))
+    for seq, time in enumerate([(0, 1), (2, 0), (0, 2), (1, 1)]):
+        subscriber.event("0", data(seq, time))
+    subscriber.event("0", m.Frontier(4, 3, (((0, 0), -1),)))
+    assert epochs(subscriber) == [(0, 2), (2, 0)]
+
+
+@pytest.mark.rule("S14")
+@pytest.mark.parametrize("after", [[((5, 0), 1)], []])
+def test_the_filters_are_gone_once_they_have_nothing_to_say(after):
+    subscriber = Subscriber("uid", TimeShape.parse("(int, int)"), ["0"])
+    subscriber.began("0", began([(0, 0)], [(0, 3)]))
+    subscriber.event("0", data(0, (0, 2)))
+    assert subscriber._filters
+    subscriber.event("0", m.Frontier(1, 0, (((0, 0), -1), *after)))
+    assert subscriber._filters == []
+
+
+@pytest.mark.rule("S12")
+def test_what_is_skipped_is_judged_by_its_time_alone():
+    class Untouchable(bytes):
+        def __len__(self) -> int:
+            raise AssertionError("the payload was looked at")
+
+    subscriber = Subscriber("uid", INT, ["0"])
+    subscriber.began("0", began([3], [5]))
+    subscriber.event("0", data(0, 4, Untouchable(b"x")))
+    assert subscriber.buffered_bytes == 0
+
+
+@pytest.mark.rule("S17", "E15")
+def test_an_epoch_that_was_missed_on_one_segment_is_skipped_on_all():
+    subscriber = Subscriber("uid", INT, ["0", "1"])
+    subscriber.began("0", began([3], [4]))
+    subscriber.began("1", began([2], [6]))
+    for segment in "01":
+        for seq, time in enumerate(range(2, 9)):
+            subscriber.event(segment, data(seq, time))
+    subscriber.event("0", moved(8, 3, 9))
+    assert epochs(subscriber) == []
+    subscriber.event("1", moved(8, 2, 9))
+    assert epochs(subscriber) == [7, 8]
+
+
+@pytest.mark.rule("E15")
+def test_an_epoch_that_a_segment_had_completed_before_the_join_is_not_delivered():
+    subscriber = Subscriber("uid", INT, ["0", "1"])
+    subscriber.began("0", began([5]))  # has sent its part of 4, and nobody knows whether there was one
+    subscriber.began("1", began([3]))
+    subscriber.event("1", data(0, 4))
+    subscriber.event("1", data(1, 5))
+    subscriber.event("1", moved(2, 3, 6))
+    subscriber.event("0", moved(0, 5, 6))
+    assert epochs(subscriber) == [5]
+    assert not subscriber.saw_whole(4)
+
+
+@pytest.mark.rule("E15", "E14")
+def test_what_was_aborted_before_the_join_is_not_delivered():
+    subscriber = Subscriber("uid", INT, ["0", "1"])
+    subscriber.began("0", began([3], [], [4]))
+    subscriber.began("1", began([3]))
+    subscriber.event("1", data(0, 4))
+    subscriber.event("1", data(1, 5))
+    for segment in "01":
+        subscriber.event(segment, moved(5, 3, 6))
+    assert epochs(subscriber) == [5]
+    assert not subscriber.saw_whole(4)
+
+
+@pytest.mark.rule("E15")
+def test_an_abort_on_one_segment_aborts_the_epoch_and_drops_what_others_send():
+    subscriber = Subscriber("uid", INT, ["0", "1"])
+    for segment in "01":
+        subscriber.began(segment, began())
+    subscriber.event("0", data(0, 0))
+    subscriber.event("1", m.Aborted(0, -1, (0,)))
+    subscriber.event("0", data(1, 0))
+    assert subscriber.buffered_bytes == 0
+    for segment in "01":
+        subscriber.event(segment, moved(2, 0, 1))
+    assert epochs(subscriber) == [EpochWasAborted(0)]
+    assert not subscriber.saw_whole(0)
+
+
+# ---- several segments: S17, S18, S19 ----
+
+
+@pytest.mark.rule("S17", "S18")
+def test_nothing_is_delivered_before_every_snapshot_is_in_and_nothing_is_lost(wire_up):
+    wiring = wire_up(segments="01")
+    writer, reader = wiring.writer(), wiring.reader(None)
+    reader.join("0")
+    for time in range(4):
+        writer.append("0", time, b"a")
+        writer.append("1", time, b"b")
+        if time < 2:
+            writer.advance(time + 1)
+    assert not reader.machine.ready
+    assert (reader.epochs(), reader.events()) == ([], [])
+    reader.join("1")  # 0 and 1 are complete there, 2 and 3 active
+    assert reader.machine.ready
+    writer.append("0", 4, b"a")
+    writer.append("1", 4, b"b")
+    writer.advance(5)
+    assert reader.epochs() == [(4, [b"a", b"b"])]
+
+
+@pytest.mark.rule("S18")
+def test_what_came_while_a_snapshot_was_awaited_is_judged_by_the_merged_filter():
+    subscriber = Subscriber("uid", INT, ["0", "1"])
+    subscriber.began("0", began([0]))
+    for seq, time in enumerate((1, 3)):
+        subscriber.event("0", data(seq, time))
+    assert events(subscriber) == []
+    subscriber.began("1", began([0], [2]))
+    for segment in "01":
+        subscriber.event(segment, moved(2, 0, 4))
+    assert epochs(subscriber) == [3]
+
+
+@pytest.mark.rule("S17")
+def test_the_merged_frontier_is_the_minimal_times_of_all_segments():
+    subscriber = Subscriber("uid", TimeShape.parse("(int, int)"), ["0", "1"])
+    subscriber.began("0", began([(0, 3), (2, 2)]))
+    subscriber.began("1", began([(1, 1)]))
+    assert subscriber.frontier == Antichain([(0, 3), (1, 1)])
+    subscriber.event("1", m.Frontier(0, -1, (((1, 1), -1),)))
+    assert subscriber.frontier == Antichain([(0, 3), (2, 2)])
+
+
+@pytest.mark.rule("S19")
+def test_a_segment_that_is_down_is_told_and_holds_the_frontier(wire_up):
+    wiring = wire_up(segments="01")
+    writer, reader = wiring.writer(), wiring.reader()
+    reader.prefixes["0"].clear()
+    reader.machine.down("0", "silent")
+    writer.append("0", 0, b"a")
+    writer.append("1", 0, b"b")
+    writer.advance(3)
+    assert SegmentDown("0", "silent") in reader.events()
+    assert (reader.frontier, reader.epochs()) == ([0], [])
+    reader.rejoin("0")
+    reader.machine.up("0")
+    assert SegmentUp("0") in reader.events()
+    assert (reader.frontier, reader.epochs()) == ([3], [(0, [b"a", b"b"])])
+
+
+# ---- what the application may ask for: S15, S16, E18 ----
+
+
+@pytest.mark.rule("S15")
+def test_a_coarser_filter_may_be_used():
+    subscriber = Subscriber("uid", INT, ["0"])
+    subscriber.restrict(JoinFilter([6]))
+    subscriber.began("0", began([3], [4]))
+    for seq, time in enumerate((4, 5, 6)):
+        subscriber.event("0", data(seq, time))
+    subscriber.event("0", moved(3, 3, 9))
+    assert epochs(subscriber) == [6]
+    assert (subscriber.saw_whole(5), subscriber.saw_whole(6)) == (False, True)
+
+
+@pytest.mark.rule("S15")
+def test_partial_epochs_may_be_asked_for():
+    subscriber = Subscriber("uid", INT, ["0"], partial=True)
+    subscriber.began("0", began([3], [5]))
+    for seq, time in enumerate((3, 4, 5)):
+        subscriber.event("0", data(seq, time))
+    arrived = [event.data.time for event in events(subscriber) if isinstance(event, Arrived)]
+    assert arrived == [3, 4, 5]
+
+
+@pytest.mark.rule("S16")
+def test_a_move_of_the_frontier_is_an_event_without_any_data(wire_up):
+    wiring = wire_up()
+    writer, reader = wiring.writer(), wiring.reader()
+    reader.events()
+    writer.advance(4)
+    assert reader.events() == [FrontierMoved((4,))]
+    assert reader.frontier == [4]
+
+
+@pytest.mark.rule("E18")
+def test_epochs_come_in_a_linear_extension_of_time_and_empty_ones_are_not_yielded(wire_up):
+    wiring = wire_up("(int, int)")
+    writer, reader = wiring.writer(), wiring.reader()
+    for time in [(2, 0), (0, 2), (1, 1), (0, 0)]:
+        writer.append("0", time, b"a")
+    writer.machine.hold((0, 1))
+    wiring.run()
+    writer.leave(m.Leaving.FINISH)
+    order = [time for time, _ in reader.epochs()]
+    assert sorted(order) == [(0, 0), (0, 2), (1, 1), (2, 0)]
+    assert not any(less_than(later, time) for n, time in enumerate(order) for later in order[n:])
+    assert reader.machine.saw_whole((7, 7))
+    assert reader.machine.complete
+
+
+@pytest.mark.rule("E18")
+def test_an_epoch_that_is_not_over_is_not_whole():
+    subscriber = Subscriber("uid", INT, ["0"])
+    assert not subscriber.saw_whole(0)
+    subscriber.began("0", began([0]))
+    assert not subscriber.saw_whole(0)
+    subscriber.event("0", moved(0, 0, 1))
+    assert subscriber.saw_whole(0)
+
+
+@pytest.mark.rule("E18")
+def test_more_unfinished_data_than_allowed_is_an_error():
+    subscriber = Subscriber("uid", INT, ["0"], max_buffer_bytes=5_000)
+    subscriber.only_epochs()
+    subscriber.began("0", began([0]))
+    for time in range(100):  # what is complete and waits for the application does not count
+        subscriber.event("0", data(2 * time, time, bytes(1_000)))
+        subscriber.event("0", moved(2 * time + 1, time, time + 1))
+    for n in range(4):
+        subscriber.event("0", data(200 + n, 100, bytes(1_000)))
+    with pytest.raises(EpochTooLarge, match="max_buffer_bytes"):
+        subscriber.event("0", data(204, 100, bytes(1_000)))
+
+
+@pytest.mark.rule("E18")
+def test_what_comes_before_all_snapshots_are_in_is_bounded_too():
+    subscriber = Subscriber("uid", INT, ["0", "1"], max_buffer_bytes=5_000)
+    subscriber.began("0", began([0]))
+
+    def flood():
+        for seq in range(1_000):
+            subscriber.event("0", data(seq, 0, bytes(100)))
+
+    with pytest.raises(EpochTooLarge):
+        flood()
+
+
+@pytest.mark.rule("S20")
+def test_a_complete_stream_is_seen_to_its_end(wire_up):
+    wiring = wire_up(segments="01")
+    writer, reader = wiring.writer(), wiring.reader()
+    writer.append("0", 0, b"a")
+    writer.append("1", 9, b"b")
+    writer.leave(m.Leaving.FINISH)
+    assert reader.epochs() == [(0, [b"a"]), (9, [b"b"])]
+    assert reader.machine.complete
+
+
+# ---- cursors: E16 ----
+
+
+@pytest.mark.rule("E16")
+def test_a_cursor_taken_between_two_yields_loses_and_repeats_nothing(wire_up):
+    wiring = wire_up(segments="01")
+    writer, reader = wiring.writer(), wiring.reader()
+    for time in range(4):
+        writer.append("0", time, b"a%d" % time)
+        writer.append("1", time, b"b%d" % time)
+    writer.append("0", 4, b"a4")
+    writer.advance(4)
+    assert reader.machine.next_epoch().time == 0
+    text = reader.machine.cursor().to_json()
+    again = wiring.reader(cursor=Cursor.from_json(text))
+    writer.append("1", 4, b"b4")
+    writer.advance(5)
+    assert again.epochs() == [(time, [b"a%d" % time, b"b%d" % time]) for time in range(1, 5)]
+
+
+@pytest.mark.rule("E16")
+def test_a_cursor_of_a_late_joiner_still_skips_what_it_could_not_see_whole(wire_up):
+    wiring = wire_up()
+    writer = wiring.writer()
+    writer.append("0", 3, b"before the join")
+    reader = wiring.reader()
+    writer.append("0", 3, b"after")
+    writer.append("0", 5, b"whole")
+    cursor = reader.machine.cursor()
+    assert cursor.frontier == (4,)
+    again = wiring.reader(cursor=cursor)
+    writer.append("0", 3, b"later")
+    writer.advance(6)
+    assert reader.epochs() == again.epochs() == [(5, [b"whole"])]
+    assert not again.machine.saw_whole(3)
+
+
+@pytest.mark.rule("E16")
+def test_a_reader_of_events_can_resume_behind_the_last_one_it_took(wire_up):
+    wiring = wire_up()
+    writer, reader = wiring.writer(), wiring.reader()
+    reader.machine.only_events()
+    reader.events()
+    writer.append("0", 0, b"taken")
+    writer.append("0", 0, b"queued")
+    writer.append("0", 1, b"queued too")
+    writer.advance(2)
+    assert reader.machine.next_event().data.payload == b"taken"
+    again = wiring.reader(cursor=reader.machine.cursor())
+    writer.append("0", 2, b"c")
+    writer.advance(3)
+    assert again.epochs() == [(0, [b"queued", b"taken"]), (1, [b"queued too"]), (2, [b"c"])]
+    reader.events()
+    assert reader.machine.cursor().frontier == (3,)
+
+
+@pytest.mark.rule("E16")
+def test_a_cursor_before_the_first_snapshots_is_the_one_that_was_given(wire_up):
+    wiring = wire_up(segments="01")
+    given_cursor = Cursor("uid-of-the-stream", {"0": m.Position(1, 3), "1": m.Position(1, 5)}, (2,))
+    reader = wiring.reader(None, cursor=given_cursor)
+    assert reader.machine.cursor() == given_cursor
+
+
+@pytest.mark.rule("E16", "E15")
+@given(st.data())
+def test_however_often_it_is_resumed_a_reader_yields_each_epoch_once_and_whole(wire_up, data):
+    wiring = wire_up("(int, int)", segments="01")
+    writer = wiring.writer()
+    reader = wiring.reader(From.START)
+    expected: dict[Any, list[bytes]] = {}
+    seen: list[Any] = []
+    low = (0, 0)
+    for n in range(data.draw(st.integers(1, 25))):
+        match data.draw(st.sampled_from(["append", "append", "advance", "take", "resume"])):
+            case "append":
+                time = (low[0] + data.draw(st.integers(0, 2)), low[1] + data.draw(st.integers(0, 2)))
+                writer.append(data.draw(st.sampled_from("01")), time, b"%03d" % n)
+                expected.setdefault(time, []).append(b"%03d" % n)
+            case "advance":
+                low = (low[0] + data.draw(st.integers(0, 1)), low[1] + data.draw(st.integers(0, 1)))
+                writer.advance(low)
+            case "take":
+                epoch = reader.machine.next_epoch()
+                seen += [] if epoch is None else [(epoch.time, sorted(d.payload for _, d in epoch.batches))]
+            case "resume":
+                wiring.readers.remove(reader)
+                reader = wiring.reader(cursor=Cursor.from_json(reader.machine.cursor().to_json()))
+    writer.leave(m.Leaving.FINISH)
+    seen += reader.epochs()
+    assert dict(seen) == expected
+    assert len(seen) == len(expected)
+    order = [time for time, _ in seen]
+    assert not any(less_than(later, time) for n, time in enumerate(order) for later in order[n:])
+
+
+# ---- late joiners in general: S9, S10, E13, E15 ----
+
+
+@pytest.mark.rule("E15", "S9", "S10", "S17")
+@given(st.data())
+def test_whoever_joins_sees_whole_epochs_or_none_of_them(wire_up, data):
+    wiring = wire_up("(int, int)", segments="01", min_writers=2)
+    writers = [wiring.writer("w1"), wiring.writer("w2")]
+    lows = [(0, 0), (0, 0)]
+    expected: dict[Any, list[bytes]] = {}
+    aborted = set()
+    joined: list[Any] = []
+    for n in range(data.draw(st.integers(1, 30))):
+        which = data.draw(st.integers(0, 1))
+        writer, low = writers[which], lows[which]
+        match data.draw(st.sampled_from(["append", "append", "advance", "abort", "join", "join one"])):
+            case "append":
+                time = (low[0] + data.draw(st.integers(0, 2)), low[1] + data.draw(st.integers(0, 2)))
+                if time not in aborted:
+                    writer.append(data.draw(st.sampled_from("01")), time, b"%03d" % n)
+                    expected.setdefault(time, []).append(b"%03d" % n)
+            case "abort":
+                writer.machine.abort(low)
+                wiring.run()
+                aborted.add(low)
+            case "advance":
+                lows[which] = (low[0] + data.draw(st.integers(0, 1)), low[1] + data.draw(st.integers(0, 1)))
+                writer.advance(lows[which])
+            case "join":
+                joined.append(wiring.reader(data.draw(st.sampled_from(From))))
+            case "join one":
+                half = [reader for reader in joined if not reader.machine.ready]
+                if half:
+                    half[0].join("1")
+                else:
+                    joined.append(wiring.reader(None))
+                    joined[-1].join("0")
+    for reader in joined:
+        if not reader.machine.ready:
+            reader.join("1")
+    for writer in writers:
+        writer.leave(m.Leaving.FINISH)
+    for reader in joined:
+        found = reader.epochs()
+        whole = [epoch for epoch in found if not isinstance(epoch, EpochWasAborted)]
+        for time, payloads in whole:
+            assert payloads == sorted(expected[time])
+            assert time not in aborted
+        for time in expected:
+            assert reader.machine.saw_whole(time) == (time in dict(whole))
+        assert {epoch.time for epoch in found if isinstance(epoch, EpochWasAborted)} <= aborted
+        assert reader.machine.complete
+        from_start = all(b.state.seq == m.NOTHING_YET for _, b in reader.began)
+        if from_start:
+            assert set(dict(whole)) == set(expected) - aborted
+
+
+@pytest.mark.rule("E13")
+def test_who_begins_at_the_start_of_a_cut_history_begins_with_a_whole_epoch(wire_up):
+    wiring = wire_up(segments="01", retention_bytes=4_000)
+    writer = wiring.writer()
+    for time in range(30):
+        for n in range(3):
+            writer.append("0", time, b"a%d" % n)
+        writer.append("1", time, b"b")
+        writer.advance(time + 1)
+    found = wiring.reader(From.START).epochs()
+    assert found
+    assert all(payloads == [b"a0", b"a1", b"a2", b"b"] for _, payloads in found)
+    assert found[-1][0] == 29
