@@ -1,10 +1,12 @@
 """Arrow record batches as appends: which rows belong to one time and one segment, and what their payload holds.
 
-Apart from the sink because it is plain column work that needs neither Spark's runtime nor a network, and is where the time of a task goes.
-A record is a map from column name to value, of every column but the time's: the time is the epoch's.
+Apart from the sink because it is plain column work that needs neither Spark's runtime nor a network, and is where the
+time of a task goes. A record is a map from column name to value, of every column but the time's: the time is the
+epoch's.
 """
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +17,8 @@ from epochal.errors import RecordTypeError, TimeShapeError
 from epochal.protocol.times import Time
 
 APPEND_RECORDS = 4096
-"""Records of one append at most: large enough that its overhead does not show, small enough that a subscriber gets the first of them early."""
+"""Records of one append at most: large enough that its overhead does not show, small enough that a subscriber gets the
+first of them early."""
 
 APPEND_BYTES = 4 << 20
 """Bytes of one append, roughly, as Arrow holds them; well below the publisher's limit of 16 MiB."""
@@ -50,11 +53,9 @@ def groups(batch: pa.RecordBatch, time: str, key: str | None, place: Place) -> I
     starts = [0, *(np.flatnonzero(changed) + 1).tolist(), len(order)]
     rows = batch.select([name for name in batch.schema.names if name != time]).take(pa.array(order))
     times = batch.column(time)
-    for start, end in zip(starts, starts[1:], strict=False):
+    for start, end in pairwise(starts):
         at = int(columns[-1][start])
-        yield Group(
-            _time(times[int(order[start])].as_py()), segments[at], keys[at], rows.slice(start, end - start)
-        )
+        yield Group(_time(times[int(order[start])].as_py()), segments[at], keys[at], rows.slice(start, end - start))
 
 
 def chunks(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

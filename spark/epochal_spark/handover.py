@@ -1,9 +1,11 @@
-"""How a commit, which Spark runs in another process, reaches the writer in the driver's process: one loopback connection, answered once the
-writer has acted.
+"""How a commit, which Spark runs in another process, reaches the writer in the driver's process.
 
-Apart from both ends because they must agree. Progress reports of Spark would not do: they come late and asynchronously, so a crash between a
-commit and its report would lose the advance; here Spark records the commit only after the answer, and repeats it after a crash.
-One line of JSON each way. The token in the address keeps other users of the machine from completing epochs.
+Over one loopback connection, answered once the writer has acted.
+
+Apart from both ends because they must agree. Progress reports of Spark would not do: they come late and asynchronously,
+so a crash between a commit and its report would lose the advance; here Spark records the commit only after the answer,
+and repeats it after a crash. One line of JSON each way. The token in the address keeps other users of the machine from
+completing epochs.
 """
 
 import asyncio
@@ -26,7 +28,7 @@ MAX_LINE = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A micro-batch whose every record is acknowledged; `greatest` is the join of its times, None when it had no record."""
+    """A micro-batch whose every record is acknowledged; `greatest` is the join of its times, None without records."""
 
     batch: int
     greatest: Time | None
@@ -84,7 +86,10 @@ class HandoverServer:
 
 
 def hand_over(address: str, committed: Committed, timeout: float = COMMIT_TIMEOUT) -> None:
-    """Tell the driver's writer of a commit and wait until it has acted. Raises its error, or `Unavailable` when it is gone."""
+    """Tell the driver's writer of a commit and wait until it has acted.
+
+    Raises the writer's error, or `Unavailable` when it is gone.
+    """
     place, _, token = address.partition("/")
     host, _, port = place.rpartition(":")
     greatest = None if committed.greatest is None else to_json(committed.greatest)
@@ -95,9 +100,13 @@ def hand_over(address: str, committed: Committed, timeout: float = COMMIT_TIMEOU
             with connection.makefile("rb") as lines:
                 line = lines.readline(MAX_LINE)
     except OSError as error:
-        raise Unavailable(f"the writer that holds the query's capability cannot be told of batch {committed.batch}: {error}") from None
+        raise Unavailable(
+            f"the writer that holds the query's capability cannot be told of batch {committed.batch}: {error}"
+        ) from None
     if not line:
-        raise Unavailable(f"the writer that holds the query's capability left before batch {committed.batch} was committed")
+        raise Unavailable(
+            f"the writer that holds the query's capability left before batch {committed.batch} was committed"
+        )
     answer = json.loads(line)
     if not answer.get("ok"):
         raise from_code(str(answer.get("code")), str(answer.get("detail")))

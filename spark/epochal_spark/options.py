@@ -1,7 +1,7 @@
 """The options of the sink, read and checked as a whole.
 
-Apart from the sink because they are read in several processes (driver, planner, commit) that must understand them alike, and because all
-problems are told at once.
+Apart from the sink because they are read in several processes (driver, planner, commit) that must understand them
+alike, and because all problems are told at once.
 """
 
 from collections.abc import Mapping
@@ -31,9 +31,9 @@ _KNOWN = frozenset({"stream", "catalog", "time", "key", "complete", "query", "ha
 class SinkOptions:
     """`df.writeStream.format("epochal").option(...)`; `epochal_spark.publish` sets all of them.
 
-    `stream`: `namespace/name`. `catalog`: its URL. `time`: the column of an epoch's time. `key`: the column that places a record; without it a
-    task writes to one segment. `query`: the writer id under whose capability the tasks write. `handover`: where the driver's writer is told of
-    commits; secret, because whoever knows it can complete epochs.
+    `stream`: `namespace/name`. `catalog`: its URL. `time`: the column of an epoch's time. `key`: the column that places
+    a record; without it a task writes to one segment. `query`: the writer id under whose capability the tasks write.
+    `handover`: where the driver's writer is told of commits; secret, because whoever knows it can complete epochs.
     """
 
     stream: str
@@ -56,7 +56,9 @@ class SinkOptions:
             problems.append(Problem("complete", f"{complete!r} is not known", "write batch or never"))
         elif complete == Complete.BATCH and not given.get("handover"):
             problems.append(
-                Problem("handover", "is missing", "start the query by epochal_spark.publish(), which holds its capability")
+                Problem(
+                    "handover", "is missing", "start the query by epochal_spark.publish(), which holds its capability"
+                )
             )
         if problems:
             raise ConfigError("the options of the sink `epochal` cannot be used:", problems)

@@ -1,7 +1,8 @@
 """`epochal_spark.publish`: a streaming query whose capability is held by a writer in the driver's process.
 
-Apart from the sink, whose parts run in Spark's processes: here is the only place that says which times are complete. The writer lives in a
-thread with an event loop of its own, so that it is heard by the publishers whatever the driver's program does.
+Apart from the sink, whose parts run in Spark's processes: here is the only place that says which times are complete.
+The writer lives in a thread with an event loop of its own, so that it is heard by the publishers whatever the driver's
+program does.
 """
 
 import asyncio
@@ -42,14 +43,20 @@ class Publication:
         self._holder = holder
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the query has ended by itself; False if `timeout` seconds pass before. Raises what the query failed with."""
+        """Wait until the query has ended by itself; False if `timeout` seconds pass before.
+
+        Raises what the query failed with.
+        """
         if timeout is None:
             self.query.awaitTermination()
             return True
         return bool(self.query.awaitTermination(timeout))  # type: ignore[arg-type]  # annotated as int; Spark takes a float
 
     def advance(self, time: Time) -> None:
-        """Say that everything before `time` has been published; for `complete="never"`. Raises `CapabilityError` for a move back."""
+        """Say that everything before `time` has been published; for `complete="never"`.
+
+        Raises `CapabilityError` for a move back.
+        """
         self._holder.call(self._holder.advance(time))
 
     @property
@@ -74,17 +81,20 @@ def publish(
 ) -> Iterator[Publication]:
     """Publish a streaming DataFrame's rows to `stream`, each micro-batch exactly once, while the block runs.
 
-    `time`: the column of the epoch's time, an integer or a struct of integers as the stream declares. `key`: the column that keeps records in order.
-    `query`: the writer id; two queries on one stream need different ones. `complete`: "batch" (a commit completes every time up to the batch's
-    greatest, so later batches must hold later times) or "never" (see `Publication.advance`). `checkpoint`: where Spark keeps its progress;
-    with it, and the same `query`, a query that was killed goes on where it was if it is back within the stream's `progress.writerTimeout`.
+    `time`: the column of the epoch's time, an integer or a struct of integers as the stream declares. `key`: the column
+    that keeps records in order.
+    `query`: the writer id; two queries on one stream need different ones. `complete`: "batch" (a commit completes every
+    time up to the batch's greatest, so later batches must hold later times) or "never" (see `Publication.advance`).
+    `checkpoint`: where Spark keeps its progress; with it, and the same `query`, a query that was killed goes on where
+    it was if it is back within the stream's `progress.writerTimeout`.
     `trigger`: arguments of Spark's `trigger()`; continuous and real-time ones are refused.
 
-    The block waits for the query unless it was told to end before. If it ended by itself, the stream is finished (`finish=False`: the
-    writer closes and another query may go on). If it failed or was stopped, nothing is said about what its last batch may have published: a restart
-    completes it, else it is aborted after `progress.writerTimeout`.
+    The block waits for the query unless it was told to end before. If it ended by itself, the stream is finished
+    (`finish=False`: the writer closes and another query may go on). If it failed or was stopped, nothing is said about
+    what its last batch may have published: a restart completes it, else it is aborted after `progress.writerTimeout`.
 
-    Raises `ConfigError` for wrong options or columns, `StreamNotFound`, `NoPublisher`, `StreamComplete`, before anything runs.
+    Raises `ConfigError` for wrong options or columns, `StreamNotFound`, `NoPublisher`, `StreamComplete`, before
+    anything runs.
     """
     _check_query(df, trigger or {})
     holder = _Holder(stream, query, catalog_url(catalog), Complete(_known(complete)))
@@ -238,5 +248,3 @@ class _Holder:
         for time in held:
             if time not in set(wanted):
                 await self._writer.release(time)
-
-

@@ -12,14 +12,17 @@ from pyspark.sql import SparkSession
 from epochal_spark.sink import EpochalDataSource
 
 _SETTINGS = {
-    "spark.driver.extraJavaOptions": "-Xss16m",  # a long Python error overflows the default stack of the JVM that reads it
-    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.driver.extraJavaOptions": "-Xss16m",  # a long Python error overflows the JVM's default stack
     "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
 }
+"""What a session of ours differs in."""
 
 
 def session(name: str, master: str = "local[*]", settings: Mapping[str, str] | None = None) -> SparkSession:
-    """A session with the data source `epochal`; `settings` win over ours, which hold only where no session is running yet.
+    """A session with the data source `epochal`.
+
+    `settings` win over ours; both hold only where no session is running yet.
 
     Spark's workers otherwise take `python3` from the PATH, where neither this package nor the same Python may be.
     """

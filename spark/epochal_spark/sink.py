@@ -1,7 +1,8 @@
 """The data source `epochal`: what Spark calls, in the processes in which it calls it.
 
-Apart from `tasks`, which talks to publishers. Spark makes a new object of these classes in its planner, copies it to its tasks and makes another
-one for each commit, all in different processes: nothing kept in an attribute gets from `write` to `commit`, only the messages do.
+Apart from `tasks`, which talks to publishers. Spark makes a new object of these classes in its planner, copies it to
+its tasks and makes another one for each commit, all in different processes: nothing kept in an attribute gets from
+`write` to `commit`, only the messages do.
 """
 
 from collections.abc import Iterator, MutableMapping
@@ -34,7 +35,10 @@ class TaskCommit(WriterCommitMessage):
 
 
 class EpochalSink(DataSourceStreamArrowWriter):
-    """Writes micro-batches of one query. A task that fails aborts nothing: Spark runs it again, and its appends are recognised."""
+    """Writes micro-batches of one query.
+
+    A task that fails aborts nothing: Spark runs it again, and its appends are recognised.
+    """
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
@@ -50,13 +54,13 @@ class EpochalSink(DataSourceStreamArrowWriter):
         greatest, records = publish_partition(iterator, self._options, run)
         return TaskCommit(run.partition, greatest, records)
 
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """All tasks of a batch have published: let the driver's writer say so; runs in a process of its own."""
         tasks = [message for message in messages if isinstance(message, TaskCommit)]
         if len(tasks) != len(messages):
             raise UsageError(
-                f"batch {batchId} is committed without word of its tasks: continuous and real-time triggers cannot be used with the "
-                "sink `epochal`; use processingTime or availableNow"
+                f"batch {batchId} is committed without word of its tasks: continuous and real-time triggers cannot be "
+                "used with the sink `epochal`; use processingTime or availableNow"
             )
         if self._options.handover is None:
             return
@@ -64,8 +68,11 @@ class EpochalSink(DataSourceStreamArrowWriter):
         greatest = reduce(join, times) if times else None
         hand_over(self._options.handover, Committed(batchId, greatest, sum(task.records for task in tasks)))
 
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """A batch failed, and Spark will run it again: nothing to do. What it published completes with that run, or is aborted with the query."""
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """A batch failed, and Spark will run it again: nothing to do.
+
+        What it published completes with that run, or is aborted with the query.
+        """
 
 
 class EpochalDataSource(DataSource):
@@ -79,12 +86,12 @@ class EpochalDataSource(DataSource):
         """The format's name."""
         return "epochal"
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> EpochalSink:  # Spark passes both by position and by these names
+    def streamWriter(
+        self, schema: StructType, overwrite: bool
+    ) -> EpochalSink:  # Spark passes both by position and by these names
         """The sink of a streaming query. Raises `ConfigError` for options or columns that cannot be used."""
         if overwrite:
             raise ConfigError('a stream is never overwritten: use outputMode("append"), not complete')
         options = SinkOptions.parse(self.options)
         check_schema(schema, options)
         return EpochalSink(options)
-
-

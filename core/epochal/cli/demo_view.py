@@ -83,7 +83,10 @@ class PlainView:
         if not self._day:
             return
         sums = [entry for hour in self._day for entry in self._tally.hours[hour].values()]
-        day, where = show_hour(self._day[0])[:10], f"{self._done} of {self._total} hours, {_share(self._done, self._total)}"
+        day, where = (
+            show_hour(self._day[0])[:10],
+            f"{self._done} of {self._total} hours, {_share(self._done, self._total)}",
+        )
         print(f"{day}  {len(self._day):2} hours complete, {_all(sums)}  ({where})", flush=True)
         self._day = []
 
@@ -92,7 +95,6 @@ class LiveView:
     """A table of the last hours, a bar, and a line for each subscriber; drawn anew while entered."""
 
     def __init__(self, console: Console) -> None:
-        self._live = Live(console=console, refresh_per_second=8, get_renderable=self._render)
         self._spinner = Spinner("dots")
         self._step = ""
         self._days = self._total = self._flights = 0
@@ -101,6 +103,7 @@ class LiveView:
         self._early, self._late = Tally(), Tally()
         self._join: Join | None = None
         self._began = time.monotonic()
+        self._live = Live(console=console, refresh_per_second=8, get_renderable=self._render)
 
     def __enter__(self) -> Self:
         self._live.__enter__()
@@ -187,12 +190,13 @@ class LiveView:
             entry = sums.get(origin)
             cells += [Text("-", style="dim"), ""] if entry is None else [str(entry.flights), _delay([entry])]
         late = self._late.hours.get(hour)
-        seen = Text("", style="dim") if late is None else _mark(late == sums)
+        seen = Text("-" if self._join else "", style="dim") if late is None else _mark(late == sums)
         return [*cells, Text("✓", style="green"), seen]
 
     def _under_way(self) -> list[RenderableType]:
         if not self._active:
-            return [Text("no hour under way", style="dim")]
+            done = len(self._early.hours) == self._total
+            return [Text("all hours complete" if done else "no hour under way", style="dim")]
         count = len(self._active)
         what = Text(f"{count} more under way" if count > 1 else "1 under way", style="yellow")
         dots = Text("…", style="yellow")
@@ -205,13 +209,8 @@ class LiveView:
             grid.add_row(Text("late", style="bold"), Text("has not joined yet", style="dim"))
             return grid
         grid.add_row(Text("late", style="bold"), _seen(self._late))
-        grid.add_row(
-            "",
-            Text(
-                f"joined at {_share(self._join.complete, self._join.total)}, in the middle of {show_hours(self._join.active)}",
-                style="yellow",
-            ),
-        )
+        share = _share(self._join.complete, self._join.total)
+        grid.add_row("", Text(f"joined at {share}, in the middle of {show_hours(self._join.active)}", style="yellow"))
         return grid
 
 
@@ -221,10 +220,8 @@ def _seen(tally: Tally) -> Text:
 
 
 def _joined(join: Join) -> str:
-    return (
-        f"a late subscriber joins: {join.complete} of {join.total} hours are complete ({_share(join.complete, join.total)}), "
-        f"under way {show_hours(join.active)}"
-    )
+    done = f"{join.complete} of {join.total} hours are complete ({_share(join.complete, join.total)})"
+    return f"a late subscriber joins: {done}, under way {show_hours(join.active)}"
 
 
 def _all(sums: Iterable[Sums]) -> str:

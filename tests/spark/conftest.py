@@ -1,0 +1,92 @@
+"""One local mode for all tests of this part, a fresh stream for each, and Spark where there is Java."""
+
+import asyncio
+import os
+import shutil
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from epochal.client.catalog import CatalogClient
+from epochal.local import LocalMode, LocalSettings
+
+os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+
+Declare = Callable[..., str]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip, with the reason, what needs Java where there is none."""
+    if shutil.which("java") or os.environ.get("JAVA_HOME"):
+        return
+    for item in items:
+        if item.get_closest_marker("java"):
+            item.add_marker(pytest.mark.skip(reason="Spark needs Java 17 or newer, and there is none on the PATH"))
+
+
+class _LocalThread:
+    """Local mode in a thread with a loop of its own, so that it outlives the loops of single tests."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self._local = LocalMode(settings=LocalSettings(poll_interval=0.05))
+        self.call(self._local.__aenter__())
+        self.url = self._local.url
+
+    def call(self, what: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(what, self._loop).result(60)
+
+    def close(self) -> None:
+        self.call(self._local.__aexit__(None, None, None))
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+@pytest.fixture(scope="session")
+def local() -> Iterator[_LocalThread]:
+    running = _LocalThread()
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def catalog(local: _LocalThread) -> str:
+    """The URL of a running catalog."""
+    return local.url
+
+
+@pytest.fixture
+def declare(local: _LocalThread) -> Declare:
+    """Declare a stream of a fresh name: `declare(shape="int", segments=2)` returns `test/<name>` once it is served."""
+
+    async def apply(shape: str, encoding: str, segments: int, timeout: str) -> str:
+        name = f"s{uuid.uuid4().hex[:12]}"
+        document = {
+            "apiVersion": "epochal.dev/v1alpha1",
+            "kind": "Stream",
+            "metadata": {"name": name, "namespace": "test"},
+            "spec": {
+                "time": {"shape": shape},
+                "payload": {"encoding": encoding},
+                "segments": segments,
+                "progress": {"writerTimeout": timeout},
+                "publishers": {"segmentsPerPod": segments},
+            },
+        }
+        async with CatalogClient(local.url) as client:
+            await client.apply(document, "test", name)
+            await client.lookup("test", name, wait=30)
+        return f"test/{name}"
+
+    def declared(shape: str = "int", encoding: str = "msgpack", segments: int = 2, timeout: str = "60s") -> str:
+        return str(local.call(apply(shape, encoding, segments, timeout)))
+
+    return declared

@@ -1,0 +1,70 @@
+"""Options and columns that cannot be used are all named at once, before anything runs."""
+
+import pytest
+from pyspark.sql import types as t
+
+from epochal.errors import ConfigError
+from epochal.protocol.times import TimeShape
+from epochal_spark.options import Complete, SinkOptions
+from epochal_spark.schemas import check_schema
+from epochal_spark.sink import EpochalDataSource
+
+GIVEN = {"stream": "demo/x", "catalog": "http://c", "time": "t", "query": "q", "handover": "h:1/t"}
+OPTIONS = SinkOptions.parse(GIVEN)
+
+
+def fields(**kinds: t.DataType) -> t.StructType:
+    return t.StructType([t.StructField(name, kind) for name, kind in kinds.items()])
+
+
+def wrong(error: pytest.ExceptionInfo[ConfigError]) -> set[str]:
+    return {problem.path for problem in error.value.problems}
+
+
+def test_options_come_back_as_they_were_given_to_spark() -> None:
+    options = SinkOptions("demo/x", "http://c", "t", "q", "k", Complete.NEVER)
+    assert SinkOptions.parse({name.upper(): value for name, value in options.to_spark().items()}) == options
+
+
+def test_all_missing_options_are_named() -> None:
+    with pytest.raises(ConfigError) as error:
+        SinkOptions.parse({"checkpointlocation": "/x"})
+    assert wrong(error) == {"stream", "catalog", "time", "query", "handover"}
+    assert "epochal_spark.publish" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("compleet", "batch"), ("complete", "hourly"), ("stream", "No Name/x"), ("handover", "")]
+)
+def test_a_wrong_option_is_named(option: str, value: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        SinkOptions.parse({**GIVEN, option: value})
+    assert wrong(error) == {option}
+
+
+def test_overwriting_is_refused() -> None:
+    with pytest.raises(ConfigError, match="append"):
+        EpochalDataSource(GIVEN).streamWriter(fields(t=t.LongType()), overwrite=True)
+
+
+def test_columns_that_can_be_published() -> None:
+    nested = fields(a=t.IntegerType(), b=fields(c=t.LongType()))
+    carried = t.MapType(t.StringType(), t.ArrayType(t.BinaryType()))
+    check_schema(fields(t=t.ShortType(), x=t.DoubleType(), y=carried), OPTIONS, TimeShape.parse("int"))
+    check_schema(fields(t=nested, x=t.BooleanType()), OPTIONS, TimeShape.parse("(int, (int,))"))
+
+
+def test_every_wrong_column_is_named() -> None:
+    options = SinkOptions.parse({**GIVEN, "key": "k"})
+    columns = fields(t=t.TimestampType(), k=t.DoubleType(), d=t.DateType(), s=fields(x=t.DecimalType()))
+    with pytest.raises(ConfigError) as error:
+        check_schema(columns, options)
+    assert wrong(error) == {"t", "k", "d", "s.x"}
+    with pytest.raises(ConfigError) as error:
+        check_schema(fields(x=t.LongType()), options)
+    assert wrong(error) == {"t", "k"}
+
+
+def test_a_time_of_another_shape_than_the_streams_is_refused() -> None:
+    with pytest.raises(ConfigError, match="have the shape int"):
+        check_schema(fields(t=fields(a=t.LongType())), OPTIONS, TimeShape.parse("int"))

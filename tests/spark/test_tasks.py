@@ -1,0 +1,59 @@
+"""A task's part of a batch, without Spark: what is published once, and what is refused."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import epochal
+from epochal.errors import CapabilityError
+from epochal_spark.options import SinkOptions
+from epochal_spark.tasks import TaskRun, publish_partition
+
+
+def rows(*values: tuple[int, str, int]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([{"t": t, "k": k, "n": n} for t, k, n in values])
+
+
+async def publish(options: SinkOptions, run: TaskRun, *batches: pa.RecordBatch) -> Any:
+    return await asyncio.to_thread(publish_partition, iter(batches), options, run)
+
+
+@pytest.fixture
+def options(catalog: str, declare: Callable[..., str]) -> SinkOptions:
+    return SinkOptions(declare(segments=3), catalog, "t", "query", "k", handover="unused")
+
+
+@pytest.mark.rule("E6")
+async def test_a_partition_that_is_published_again_is_recognised(options: SinkOptions) -> None:
+    run, data = TaskRun("0123456789", 4, 0), [rows((5, "a", 1), (5, "b", 2), (6, "a", 3)), rows((6, "c", 4))]
+    async with epochal.connect(options.catalog) as client, client.subscribe(options.stream) as sub:
+        await sub.ready.wait()
+        async with client.writer(options.stream, writer_id="query") as holder:
+            assert await publish(options, run, data[0]) == (6, 3)  # it died before its second Arrow batch
+            assert await publish(options, run, *data) == (6, 4)
+            assert await publish(options, run, *data) == (6, 4)
+            assert await publish(options, TaskRun("0123456789", 5, 0), rows((7, "a", 5))) == (7, 1)
+            await holder.finish()
+        found = {epoch.time: sorted(record["n"] for record in epoch.records()) async for epoch in sub.epochs()}
+    assert found == {5: [1, 2], 6: [3, 4], 7: [5]}
+
+
+async def test_an_empty_partition_publishes_nothing(options: SinkOptions) -> None:
+    assert await publish(options, TaskRun("0123456789", 0, 0), rows()) == (None, 0)
+
+
+@pytest.mark.rule("S35")
+async def test_a_time_below_what_the_query_holds_is_refused_with_batch_and_time(options: SinkOptions) -> None:
+    async with epochal.connect(options.catalog) as client, client.writer(options.stream, writer_id="query") as holder:
+        await holder.advance(9)
+        with pytest.raises(CapabilityError, match=r"(?s)batch 3, partition 1.*does not reach 8") as error:
+            await publish(options, TaskRun("0123456789", 3, 1), rows((8, "a", 1), (9, "a", 2)))
+        assert "later than all batches before" in str(error.value)
+
+
+async def test_without_the_querys_writer_nothing_is_published(options: SinkOptions) -> None:
+    with pytest.raises(CapabilityError, match=r"not open.*epochal_spark\.publish"):
+        await publish(options, TaskRun("0123456789", 0, 0), rows((1, "a", 1)))
