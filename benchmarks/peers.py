@@ -39,14 +39,14 @@ async def epochal_send(catalog: str, stream: str, batch: int, messages: int) -> 
     records = [RECORD] * batch
     every = max(1, min(1000, 2**22 // (128 * batch)))
     async with epochal.connect(catalog) as client, client.writer(stream) as writer:
-        start = time.perf_counter()
+        start = time.monotonic()
         for number in range(messages):
             writer.append_nowait(number // every, records)
             if number % every == every - 1:
                 writer.advance_nowait(number // every + 1)
                 await writer.drain()
         await writer.finish()
-        say(seconds=time.perf_counter() - start, cpu=used())
+        say(start=start, cpu=used())
 
 
 async def epochal_receive(catalog: str, stream: str, messages: int) -> None:
@@ -54,15 +54,13 @@ async def epochal_receive(catalog: str, stream: str, messages: int) -> None:
     async with epochal.connect(catalog) as client, client.subscribe(stream) as subscription:
         await subscription.ready.wait()
         say(ready=True)
-        received, first, last = 0, 0.0, 0.0
+        received = 0
         async for event in subscription.events():
             if type(event) is epochal.Data:
                 received += 1
-                last = time.perf_counter()
-                first = first or last
                 if received == messages:
                     break
-        say(messages=received, seconds=last - first, cpu=used())
+        say(messages=received, end=time.monotonic(), cpu=used())
 
 
 async def nats_send(url: str, subject: str, batch: int, messages: int) -> None:
@@ -70,13 +68,13 @@ async def nats_send(url: str, subject: str, batch: int, messages: int) -> None:
     records = [RECORD] * batch
     every = max(1, min(1000, 2**22 // (128 * batch)))
     connection = await nats.connect(url)
-    start = time.perf_counter()
+    start = time.monotonic()
     for number in range(messages):
         await connection.publish(subject, msgpack.packb(records))
         if number % every == every - 1:
             await connection.flush()
     await connection.flush()
-    say(seconds=time.perf_counter() - start, cpu=used())
+    say(start=start, cpu=used())
     await connection.close()
 
 
@@ -86,16 +84,15 @@ async def nats_receive(url: str, subject: str, messages: int) -> None:
     subscription = await connection.subscribe(subject, pending_msgs_limit=10**7, pending_bytes_limit=2**33)
     await connection.flush()
     say(ready=True)
-    received, first, last = 0, 0.0, 0.0
+    received, end = 0, 0.0
     try:
         while received < messages:
             await subscription.next_msg(timeout=IDLE)
             received += 1
-            last = time.perf_counter()
-            first = first or last
+            end = time.monotonic()
     except nats.errors.TimeoutError:
         pass
-    say(messages=received, seconds=last - first, cpu=used())
+    say(messages=received, end=end, cpu=used())
     await connection.close()
 
 
@@ -104,10 +101,10 @@ def raw_send(address: str, batch: int, messages: int) -> None:
     records = [RECORD] * batch
     with zmq.Context() as context, context.socket(zmq.PUSH) as socket:
         socket.connect(address)
-        start = time.perf_counter()
+        start = time.monotonic()
         for _ in range(messages):
             socket.send(msgpack.packb(records))
-        say(seconds=time.perf_counter() - start, cpu=used())
+        say(start=start, cpu=used())
 
 
 def raw_receive(address: str, messages: int) -> None:
@@ -115,11 +112,9 @@ def raw_receive(address: str, messages: int) -> None:
     with zmq.Context() as context, context.socket(zmq.PULL) as socket:
         socket.bind(address)
         say(ready=True)
-        socket.recv()
-        first = time.perf_counter()
-        for _ in range(messages - 1):
+        for _ in range(messages):
             socket.recv()
-        say(messages=messages, seconds=time.perf_counter() - first, cpu=used())
+        say(messages=messages, end=time.monotonic(), cpu=used())
 
 
 def main() -> None:

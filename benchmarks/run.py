@@ -58,11 +58,10 @@ class Peer:
 
 
 def rate(receiver: Peer, sender: Peer) -> float:
-    """Messages per second at the receiver, from the first to the last, once both are done."""
+    """Messages per second, from the first send to the last arrival."""
     try:
-        sender.line()
-        got = receiver.line()
-        return float((got["messages"] - 1) / got["seconds"])
+        sent, got = sender.line(), receiver.line()
+        return float(got["messages"] / (got["end"] - sent["start"]))
     finally:
         sender.stop()
         receiver.stop()

@@ -172,6 +172,7 @@ class Writer:
 
         What keeps a loop of `append_nowait` within bounds.
         """
+        await asyncio.sleep(0)  # what was appended leaves now, even if there is room for more
         while self.machine.waiting_bytes() > MAX_UNSENT_BYTES:
             self._room.clear()
             await self._room.wait()
