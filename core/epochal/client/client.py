@@ -20,6 +20,9 @@ from epochal.protocol.times import TimeCodec
 DEFAULT_WAIT = 30.0
 """Seconds that opening a writer or a subscription waits for the stream and its publishers (S27)."""
 
+MAX_SOCKETS = 16_384
+"""Sockets of one client: a subscription takes four a segment (two, and what watches them); zmq's own limit is 1023."""
+
 
 class Client:
     """A connection to one catalog; made by `connect`, used as an async context manager."""
@@ -30,6 +33,7 @@ class Client:
         check_libzmq()
         self.catalog = CatalogClient(url, patience=patience, on_unreachable=on_unreachable)
         self._context: zmq.Context[Any] = zmq.Context()
+        self._context.set(zmq.MAX_SOCKETS, MAX_SOCKETS)
 
     async def __aenter__(self) -> Self:
         """Nothing is connected before it is needed."""

@@ -1,0 +1,117 @@
+"""Subscribers that join at any moment see every epoch whole or not at all; every delivered one is compared with what was published.
+
+Writers and subscribers are processes of their own, 200 subscribers in each test.
+"""
+
+import asyncio
+import json
+from collections import Counter
+
+import pytest
+
+WRITER = """
+import asyncio, json, random, sys, epochal
+stream, name, times, writers = sys.argv[1], sys.argv[2], json.loads(sys.argv[3]), int(sys.argv[4])
+def as_time(t): return tuple(t) if isinstance(t, list) else t
+def records(time, part): return [f"{time}/{name}/{part}/{n}" for n in range(3)]
+async def main():
+    rng = random.Random(name)
+    async with epochal.connect() as client, client.writer(stream, writer_id=name) as w:
+        print("open", flush=True)
+        sys.stdin.readline()
+        for time, then in times:
+            time = as_time(time)
+            for part in range(6):
+                await w.append(time, records(time, part), key=bytes([part]))
+                await asyncio.sleep(rng.random() * 0.01)
+            if then is not None:
+                await w.advance(as_time(then))
+        await w.finish()
+asyncio.run(main())
+"""
+
+READERS = """
+import asyncio, json, random, sys, epochal
+stream, count, seconds, seed = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), sys.argv[4]
+async def read(client, rng):
+    await asyncio.sleep(rng.random() * seconds)
+    seen = []
+    async with client.subscribe(stream) as sub:
+        async for epoch in sub.epochs():
+            assert isinstance(epoch, epochal.Epoch), epoch
+            seen.append([epoch.time, sorted(epoch.records())])
+    return seen
+async def main():
+    rng = random.Random(seed)
+    async with epochal.connect() as client:
+        await client.catalog.list()
+        print("ready", flush=True)
+        sys.stdin.readline()
+        for seen in await asyncio.gather(*(read(client, rng) for _ in range(count))):
+            print(json.dumps(seen), flush=True)
+asyncio.run(main())
+"""
+
+PROCESSES, EACH = 4, 50
+
+
+async def watch(realm, stream: str, writers: list[str], times: list[tuple[object, object]]) -> list[list[list[object]]]:
+    """What each of 200 subscribers saw while the writers published `times`."""
+    publishing = [await realm.run(WRITER, stream, name, json.dumps(times), str(len(writers))) for name in writers]
+    reading = [await realm.run(READERS, stream, str(EACH), "4", str(seed)) for seed in range(PROCESSES)]
+    for child in (*publishing, *reading):
+        assert await child.stdout.readline() in (b"open\n", b"ready\n")
+    for child in (*publishing, *reading):
+        child.stdin.write(b"go\n")
+    async with asyncio.timeout(90):
+        outs = await asyncio.gather(*(child.communicate() for child in (*reading, *publishing)))
+    assert [child.returncode for child in (*publishing, *reading)] == [0] * (len(publishing) + len(reading))
+    return [json.loads(line) for out, _ in outs for line in out.decode().splitlines()]
+
+
+def whole(time: object, writers: list[str]) -> list[str]:
+    """What the epoch `time` holds."""
+    return sorted(f"{time}/{name}/{part}/{n}" for name in writers for part in range(6) for n in range(3))
+
+
+@pytest.mark.rule("E14", "E15", "S9", "S10", "S25")
+@pytest.mark.parametrize("writers", [["a"], ["a", "b", "c"]])
+@pytest.mark.parametrize("segments", [1, 3])
+async def test_int_times(realm, writers: list[str], segments: int) -> None:
+    stream = await realm.stream(segments=segments, progress={"minWriters": len(writers)})
+    times: list[tuple[object, object]] = [(time, time + 1) for time in range(40)]
+    joined: Counter[object] = Counter()
+    seen = await watch(realm, stream, writers, times)
+    assert len(seen) == PROCESSES * EACH
+    for epochs in seen:
+        delivered = [time for time, _ in epochs]
+        assert delivered == list(range(40 - len(delivered), 40)), "all from the first one on, in order, each once"
+        joined[len(delivered)] += 1
+        for time, records in epochs:
+            assert records == whole(time, writers)
+    assert len(joined) > 10, "they joined at many different moments"
+
+
+@pytest.mark.rule("E14", "E15", "E5", "S25")
+async def test_product_order_times(realm) -> None:
+    stream = await realm.stream(shape="(int, int)", segments=3, progress={"minWriters": 2})
+    # A row at a time: its times are under way together, also with those of the row before at the other writer.
+    rows: list[tuple[object, object]] = []
+    for a in range(6):
+        rows += [((a, b), None) for b in range(5, -1, -1)]
+        rows[-1] = (rows[-1][0], (a + 1, 0))
+    expected = {(a, b) for a in range(6) for b in range(6)}
+    seen = await watch(realm, stream, ["a", "b"], rows)
+    late = 0
+    for epochs in seen:
+        delivered = [tuple(time) for time, _ in epochs]  # type: ignore[arg-type]
+        assert len(set(delivered)) == len(delivered)
+        assert set(delivered) <= expected
+        positions = {time: n for n, time in enumerate(delivered)}
+        for a, b in delivered:
+            below = [t for t in ((a - 1, b), (a, b - 1)) if t in positions]
+            assert all(positions[t] < positions[a, b] for t in below), "a linear extension of time"
+        for time, records in epochs:
+            assert records == whole(tuple(time), ["a", "b"])  # type: ignore[arg-type]
+        late += 0 < len(delivered) < len(expected)
+    assert late > 20, "many joined in the middle"
