@@ -1,4 +1,4 @@
-"""What a subscriber may deliver when segments join, restart and are resumed at different moments; each case broke once."""
+"""What a subscriber may deliver when segments join, restart and are resumed at different moments; each broke once."""
 
 import pytest
 
@@ -108,3 +108,24 @@ def test_before_it_is_ready_the_cursor_is_the_one_it_resumes_from() -> None:
     joins(sub, "a", [2], seq=4, filters=False)
     sub.event("a", data(5, 3))
     assert sub.cursor() == cursor
+
+
+@pytest.mark.rule("E16", "E15")
+def test_an_abort_that_was_not_taken_yet_is_in_the_cursor() -> None:
+    sub = subscriber()
+    joins(sub, "a", [0])
+    joins(sub, "b", [0])
+    sub.event("b", data(0, 1))
+    sub.event("a", m.Aborted(0, -1, (1,)))
+    sub.event("b", data(1, 0))
+    sub.event("a", moved(1, 0, 2))
+    sub.event("b", moved(2, 0, 2))
+    cursor = sub.cursor()  # 0 is to be read again at b, and with it half of 1
+    assert cursor.aborted == (1,)
+    resumed = subscriber(cursor)
+    joins(resumed, "a", [2], seq=1, filters=False)
+    joins(resumed, "b", [0], seq=-1, filters=False)
+    for event in (data(0, 1), data(1, 0), moved(2, 0, 2)):
+        resumed.event("b", event)
+    assert [epoch.time for epoch in epochs(resumed)] == [0]
+    assert not resumed.saw_whole(1)

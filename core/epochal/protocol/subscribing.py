@@ -267,6 +267,7 @@ class Subscriber:
         for active in self._filters:
             frontier = frontier.join(active.frontier(self.shape))
         aborted = set(self._aborted).union(*(f.aborted for f in self._filters))
+        aborted.update(epoch.time for epoch in self._ready if isinstance(epoch, EpochWasAborted))
         return Cursor(self.stream, positions, tuple(frontier), tuple(sorted(aborted)))
 
     def position(self, segment: str) -> m.Position:
@@ -305,6 +306,7 @@ class Subscriber:
             self._restrict(JoinFilter(began.state.lower, began.state.active, began.state.aborted))
         else:
             self._aborted.update(dict.fromkeys(began.state.aborted, False))
+            self._aborts_remembered.update(dict.fromkeys(began.state.aborted))
         if began.gap:
             self._gap(name, began)
         if not self.ready:
