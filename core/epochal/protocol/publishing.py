@@ -138,6 +138,8 @@ class SegmentPublisher:
         self._epoch_bytes: dict[Time, int] = {}
         self._finishing = 0
         self._is_finishing = finishing and not complete
+        self._finished_early = False
+        """Whether the last writer here finished while others were awaited: if they never come, that was the end (E7)."""
         self._waiting_opens: list[tuple[Writer, m.Open]] = []
         self._effects: list[Effect] = []
         self._acks: dict[Writer, tuple[int, int, int]] = {}
@@ -302,6 +304,8 @@ class SegmentPublisher:
     def _open(self, peer: Writer, ask: m.Open, now: float) -> None:
         if ask.stream != self.stream:
             self._refuse(peer, ask.op, StreamGone("the stream was deleted and created anew; look it up again"))
+        elif self._has_left(ask):
+            self._admit(peer, ask, now)  # it asks again because the answer to its leave was lost; that cancels nothing
         elif self.complete:
             self._refuse(
                 peer, ask.op, StreamComplete("every writer has finished this stream; nothing more can be published")
@@ -313,6 +317,11 @@ class SegmentPublisher:
                 self._report_finishing(False)
         else:
             self._admit(peer, ask, now)
+
+    def _has_left(self, ask: m.Open) -> bool:
+        """Whether this very session has closed or finished here."""
+        state = self._writers.get(ask.writer)
+        return state is not None and state.session == ask.session and not state.present and not state.lost
 
     def _admit(self, peer: Writer, ask: m.Open, now: float) -> None:
         state = self._writers.get(ask.writer)
@@ -330,6 +339,10 @@ class SegmentPublisher:
         except TimeShapeError as error:
             self._refuse(peer, ask.op, error)
             return
+        if state is None and self._went_on_without(ask.resume):
+            detail = f"this publisher restarted and went on without writer {ask.writer!r}"
+            self._refuse(peer, ask.op, WriterLost(detail))
+            return
         returns = state is not None
         if state is None:
             state = self._writers[ask.writer] = WriterState(ask.writer, ask.session, peer, ask.under, now)
@@ -346,6 +359,16 @@ class SegmentPublisher:
         )  # fmt: skip
         self._settle()
 
+    def _went_on_without(self, resume: m.Resume | None) -> bool:
+        """Whether this incarnation has passed what a returning writer holds, not knowing of it.
+
+        Aborts what can still be aborted of its appends (E11).
+        """
+        if resume is None or self.progress.lower.frontier.reaches_all(resume.held):
+            return False
+        self._abort(resume.touched)
+        return True
+
     def _take_session(self, state: WriterState, peer: Writer, ask: m.Open, now: float) -> bool:
         """Bind `peer` to the writer; returns whether it needs a capability: it is new here, or was gone."""
         self._admitted.clear()
@@ -353,10 +376,8 @@ class SegmentPublisher:
             if ask.session > state.session and self._by_peer.get(state.peer) is state and state.peer != peer:
                 self._dismiss(state.peer, WriterFenced(f"a newer session of writer {ask.writer!r} has opened"))
             self._by_peer.pop(state.peer, None)
-        left_for_good = not state.present and ask.session == state.session and state.session and not state.lost
+        left_for_good = self._has_left(ask)
         needs = not len(state.held) and not left_for_good
-        if left_for_good:
-            needs = False  # the reply to Leave was lost; it is on its way again
         state.session, state.peer, state.under, state.heard, state.lost = ask.session, peer, ask.under, now, False
         state.present = not left_for_good
         self._by_peer[peer] = state
@@ -386,16 +407,17 @@ class SegmentPublisher:
         self._move_held(state, held)
         self._awaited.discard(state.writer)
         self._opened.add(state.writer)
+        self._finished_early = False
         self._enough_writers = self._enough_writers or len(self._opened) >= self.settings.min_writers
 
     def _settle(self) -> None:
         """Release the publisher's own capability once the writers that must be counted are there (E5, E11)."""
-        if (
-            len(self._own)
-            and self._enough_writers
-            and not self._awaited
-            and any(len(w.held) for w in self._writers.values())
-        ):
+        if not len(self._own) or not self._enough_writers or self._awaited:
+            return
+        if self._finished_early:
+            self._finished_early = False
+            self._report_finishing(True)
+        elif any(len(w.held) for w in self._writers.values()):
             own, self._own = self._own, Antichain()
             self._move([(time, -1) for time in own])
 
@@ -463,6 +485,8 @@ class SegmentPublisher:
             self._move([(time, 1) for time in held])
             if finish:
                 self._report_finishing(True)
+        elif last:
+            self._finished_early = finish
         self._move_held(state, Antichain())
         self._left.append(state.writer)
         while len(self._left) > REMEMBERED_WRITERS:

@@ -20,6 +20,7 @@ from epochal.errors import (
     EpochAbortedError,
     EpochalError,
     RemoteProtocolError,
+    StreamComplete,
     WriterClosed,
     WriterLost,
     from_code,
@@ -105,6 +106,8 @@ class _Lane:
     opened: m.Opened | None = None
     """The answer to this connection's `Open`; None while there is none."""
     ever_opened: bool = False
+    granted: bool = False
+    """Whether any answer to this session's `Open` was a new grant; an answer to a resume no longer says so."""
     incarnation: int = 0
     window: int = 0
     next: int = 0
@@ -163,6 +166,8 @@ class WriterMachine:
         self._moves: deque[_Move] = deque()
         self._awaiting: dict[int, int] = {}
         """Ticket of a move, abort or leave that was sent -> segments that have not confirmed."""
+        self._left: tuple[int, m.Leaving | None] = (0, None)
+        """The leave that was sent: its ticket, and how."""
         self._aborted: set[Time] = set()
         self._failure: EpochalError | None = None
         self._quiet: set[int] = set()
@@ -244,7 +249,7 @@ class WriterMachine:
 
     def tick(self, now: float) -> None:
         """Send heartbeats when they are due."""
-        if now - self._beaten >= self._heartbeat and self._phase in (_Phase.JOINING, _Phase.OPEN, _Phase.LEAVING):
+        if now - self._beaten >= self._heartbeat and not self.over:
             self._beaten = now
             for segment, lane in self._lanes.items():
                 if lane.opened is not None:
@@ -298,20 +303,31 @@ class WriterMachine:
         if opened.incarnation < lane.incarnation:
             self._effects.append(Reconnect(segment, f"a stale publisher answered (incarnation {opened.incarnation})"))
             return
-        first = not lane.ever_opened
+        first, restarted = not lane.ever_opened, opened.incarnation > lane.incarnation > 0
         lane.opened, lane.ever_opened = opened, True
         lane.incarnation, lane.window = opened.incarnation, opened.window
         if first:
             lane.acked, lane.next = opened.number, opened.number + 1
             lane.touched = set(opened.touched)
         lane.held = Antichain(opened.held)
+        lane.granted = lane.granted or opened.granted
         if opened.lost:
             self._epochs_lost(segment, opened.lost)
+        if restarted:
+            self._leave_again(segment, lane)
         if self._phase is _Phase.OPENING:
             if all(other.opened is not None for other in self._lanes.values()):
                 self._join()
         else:
             self._send_again(segment, lane)
+
+    def _leave_again(self, segment: str, lane: _Lane) -> None:
+        """A new incarnation does not know that this session has left already; the others' answers are still awaited."""
+        ticket, how = self._left
+        if how is not None and ticket in self._awaiting and not any(ticket == of for of, _ in lane.operations.values()):
+            self._ops += 1
+            self._awaiting[ticket] += 1
+            lane.operations[self._ops] = (ticket, m.Leave(self._ops, segment, how))
 
     def _join(self) -> None:
         """Take the capability that all segments can give, everywhere, before it is used (E5)."""
@@ -322,11 +338,11 @@ class WriterMachine:
         held = joint([lane.held for lane in self._lanes.values()])
         self._capabilities, self._held = Counter(held), held
         self._sent = self._capabilities
-        granted = any(lane.opened is not None and lane.opened.granted for lane in self._lanes.values())
+        granted = any(lane.granted for lane in self._lanes.values())
         unreached = {t for lane in self._lanes.values() for t in lane.touched if not held.less_equal(t)}
         if granted and unreached:
             # The writer was given up at some segment: epochs that it cannot reach any more were not finished (E3).
-            self._start(self._ticket(), lambda op, segment: m.Abort(op, segment, tuple(sorted(unreached))))
+            self._start(self._ticket(), lambda op, segment: m.Abort(op, segment, self._abortable(segment, unreached)))
         if any(lane.held != held for lane in self._lanes.values()):
             self._phase = _Phase.JOINING
             self._joining = self._ticket()
@@ -334,13 +350,24 @@ class WriterMachine:
         else:
             self._told.append(Ready(tuple(held)))
 
+    def _abortable(self, segment: str, times: Iterable[Time]) -> tuple[Time, ...]:
+        """Those of `times` that the writer holds at `segment`; the others are decided there."""
+        held = self._lanes[segment].held
+        return tuple(sorted(time for time in times if held.less_equal(time)))
+
     def _send_again(self, segment: str, lane: _Lane) -> None:
         """After a reconnect.
 
         Operations first (none was sent before an earlier append was acknowledged), then appends.
         """
-        for _, operation in lane.operations.values():
-            self._effects.append(Send(segment, operation))
+        for op, (_, operation) in list(lane.operations.items()):
+            held = lane.held
+            if isinstance(operation, m.Hold | m.Abort) and not held.reaches_all(operation.times):
+                # It took effect, as did a move behind it, and the answers were lost: sent again it would be refused.
+                self._done(lane, op)
+                lane.held = held
+            else:
+                self._effects.append(Send(segment, operation))
         for sent in lane.unacked:
             self._effects.append(Send(segment, sent.append))
         self._fill(segment, lane)
@@ -540,6 +567,7 @@ class WriterMachine:
         if held is not None:
             self._start(move.ticket, lambda op, segment: m.Hold(op, segment, tuple(held)))
         elif how is not None:
+            self._left = (move.ticket, how)
             self._start(move.ticket, lambda op, segment: m.Leave(op, segment, how))
         else:
             self._quiet.discard(move.ticket)
@@ -619,6 +647,13 @@ class WriterMachine:
 
     def _end(self, error: EpochalError, *, except_segment: str) -> None:
         """The session is over everywhere; where it still stands its open epochs are aborted (E3)."""
+        ticket, how = self._left
+        if isinstance(error, StreamComplete) and how is m.Leaving.FINISH and ticket in self._awaiting:
+            self._quiet.discard(ticket)
+            del self._awaiting[ticket]
+            self._told.append(Moved(ticket))  # it finished, and so did everybody, before the answer came
+            self._phase = _Phase.OVER
+            return
         if isinstance(error, WriterLost):
             for segment, lane in self._lanes.items():
                 if segment != except_segment and lane.opened is not None:

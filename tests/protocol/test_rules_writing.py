@@ -1,0 +1,115 @@
+"""What becomes of writers when answers are lost, publishers restart, or one segment is slow; each case broke once."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from epochal.errors import WriterLost
+from epochal.protocol import messages as m
+from epochal.protocol.writing import Moved, Over, Ready, Reconnect
+
+WireUp = Callable[..., Any]
+
+
+@pytest.mark.rule("E7")
+def test_a_finish_whose_answer_was_lost_is_not_cancelled_by_asking_again(wire_up: WireUp) -> None:
+    wiring = wire_up(segments="01")
+    writer = wiring.writer()
+    writer.deaf.add("0")
+    wiring.catalog_answers = False
+    ticket = writer.leave(m.Leaving.FINISH)
+    writer.cut("0")
+    writer.connect("0")
+    wiring.catalog_answers = True
+    wiring.run()
+    assert Moved(ticket) in writer.told
+    assert all(publisher.complete for publisher in wiring.publishers.values())
+
+
+@pytest.mark.rule("E7")
+def test_a_finish_whose_answer_came_after_completion_still_succeeds(wire_up: WireUp) -> None:
+    wiring = wire_up()
+    writer = wiring.writer()
+    writer.deaf.add("0")
+    ticket = writer.leave(m.Leaving.FINISH)
+    assert wiring.publishers["0"].complete
+    writer.cut("0")
+    writer.connect("0")
+    assert Moved(ticket) in writer.told
+    assert writer.errors() == []
+
+
+@pytest.mark.rule("E7")
+def test_a_finish_in_the_middle_of_a_restart_is_sent_to_the_new_incarnation(wire_up: WireUp) -> None:
+    wiring = wire_up(segments="01")
+    writer = wiring.writer()
+    writer.deaf.add("1")
+    ticket = writer.leave(m.Leaving.FINISH)
+    writer.cut("0", "1")
+    wiring.start_publisher("0", 2, lower=[0], finishing=True)
+    writer.connect("0", "1")
+    assert Moved(ticket) in writer.told
+    assert all(publisher.complete for publisher in wiring.publishers.values())
+
+
+@pytest.mark.rule("E7")
+def test_a_finish_counts_though_others_were_still_awaited_after_a_restart(wire_up: WireUp) -> None:
+    wiring = wire_up(writer_timeout=3.0)
+    wiring.start_publisher("0", 2, lower=[4], known_writers=["w", "gone"])
+    wiring.writer().leave(m.Leaving.FINISH)
+    assert not wiring.publishers["0"].complete
+    wiring.tick(4)
+    assert wiring.publishers["0"].complete
+
+
+@pytest.mark.rule("E5")
+def test_a_writer_is_not_lost_while_it_waits_for_one_slow_segment(wire_up: WireUp) -> None:
+    wiring = wire_up(segments="01", writer_timeout=3.0)
+    writer = wiring.writer(connect=False)
+    writer.connect("0")
+    wiring.tick(10)
+    writer.connect("1")
+    assert [type(told) for told in writer.told] == [Ready]
+
+
+@pytest.mark.rule("E3")
+def test_what_a_lost_writer_appended_is_aborted_though_its_next_session_reconnected_while_opening(
+    wire_up: WireUp,
+) -> None:
+    wiring = wire_up(segments="01", writer_timeout=3.0)
+    other = wiring.writer("other")
+    first = wiring.writer()
+    first.append("1", 5)
+    first.cut("0")  # it is given up at 0, where it appended nothing
+    for _ in range(8):
+        wiring.tick(0.5)
+        wiring.publishers["1"].receive(first.peers["1"], m.Alive("1"), wiring.now)
+    other.advance(7)  # nobody holds 5 at segment 0 any more
+    second = wiring.writer("w", 2, connect=False)
+    second.connect("0")
+    second.cut("0")
+    second.connect("0", "1")
+    assert second.of(Ready) == [Ready((7,))]
+    assert 5 in [time for event in wiring.log["1"] if type(event) is m.Aborted for time in event.times]
+    assert second.errors() == []
+    second.advance(8)
+    assert second.errors() == []
+
+
+@pytest.mark.rule("E11", "E3")
+def test_a_writer_that_a_new_incarnation_went_on_without_is_lost_there(wire_up: WireUp) -> None:
+    wiring = wire_up(segments="01")
+    known, unknown = wiring.writer("known"), wiring.writer("unknown")
+    unknown.append("0", 3)
+    unknown.append("1", 3)
+    known.advance(9)
+    for writer in (known, unknown):
+        writer.cut("0")
+    wiring.start_publisher("0", 2, lower=[0], known_writers=["known"])  # the report came before the other one opened
+    known.connect("0")
+    unknown.connect("0")
+    (over,) = unknown.of(Over)
+    assert isinstance(over.error, WriterLost)
+    assert 3 in [time for event in wiring.log["1"] if type(event) is m.Aborted for time in event.times]
+    assert not unknown.of(Reconnect)
