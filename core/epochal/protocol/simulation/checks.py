@@ -15,8 +15,7 @@ def check_memory(oracle: Oracle, memory: Memory, life: Life) -> None:
     if memory.partial:
         return
     for epoch in memory.yields:
-        _check_content(oracle, memory, epoch)
-        _check_writers(oracle, memory, epoch)
+        _check_writers(oracle, memory, epoch, _check_content(oracle, memory, epoch))
     both = memory.aborted.intersection(time for time, _ in memory.yields)
     if both:
         raise Violation(f"I1: {memory.name} was given {sorted(both)} and told that they were aborted")
@@ -24,24 +23,29 @@ def check_memory(oracle: Oracle, memory: Memory, life: Life) -> None:
         _check_all_and_only(oracle, memory, life)
 
 
-def _check_content(oracle: Oracle, memory: Memory, epoch: Yield) -> None:
-    """I1: of each segment exactly what one incarnation logged for the epoch and completed, in its order."""
+def _check_content(oracle: Oracle, memory: Memory, epoch: Yield) -> dict[str, int]:
+    """I1: of each segment exactly what one incarnation logged for the epoch, in its order; returns which one."""
     time, payloads = epoch
+    found: dict[str, int] = {}
     for segment, logs in oracle.logs.items():
         got = payloads.get(segment, [])
-        if not any(log.whole(time) and log.data.get(time, []) == got for log in logs):
+        matching = [log.incarnation for log in logs if log.whole(time) and log.data.get(time, []) == got]
+        found[segment] = min(matching, default=0)
+        if not matching:
             known = {log.incarnation: (log.whole(time), log.data.get(time, [])) for log in logs}
             raise Violation(f"I1: {memory.name} was given {got} of {time!r} at segment {segment}; logged: {known}")
+    return found
 
 
-def _check_writers(oracle: Oracle, memory: Memory, epoch: Yield) -> None:
+def _check_writers(oracle: Oracle, memory: Memory, epoch: Yield, read: dict[str, int]) -> None:
     time, payloads = epoch
     given = {payload for part in payloads.values() for payload in part}
     for sessions in oracle.sessions.values():
         for session in sessions:
             asked = [append for append in session.appends if append.time == time]
             for append in asked:
-                _check_acknowledged(oracle, memory, append, given)
+                if append.incarnation <= read[append.segment]:  # else the time was given again, after this one saw it
+                    _check_acknowledged(oracle, memory, append, given)
             if any(append.payload in given for append in asked):
                 _check_left(memory, sessions, session, time)
 

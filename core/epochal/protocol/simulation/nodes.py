@@ -49,7 +49,7 @@ class Node:
         self._connections: dict[bytes, tuple[Socket, Connection]] = {}
         self._names = 0
         self._inbox: list[Callable[[], object]] = []
-        self._stalled_until = 0.0
+        self._stalled_since = self._stalled_until = 0.0
         self._fair_since = 0.0
         self.start()
         world.after(world.between(0, TICK), self._ticks)
@@ -100,14 +100,15 @@ class Node:
     def stall(self, seconds: float) -> None:
         """The loop does not run for a while; what arrives waits."""
         self.stalls += 1
-        self._stalled_until = self.world.now + seconds
+        self._stalled_since, self._stalled_until = self.world.now, self.world.now + seconds
         self.world.note(f"segment {self.segment}: stall of {seconds:.2f} s")
         self.world.after(seconds, self._unstall)
 
     def _unstall(self) -> None:
         if self._stalled_until and self.world.now >= self._stalled_until:
             self._stalled_until = 0.0
-            self._fair_since = self.world.now
+            if self.world.now - self._stalled_since > STALL:
+                self._fair_since = self.world.now
             inbox, self._inbox = self._inbox, []
             for act in inbox:
                 act()

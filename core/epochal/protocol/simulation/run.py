@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from epochal.protocol import messages as m
 from epochal.protocol.following import From
 from epochal.protocol.simulation.catalog import Catalog
 from epochal.protocol.simulation.checks import check_memory
@@ -123,7 +122,7 @@ class _Run:
         else:
             self._calm()
             for writer in self.writers:
-                self._retire(writer)
+                writer.retire()
             world.run(world.now + scenario.writer_timeout + 10)
             self.writers += [self._writer(f"final-{number}") for number in range(scenario.min_writers)]
             for writer in self.writers[-scenario.min_writers :]:
@@ -140,18 +139,6 @@ class _Run:
 
     def _calm(self) -> None:
         self.world.calm = True
-
-    def _retire(self, writer: Writer) -> None:
-        writer.start = lambda: None  # type: ignore[method-assign]
-        for process in writer.processes:
-            process.wake()
-            if process.running:
-                how = self.world.random.choice((*m.Leaving, None))
-                if how is None:
-                    process.die()
-                else:
-                    process.leave(how)
-                    self.world.after(5.0, process.die)
 
     def _over(self) -> bool:
         return self.catalog.complete and all(

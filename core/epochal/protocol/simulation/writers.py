@@ -162,7 +162,8 @@ class Process:
         asked = self._appends.pop(failed.ticket, None)
         if asked is not None:
             asked.outcome = Outcome.FAILED
-            if isinstance(failed.error, CapabilityError) and not self._oracle.crashed:
+            judged = not self._oracle.crashed and not self.told.aborted_all
+            if isinstance(failed.error, CapabilityError) and judged:
                 raise Violation(f"E5: a publisher refused what the writer took for allowed: {failed.error}")
         leave = self._moves.pop(failed.ticket, None)
         if leave is not None and not self.machine.over:
@@ -326,6 +327,7 @@ class Writer:
         self.processes: list[Process] = []
         self.deaths = self.hangs = 0
         self.must_finish = False
+        self._retired = False
 
     @property
     def process(self) -> Process | None:
@@ -339,13 +341,27 @@ class Writer:
 
     def start(self) -> None:
         """Open the next session, unless the stream is complete."""
-        session = self.catalog.session(self.name)
+        session = None if self._retired else self.catalog.session(self.name)
         if session is not None:
             self.world.note(f"{self.name}: session {session} starts")
             self.processes.append(Process(self.world, self.scenario, self.nodes, self.oracle, self.name, session))
 
+    def retire(self) -> None:
+        """Stop for good: each process leaves somehow, or just dies."""
+        self._retired = True
+        for process in self.processes:
+            process.wake()
+            how = self.world.random.choice((*m.Leaving, None))
+            if how is None or not process.ready:
+                process.die()
+            else:
+                process.leave(how)
+                self.world.after(5.0, process.die)
+
     def lives(self) -> None:
         """Do something, or suffer something, now and then."""
+        if self._retired:
+            return
         if self.must_finish:
             self._finish()
             self.world.after(0.3, self.lives)
