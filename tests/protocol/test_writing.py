@@ -1,0 +1,356 @@
+"""The writer: moves wait for appends everywhere, numbers, reconnects, and what is told when something fails."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from epochal.errors import CapabilityError, EpochAbortedError, TimeShapeError, WriterClosed
+from epochal.protocol import messages as m
+from epochal.protocol.sessions import GROUP
+from epochal.protocol.subscribing import EpochWasAborted
+from epochal.protocol.times import Time, less_equal
+from epochal.protocol.writing import Acked, Failed, Moved, Over, Ready, Reconnect
+
+
+def lower(wiring, segment="0"):
+    return list(wiring.publishers[segment].progress.lower.frontier)
+
+
+# ---- E1 ----
+
+
+@pytest.mark.rule("E1")
+def test_a_move_waits_for_an_append_at_another_segment(wire_up):
+    wiring = wire_up(segments="01")
+    writer, reader = wiring.writer(), wiring.reader()
+    writer.hold_back("1")
+    writer.append("0", 5, b"a")
+    writer.append("1", 5, b"b")
+    ticket = writer.advance(6)
+    assert lower(wiring, "0") == [0]  # its part of 5 is there, that of segment 1 is on its way
+    writer.cut()  # the writer dies: what was on its way is gone
+    wiring.writers.remove(writer)
+    wiring.tick(40, step=0.9)
+    wiring.writer("other").advance(9)
+    assert reader.epochs() == [EpochWasAborted(5)]
+    assert Moved(ticket) not in writer.told
+
+
+@pytest.mark.rule("E1")
+def test_a_move_is_sent_once_the_appends_are_acknowledged(wire_up):
+    wiring = wire_up(segments="01")
+    writer = wiring.writer()
+    writer.hold_back("1")
+    writer.append("1", 5, b"b")
+    ticket = writer.advance(6)
+    writer.append("0", 6, b"c")  # at a time still held: it need not wait
+    assert [type(event) for event in wiring.log["0"]] == [m.Data]
+    writer.let_through("1")
+    assert (lower(wiring, "0"), lower(wiring, "1")) == ([6], [6])
+    assert Moved(ticket) in writer.told
+
+
+@pytest.mark.rule("E1")
+@pytest.mark.parametrize("how", [m.Leaving.CLOSE, m.Leaving.FINISH])
+def test_leaving_waits_like_a_move(wire_up, how):
+    wiring = wire_up(segments="01")
+    writer, other = wiring.writer(), wiring.writer("other")
+    other.advance(7)
+    writer.hold_back("1")
+    writer.append("1", 5, b"b")
+    writer.leave(how)
+    assert lower(wiring, "0") == [0]
+    writer.let_through("1")
+    assert lower(wiring, "0") == [7]
+    assert writer.machine.over
+
+
+@pytest.mark.rule("E1")
+@pytest.mark.parametrize("awaited", [False, True])
+def test_a_move_behind_an_append_that_failed_fails_and_is_not_sent(wire_up, awaited):
+    wiring = wire_up(max_payload=100)
+    writer = wiring.writer()
+    writer.hold_back("0")
+    (append,) = writer.append("0", 0, bytes(200), awaited=awaited)
+    move = writer.advance(1, awaited=awaited)
+    writer.let_through("0")
+    assert [told.ticket for told in writer.of(Failed)] == [append, move]
+    assert lower(wiring) == [0]
+    assert list(writer.machine.held) == [0]
+    writer.append("0", 0, b"small")
+    if not awaited:
+        with pytest.raises(Exception, match="200 bytes"):
+            writer.machine.raise_failure()
+    assert Moved(writer.advance(1)) in writer.told
+
+
+@pytest.mark.rule("E1", "S35")
+@given(st.data())
+def test_no_order_of_links_completes_an_epoch_that_lacks_an_append(wire_up, data):
+    wiring = wire_up(segments="012")
+    writer, reader = wiring.writer(), wiring.reader()
+    time, sent = 0, 0
+    for n in range(data.draw(st.integers(1, 30))):
+        segment = data.draw(st.sampled_from("012"))
+        match data.draw(st.sampled_from(["append", "advance", "hold back", "let through", "cut"])):
+            case "append":
+                writer.append(segment, time, b"%d" % n)
+                sent += 1
+            case "advance":
+                time += 1
+                writer.advance(time)
+            case "hold back" if segment not in writer.held_back:
+                writer.hold_back(segment)
+            case "let through" if segment in writer.held_back:
+                writer.let_through(segment)
+            case "cut":
+                writer.cut(segment)
+                writer.connect(segment)
+        for each in "012":
+            published = [e for e in wiring.log[each] if isinstance(e, m.Data | m.Frontier)]
+            closed: Time = 0
+            for event in published:
+                if isinstance(event, m.Frontier):
+                    closed = event.changes[-1][0]
+                else:
+                    assert less_equal(closed, event.time)
+    for segment in list(writer.held_back):
+        writer.let_through(segment)
+    writer.leave(m.Leaving.FINISH)
+    assert writer.of(Failed) == []
+    assert sum(len(payloads) for _, payloads in reader.epochs()) == sent
+    assert len(writer.of(Acked)) == sent
+    assert reader.machine.complete
+
+
+# ---- capabilities ----
+
+
+@pytest.mark.rule("S35")
+def test_an_append_or_move_below_what_is_held_is_refused_before_anything_is_sent(wire_up):
+    wiring = wire_up()
+    writer = wiring.writer()
+    writer.advance(5)
+    for wrong in (
+        lambda: writer.machine.append("0", 4, b"", 1, b""),
+        lambda: writer.machine.advance(4),
+        lambda: writer.machine.hold(4),
+        lambda: writer.machine.abort(4),
+        lambda: writer.machine.release(4),
+    ):
+        with pytest.raises(CapabilityError):
+            wrong()
+    with pytest.raises(TimeShapeError):
+        writer.machine.append("0", (5, 5), b"", 1, b"")
+    assert writer.machine.take() == []
+    assert list(writer.machine.held) == [5]
+
+
+def test_several_capabilities_are_held_and_released_one_by_one(wire_up):
+    wiring = wire_up()
+    writer = wiring.writer()
+    writer.advance(2)
+    writer.machine.hold(5)
+    writer.machine.hold(5)
+    writer.machine.release(2)
+    wiring.run()
+    assert lower(wiring) == [5]
+    writer.machine.release(5)
+    with pytest.raises(CapabilityError, match="close"):
+        writer.machine.release(5)
+
+
+def test_a_closed_writer_says_so(wire_up):
+    wiring = wire_up()
+    writer = wiring.writer()
+    writer.leave(m.Leaving.FINISH)
+    for wrong in (
+        lambda: writer.machine.append("0", 0, b"", 1, b""),
+        lambda: writer.machine.advance(1),
+        lambda: writer.machine.leave(m.Leaving.CLOSE),
+    ):
+        with pytest.raises(WriterClosed, match="has left"):
+            wrong()
+
+
+def test_a_writer_that_is_not_open_yet_says_so(wire_up):
+    writer = wire_up().writer(connect=False)
+    with pytest.raises(WriterClosed, match="not open yet"):
+        writer.machine.append("0", 0, b"", 1, b"")
+
+
+@pytest.mark.rule("E2", "E4")
+def test_after_an_abort_nothing_more_is_appended_there(wire_up):
+    wiring = wire_up()
+    writer = wiring.writer()
+    writer.append("0", 3)
+    writer.machine.abort(3)
+    wiring.run()
+    with pytest.raises(EpochAbortedError):
+        writer.machine.append("0", 3, b"", 1, b"")
+    assert writer.machine.pending_epochs == ()
+    writer.append("0", 4)
+
+
+# ---- opening: E5 ----
+
+
+@pytest.mark.rule("E5")
+def test_a_writer_is_ready_only_when_all_segments_have_answered(wire_up):
+    wiring = wire_up(segments="01")
+    writer = wiring.writer(connect=False)
+    writer.connect("0")
+    assert writer.of(Ready) == []
+    writer.connect("1")
+    assert writer.of(Ready) == [Ready((0,))]
+
+
+@pytest.mark.rule("E5")
+def test_a_writer_is_heard_where_it_is_open_while_it_waits_for_other_segments(wire_up):
+    wiring = wire_up(segments="01", writer_timeout=5.0)
+    writer = wiring.writer(connect=False)
+    writer.connect("0")
+    wiring.tick(20)
+    writer.connect("1")
+    assert writer.of(Ready) == [Ready((0,))]
+    assert writer.errors() == []
+
+
+# ---- numbers, windows, reconnects: E6 ----
+
+
+@pytest.mark.rule("E6")
+@pytest.mark.parametrize("heard", [True, False])
+def test_a_reconnect_repeats_what_was_not_answered_and_doubles_nothing(wire_up, heard):
+    wiring = wire_up()
+    writer, reader = wiring.writer(), wiring.reader()
+    writer.append("0", 0, b"a")
+    if heard:
+        writer.deaf.add("0")
+    else:
+        writer.hold_back("0")
+    writer.append("0", 0, b"b", b"c")
+    writer.cut()
+    writer.connect()
+    writer.advance(1)
+    assert reader.epochs() == [(0, [b"a", b"b", b"c"])]
+    assert [told.position.seq for told in writer.of(Acked)] == [0, 1, 2]
+    assert writer.errors() == []
+
+
+@pytest.mark.rule("E6")
+@pytest.mark.parametrize("heard", [True, False])
+def test_moves_whose_answers_were_lost_are_not_taken_for_failed(wire_up, heard):
+    wiring = wire_up(segments="01")
+    writer, reader = wiring.writer(), wiring.reader()
+    writer.append("0", 0, b"a")
+    if heard:
+        writer.deaf.update("01")
+    else:
+        writer.hold_back("0")
+        writer.hold_back("1")
+    tickets = [writer.advance(1), writer.advance(2)]
+    writer.machine.abort(2)
+    tickets.append(writer.advance(3))
+    wiring.run()
+    writer.cut()
+    writer.connect()
+    assert writer.of(Failed) == []
+    assert {told.ticket for told in writer.of(Moved)} >= set(tickets)
+    assert (lower(wiring, "0"), lower(wiring, "1")) == ([3], [3])
+    writer.append("1", 3, b"b")
+    writer.advance(4)
+    assert reader.epochs() == [(0, [b"a"]), EpochWasAborted(2), (3, [b"b"])]
+
+
+@pytest.mark.rule("E6")
+@pytest.mark.parametrize("how", list(m.Leaving))
+def test_leaving_is_confirmed_though_the_answer_was_lost(wire_up, how):
+    wiring = wire_up()
+    writer, other = wiring.writer(), wiring.writer("other")
+    other.advance(1)
+    writer.append("0", 0)
+    writer.deaf.add("0")
+    ticket = writer.leave(how)
+    writer.cut()
+    writer.connect()
+    assert Moved(ticket) in writer.told
+    assert writer.machine.over
+    assert lower(wiring) == [1]
+
+
+@pytest.mark.rule("E6")
+def test_a_group_begins_at_its_own_numbers_and_a_rerun_is_recognised(wire_up):
+    wiring = wire_up()
+    wiring.writer("driver")
+    for attempt in (1, 2):
+        task = wiring.writer("driver/0", session=attempt, under="driver")
+        task.machine.start_group(7)
+        task.append("0", 0, b"a", b"b")
+        assert [told.position.seq for told in task.of(Acked)] == [0, 1]
+    numbers = [event for event in wiring.log["0"] if isinstance(event, m.Data)]
+    assert len(numbers) == 2
+    assert task.machine.number("0") == (7 << GROUP) + 1
+
+
+def test_the_window_bounds_what_is_on_its_way_but_lets_one_append_pass(wire_up):
+    wiring = wire_up(window=1_000)
+    writer = wiring.writer()
+    writer.hold_back("0")
+    writer.append("0", 0, bytes(5_000), bytes(500), bytes(600))
+    assert len(writer.held_back["0"]) == 1
+    assert (writer.machine.outstanding, writer.machine.waiting_bytes()) == (3, 1_100)
+    writer.let_through("0")
+    assert (writer.machine.outstanding, len(writer.of(Acked))) == (0, 3)
+
+
+def test_heartbeats_go_to_every_segment(wire_up):
+    wiring = wire_up(segments="01", writer_timeout=5.0)
+    writer = wiring.writer()
+    wiring.tick(20)
+    assert writer.errors() == []
+    assert [wiring.publishers[segment].writers for segment in "01"] == [["w"], ["w"]]
+
+
+# ---- the end of a session ----
+
+
+@pytest.mark.rule("E6")
+def test_a_fenced_writer_fails_everything_and_stops(wire_up):
+    wiring = wire_up(segments="01")
+    writer = wiring.writer(session=1)
+    writer.hold_back("1")
+    (append,) = writer.append("1", 0)
+    move = writer.advance(1)
+    wiring.writer(session=2)
+    assert {told.ticket for told in writer.of(Failed)} == {append, move}
+    assert [told.error.code for told in writer.of(Over)] == ["writer_fenced"]
+    assert writer.machine.over
+    wiring.tick(3)
+    assert writer.machine.take() == []
+
+
+@pytest.mark.rule("E4")
+def test_an_abort_does_not_wait_for_appends(wire_up):
+    wiring = wire_up(segments="01")
+    writer, other = wiring.writer(), wiring.writer("other")
+    reader = wiring.reader()
+    writer.append("0", 0, b"a")
+    writer.hold_back("1")
+    writer.append("1", 0, b"b")
+    writer.leave(m.Leaving.ABORT)
+    other.advance(1)
+    writer.let_through("1")
+    assert reader.epochs() == [EpochWasAborted(0)]
+
+
+def test_a_publisher_that_asks_for_a_new_connection_gets_one(wire_up):
+    wiring = wire_up()
+    writer = wiring.writer()
+    writer.machine.receive("0", m.Lost("0", "remote_protocol", "append 3 leaves a hole"))
+    assert [type(effect) for effect in writer.machine.take()] == [Reconnect]
+    assert not writer.machine.over
+    writer.cut()
+    writer.connect()
+    writer.append("0", 0, b"a")
+    assert len(writer.of(Acked)) == 1
