@@ -63,6 +63,29 @@ def test_a_finish_counts_though_others_were_still_awaited_after_a_restart(wire_u
     assert wiring.publishers["0"].complete
 
 
+@pytest.mark.rule("E7", "E6")
+def test_an_old_session_that_comes_back_cancels_no_finish(wire_up: WireUp) -> None:
+    wiring = wire_up()
+    old = wiring.writer("w", 1, connect=False)
+    wiring.catalog_answers = False
+    wiring.writer("w", 2).leave(m.Leaving.FINISH)
+    old.connect()
+    assert old.errors() == ["writer_fenced"]
+    wiring.catalog_answers = True
+    wiring.run()
+    assert wiring.publishers["0"].complete
+
+
+@pytest.mark.rule("E5", "E11")
+def test_writers_that_had_opened_before_a_restart_count_though_one_never_comes_back(wire_up: WireUp) -> None:
+    wiring = wire_up(min_writers=2, writer_timeout=3.0)
+    wiring.start_publisher("0", 2, lower=[0], known_writers=["w", "gone"])
+    writer = wiring.writer()
+    writer.advance(5)
+    wiring.tick(4)
+    assert list(wiring.publishers["0"].progress.lower.frontier) == [5]
+
+
 @pytest.mark.rule("E5")
 def test_a_writer_is_not_lost_while_it_waits_for_one_slow_segment(wire_up: WireUp) -> None:
     wiring = wire_up(segments="01", writer_timeout=3.0)

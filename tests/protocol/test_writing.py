@@ -299,7 +299,7 @@ def test_the_window_bounds_what_is_on_its_way_but_lets_one_append_pass(wire_up):
     writer.hold_back("0")
     writer.append("0", 0, bytes(5_000), bytes(500), bytes(600))
     assert len(writer.held_back["0"]) == 1
-    assert (writer.machine.outstanding, writer.machine.waiting_bytes()) == (3, 1_100)
+    assert (writer.machine.outstanding, writer.machine.waiting_bytes) == (3, 1_100)
     writer.let_through("0")
     assert (writer.machine.outstanding, len(writer.of(Acked))) == (0, 3)
 

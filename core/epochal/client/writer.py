@@ -155,7 +155,7 @@ class Writer:
         """
         at = self._check(time, records, key, topic)
         self._raise_error()
-        if self.machine.waiting_bytes() > MAX_UNSENT_NOWAIT:
+        if self.machine.waiting_bytes > MAX_UNSENT_NOWAIT:
             raise BufferFull(
                 f"more than {MAX_UNSENT_NOWAIT} bytes wait for acknowledgements; await drain() between appends"
             )
@@ -173,7 +173,7 @@ class Writer:
         What keeps a loop of `append_nowait` within bounds.
         """
         await asyncio.sleep(0)  # what was appended leaves now, even if there is room for more
-        while self.machine.waiting_bytes() > MAX_UNSENT_BYTES:
+        while self.machine.waiting_bytes > MAX_UNSENT_BYTES:
             self._room.clear()
             await self._room.wait()
 

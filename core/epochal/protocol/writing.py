@@ -174,6 +174,7 @@ class WriterMachine:
         """Tickets whose caller awaits them and is told of a failure itself."""
         self._effects: list[Effect] = []
         self._told: list[Told] = []
+        self._waiting_bytes = 0
         self._beaten = now
 
     # ---- the shell's side ----
@@ -230,9 +231,10 @@ class WriterMachine:
         if not self.over:
             self._end(error, except_segment="")
 
+    @property
     def waiting_bytes(self) -> int:
         """Bytes of appends that no window has room for yet; the shell stops taking more above its own bound."""
-        return sum(len(sent.append.payload) for lane in self._lanes.values() for sent in lane.unsent)
+        return self._waiting_bytes
 
     def number(self, segment: str) -> int:
         """The last acknowledged append number at `segment`; -1 for none."""
@@ -409,6 +411,7 @@ class WriterMachine:
             self._quiet.add(ticket)
         crc = google_crc32c.value(payload)
         lane.unsent.append(_Sent(ticket, m.Append(segment, lane.next, time, topic, records, crc, payload)))
+        self._waiting_bytes += len(payload)
         lane.next += 1
         self._fill(segment, lane)
         return ticket
@@ -430,7 +433,9 @@ class WriterMachine:
         while lane.unsent and lane.opened is not None and (lane.in_flight < lane.window or not lane.unacked):
             sent = lane.unsent.popleft()
             lane.unacked.append(sent)
-            lane.in_flight += len(sent.append.payload)
+            size = len(sent.append.payload)
+            lane.in_flight += size
+            self._waiting_bytes -= size
             self._effects.append(Send(segment, sent.append))
 
     def _acknowledged(self, segment: str, lane: _Lane, ack: m.Ack) -> None:
@@ -508,6 +513,7 @@ class WriterMachine:
             self._cancel_moves(WriterClosed("the writer left by an exception"))
             for lane in self._lanes.values():
                 lane.unsent.clear()
+            self._waiting_bytes = 0
             self._start(ticket, lambda op, segment: m.Leave(op, segment, how))
         else:
             self._moves.append(_Move(ticket, self._capabilities, None, how))
@@ -666,6 +672,7 @@ class WriterMachine:
                 self._told.append(Failed(sent.ticket, error))
             lane.unacked.clear()
             lane.unsent.clear()
+        self._waiting_bytes = 0
         for ticket in list(self._awaiting):
             self._told.append(Failed(ticket, error))
         self._awaiting.clear()

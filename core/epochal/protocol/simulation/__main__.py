@@ -1,25 +1,27 @@
-"""`python -m epochal.protocol.simulation SEED`: run one seed again and print what happened.
+"""`python -m epochal.protocol.simulation SEED [FIELD=VALUE...]`: run one seed again and print what happened.
 
 Apart from `run` because only this prints.
 """
 
 import sys
+from ast import literal_eval
 
 from epochal.protocol.simulation.run import SimulationFailed, simulate
 
 
 def main(arguments: list[str]) -> int:
-    """Replay the given seeds; returns the exit code: 1 when a rule was broken."""
-    if not arguments or not all(text.isdigit() for text in arguments):
-        print("usage: python -m epochal.protocol.simulation SEED...", file=sys.stderr)
+    """Replay a seed, with fields of its scenario fixed; returns the exit code: 1 when a rule was broken."""
+    try:
+        seed = int(arguments[0])
+        fixed = {name: literal_eval(value) for name, _, value in (text.partition("=") for text in arguments[1:])}
+    except (IndexError, ValueError, SyntaxError):
+        print("usage: python -m epochal.protocol.simulation SEED [FIELD=VALUE...]", file=sys.stderr)
         return 2
-    for seed in map(int, arguments):
-        try:
-            report = simulate(seed, trace=print)
-        except SimulationFailed as failed:
-            print(failed, file=sys.stderr)
-            return 1
-        print(report)
+    try:
+        print(simulate(seed, trace=print, **fixed))
+    except SimulationFailed as failed:
+        print(failed, file=sys.stderr)
+        return 1
     return 0
 
 

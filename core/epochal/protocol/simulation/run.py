@@ -25,10 +25,11 @@ _FAULT_TICK = 0.5
 class SimulationFailed(AssertionError):
     """A run broke a rule; the message holds the seed and the command that replays it."""
 
-    def __init__(self, seed: int, why: BaseException) -> None:
+    def __init__(self, seed: int, why: BaseException, overrides: dict[str, Any]) -> None:
         self.seed = seed
+        fixed = "".join(f' "{name}={value!r}"' for name, value in overrides.items())
         super().__init__(
-            f"seed {seed}: {type(why).__name__}: {why}; replay: python -m epochal.protocol.simulation {seed}"
+            f"seed {seed}: {type(why).__name__}: {why}; replay: python -m epochal.protocol.simulation {seed}{fixed}"
         )
 
 
@@ -56,7 +57,7 @@ def simulate(seed: int, *, trace: Callable[[str], object] | None = None, **overr
     try:
         return _Run(seed, trace, overrides).run()
     except Exception as error:
-        raise SimulationFailed(seed, error) from error
+        raise SimulationFailed(seed, error, overrides) from error
 
 
 class _Run:
@@ -124,11 +125,12 @@ class _Run:
             for writer in self.writers:
                 writer.retire()
             world.run(world.now + scenario.writer_timeout + 10)
-            self.writers += [self._writer(f"final-{number}") for number in range(scenario.min_writers)]
-            for writer in self.writers[-scenario.min_writers :]:
-                writer.must_finish = True
-                writer.lives()
+            self._new_writers_finish()
         world.run(world.now + PATIENCE, self._over)
+        if self.oracle.crashed and scenario.min_writers > 1 and not self.catalog.complete:
+            # A crash with the frontier still at bottom forgets who had opened and left: others must make up the number.
+            self._new_writers_finish()
+            world.run(world.now + PATIENCE, self._over)
         if not self._over():
             raise Violation(f"liveness: {self._unfinished()}")
         self._join(From.START)
@@ -136,6 +138,13 @@ class _Run:
         world.run(world.now + 10.0, self._over)
         if not self._over():
             raise Violation(f"liveness, late joins: {self._unfinished()}")
+
+    def _new_writers_finish(self) -> None:
+        new = [self._writer(f"final-{number}") for number in range(self.scenario.min_writers)]
+        self.writers += new
+        for writer in new:
+            writer.must_finish = True
+            writer.lives()
 
     def _calm(self) -> None:
         self.world.calm = True
