@@ -130,8 +130,8 @@ class SegmentPublisher:
         self.history = History(empty_state(start), max_bytes=settings.retention_bytes, max_age=settings.retention_age)
         self._own = Antichain(start)
         self._awaited = set(known_writers)
-        self._opened: set[str] = set()
-        self._enough_writers = start != bottom
+        self._opened = set(self._awaited)
+        self._enough_writers = start != bottom or len(self._opened) >= settings.min_writers
         self._writers: dict[str, WriterState] = {}
         self._by_peer: dict[Writer, WriterState] = {}
         self._left: deque[str] = deque()
@@ -139,7 +139,7 @@ class SegmentPublisher:
         self._finishing = 0
         self._is_finishing = finishing and not complete
         self._finished_early = False
-        """Whether the last writer here finished while others were awaited: if they never come, that was the end (E7)."""
+        """Whether the last writer here finished while others were awaited: if those never come, it was over (E7)."""
         self._waiting_opens: list[tuple[Writer, m.Open]] = []
         self._effects: list[Effect] = []
         self._acks: dict[Writer, tuple[int, int, int]] = {}
@@ -304,8 +304,8 @@ class SegmentPublisher:
     def _open(self, peer: Writer, ask: m.Open, now: float) -> None:
         if ask.stream != self.stream:
             self._refuse(peer, ask.op, StreamGone("the stream was deleted and created anew; look it up again"))
-        elif self._has_left(ask):
-            self._admit(peer, ask, now)  # it asks again because the answer to its leave was lost; that cancels nothing
+        elif self._has_left(ask) or self._is_fenced(ask):
+            self._admit(peer, ask, now)  # neither brings a writer back, so neither cancels anything
         elif self.complete:
             self._refuse(
                 peer, ask.op, StreamComplete("every writer has finished this stream; nothing more can be published")
@@ -319,13 +319,18 @@ class SegmentPublisher:
             self._admit(peer, ask, now)
 
     def _has_left(self, ask: m.Open) -> bool:
-        """Whether this very session has closed or finished here."""
+        """Whether this very session has closed or finished here; it asks again when the answer was lost."""
         state = self._writers.get(ask.writer)
         return state is not None and state.session == ask.session and not state.present and not state.lost
 
+    def _is_fenced(self, ask: m.Open) -> bool:
+        """Whether a newer session of the writer has opened here (E6)."""
+        state = self._writers.get(ask.writer)
+        return state is not None and ask.session < state.session
+
     def _admit(self, peer: Writer, ask: m.Open, now: float) -> None:
         state = self._writers.get(ask.writer)
-        if state is not None and (ask.session < state.session):
+        if self._is_fenced(ask):
             self._refuse(peer, ask.op, WriterFenced(f"a newer session of writer {ask.writer!r} has opened"))
             return
         if state is not None and state.lost and ask.session == state.session:
