@@ -1,0 +1,109 @@
+"""Whole streams under seeded chance: every run keeps every rule, and a run that does not is told by its seed."""
+
+import multiprocessing
+import random
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from typing import Any
+
+import pytest
+
+from epochal.protocol.filters import JoinFilter
+from epochal.protocol.simulation import Report, SimulationFailed, __main__, simulate
+
+FRESH = 1_000
+LONG = 10_000
+CHUNK = 250
+
+CHECKED = (
+    *("S1 S2 S4 S5 S8 S9 S10 S13 S14 S15 S16 S17 S18 S19 S20 S22 S33 S35".split()),
+    *("E1 E2 E3 E4 E5 E6 E7 E8 E9 E11 E12 E13 E14 E15 E16 E17 E18".split()),
+)
+"""The rules that every run is checked against, or that a run cannot pass without."""
+
+
+def tried(reports: list[Report]) -> Counter[str]:
+    """What happened in all of these runs together."""
+    total: Counter[str] = Counter()
+    for report in reports:
+        for name in ("logged", "yielded", "aborted", "gaps", "resumed", "crashes", "stalls", "deaths", "hangs"):
+            total[name] += getattr(report, name)
+        total["product order"] += report.scenario.shape != "int"
+        total["an empty segment"] += 0 in report.scenario.skew
+        total["several segments"] += report.scenario.segments > 1
+    return total
+
+
+@pytest.mark.rule(*CHECKED)
+def test_a_thousand_fresh_seeds_keep_every_rule() -> None:
+    base = random.SystemRandom().randrange(2**40)
+    print(f"seeds {base} to {base + FRESH - 1}")
+    reports = [simulate(seed) for seed in range(base, base + FRESH)]  # SimulationFailed tells the seed and its replay
+    total = tried(reports)
+    assert all(total.values()), f"some kind of fault was never tried: {total}"
+
+
+@pytest.mark.long
+@pytest.mark.rule(*CHECKED)
+def test_ten_thousand_fresh_seeds_keep_every_rule() -> None:
+    base = random.SystemRandom().randrange(2**40)
+    print(f"seeds {base} to {base + LONG - 1}")
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(2, mp_context=spawn) as pool:
+        reports = list(pool.map(simulate, range(base, base + LONG), chunksize=CHUNK))
+    assert all(tried(reports).values())
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        pytest.param({"crash_rate": 0.4, "seconds": 8.0}, id="publishers crash all the time"),
+        pytest.param(
+            {"death_rate": 0.5, "hang_rate": 0.3, "writers": 3, "skew": (1, 1), "segments": 2}, id="writers die"
+        ),
+        pytest.param({"break_rate": 1.0, "all_finish": True}, id="connections break"),
+        pytest.param({"subscriber_crash_rate": 1.0, "subscribers": 6}, id="subscribers crash"),
+        pytest.param(
+            {"high_water": 2, "pause_rate": 0.5, "retention_bytes": 4_000}, id="pushes drop, history is short"
+        ),
+    ],
+)
+def test_the_rules_hold_where_one_kind_of_fault_is_frequent(overrides: dict[str, Any]) -> None:
+    for seed in range(60):
+        simulate(seed, **overrides)
+
+
+def test_a_seed_is_replayed_exactly() -> None:
+    first: list[str] = []
+    second: list[str] = []
+    assert simulate(7, trace=first.append) == simulate(7, trace=second.append) == simulate(7)
+    assert first == second
+    assert len(first) > 100
+
+
+def test_a_broken_rule_is_told_with_the_command_that_replays_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(JoinFilter, "admits", lambda self, time: True)
+    with pytest.raises(
+        SimulationFailed, match=r"seed \d+: Violation: .* python -m epochal.protocol.simulation \d+"
+    ) as told:
+        for seed in range(100):
+            simulate(seed)
+    assert __main__.main([str(told.value.seed)]) == 1
+    printed = capsys.readouterr()
+    assert "Scenario(" in printed.out
+    assert str(told.value) in printed.err
+
+
+def test_the_command_reports_a_run_and_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    assert __main__.main(["1"]) == 0
+    assert "Report(seed=1" in capsys.readouterr().out
+    assert __main__.main(["no seed"]) == 2
+    assert "usage:" in capsys.readouterr().err
+
+
+def test_a_field_of_the_scenario_can_be_fixed() -> None:
+    fixed = partial(simulate, segments=1, writers=1, crash_rate=0.0, skew=(1,), min_writers=1)
+    assert all(fixed(seed).scenario.segments == 1 and fixed(seed).crashes == 0 for seed in range(3))
