@@ -1,0 +1,134 @@
+"""A publisher process that dies: subscribers are told and never go back, writers resume, nothing half is ever delivered."""
+
+import asyncio
+import os
+import signal
+from contextlib import suppress
+
+import pytest
+
+import epochal
+from epochal.errors import AppendsLost, CapabilityError, EpochAbortedError, WriterLost
+
+
+@pytest.mark.rule("E11", "E17", "E10")
+async def test_one_of_two_publishers_is_killed(realm) -> None:
+    stream = await realm.stream(segments=2, publishers={"segmentsPerPod": 1})
+    killed, kept = realm.publishers(stream)
+    async with (
+        epochal.connect(realm.url) as client,
+        client.subscribe(stream) as sub,
+        client.subscribe(stream) as watching,
+        client.writer(stream, writer_id="w") as writer,
+    ):
+        await asyncio.gather(sub.ready.wait(), watching.ready.wait())
+        keys = {writer.segment(bytes([n])): bytes([n]) for n in range(64)}
+        events: list[epochal.client.subscriber.values.Event] = []
+        collecting = asyncio.create_task(_collect(watching, events))
+        await writer.append(3, ["whole"], key=keys["0"])
+        await writer.advance(4)
+        await asyncio.sleep(1.2)  # frontiers are reported to the catalog every second
+        await writer.append(4, ["lost"], key=keys["0"])
+        await writer.append(4, ["dropped with it"], key=keys["1"])
+        os.kill(killed, signal.SIGKILL)
+        while not (sub._links[0]._down and watching._links[0]._down):  # noqa: ASYNC110 - nothing else tells
+            await asyncio.sleep(0.01)
+        async with asyncio.timeout(20):
+            with pytest.raises(AppendsLost, match="restarted"):
+                while True:
+                    await writer.append(9, ["x"], key=keys["0"])
+                    await writer.flush()
+            with pytest.raises(EpochAbortedError):
+                await writer.append(4, ["again"], key=keys["0"])
+            while sub._links[0]._down or watching._links[0]._down:  # noqa: ASYNC110 - they come back one by one
+                await asyncio.sleep(0.02)
+            await writer.append(5, ["a"], key=keys["0"])
+            await writer.append(5, ["b"], key=keys["1"])
+            await writer.finish()
+            seen = [epoch async for epoch in sub.epochs()]
+            await collecting
+    assert [(e.time, type(e)) for e in seen][:3] == [
+        (3, epochal.Epoch), (4, epochal.EpochAborted), (5, epochal.Epoch),
+    ]  # fmt: skip
+    assert sorted(seen[2].records()) == ["a", "b"]  # type: ignore[union-attr]
+    kinds = [type(event) for event in events]
+    assert {epochal.SegmentDown, epochal.SegmentUp, epochal.Rewound, epochal.Gap} <= set(kinds)
+    assert epochal.EpochAborted(4) in events
+    frontiers = [event.frontier for event in events if isinstance(event, epochal.FrontierChanged)]
+    assert frontiers == sorted(frontiers, key=lambda frontier: frontier[0] if frontier else 1 << 63), "never back"
+    gap = next(event for event in events if isinstance(event, epochal.Gap))
+    assert (gap.segment, gap.incarnation) == ("0", 2)
+
+
+async def _collect(sub: epochal.Subscription, into: list) -> None:
+    async for event in sub.events():
+        into.append(event)
+
+
+@pytest.mark.rule("E11", "E17")
+async def test_every_publisher_is_killed_while_many_read_and_write(realm) -> None:
+    stream = await realm.stream(segments=2, publishers={"segmentsPerPod": 2})
+    published: dict[int, set[str]] = {}
+
+    async def write(client: epochal.Client, name: str) -> None:
+        async with client.writer(stream, writer_id=name) as writer:
+            while not over.is_set():
+                (time,) = writer.held
+                try:
+                    for part in range(4):
+                        await writer.append(time, [f"{name}/{time}/{part}"], key=bytes([part]))
+                        await asyncio.sleep(0.005)
+                    await writer.advance(time + 1)
+                except (AppendsLost, EpochAbortedError, WriterLost):
+                    while not writer.held[0] > time:  # the epoch is aborted: on to the next
+                        with suppress(AppendsLost, WriterLost, CapabilityError):
+                            await writer.advance(time + 1)
+                else:
+                    published.setdefault(time, set()).add(name)
+            await writer.finish()
+
+    async def read(client: epochal.Client) -> list[epochal.Epoch | epochal.EpochAborted]:
+        async with client.subscribe(stream) as sub:
+            ready.append(sub.ready)
+            return [epoch async for epoch in sub.epochs()]
+
+    over, ready = asyncio.Event(), []
+    async with epochal.connect(realm.url) as client, asyncio.TaskGroup() as tasks, asyncio.timeout(60):
+        readers = [tasks.create_task(read(client)) for _ in range(10)]
+        for name in ("a", "b"):
+            tasks.create_task(write(client, name))
+        while set((await client.catalog.get(*stream.split("/"))).writers) != {"a", "b"}:
+            await asyncio.sleep(0.1)
+        for _ in range(2):
+            (before,) = realm.publishers(stream)
+            os.kill(before, signal.SIGKILL)
+            reached = max(published, default=0)
+            while max(published, default=0) < reached + 20:  # noqa: ASYNC110 - counts what several tasks do
+                await asyncio.sleep(0.05)
+        over.set()
+    for reader in readers:
+        times = [epoch.time for epoch in reader.result()]
+        assert times == sorted(set(times)), "each once, never back"
+        for epoch in reader.result():
+            if isinstance(epoch, epochal.Epoch):
+                names = {record.split("/")[0] for record in epoch.records()}
+                assert sorted(epoch.records()) == sorted(f"{n}/{epoch.time}/{p}" for n in names for p in range(4))
+        assert sum(isinstance(epoch, epochal.Epoch) for epoch in reader.result()) > 20
+
+
+@pytest.mark.rule("E8", "E12", "S19")
+async def test_a_publisher_that_stood_still_goes_on(realm) -> None:
+    stream = await realm.stream(segments=2, progress={"writerTimeout": "3s"})
+    (publisher,) = realm.publishers(stream)
+    async with epochal.connect(realm.url) as client, client.subscribe(stream) as sub:
+        await sub.ready.wait()
+        async with client.writer(stream, writer_id="w") as writer:
+            await writer.append(0, ["before"])
+            os.kill(publisher, signal.SIGSTOP)
+            await asyncio.sleep(4)  # longer than a writer's time-out: its silence was not heard
+            os.kill(publisher, signal.SIGCONT)
+            async with asyncio.timeout(20):
+                await writer.append(0, ["after"])
+                await writer.finish()
+                (epoch,) = [epoch async for epoch in sub.epochs()]
+        assert sorted(epoch.records()) == ["after", "before"]  # type: ignore[union-attr]
