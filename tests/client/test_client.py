@@ -1,0 +1,59 @@
+"""`epochal.connect` and the names that are promised."""
+
+import asyncio
+import inspect
+import os
+
+import pytest
+
+import epochal
+from epochal.errors import ConfigError
+
+
+def test_the_promised_names() -> None:
+    assert epochal.__all__ == sorted(epochal.__all__, key=lambda name: (not name[0].isupper(), name))
+    promised = {
+        "Client", "Cursor", "Data", "Epoch", "EpochAborted", "EpochalError", "FrontierChanged", "Gap", "Position",
+        "Rewound", "SegmentDown", "SegmentUp", "Subscription", "TimeCodec", "Writer", "__version__", "connect", "errors",
+    }  # fmt: skip
+    assert set(epochal.__all__) == promised
+    assert all(hasattr(epochal, name) for name in promised)
+
+
+@pytest.mark.parametrize("kind", [epochal.Client, epochal.Writer, epochal.Subscription])
+def test_every_public_method_is_documented(kind: type) -> None:
+    for name, member in inspect.getmembers(kind):
+        if not name.startswith("_") and (callable(member) or isinstance(member, property)):
+            assert inspect.getdoc(member), f"{kind.__name__}.{name}"
+
+
+def test_a_url_that_is_none_is_refused() -> None:
+    with pytest.raises(ConfigError, match="http://"):
+        epochal.connect("127.0.0.1:8700")
+
+
+async def test_the_catalog_is_named_by_the_environment(realm, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EPOCHAL_CATALOG", realm.url)
+    stream = await realm.stream()
+    async with epochal.connect() as client, client.writer(stream) as writer:
+        await writer.append(0, [1])
+
+
+async def test_two_hundred_subscriptions_of_one_client(realm) -> None:
+    """Above zmq's own limit of sockets; and nothing is left of them, nor of their threads."""
+    stream = await realm.stream(segments=3)
+    threads = len(os.listdir("/proc/self/task"))
+    async with epochal.connect(realm.url) as client:
+        subscriptions = [client.subscribe(stream) for _ in range(200)]
+        async with client.writer(stream) as writer:
+            await asyncio.gather(*(sub.__aenter__() for sub in subscriptions))
+            async with asyncio.timeout(20):
+                await asyncio.gather(*(sub.ready.wait() for sub in subscriptions))
+            await writer.append(0, ["x"])
+            await writer.finish()
+            epochs = [[epoch.time async for epoch in sub.epochs()] for sub in subscriptions]
+            await asyncio.gather(*(sub.__aexit__(None, None, None) for sub in subscriptions))
+    assert epochs == [[0]] * 200
+    async with asyncio.timeout(5):
+        while len(os.listdir("/proc/self/task")) > threads:  # noqa: ASYNC110 - the kernel tells nobody
+            await asyncio.sleep(0.01)

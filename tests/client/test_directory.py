@@ -1,0 +1,79 @@
+"""Where the publishers are: asked again after a failure, refused when the stream is another one."""
+
+import asyncio
+import os
+import signal
+
+import pytest
+
+from epochal.client.catalog import CatalogClient
+from epochal.client.directory import BACKOFF_MOST, Backoff, Directory, worth_retrying
+from epochal.errors import CatalogUnavailable, NoPublisher, StreamGone, StreamNotFound, TimedOut, WriterFenced
+
+
+async def test_addresses(realm) -> None:
+    stream = await realm.stream(shape="(int, int)", encoding="json", segments=3)
+    async with CatalogClient(realm.url) as catalog:
+        directory = Directory(catalog, stream, wait=5)
+        with pytest.raises(StreamNotFound, match="looked up"):
+            _ = directory.info
+        info = await directory.look_up(time="(int, int)", encoding="json")
+        assert (directory.qualified, directory.encoding, str(directory.shape)) == (stream, "json", "(int, int)")
+        assert directory.segments == ["0", "1", "2"]
+        assert {directory.placement().segment(bytes([n])) for n in range(64)} == {"0", "1", "2"}
+        address = await directory.address("1", "ingest")
+        assert address.startswith("tcp://127.0.0.1:")
+        (killed,) = realm.publishers(stream)
+        os.kill(killed, signal.SIGKILL)
+        async with asyncio.timeout(20):
+            while (moved := await directory.address("1", "ingest")) == address:
+                directory.stale()
+                await asyncio.sleep(0.05)
+        assert moved != address
+        assert directory.info.uid == info.uid
+        with pytest.raises(NoPublisher, match="at present"):
+            await directory.address("7", "ingest")
+
+
+@pytest.mark.rule("S26")
+async def test_another_stream_of_the_same_name_is_not_taken_for_it(realm) -> None:
+    stream = await realm.stream()
+    async with CatalogClient(realm.url) as catalog:
+        directory = Directory(catalog, stream, wait=5)
+        await directory.look_up()
+        await realm.delete(stream)
+        directory.stale()
+        with pytest.raises(StreamGone, match="was deleted"):
+            await directory.address("0", "ingest")
+        await realm.declare(stream.removeprefix("test/"), {"time": {"shape": "int"}, "payload": {"encoding": "json"}})
+        with pytest.raises(StreamGone, match="created anew"):
+            await directory.address("0", "ingest")
+
+
+async def test_without_a_catalog_the_old_address_is_tried(realm) -> None:
+    stream = await realm.stream()
+    async with CatalogClient(realm.url) as catalog, CatalogClient("http://127.0.0.1:1", patience=0.1) as nobody:
+        directory = Directory(catalog, stream, wait=5)
+        await directory.look_up()
+        address = await directory.address("0", "events")
+        directory.catalog = nobody
+        directory.stale()
+        assert await directory.address("0", "events") == address
+
+
+async def test_pauses_grow_and_start_anew() -> None:
+    backoff = Backoff()
+    for _ in range(20):
+        backoff._next = min(backoff._next * 2, BACKOFF_MOST)
+    assert backoff._next == BACKOFF_MOST
+    backoff.reset()
+    begun = asyncio.get_running_loop().time()
+    await backoff.pause()
+    assert asyncio.get_running_loop().time() - begun < 0.5
+
+
+def test_what_is_worth_retrying() -> None:
+    assert worth_retrying(TimedOut("x"))
+    assert worth_retrying(CatalogUnavailable("x"))
+    assert not worth_retrying(WriterFenced("x"))
+    assert not worth_retrying(ValueError("x"))
