@@ -141,7 +141,7 @@ class Writer:
         """
         at = self._check(time, records, key, topic)
         await self._reopened()
-        await self.drain()
+        await self._credit()
         if self._gathering is not None:
             self.machine.check(at)
             return await asyncio.shield(self._gathering.add(at, records, key, topic, awaited=True))
@@ -168,11 +168,14 @@ class Writer:
             self._act_soon()
 
     async def drain(self) -> None:
-        """Wait while more is queued than the publishers give credit for.
+        """Let what was appended leave, and wait while more is queued than the publishers give credit for.
 
         What keeps a loop of `append_nowait` within bounds.
         """
-        await asyncio.sleep(0)  # what was appended leaves now, even if there is room for more
+        await asyncio.sleep(0)
+        await self._credit()
+
+    async def _credit(self) -> None:
         while self.machine.waiting_bytes > MAX_UNSENT_BYTES:
             self._room.clear()
             await self._room.wait()
