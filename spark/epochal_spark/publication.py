@@ -24,12 +24,9 @@ from epochal.resources import parse_stream_name
 from epochal_spark.handover import Committed, HandoverServer
 from epochal_spark.options import Complete, SinkOptions
 from epochal_spark.schemas import check_schema
-from epochal_spark.sink import EpochalDataSource
+from epochal_spark.sessions import register
 
 T = TypeVar("T")
-
-WAIT = 30.0
-"""Seconds to wait for a stream without all of its publishers."""
 
 _TRIGGERS = frozenset({"processingTime", "once", "availableNow"})
 
@@ -71,13 +68,14 @@ def publish(
     *,
     stream: str,
     time: str,
+    checkpoint: str,
     key: str | None = None,
     query: str = "spark",
     catalog: str | None = None,
     complete: str = "batch",
-    checkpoint: str | None = None,
     trigger: Mapping[str, Any] | None = None,
     finish: bool = True,
+    wait: float = 30.0,
 ) -> Iterator[Publication]:
     """Publish a streaming DataFrame's rows to `stream`, each micro-batch exactly once, while the block runs.
 
@@ -87,7 +85,8 @@ def publish(
     time up to the batch's greatest, so later batches must hold later times) or "never" (see `Publication.advance`).
     `checkpoint`: where Spark keeps its progress; with it, and the same `query`, a query that was killed goes on where
     it was if it is back within the stream's `progress.writerTimeout`.
-    `trigger`: arguments of Spark's `trigger()`; continuous and real-time ones are refused.
+    `wait`: seconds for the stream and its publishers to be there. `trigger`: arguments of Spark's
+    `trigger()`; continuous and real-time ones are refused.
 
     The block waits for the query unless it was told to end before. If it ended by itself, the stream is finished
     (`finish=False`: the writer closes and another query may go on). If it failed or was stopped, nothing is said about
@@ -97,17 +96,16 @@ def publish(
     anything runs.
     """
     _check_query(df, trigger or {})
-    holder = _Holder(stream, query, catalog_url(catalog), Complete(_known(complete)))
+    holder = _Holder(stream, query, catalog_url(catalog), Complete(_known(complete)), wait)
     with holder:
         options = SinkOptions(
             stream=stream, catalog=holder.catalog, time=time, query=query, key=key, complete=holder.complete,
             handover=holder.address,
         )  # fmt: skip
         check_schema(df.schema, options, holder.shape)
-        df.sparkSession.dataSource.register(EpochalDataSource)
+        register(df.sparkSession)
         writer = df.writeStream.format("epochal").options(**options.to_spark()).outputMode("append").queryName(query)
-        if checkpoint is not None:
-            writer = writer.option("checkpointLocation", checkpoint)
+        writer = writer.option("checkpointLocation", checkpoint)
         if trigger:
             writer = writer.trigger(**trigger)
         running = writer.start()
@@ -137,9 +135,9 @@ def _check_query(df: DataFrame, trigger: Mapping[str, Any]) -> None:
 class _Holder:
     """The writer that holds the query's capability, in a thread of its own while entered."""
 
-    def __init__(self, stream: str, query: str, catalog: str, complete: Complete) -> None:
+    def __init__(self, stream: str, query: str, catalog: str, complete: Complete, wait: float) -> None:
         self.catalog, self.complete = catalog, complete
-        self._stream, self._query = stream, query
+        self._stream, self._query, self._wait = stream, query, wait
         self._opened: Future[None] = Future()
         self._leaving: asyncio.Future[bool | None]
         self._loop: asyncio.AbstractEventLoop
@@ -203,9 +201,11 @@ class _Holder:
         self._loop = asyncio.get_running_loop()
         self._leaving = self._loop.create_future()
         async with epochal.connect(self.catalog) as client:
-            declared = await client.catalog.lookup(*parse_stream_name(self._stream), wait=WAIT, encoding="msgpack")
+            declared = await client.catalog.lookup(
+                *parse_stream_name(self._stream), wait=self._wait, encoding="msgpack"
+            )
             self.shape = declared.declared().spec.time.shape
-            async with client.writer(self._stream, writer_id=self._query, wait=WAIT) as self._writer:
+            async with client.writer(self._stream, writer_id=self._query, wait=self._wait) as self._writer:
                 await self._hold_while_running()
 
     async def _hold_while_running(self) -> None:

@@ -31,5 +31,17 @@ def session(name: str, master: str = "local[*]", settings: Mapping[str, str] | N
     for key, value in {**_SETTINGS, **(settings or {})}.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
-    spark.dataSource.register(EpochalDataSource)
+    register(spark)
     return spark
+
+
+def register(spark: SparkSession) -> None:
+    """Make the data source known to `spark`, and `spark` to the calling thread.
+
+    Spark looks for data sources in the session that is active in the thread, and only in the thread that made a session
+    it is: elsewhere Spark would answer that there is no such data source.
+    """
+    spark.dataSource.register(EpochalDataSource)
+    jvm = spark._jvm
+    assert jvm is not None
+    SparkSession._get_j_spark_session_class(jvm).setActiveSession(spark._jsparkSession)

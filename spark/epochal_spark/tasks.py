@@ -42,7 +42,7 @@ class TaskRun(NamedTuple):
 
 
 def publish_partition(batches: Iterator[pa.RecordBatch], options: SinkOptions, run: TaskRun) -> tuple[Time | None, int]:
-    """Publish all rows; once all are acknowledged, returns the join of their times, None without rows, and the count."""
+    """Publish all rows; once all are acknowledged, returns the join of their times (or None) and their count."""
     return asyncio.run(_publish(batches, options, run))
 
 
@@ -110,8 +110,8 @@ class _Part:
         span = f"times {times[0]} to {times[-1]}" if len(times) > 1 else f"time {times[0]}" if times else "a time"
         return type(error)(
             f"batch {self._run.batch}, partition {self._run.partition}, {span}: {error}. "
-            "A batch can publish only while the writer of epochal_spark.publish() is open, and at times that it still holds: "
-            "with complete=batch those later than all batches before"
+            "A batch can publish only while the writer of epochal_spark.publish() is open, and at times that it still "
+            "holds: with complete=batch those later than all batches before"
         )
 
 

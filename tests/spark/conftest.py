@@ -20,6 +20,10 @@ os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
 Declare = Callable[..., str]
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "java: runs Spark, which needs Java")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip, with the reason, what needs Java where there is none."""
     if shutil.which("java") or os.environ.get("JAVA_HOME"):

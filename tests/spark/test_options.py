@@ -3,7 +3,7 @@
 import pytest
 from pyspark.sql import types as t
 
-from epochal.errors import ConfigError
+from epochal.errors import ConfigError, UsageError
 from epochal.protocol.times import TimeShape
 from epochal_spark.options import Complete, SinkOptions
 from epochal_spark.schemas import check_schema
@@ -45,6 +45,16 @@ def test_a_wrong_option_is_named(option: str, value: str) -> None:
 def test_overwriting_is_refused() -> None:
     with pytest.raises(ConfigError, match="append"):
         EpochalDataSource(GIVEN).streamWriter(fields(t=t.LongType()), overwrite=True)
+
+
+def test_a_commit_without_word_of_its_tasks_is_refused() -> None:
+    """So commits look under a continuous trigger, where the sink would never be asked to write."""
+    sink = EpochalDataSource({**GIVEN, "complete": "never", "handover": ""}).streamWriter(
+        fields(t=t.LongType()), overwrite=False
+    )
+    with pytest.raises(UsageError, match="continuous"):
+        sink.commit([None, None], 3)
+    sink.commit([], 4)
 
 
 def test_columns_that_can_be_published() -> None:

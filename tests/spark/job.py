@@ -1,0 +1,79 @@
+"""A Spark job that the tests start as a process, to be killed at the worst moment or to fail on purpose.
+
+Reads Parquet files with the columns t, n and part. `--fault commit`: die when the first commit is handed over, before
+the writer acts. `stall`: the task with part 1 waits for ever, so its batch stays half published. `flaky`: each task
+fails once, after its rows were published.
+"""
+
+import argparse
+import os
+import signal
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+import epochal_spark
+from epochal_spark import publication
+from epochal_spark.handover import Committed
+
+
+async def die(_: Any, commit: Committed) -> None:
+    """Stands for the driver's answer to a commit."""
+    print("commit", commit.batch, commit.greatest, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def stall(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield part 0, and wait at part 1."""
+    for batch in batches:
+        if 1 in batch["part"].to_pylist():
+            time.sleep(60)
+        yield batch
+
+
+def main() -> None:
+    """Run the job."""
+    parser = argparse.ArgumentParser()
+    for name in ("catalog", "stream", "input", "checkpoint", "fault"):
+        parser.add_argument(f"--{name}", default="")
+    options = parser.parse_args()
+    apart = {"spark.sql.files.openCostInBytes": "128MB", "spark.ui.enabled": "false"}  # one task a file
+    spark = epochal_spark.session("job", "local[2,2]", apart)
+    rows = spark.readStream.schema("t bigint, n bigint, part int").parquet(options.input)
+    if options.fault == "commit":
+        publication._Holder._committed = die  # type: ignore[method-assign, assignment]
+    if options.fault == "stall":
+        rows = rows.mapInArrow(stall, rows.schema)
+    if options.fault == "flaky":
+        rows = rows.mapInArrow(Flaky(Path(options.checkpoint)), rows.schema)
+    with epochal_spark.publish(
+        rows, stream=options.stream, time="t", query="job", catalog=options.catalog, checkpoint=options.checkpoint,
+        trigger={"availableNow": True},
+    ) as running:  # fmt: skip
+        running.wait()
+    spark.stop()
+
+
+class Flaky:
+    """Fails at the end of a part's rows, once."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield all rows, then fail the first time."""
+        part = None
+        for batch in batches:
+            part = batch["part"][0].as_py()
+            yield batch
+        marker = self._folder.parent / f"failed-{part}"
+        if part is not None and not marker.exists():
+            marker.touch()
+            raise RuntimeError(f"part {part} fails on purpose")
+
+
+if __name__ == "__main__":
+    main()

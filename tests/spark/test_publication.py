@@ -1,0 +1,199 @@
+"""Streaming queries into a real stream: what subscribers get, what commits complete, and what is refused."""
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+import epochal
+import epochal_spark
+from epochal.errors import ConfigError, SchemaMismatch, StreamNotFound, UsageError
+
+pytestmark = [
+    pytest.mark.java,
+    # PySpark closes its sockets and the JVM's pipes when they are collected, wherever that may be.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+SCHEMA = "t bigint, k string, n bigint"
+NOW = {"availableNow": True}
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    session = epochal_spark.session("tests", "local[2]", {"spark.sql.shuffle.partitions": "2"})
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+class Source:
+    """Files that become one micro-batch each, in the order in which they were written."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self._spark, self._folder, self._count = spark, folder, 0
+
+    def write(self, *rows: tuple[int, str | None, int]) -> None:
+        schema = pa.schema([("t", pa.int64()), ("k", pa.string()), ("n", pa.int64())])
+        table = pa.Table.from_pylist([{"t": t, "k": k, "n": n} for t, k, n in rows], schema=schema)
+        self._count += 1
+        path = self._folder / f"{self._count:03}.parquet"
+        pq.write_table(table, path)
+        os.utime(path, (self._count, self._count))
+
+    @property
+    def checkpoint(self) -> str:
+        return str(self._folder.parent / "checkpoint")
+
+    def read(self) -> DataFrame:
+        return self._spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(self._folder))
+
+
+@pytest.fixture
+def source(spark: SparkSession, tmp_path: Path) -> Source:
+    folder = tmp_path / "input"
+    folder.mkdir()
+    return Source(spark, folder)
+
+
+def run(source: Source, df: DataFrame | None = None, **options: Any) -> None:
+    options = {"time": "t", "checkpoint": source.checkpoint, "trigger": NOW, **options}
+    with epochal_spark.publish(source.read() if df is None else df, **options) as publication:
+        publication.wait()
+
+
+async def epochs(sub: epochal.Subscription) -> dict[Any, list[int]]:
+    found: dict[Any, list[int]] = {}
+    async with asyncio.timeout(20):
+        async for epoch in sub.epochs():
+            assert isinstance(epoch, epochal.Epoch)
+            found[epoch.time] = sorted(record["n"] for record in epoch.records())
+    return found
+
+
+async def test_a_subscriber_gets_every_epoch_of_every_batch_once(
+    source: Source, catalog: str, declare: Callable[..., str]
+) -> None:
+    stream = declare(segments=3)
+    source.write((1, "a", 1), (2, "b", 2), (1, "c", 3))
+    source.write()
+    source.write((3, "a", 4), (3, None, 5))
+    source.write((5, "d", 6), (4, "a", 7))
+    async with epochal.connect(catalog) as client, client.subscribe(stream) as sub:
+        await sub.ready.wait()
+        await asyncio.to_thread(run, source, stream=stream, key="k", catalog=catalog, finish=False)
+        assert sub.frontier() == (6,)
+        source.write((9, "a", 8))
+        await asyncio.to_thread(run, source, stream=stream, key="k", catalog=catalog)
+        assert await epochs(sub) == {1: [1, 3], 2: [2], 3: [4, 5], 4: [7], 5: [6], 9: [8]}
+
+
+async def test_times_of_a_product_order_are_complete_up_to_their_join(
+    source: Source, catalog: str, declare: Callable[..., str]
+) -> None:
+    stream = declare(shape="(int, int)")
+    source.write((1, "0", 1), (0, "2", 2))
+    source.write((2, "0", 3))
+    df = source.read().select(f.struct("t", f.col("k").cast("int").alias("u")).alias("at"), "n")
+    async with epochal.connect(catalog) as client, client.subscribe(stream) as sub:
+        await sub.ready.wait()
+        await asyncio.to_thread(run, source, df, stream=stream, time="at", catalog=catalog, finish=False)
+        assert set(sub.frontier()) == {(3, 0), (0, 3)}
+        async with client.writer(stream, writer_id="spark") as writer:
+            await writer.finish()
+        assert await epochs(sub) == {(0, 2): [2], (1, 0): [1], (2, 0): [3]}
+
+
+async def test_with_complete_never_the_driver_says_what_is_complete(
+    source: Source, catalog: str, declare: Callable[..., str]
+) -> None:
+    stream = declare()
+    source.write((5, "a", 1))
+    source.write((4, "a", 2))
+
+    def publish() -> None:
+        with epochal_spark.publish(
+            source.read(),
+            stream=stream,
+            time="t",
+            catalog=catalog,
+            complete="never",
+            trigger=NOW,
+            checkpoint=source.checkpoint,
+        ) as publication:
+            assert publication.wait(30)
+            assert publication.held == (0,)
+            publication.advance(5)
+            assert publication.held == (5,)
+
+    async with epochal.connect(catalog) as client, client.subscribe(stream) as sub:
+        await sub.ready.wait()
+        await asyncio.to_thread(publish)
+        assert await epochs(sub) == {4: [2], 5: [1]}
+
+
+async def test_a_time_below_what_is_held_fails_the_query_and_names_batch_and_time(
+    source: Source, catalog: str, declare: Callable[..., str]
+) -> None:
+    stream = declare()
+    source.write((5, "a", 1))
+    source.write((4, "a", 2))
+    with pytest.raises(PySparkException, match=r"batch 1, partition 0.*does not reach 4"):
+        await asyncio.to_thread(run, source, stream=stream, catalog=catalog)
+    async with epochal.connect(catalog) as client, client.writer(stream, writer_id="spark") as writer:
+        assert writer.held == (6,)  # what was committed stays, and nothing was aborted or finished
+
+
+async def test_what_cannot_be_published_is_refused_before_it_runs(
+    source: Source, spark: SparkSession, catalog: str, declare: Callable[..., str]
+) -> None:
+    stream, df = declare(), source.read()
+
+    def refused(error: type[Exception], match: str, frame: DataFrame = df, **options: Any) -> None:
+        with pytest.raises(error, match=match):
+            run(source, frame, **{"stream": stream, "catalog": catalog, **options})
+
+    def refuse_all() -> None:
+        refused(ConfigError, "continuous", trigger={"continuous": "1 second"})
+        refused(ConfigError, "realTime", trigger={"realTime": "5 seconds"})
+        refused(ConfigError, "batch or never", complete="hourly")
+        refused(ConfigError, "is no column", time="hour")
+        refused(ConfigError, "cast it", time="k")
+        refused(ConfigError, "timestamp", df.withColumn("x", f.current_timestamp()))
+        refused(UsageError, "streaming DataFrame", spark.range(1))
+        refused(StreamNotFound, "nobody", stream="test/nobody", wait=0)
+        refused(SchemaMismatch, "encoding", stream=declare(encoding="bytes"))
+        refused(ConfigError, "have the shape", stream=declare(shape="(int, int)"))
+
+    await asyncio.to_thread(refuse_all)
+
+
+def test_the_plain_data_source_refuses_what_it_cannot_do(
+    source: Source, catalog: str, declare: Callable[..., str]
+) -> None:
+    df = source.read()
+
+    def start(frame: DataFrame, mode: str, *, trigger: dict[str, Any], **options: str) -> None:
+        writer = frame.writeStream.format("epochal").outputMode(mode).options(**options)  # type: ignore[arg-type]
+        query = writer.option("checkpointLocation", source.checkpoint).trigger(**trigger).start()
+        try:
+            query.awaitTermination(60)
+        finally:
+            query.stop()
+
+    full = {"stream": declare(), "catalog": catalog, "time": "t", "query": "q", "complete": "never"}
+
+    source.write((1, "a", 1))
+    with pytest.raises(PySparkException, match="handover: is missing"):
+        start(df, "append", trigger=NOW, **{**full, "complete": "batch"})
+    with pytest.raises(PySparkException, match="never overwritten"):
+        start(df.groupBy("t").count(), "complete", trigger=NOW, **full)
