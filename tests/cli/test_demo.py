@@ -1,0 +1,99 @@
+"""`epochal demo`: what it needs, that it ends in order, and the whole of it on few days."""
+
+import asyncio
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+BIN = Path(sys.executable).parent
+JAVA = shutil.which("java") or os.environ.get("JAVA_HOME")
+needs_java = pytest.mark.skipif(not JAVA, reason="Spark needs Java 17 or newer, and there is none on the PATH")
+
+
+def processes(mark: str) -> set[int]:
+    """Processes that run and carry `mark` in their environment, which is inherited."""
+    return {int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit() and _carries(path, mark)}
+
+
+def _carries(path: Path, mark: str) -> bool:
+    try:
+        ended = (path / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        return not ended and mark.encode() in (path / "environ").read_bytes()
+    except OSError:
+        return False
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """An environment whose temporary directory is ours and that marks every process started in it."""
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    yield {**os.environ, "TMPDIR": str(temporary), "EPOCHAL_TEST_MARK": str(tmp_path)}
+    assert processes(str(tmp_path)) == set()
+    assert list(temporary.iterdir()) == []
+
+
+def demo(*arguments: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    command = [str(BIN / "epochal"), "demo", *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_without_java_it_says_so_at_once(environment: dict[str, str], tmp_path: Path) -> None:
+    bare = {name: value for name, value in environment.items() if name != "JAVA_HOME"}
+    ended = demo(environment={**bare, "PATH": str(tmp_path)})
+    assert ended.returncode == 2
+    assert ended.stdout == ""
+    assert "Java 17 or newer; found: none" in ended.stderr
+    assert "apt-get install" in ended.stderr
+
+
+def test_an_old_java_is_named(environment: dict[str, str], tmp_path: Path) -> None:
+    java = tmp_path / "java"
+    java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n")
+    java.chmod(0o755)
+    bare = {name: value for name, value in environment.items() if name != "JAVA_HOME"}
+    ended = demo(environment={**bare, "PATH": f"{tmp_path}:/bin:/usr/bin"})
+    assert ended.returncode == 2
+    assert "found: 11" in ended.stderr
+
+
+@needs_java
+def test_a_directory_with_something_in_it_is_not_used(environment: dict[str, str], tmp_path: Path) -> None:
+    ended = demo("--keep", str(tmp_path), environment=environment)
+    assert ended.returncode == 2
+    assert "is not empty" in ended.stderr
+
+
+@needs_java
+def test_three_days_are_equal_to_plain_spark_in_every_number(environment: dict[str, str]) -> None:
+    ended = demo("--days", "3", environment=environment)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert ended.stderr == ""
+    assert "3 days: 57 hours, 2,699 flights" in ended.stdout
+    assert re.search(
+        r"a late subscriber joins: \d+ of 57 hours are complete \((3|4|5|6)\d %\), under way", ended.stdout
+    )
+    assert re.search(r"from the start +57 of 57 hours \(100 %\) +every number equal", ended.stdout)
+    assert re.search(r"late +\d+ of 57 hours .* every number equal, and no hour in part", ended.stdout)
+
+
+@needs_java
+async def test_an_interrupt_leaves_nothing_behind(environment: dict[str, str], tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        str(BIN / "epochal"), "demo", env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    async with asyncio.timeout(60):
+        while b"publishing" not in await process.stdout.readline():
+            pass
+    assert len(processes(str(tmp_path))) > 4
+    process.send_signal(signal.SIGINT)
+    _, err = await process.communicate()
+    assert (process.returncode, err) == (130, b"")

@@ -1,0 +1,63 @@
+"""The demo's verdict: it accepts what is right and names every kind of wrong."""
+
+from typing import Any
+
+import pytest
+
+from epochal.cli.demo_tally import Join, Sums, Tally, check_early, check_late
+
+HOURS = [2013010105, 2013010106, 2013010205, 2013010206, 2013010305, 2013010306]
+TRUTH = {hour: {"JFK": Sums(2, 1, hour % 7)} for hour in HOURS}
+JOIN = Join(complete=2, total=6, active=(2013010205,))
+
+
+def tally(*hours: int) -> Tally:
+    taken = Tally()
+    for hour in hours:
+        delays: list[Any] = [hour % 7, None]
+        taken.add(hour, [{"origin": "JFK", "dep_delay": delay} for delay in delays])
+    return taken
+
+
+def test_what_is_right_is_accepted() -> None:
+    assert check_early(TRUTH, tally(*HOURS)) == []
+    assert check_late(TRUTH, tally(*HOURS[3:]), JOIN) == []
+
+
+def test_sums_count_unknown_delays_as_flights_only() -> None:
+    assert tally(HOURS[0]).hours == {HOURS[0]: {"JFK": Sums(2, 1, HOURS[0] % 7)}}
+
+
+@pytest.mark.parametrize(
+    ("taken", "word"),
+    [
+        (tally(*HOURS[:-1]), "never complete"),
+        (tally(*HOURS, HOURS[0]), "twice"),
+        (tally(*HOURS, 2013123123), "plain Spark says nothing"),
+    ],
+)
+def test_wrong_sums_of_the_early_subscriber_are_named(taken: Tally, word: str) -> None:
+    assert any(word in fault for fault in check_early(TRUTH, taken))
+
+
+def test_a_single_wrong_number_is_named() -> None:
+    taken = tally(*HOURS)
+    taken.hours[HOURS[2]]["JFK"] = Sums(2, 1, 99)
+    (fault,) = check_early(TRUTH, taken)
+    assert fault.startswith("2013-01-02 05:00: delivered JFK (2, 1, 99)")
+
+
+@pytest.mark.parametrize(
+    ("taken", "join", "word"),
+    [
+        (tally(*HOURS[3:]), None, "no moment to join"),
+        (tally(*HOURS[2:]), JOIN, "part of 2013-01-02 05:00 was out"),
+        (tally(HOURS[3], HOURS[5]), JOIN, "2013-01-03 05:00 came after the join"),
+        (tally(HOURS[5]), JOIN, "fewer than a quarter"),
+        (tally(*HOURS[5:]), JOIN, "2013-01-03 05:00 was not under way"),
+        (tally(*HOURS[3:]), JOIN._replace(complete=1), "not 30 to 70 %"),
+        (tally(), JOIN, "fewer than a quarter"),
+    ],
+)
+def test_what_the_late_subscriber_must_not_do_is_named(taken: Tally, join: Join | None, word: str) -> None:
+    assert any(word in fault for fault in check_late(TRUTH, taken, join))
