@@ -10,6 +10,7 @@ it never changes.
     |   +-- CapabilityError            an append or move at a time below what the writer holds
     |   +-- RecordTypeError            a record that the stream's encoding cannot carry
     |   +-- PayloadTooLarge            an append above the stream's payload limit
+    |   +-- TooManyEpochs              more epochs under way at once than a segment keeps track of
     |   +-- WriterClosed               a call on a writer that was closed, finished or aborted
     |   +-- CursorError                a cursor of another stream, or not a cursor
     |   +-- ManifestError              a manifest with wrong fields; lists every problem
@@ -82,6 +83,12 @@ class PayloadTooLarge(UsageError):
     """One append is larger than the publisher's payload limit."""
 
     code = "payload_too_large"
+
+
+class TooManyEpochs(UsageError):
+    """A segment would have more epochs under way, or more times held, than it can tell a subscriber of at once."""
+
+    code = "too_many_epochs"
 
 
 class WriterClosed(UsageError):

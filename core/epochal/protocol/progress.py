@@ -112,6 +112,11 @@ class UpperFrontier:
         """Every active time, also those that are not maximal."""
         return frozenset(self._active)
 
+    @property
+    def count(self) -> int:
+        """How many times are active."""
+        return len(self._active)
+
     def __contains__(self, time: Time) -> bool:
         """Whether `time` is active."""
         return time in self._active
@@ -149,6 +154,11 @@ class Progress:
         if self.lower.completed(time):
             return EpochState.COMPLETED
         return EpochState.ACTIVE if time in self.upper else EpochState.LATENT
+
+    @property
+    def under_way(self) -> int:
+        """How many epochs are active, or aborted and not past yet."""
+        return self.upper.count + len(self.aborted)
 
     def move(self, changes: Iterable[Change]) -> list[Change]:
         """Apply changes to the lower frontier.

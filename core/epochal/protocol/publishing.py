@@ -23,6 +23,7 @@ from epochal.errors import (
     StreamComplete,
     StreamGone,
     TimeShapeError,
+    TooManyEpochs,
     WriterFenced,
     WriterLost,
 )
@@ -41,6 +42,10 @@ REMEMBERED_WRITERS = 10_000
 
 ABORTS_AN_EVENT = 128
 """Times in one abort event: as many of the largest shape as surely fit a header."""
+
+
+STATE_BYTES = 15_000
+"""Bytes that one list of times in a message may take: four of them fit a header, with room to spare."""
 
 
 class Push(NamedTuple):
@@ -126,6 +131,7 @@ class SegmentPublisher:
         bottom = (settings.shape.bottom,)
         start = () if complete else tuple(bottom if lower is None else lower)
         self.complete = complete
+        self._max_times = settings.shape.most_times(STATE_BYTES)
         self.progress = Progress(start)
         self.history = History(empty_state(start), max_bytes=settings.retention_bytes, max_age=settings.retention_age)
         self._own = Antichain(start)
@@ -140,6 +146,10 @@ class SegmentPublisher:
         self._is_finishing = finishing and not complete
         self._finished_early = False
         """Whether the last writer here finished while others were awaited: if those never come, it was over (E7)."""
+        self._report_open = False
+        """Whether the catalog has not answered the last report yet."""
+        self._unconfirmed: list[Reply] = []
+        """Confirmations of `finish` that wait for that answer."""
         self._waiting_opens: list[tuple[Writer, m.Open]] = []
         self._effects: list[Effect] = []
         self._acks: dict[Writer, tuple[int, int, int]] = {}
@@ -274,6 +284,10 @@ class SegmentPublisher:
         if not holder.reaches(time):
             return CapabilityError(
                 f"writer {holder.writer!r} holds {list(holder.held)!r}, which does not reach {time!r}"
+            )
+        if time not in self.progress.upper and self.progress.under_way >= self._max_times:
+            return TooManyEpochs(
+                f"{self._max_times} epochs of this segment are active or aborted and not past; advance before beginning more"
             )
         return None
 
@@ -457,8 +471,7 @@ class SegmentPublisher:
         try:
             match ask:
                 case m.Hold():
-                    for time in ask.times:
-                        self.settings.shape.check(time)
+                    self._check_times(ask.times, len(self.progress.lower.frontier))
                     self._move_held(state, state.hold(ask.times))
                 case m.Abort():
                     self._abort_for(state, ask.times)
@@ -467,15 +480,31 @@ class SegmentPublisher:
         except EpochalError as error:
             self._refuse(peer, ask.op, error)
             return
-        self._reply(peer, m.Done(ask.op, self.segment))
+        done = Reply(peer, m.Done(ask.op, self.segment))
+        if self._report_open and isinstance(ask, m.Leave) and ask.how is m.Leaving.FINISH:
+            # A finish is confirmed once the catalog knows of it, so that no crash in between can lose it (E7).
+            self._flush_ack(peer)
+            self._unconfirmed.append(done)
+        else:
+            self._reply(*done)
 
     def _abort_for(self, state: WriterState, times: Sequence[Time]) -> None:
+        self._check_times(times, len(self.progress.aborted))
         for time in times:
-            self.settings.shape.check(time)
             over = time in self.progress.aborted or self.progress.lower.completed(time)  # as when it is sent again
             if not over and not state.reaches(time):
                 raise CapabilityError(f"writer {state.writer!r} holds {list(state.held)!r} and cannot abort {time!r}")
         self._abort(times)
+
+    def _check_times(self, times: Sequence[Time], known: int) -> None:
+        """Refuse times of another shape, and more than a snapshot could say beside the `known` ones."""
+        for time in times:
+            self.settings.shape.check(time)
+        if len(times) + known > self._max_times:
+            raise TooManyEpochs(
+                f"{known} times here and {len(times)} more; a segment keeps track of at most {self._max_times} that are "
+                "held, and as many that are active or aborted"
+            )
 
     def _depart(self, state: WriterState, *, abort: bool, finish: bool) -> None:
         """A writer leaves: its capability is released, or parked if it was the last (E3, E4, E7)."""
@@ -504,7 +533,7 @@ class SegmentPublisher:
 
     def _report_finishing(self, finishing: bool) -> None:
         self._finishing += 1
-        self._is_finishing = True
+        self._is_finishing = self._report_open = True
         self._effects.append(ReportFinishing(self._finishing, finishing))
 
     def finishing_answered(self, number: int, complete: bool, now: float) -> None:
@@ -512,6 +541,10 @@ class SegmentPublisher:
 
         The stream is complete, or this segment waits, or its finishing was cancelled.
         """
+        if number == self._finishing:
+            self._report_open = False
+            confirmed, self._unconfirmed = self._unconfirmed, []
+            self._effects += confirmed
         if complete:
             self.completed()
             return

@@ -133,9 +133,10 @@ class _Run:
             world.run(world.now + PATIENCE, self._over)
         if not self._over():
             raise Violation(f"liveness: {self._unfinished()}")
+        self._calm()
         self._join(From.START)
         self._join(From.LIVE)
-        world.run(world.now + 10.0, self._over)
+        world.run(world.now + PATIENCE, self._over)
         if not self._over():
             raise Violation(f"liveness, late joins: {self._unfinished()}")
 
