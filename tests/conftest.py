@@ -132,7 +132,7 @@ def _read(path: Path | str) -> bytes:
 
 
 class Realm:
-    """Real streams for one test, deleted at its end. Processes that it stops are let run again, those it started are ended."""
+    """Real streams for one test, deleted at its end; processes that it started are ended."""
 
     def __init__(self, background: _Background) -> None:
         self._background, self.url = background, background.url
@@ -140,7 +140,7 @@ class Realm:
         self._children: list[asyncio.subprocess.Process] = []
 
     async def stream(self, shape: str = "int", encoding: str = "msgpack", segments: int = 1, **spec: Any) -> str:
-        """Declare a stream under a fresh name and wait for its publisher, one process for all segments unless told otherwise."""
+        """Declare a stream under a fresh name and wait for it; one process serves it unless told otherwise."""
         name = f"s{next(_numbers)}"
         spec = {"publishers": {"segmentsPerPod": segments}, "segments": segments, **spec}
         spec |= {"time": {"shape": shape}, "payload": {"encoding": encoding}}

@@ -14,7 +14,8 @@ def test_the_promised_names() -> None:
     assert epochal.__all__ == sorted(epochal.__all__, key=lambda name: (not name[0].isupper(), name))
     promised = {
         "Client", "Cursor", "Data", "Epoch", "EpochAborted", "EpochalError", "FrontierChanged", "Gap", "Position",
-        "Rewound", "SegmentDown", "SegmentUp", "Subscription", "TimeCodec", "Writer", "__version__", "connect", "errors",
+        "Rewound", "SegmentDown", "SegmentUp", "Subscription", "TimeCodec", "Writer",
+        "__version__", "connect", "errors",
     }  # fmt: skip
     assert set(epochal.__all__) == promised
     assert all(hasattr(epochal, name) for name in promised)

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+from typing import Any
 
 import pytest
 
@@ -33,7 +34,8 @@ asyncio.run(main())
 async def test_another_shape_or_encoding_is_refused_before_connecting(realm) -> None:
     stream = await realm.stream()
     async with epochal.connect(realm.url) as client:
-        for wrong in ({"time_shape": "(int, int)"}, {"encoding": "json"}):
+        wrongs: list[dict[str, Any]] = [{"time_shape": "(int, int)"}, {"encoding": "json"}]
+        for wrong in wrongs:
             with pytest.raises(SchemaMismatch) as caught:
                 await client.subscribe(stream, **wrong).__aenter__()
             assert caught.value.problems
@@ -120,14 +122,14 @@ async def test_topics_are_chosen_by_prefix(realm) -> None:
             await writer.append(0, [topic.decode()], topic=topic)
         await writer.append(1, ["not wanted"], topic=b"gate/1")
         await writer.finish()
-        chosen: list[tuple[dict[str, list[bytes]], list[str]]] = [
+        chosen: list[tuple[dict[str, Any], list[str]]] = [
             ({"topics": [b"delay/"], "reject": [b"delay/EWR"]}, ["delay/JFK"]),
             ({"topics": [b"gate/JFK"]}, ["gate/JFK"]),
             ({"reject": [b"delay/", b"gate/"]}, [""]),
             ({"topics": [b"delay/EWR"], "reject": [b"delay/"]}, ["delay/EWR"]),
         ]
         for choice, expected in chosen:
-            async with client.subscribe(stream, since="start", **choice) as sub:  # type: ignore[arg-type]
+            async with client.subscribe(stream, since="start", **choice) as sub:
                 epochs = [epoch async for epoch in sub.epochs()]
                 assert [list(epoch.records()) for epoch in epochs if isinstance(epoch, epochal.Epoch)] == [expected]
                 assert sub.saw_whole(1), "an epoch without wanted data was seen all the same"
@@ -160,7 +162,7 @@ async def test_events_as_they_come_and_partial_epochs(realm) -> None:
 @pytest.mark.rule("E18")
 async def test_an_epoch_larger_than_the_buffer(realm) -> None:
     stream = await realm.stream()
-    async with epochal.connect(realm.url) as client, client.writer(stream) as writer:
+    async with epochal.connect(realm.url) as client, client.writer(stream) as writer:  # noqa: SIM117 - reads better
         async with client.subscribe(stream, max_buffer_bytes=100_000) as sub:
             await sub.ready.wait()
             await writer.append(0, ["small"])
@@ -180,7 +182,7 @@ async def test_an_epoch_larger_than_the_buffer(realm) -> None:
 async def test_a_slow_application_stops_its_socket_and_heals(realm, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("epochal.client.subscriber.MAX_WAITING_BYTES", 1 << 20)
     stream = await realm.stream(segments=2, push={"bufferBytes": "1Mi"})
-    async with epochal.connect(realm.url) as client, client.writer(stream) as writer:
+    async with epochal.connect(realm.url) as client, client.writer(stream) as writer:  # noqa: SIM117 - reads better
         async with client.subscribe(stream) as sub:
             await sub.ready.wait()
             epochs = sub.epochs()

@@ -1,4 +1,4 @@
-"""A catalog that is away: at the start it is waited for, later streams go on without it, and nothing that it promised is lost."""
+"""A catalog that is away: at the start it is waited for; later, streams go on, and nothing that it promised is lost."""
 
 import asyncio
 import os
@@ -27,11 +27,12 @@ def unused_port() -> int:
 
 async def test_streams_go_on_without_it_and_it_comes_back(realm) -> None:
     stream = await realm.stream(segments=2)
+    name = stream.removeprefix("test/")
     async with epochal.connect(realm.url) as client, client.subscribe(stream) as sub:
         await sub.ready.wait()
         epochs = sub.epochs()
         async with client.writer(stream, writer_id="w") as writer:
-            session = await client.catalog.session(*stream.split("/"), "other")
+            session = await client.catalog.session("test", name, "other")
             killed = realm.catalog_process
             os.kill(killed, signal.SIGKILL)
             for time in range(20):
@@ -41,7 +42,7 @@ async def test_streams_go_on_without_it_and_it_comes_back(realm) -> None:
                     assert (await anext(epochs)).time == time
             info = await client.catalog.lookup(*stream.split("/"), wait=30)
             assert len(info.segments) == 2
-            assert (await client.catalog.session(*stream.split("/"), "other")).number > session.number
+            assert (await client.catalog.session("test", name, "other")).number > session.number
             async with client.subscribe(stream, since="start") as late:
                 assert (await anext(late.epochs())).time == 0
             await writer.finish()

@@ -1,11 +1,13 @@
-"""Subscribers that join at any moment see every epoch whole or not at all; every delivered one is compared with what was published.
+"""Subscribers that join at any moment see every epoch whole or not at all.
 
+Every delivered epoch is compared with what was published.
 Writers and subscribers are processes of their own, 200 subscribers in each test.
 """
 
 import asyncio
 import json
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -55,7 +57,7 @@ asyncio.run(main())
 PROCESSES, EACH = 4, 50
 
 
-async def watch(realm, stream: str, writers: list[str], times: list[tuple[object, object]]) -> list[list[list[object]]]:
+async def watch(realm, stream: str, writers: list[str], times: list[tuple[object, object]]) -> list[list[list[Any]]]:
     """What each of 200 subscribers saw while the writers published `times`."""
     publishing = [await realm.run(WRITER, stream, name, json.dumps(times), str(len(writers))) for name in writers]
     reading = [await realm.run(READERS, stream, str(EACH), "4", str(seed)) for seed in range(PROCESSES)]
@@ -104,7 +106,7 @@ async def test_product_order_times(realm) -> None:
     seen = await watch(realm, stream, ["a", "b"], rows)
     late = 0
     for epochs in seen:
-        delivered = [tuple(time) for time, _ in epochs]  # type: ignore[arg-type]
+        delivered: list[Any] = [tuple(time) for time, _ in epochs]
         assert len(set(delivered)) == len(delivered)
         assert set(delivered) <= expected
         positions = {time: n for n, time in enumerate(delivered)}
@@ -112,6 +114,6 @@ async def test_product_order_times(realm) -> None:
             below = [t for t in ((a - 1, b), (a, b - 1)) if t in positions]
             assert all(positions[t] < positions[a, b] for t in below), "a linear extension of time"
         for time, records in epochs:
-            assert records == whole(tuple(time), ["a", "b"])  # type: ignore[arg-type]
+            assert records == whole(tuple(time), ["a", "b"])
         late += 0 < len(delivered) < len(expected)
     assert late > 20, "many joined in the middle"

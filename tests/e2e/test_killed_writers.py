@@ -1,4 +1,4 @@
-"""A writer process that dies in the middle of an epoch: the epoch is never complete, unless the same writer comes back in time."""
+"""A writer process that dies in an epoch: it is never complete, unless the same writer comes back in time."""
 
 import asyncio
 

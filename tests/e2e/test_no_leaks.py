@@ -1,4 +1,4 @@
-"""Five hundred joins and leaves leave everything as it was: descriptors, threads, processes and memory, on both sides."""
+"""Five hundred joins and leaves leave descriptors, threads, processes and memory as they were, on both sides."""
 
 import asyncio
 import gc

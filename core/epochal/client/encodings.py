@@ -93,7 +93,7 @@ _DECODERS: dict[str, Callable[[bytes], list[Any]]] = {
 
 
 def encoder(encoding: str) -> Callable[[Sequence[Any]], bytes]:
-    """records -> payload.
+    """Turn records into a payload.
 
     Raises `RecordTypeError` for a record that the encoding cannot carry, and then sends nothing.
     """
