@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from epochal.errors import WriterLost
+from epochal.errors import AppendsLost, WriterLost
 from epochal.protocol import messages as m
 from epochal.protocol.writing import Moved, Over, Ready, Reconnect
 
@@ -136,3 +136,22 @@ def test_a_writer_that_a_new_incarnation_went_on_without_is_lost_there(wire_up: 
     assert isinstance(over.error, WriterLost)
     assert 3 in [time for event in wiring.log["1"] if type(event) is m.Aborted for time in event.times]
     assert not unknown.of(Reconnect)
+
+
+@pytest.mark.rule("E11")
+def test_a_shared_capability_ends_where_others_appends_were_lost(wire_up: WireUp) -> None:
+    wiring = wire_up(segments="01")
+    holder = wiring.writer("query", shared=True)
+    task = wiring.writer("query/0", under="query")
+    task.append("0", 0, b"lost")
+    task.append("1", 0, b"kept")
+    task.cut("0", "1")
+    holder.cut("0")
+    wiring.start_publisher("0", 2, lower=[0], known_writers=["query"])
+    holder.connect("0")
+    wiring.run()
+    assert [type(told.error) for told in holder.told if isinstance(told, Over)] == [AppendsLost]
+    assert wiring.publishers["1"].progress.aborted == {0}
+    late = wiring.reader()
+    wiring.writer("query", session=2).advance(1)
+    assert late.epochs() == [], "the part that is left is never whole"

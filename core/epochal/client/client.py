@@ -56,6 +56,7 @@ class Client:
         writer_id: str | None = None,
         *,
         under: str | None = None,
+        shared: bool = False,
         group: int | None = None,
         linger: float = 0.0,
         max_batch: int = 1024,
@@ -66,12 +67,13 @@ class Client:
 
         A stable `writer_id` lets a restarted writer go on where it was, and fences the one before (E6); without one the
         writer is anonymous and never resumes. `under` names a writer whose capability this one uses: it holds nothing
-        itself, and its loss aborts nothing. `group` numbers its appends from the start of that group, so that work done
-        again is recognised. `linger` (seconds) and `max_batch` (records) gather single records into batches.
+        itself, and its loss aborts nothing; `shared` says that other writers use this one's. `group` numbers its
+        appends from the start of that group, so that work done again is recognised. `linger` (seconds) and `max_batch`
+        (records) gather single records into batches.
         """
         return Writer(
             self._context, Directory(self.catalog, stream, wait=wait), writer_id,
-            under=under, group=group, linger=linger, max_batch=max_batch, time_codec=time_codec,
+            under=under, shared=shared, group=group, linger=linger, max_batch=max_batch, time_codec=time_codec,
         )  # fmt: skip
 
     def subscribe(

@@ -66,6 +66,7 @@ class Writer:
         writer_id: str | None = None,
         *,
         under: str | None = None,
+        shared: bool = False,
         group: int | None = None,
         linger: float = 0.0,
         max_batch: int = 1024,
@@ -73,7 +74,8 @@ class Writer:
         open_timeout: float = 30.0,
     ) -> None:
         self.writer_id = writer_id or f"anonymous-{uuid.uuid4().hex}"
-        self.context, self.directory, self._under, self._group = context, directory, under, group
+        self.context, self.directory, self._group = context, directory, group
+        self._under, self._shared = under, shared
         self._linger, self._max_batch, self._open_timeout = linger, max_batch, open_timeout
         self._encode_time: Callable[[Any], Time] = (lambda time: time) if time_codec is None else time_codec.encode
         self._decode_time: Callable[[Time], Any] = (lambda time: time) if time_codec is None else time_codec.decode
@@ -394,7 +396,7 @@ class Writer:
             raise gone
         self.machine = WriterMachine(
             info.uid, self.directory.shape, self.directory.segments, self.writer_id, session.number,
-            now=clock.monotonic(), under=self._under,
+            now=clock.monotonic(), under=self._under, shared=self._shared,
         )  # fmt: skip
         self._opening = asyncio.get_running_loop().create_future()
 

@@ -287,7 +287,8 @@ class SegmentPublisher:
             )
         if time not in self.progress.upper and self.progress.under_way >= self._max_times:
             return TooManyEpochs(
-                f"{self._max_times} epochs of this segment are active or aborted and not past; advance before beginning more"
+                f"{self._max_times} epochs of this segment are active, or aborted and not past; advance before "
+                "beginning more"
             )
         return None
 
@@ -502,8 +503,8 @@ class SegmentPublisher:
             self.settings.shape.check(time)
         if len(times) + known > self._max_times:
             raise TooManyEpochs(
-                f"{known} times here and {len(times)} more; a segment keeps track of at most {self._max_times} that are "
-                "held, and as many that are active or aborted"
+                f"{known} times here and {len(times)} more; a segment keeps track of at most {self._max_times} "
+                "that are held, and as many that are active or aborted"
             )
 
     def _depart(self, state: WriterState, *, abort: bool, finish: bool) -> None:

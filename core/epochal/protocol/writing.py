@@ -139,6 +139,7 @@ class WriterMachine:
     Call `connected(segment)` as each connection stands; `Ready` is told once all segments have answered.
 
     `under` names the writer whose capability this one uses; it then holds nothing itself and its loss aborts nothing.
+    `shared` says that others use this one's: it ends with `AppendsLost` where a publisher lost what they had appended.
     """
 
     def __init__(
@@ -151,9 +152,11 @@ class WriterMachine:
         *,
         now: float,
         under: str | None = None,
+        shared: bool = False,
         heartbeat: float = 1.0,
     ) -> None:
         self.stream, self.shape, self.writer, self.session, self.under = stream, shape, writer, session, under
+        self.shared = shared
         self._heartbeat = heartbeat
         self._lanes = {segment: _Lane() for segment in segments}
         self._phase = _Phase.OPENING
@@ -315,6 +318,12 @@ class WriterMachine:
         lane.granted = lane.granted or opened.granted
         if opened.lost:
             self._epochs_lost(segment, opened.lost)
+        if restarted and self.shared:
+            # Nobody here knows what the writers under this one had appended there: no epoch may be called whole (E11).
+            detail = f"the publisher of segment {segment} restarted without its history"
+            lost = AppendsLost(f"{detail} while others wrote under {self.writer!r}; the epochs that were open are aborted")
+            self._end(lost, except_segment="")
+            return
         if restarted:
             self._leave_again(segment, lane)
         if self._phase is _Phase.OPENING:
@@ -660,7 +669,7 @@ class WriterMachine:
             self._told.append(Moved(ticket))  # it finished, and so did everybody, before the answer came
             self._phase = _Phase.OVER
             return
-        if isinstance(error, WriterLost):
+        if isinstance(error, WriterLost | AppendsLost):
             for segment, lane in self._lanes.items():
                 if segment != except_segment and lane.opened is not None:
                     self._ops += 1
