@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from epochal.errors import RecordTypeError, TimeShapeError
 from epochal.protocol.times import Time
@@ -100,7 +99,7 @@ def _placed(
     """The segments in use with a key of each, and for every row the index of its segment."""
     if key is None:
         return [place(None)], [None], np.zeros(batch.num_rows, dtype=np.int64)
-    encoded = pc.dictionary_encode(batch.column(key), null_encoding="encode")
+    encoded = batch.column(key).dictionary_encode(null_encoding="encode")
     segments: dict[str, int] = {}
     keys: list[bytes | None] = []
     indices = []

@@ -6,6 +6,7 @@ Apart from `publication` because whoever has a session of their own needs only t
 import os
 import sys
 from collections.abc import Mapping
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -44,4 +45,5 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(EpochalDataSource)
     jvm = spark._jvm
     assert jvm is not None
-    SparkSession._get_j_spark_session_class(jvm).setActiveSession(spark._jsparkSession)
+    java_session: Any = SparkSession._get_j_spark_session_class(jvm)
+    java_session.setActiveSession(spark._jsparkSession)

@@ -183,7 +183,7 @@ def test_the_plain_data_source_refuses_what_it_cannot_do(
     df = source.read()
 
     def start(frame: DataFrame, mode: str, *, trigger: dict[str, Any], **options: str) -> None:
-        writer = frame.writeStream.format("epochal").outputMode(mode).options(**options)  # type: ignore[arg-type]
+        writer = frame.writeStream.format("epochal").outputMode(mode).options(**options)
         query = writer.option("checkpointLocation", source.checkpoint).trigger(**trigger).start()
         try:
             query.awaitTermination(60)

@@ -148,7 +148,7 @@ class LiveView:
         if self._step:
             self._spinner.update(text=Text(f" {self._step}", style="dim"))
             parts += [Text(), self._spinner]
-        return Padding(Group(*parts), (1, 2, 0, 2))
+        return Padding(Group(*parts), (1, 1, 0, 1))
 
     def _head(self) -> Text:
         head = Text("Departures from New York, 2013", style="bold")
@@ -161,7 +161,7 @@ class LiveView:
         row = Table.grid(padding=(0, 2))
         seconds = int(time.monotonic() - self._began)
         row.add_row(
-            ProgressBar(total=self._total, completed=done, width=40, complete_style="green", finished_style="green"),
+            ProgressBar(total=self._total, completed=done, width=30, complete_style="green", finished_style="green"),
             Text(f"{done:,} of {self._total:,} hours complete"),
             Text(_share(done, self._total), style="bold green"),
             Text(f"{seconds // 60}:{seconds % 60:02}", style="dim"),
@@ -169,11 +169,13 @@ class LiveView:
         return row
 
     def _table(self) -> Table:
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold cyan", show_edge=False)
+        table = Table(
+            box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold cyan", show_edge=False, collapse_padding=True
+        )
         table.add_column("hour", no_wrap=True, min_width=16)
         for origin in ORIGINS:
             table.add_column(f"{origin}\nflights", justify="right", min_width=7)
-            table.add_column("mean\ndelay", justify="right", min_width=9)
+            table.add_column("delay\nmin", justify="right", min_width=5)
         table.add_column("from\nstart", justify="center", min_width=5)
         table.add_column("\nlate", justify="center", min_width=5)
         for hour in self._recent:
@@ -188,7 +190,7 @@ class LiveView:
         cells: list[RenderableType] = [show_hour(hour)]
         for origin in ORIGINS:
             entry = sums.get(origin)
-            cells += [Text("-", style="dim"), ""] if entry is None else [str(entry.flights), _delay([entry])]
+            cells += [Text("-", style="dim"), ""] if entry is None else [str(entry.flights), _mean([entry])]
         late = self._late.hours.get(hour)
         seen = Text("-" if self._join else "", style="dim") if late is None else _mark(late == sums)
         return [*cells, Text("✓", style="green"), seen]
@@ -196,9 +198,9 @@ class LiveView:
     def _under_way(self) -> list[RenderableType]:
         if not self._active:
             done = len(self._early.hours) == self._total
-            return [Text("all hours complete" if done else "no hour under way", style="dim")]
+            return [Text("all complete" if done else "none under way", style="dim")]
         count = len(self._active)
-        what = Text(f"{count} more under way" if count > 1 else "1 under way", style="yellow")
+        what = Text(f"{count} under way", style="yellow")
         dots = Text("…", style="yellow")
         return [what, *([Text("")] * (2 * len(ORIGINS))), dots, dots if self._join else Text("")]
 
@@ -230,9 +232,15 @@ def _all(sums: Iterable[Sums]) -> str:
 
 
 def _delay(sums: Iterable[Sums]) -> str:
+    mean = _mean(sums)
+    return mean if mean == "-" else f"{mean} min"
+
+
+def _mean(sums: Iterable[Sums]) -> str:
+    """The mean of the known delays, in minutes."""
     entries = list(sums)
     known = sum(entry.delays for entry in entries)
-    return f"{sum(entry.delay for entry in entries) / known:.1f} min" if known else "-"
+    return f"{sum(entry.delay for entry in entries) / known:.1f}" if known else "-"
 
 
 def _mark(equal: bool) -> Text:
