@@ -9,10 +9,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from epochal.errors import EpochalError
+from epochal.errors import EpochalError, PayloadTooLarge
 from epochal.protocol.messages import Position
 from epochal.protocol.segments import Placement
 from epochal.protocol.times import Time
+from epochal.protocol.wire import MAX_PAYLOAD
 
 
 class Slot(NamedTuple):
@@ -147,3 +148,21 @@ def fail(future: asyncio.Future[Any], error: BaseException) -> None:
     if not future.done():
         future.set_exception(error)
         future.exception()
+
+
+def within_limit(payload: bytes) -> bytes:
+    """The payload itself; raises `PayloadTooLarge` for one that no publisher takes."""
+    if len(payload) > MAX_PAYLOAD:
+        raise PayloadTooLarge(
+            f"{len(payload)} bytes in one append; at most {MAX_PAYLOAD} are allowed: append less at once"
+        )
+    return payload
+
+
+def parts(records: list[Any], encode: Callable[[Sequence[Any]], bytes]) -> list[tuple[bytes, int]]:
+    """A batch as (payload, records) pairs: one, or halves of halves while a payload is too large."""
+    payload = encode(records)
+    if len(payload) <= MAX_PAYLOAD or len(records) == 1:
+        return [(within_limit(payload), len(records))]
+    half = len(records) // 2
+    return parts(records[:half], encode) + parts(records[half:], encode)

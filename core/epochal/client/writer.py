@@ -14,14 +14,13 @@ from typing import Any, Self
 
 import zmq
 
-from epochal.client.batching import Batcher, Gathering, Slot, fail
+from epochal.client.batching import Batcher, Gathering, Slot, fail, parts, within_limit
 from epochal.client.directory import Backoff, Directory
 from epochal.client.encodings import encoder
 from epochal.client.ingest import Link
 from epochal.errors import (
     BufferFull,
     EpochalError,
-    PayloadTooLarge,
     RecordTypeError,
     StreamGone,
     StreamNotFound,
@@ -32,10 +31,11 @@ from epochal.errors import (
     WriterLost,
 )
 from epochal.protocol import messages as m
+from epochal.protocol.effects import Acked, Failed, Moved, Over, Ready, Reconnect, Send
 from epochal.protocol.segments import Placement
 from epochal.protocol.times import Time, TimeCodec
-from epochal.protocol.wire import MAX_PAYLOAD, MAX_TOPIC
-from epochal.protocol.writing import Acked, Failed, Moved, Over, Ready, Reconnect, Send, WriterMachine
+from epochal.protocol.wire import MAX_TOPIC
+from epochal.protocol.writing import WriterMachine
 
 TICK = 0.1
 MAX_UNSENT_BYTES = 8 * 2**20
@@ -209,14 +209,7 @@ class Writer:
         return self._encode_time(time)
 
     def _encoded(self, records: Sequence[Any]) -> bytes:
-        return self._checked(self._encode(records))
-
-    def _checked(self, payload: bytes) -> bytes:
-        if len(payload) > MAX_PAYLOAD:
-            raise PayloadTooLarge(
-                f"{len(payload)} bytes in one append; at most {MAX_PAYLOAD} are allowed: append less at once"
-            )
-        return payload
+        return within_limit(self._encode(records))
 
     def _send(
         self, segment: str, time: Time, topic: bytes, payload: bytes, count: int, *, awaited: bool = True
@@ -233,17 +226,10 @@ class Writer:
 
     def _send_batch(self, slot: Slot, records: list[Any], awaited: bool) -> asyncio.Future[m.Position]:
         """Send a batch, in several appends if it is too large for one; the last one is awaited."""
-        *first, (payload, count) = self._parts(records)
+        *first, (payload, count) = parts(records, self._encode)
         for earlier, number in first:
             self.machine.append(slot.segment, slot.time, slot.topic, number, earlier)
         return self._send(slot.segment, slot.time, slot.topic, payload, count, awaited=awaited)
-
-    def _parts(self, records: list[Any]) -> list[tuple[bytes, int]]:
-        payload = self._encode(records)
-        if len(payload) <= MAX_PAYLOAD or len(records) == 1:
-            return [(self._checked(payload), len(records))]
-        half = len(records) // 2
-        return self._parts(records[:half]) + self._parts(records[half:])
 
     # ---- moves ----
 
