@@ -13,20 +13,13 @@ import pytest
 
 from epochal.protocol import messages as m
 from epochal.protocol import wire
+from epochal.protocol.effects import Answer, Failed, Over, Private, Push, Reconnect, Reply, ReportFinishing, Send
 from epochal.protocol.following import Began, Broke, Follower, From, Request, Subscribe, Unsubscribe
-from epochal.protocol.publishing import (
-    Answer,
-    Private,
-    PublisherSettings,
-    Push,
-    Reply,
-    ReportFinishing,
-    SegmentPublisher,
-)
+from epochal.protocol.publishing import PublisherSettings, SegmentPublisher
 from epochal.protocol.serving import SegmentServer, ServingSettings
 from epochal.protocol.subscribing import Subscriber
 from epochal.protocol.times import Time, TimeShape
-from epochal.protocol.writing import Failed, Over, Reconnect, Send, WriterMachine
+from epochal.protocol.writing import WriterMachine
 
 STREAM = "uid-of-the-stream"
 

@@ -6,12 +6,12 @@ import pytest
 from epochal.errors import RemoteProtocolError
 from epochal.protocol import messages as m
 from epochal.protocol import wire
+from epochal.protocol.effects import Acked, Failed, Moved, Over, Push, Ready, Reply, ReportFinishing
 from epochal.protocol.following import From
 from epochal.protocol.progress import EpochState
-from epochal.protocol.publishing import STATE_BYTES, PublisherSettings, Push, Reply, ReportFinishing, SegmentPublisher
+from epochal.protocol.publishing import STATE_BYTES, PublisherSettings, SegmentPublisher
 from epochal.protocol.subscribing import EpochWasAborted
 from epochal.protocol.times import MAX_TIME, Time, TimeShape, less_equal
-from epochal.protocol.writing import Acked, Failed, Moved, Over, Ready
 
 INT = TimeShape.parse("int")
 
@@ -752,7 +752,8 @@ def test_times_under_way_stay_within_what_a_snapshot_can_say() -> None:
     snapshot = m.Snapshot(state.seq, 1, bytes(16), state.lower, state.upper, state.aborted)
     assert len(wire.encode(snapshot)) == 1, "it fits a header"
     publisher.receive(b"w", m.Hold(2, "0", tuple((n, most - n) for n in range(most + 1))), 0.0)
-    assert [e.message.code for e in publisher.take() if isinstance(e, Reply)] == ["too_many_epochs"]
+    refused = [effect.message for effect in publisher.take() if isinstance(effect, Reply)]
+    assert [message.code for message in refused if isinstance(message, m.Refused)] == ["too_many_epochs"]
 
 
 @pytest.mark.rule("E7")

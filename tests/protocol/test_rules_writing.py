@@ -7,7 +7,7 @@ import pytest
 
 from epochal.errors import AppendsLost, WriterLost
 from epochal.protocol import messages as m
-from epochal.protocol.writing import Moved, Over, Ready, Reconnect
+from epochal.protocol.effects import Moved, Over, Ready, Reconnect
 
 WireUp = Callable[..., Any]
 
@@ -17,12 +17,11 @@ def test_a_finish_whose_answer_was_lost_is_not_cancelled_by_asking_again(wire_up
     wiring = wire_up(segments="01")
     writer = wiring.writer()
     writer.deaf.add("0")
-    wiring.catalog_answers = False
+    writer.hold_back("1")
     ticket = writer.leave(m.Leaving.FINISH)
     writer.cut("0")
     writer.connect("0")
-    wiring.catalog_answers = True
-    wiring.run()
+    writer.let_through("1")
     assert Moved(ticket) in writer.told
     assert all(publisher.complete for publisher in wiring.publishers.values())
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from epochal.errors import RemoteProtocolError
 from epochal.protocol import messages as m
-from epochal.protocol.publishing import Answer, Private, Push
+from epochal.protocol.effects import Answer, Private, Push
 from epochal.protocol.serving import CHUNK_EVENTS, SegmentServer, ServingSettings
 
 NONCE = b"n" * 16

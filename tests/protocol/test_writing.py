@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from epochal.errors import CapabilityError, EpochAbortedError, TimeShapeError, WriterClosed
 from epochal.protocol import messages as m
+from epochal.protocol.effects import Acked, Failed, Moved, Over, Ready, Reconnect
 from epochal.protocol.sessions import GROUP
 from epochal.protocol.subscribing import EpochWasAborted
 from epochal.protocol.times import Time, less_equal
-from epochal.protocol.writing import Acked, Failed, Moved, Over, Ready, Reconnect
 
 
 def lower(wiring, segment="0"):

@@ -9,7 +9,7 @@ Sources: rules S1-S7, S20, S35; E1-E8, E11, E12.
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import google_crc32c
 
@@ -28,6 +28,7 @@ from epochal.errors import (
     WriterLost,
 )
 from epochal.protocol import messages as m
+from epochal.protocol.effects import PublisherEffect, Push, Reply, ReportFinishing
 from epochal.protocol.frontier import Antichain, Change
 from epochal.protocol.history import EVENT_OVERHEAD, History, State, empty_state
 from epochal.protocol.progress import Progress
@@ -46,46 +47,6 @@ ABORTS_AN_EVENT = 128
 
 STATE_BYTES = 15_000
 """Bytes that one list of times in a message may take: four of them fit a header, with room to spare."""
-
-
-class Push(NamedTuple):
-    """Push an event (or a heartbeat) to every subscriber of the segment."""
-
-    message: m.Event | m.Heartbeat
-
-
-class Reply(NamedTuple):
-    """Send a message to one writer."""
-
-    peer: Writer
-    message: m.Message
-
-
-class Answer(NamedTuple):
-    """Send messages to one client on `requests`."""
-
-    peer: bytes
-    messages: tuple[m.Message, ...]
-
-
-class Private(NamedTuple):
-    """Push a message to one subscription alone, `P<nonce>`."""
-
-    subscription: bytes
-    message: m.Message
-
-
-class ReportFinishing(NamedTuple):
-    """Tell the catalog whether this segment is finishing.
-
-    `number` orders the reports (E7). Answered by `finishing_answered`.
-    """
-
-    number: int
-    finishing: bool
-
-
-Effect: TypeAlias = Push | Reply | Answer | Private | ReportFinishing
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +112,7 @@ class SegmentPublisher:
         self._unconfirmed: list[Reply] = []
         """Confirmations of `finish` that wait for that answer."""
         self._waiting_opens: list[tuple[Writer, m.Open]] = []
-        self._effects: list[Effect] = []
+        self._effects: list[PublisherEffect] = []
         self._acks: dict[Writer, tuple[int, int, int]] = {}
         self._admitted: dict[Writer, Time] = {}
         """The time of each writer's last append, while it may append there again: a run at one time is judged once."""
@@ -176,14 +137,14 @@ class SegmentPublisher:
         """The state exactly after the last event."""
         return State.of(self.seq, self.progress)
 
-    def take(self) -> list[Effect]:
+    def take(self) -> list[PublisherEffect]:
         """What must be done since the last call, in order; acknowledgements come merged."""
         for peer in list(self._acks):
             self._flush_ack(peer)
         effects, self._effects = self._effects, []
         return effects
 
-    def emit(self, effect: Effect) -> None:
+    def emit(self, effect: PublisherEffect) -> None:
         """Queue an effect behind everything queued so far; that order is what makes joins atomic (S9)."""
         self._effects.append(effect)
 

@@ -17,8 +17,9 @@ from epochal.errors import (
     VersionMismatch,
 )
 from epochal.protocol import messages as m
+from epochal.protocol.effects import Answer, Private, Push
 from epochal.protocol.history import State
-from epochal.protocol.publishing import Answer, Private, Push, SegmentPublisher
+from epochal.protocol.publishing import SegmentPublisher
 
 CHUNK_EVENTS = 256
 CHUNK_BYTES = 256 * 1024

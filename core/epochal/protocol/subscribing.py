@@ -318,9 +318,8 @@ class Subscriber:
         if not all(segment.began for segment in self._segments.values()):
             return
         self.ready = True
-        self._advance(
-            *self._segments.values()
-        )  # at once: progress of some alone would drop filters that the others need
+        # At once: progress of some alone would drop filters that the others need.
+        self._advance(*self._segments.values())
         for name, segment in self._segments.items():
             waiting, segment.waiting = segment.waiting, []
             for event in waiting:

@@ -8,9 +8,8 @@ Sources: rules S35; E1, E3-E7, E10, E11.
 
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, TypeAlias
 
 import google_crc32c
 
@@ -26,62 +25,11 @@ from epochal.errors import (
     from_code,
 )
 from epochal.protocol import messages as m
+from epochal.protocol.effects import Acked, Failed, Moved, Over, Ready, Reconnect, Send, WriterEffect, WriterTold
 from epochal.protocol.frontier import Antichain
+from epochal.protocol.lanes import Lane, Sent
 from epochal.protocol.sessions import GROUP, joint
 from epochal.protocol.times import Time, TimeShape
-
-# ---- what the shell must do, and what it is told ----
-
-
-class Send(NamedTuple):
-    """Send a message to the publisher of `segment` on `ingest`."""
-
-    segment: str
-    message: m.Message
-
-
-class Reconnect(NamedTuple):
-    """Drop the connection to the publisher of `segment` and connect again; then call `connected`."""
-
-    segment: str
-    reason: str
-
-
-class Ready(NamedTuple):
-    """Every segment has answered `open`; appends are possible from `held` on."""
-
-    held: tuple[Time, ...]
-
-
-class Acked(NamedTuple):
-    """Append `ticket` is logged at `position` of `segment`."""
-
-    ticket: int
-    segment: str
-    position: m.Position
-
-
-class Moved(NamedTuple):
-    """Move, abort or leave `ticket` has taken effect at every segment."""
-
-    ticket: int
-
-
-class Failed(NamedTuple):
-    """`ticket` did not take effect."""
-
-    ticket: int
-    error: EpochalError
-
-
-class Over(NamedTuple):
-    """The session is over; every open ticket has failed. With `WriterLost` a new session may be opened."""
-
-    error: EpochalError
-
-
-Effect: TypeAlias = Send | Reconnect
-Told: TypeAlias = Ready | Acked | Moved | Failed | Over
 
 
 class _Phase(StrEnum):
@@ -91,35 +39,6 @@ class _Phase(StrEnum):
     OPEN = "open"
     LEAVING = "leaving"
     OVER = "over"
-
-
-class _Sent(NamedTuple):
-    ticket: int
-    append: m.Append
-
-
-@dataclass(slots=True)
-class _Lane:
-    """One segment as the writer knows it."""
-
-    connected: bool = False
-    opened: m.Opened | None = None
-    """The answer to this connection's `Open`; None while there is none."""
-    ever_opened: bool = False
-    granted: bool = False
-    """Whether any answer to this session's `Open` was a new grant; an answer to a resume no longer says so."""
-    incarnation: int = 0
-    window: int = 0
-    next: int = 0
-    acked: int = -1
-    held: Antichain = field(default_factory=Antichain)
-    """What the publisher confirmed that the writer holds there."""
-    touched: set[Time] = field(default_factory=set)
-    unacked: deque[_Sent] = field(default_factory=deque)
-    unsent: deque[_Sent] = field(default_factory=deque)
-    in_flight: int = 0
-    operations: dict[int, tuple[int, m.Hold | m.Abort | m.Leave]] = field(default_factory=dict)
-    """op -> (ticket, message), in the order sent; sent again after a reconnect."""
 
 
 @dataclass(slots=True)
@@ -158,7 +77,7 @@ class WriterMachine:
         self.stream, self.shape, self.writer, self.session, self.under = stream, shape, writer, session, under
         self.shared = shared
         self._heartbeat = heartbeat
-        self._lanes = {segment: _Lane() for segment in segments}
+        self._lanes = {segment: Lane() for segment in segments}
         self._phase = _Phase.OPENING
         self._tickets = 0
         self._ops = 0
@@ -175,19 +94,19 @@ class WriterMachine:
         self._failure: EpochalError | None = None
         self._quiet: set[int] = set()
         """Tickets whose caller awaits them and is told of a failure itself."""
-        self._effects: list[Effect] = []
-        self._told: list[Told] = []
+        self._effects: list[WriterEffect] = []
+        self._told: list[WriterTold] = []
         self._waiting_bytes = 0
         self._beaten = now
 
     # ---- the shell's side ----
 
-    def take(self) -> list[Effect]:
+    def take(self) -> list[WriterEffect]:
         """What to do since the last call, in order."""
         effects, self._effects = self._effects, []
         return effects
 
-    def told(self) -> list[Told]:
+    def told(self) -> list[WriterTold]:
         """What happened since the last call, in order."""
         told, self._told = self._told, []
         return told
@@ -304,7 +223,7 @@ class WriterMachine:
 
     # ---- opening (E5) ----
 
-    def _opened(self, segment: str, lane: _Lane, opened: m.Opened) -> None:
+    def _opened(self, segment: str, lane: Lane, opened: m.Opened) -> None:
         if opened.incarnation < lane.incarnation:
             self._effects.append(Reconnect(segment, f"a stale publisher answered (incarnation {opened.incarnation})"))
             return
@@ -321,7 +240,9 @@ class WriterMachine:
         if restarted and self.shared:
             # Nobody here knows what the writers under this one had appended there: no epoch may be called whole (E11).
             detail = f"the publisher of segment {segment} restarted without its history"
-            lost = AppendsLost(f"{detail} while others wrote under {self.writer!r}; the epochs that were open are aborted")
+            lost = AppendsLost(
+                f"{detail} while others wrote under {self.writer!r}; the epochs that were open are aborted"
+            )
             self._end(lost, except_segment="")
             return
         if restarted:
@@ -332,7 +253,7 @@ class WriterMachine:
         else:
             self._send_again(segment, lane)
 
-    def _leave_again(self, segment: str, lane: _Lane) -> None:
+    def _leave_again(self, segment: str, lane: Lane) -> None:
         """A new incarnation does not know that this session has left already; the others' answers are still awaited."""
         ticket, how = self._left
         if how is not None and ticket in self._awaiting and not any(ticket == of for of, _ in lane.operations.values()):
@@ -366,7 +287,7 @@ class WriterMachine:
         held = self._lanes[segment].held
         return tuple(sorted(time for time in times if held.less_equal(time)))
 
-    def _send_again(self, segment: str, lane: _Lane) -> None:
+    def _send_again(self, segment: str, lane: Lane) -> None:
         """After a reconnect.
 
         Operations first (none was sent before an earlier append was acknowledged), then appends.
@@ -419,7 +340,7 @@ class WriterMachine:
         if awaited:
             self._quiet.add(ticket)
         crc = google_crc32c.value(payload)
-        lane.unsent.append(_Sent(ticket, m.Append(segment, lane.next, time, topic, records, crc, payload)))
+        lane.unsent.append(Sent(ticket, m.Append(segment, lane.next, time, topic, records, crc, payload)))
         self._waiting_bytes += len(payload)
         lane.next += 1
         self._fill(segment, lane)
@@ -437,7 +358,7 @@ class WriterMachine:
                 "before advancing past a time"
             )
 
-    def _fill(self, segment: str, lane: _Lane) -> None:
+    def _fill(self, segment: str, lane: Lane) -> None:
         """Send what the window has room for; one append always fits, however large."""
         while lane.unsent and lane.opened is not None and (lane.in_flight < lane.window or not lane.unacked):
             sent = lane.unsent.popleft()
@@ -447,7 +368,7 @@ class WriterMachine:
             self._waiting_bytes -= size
             self._effects.append(Send(segment, sent.append))
 
-    def _acknowledged(self, segment: str, lane: _Lane, ack: m.Ack) -> None:
+    def _acknowledged(self, segment: str, lane: Lane, ack: m.Ack) -> None:
         while lane.unacked and lane.unacked[0].append.number <= ack.number:
             sent = lane.unacked.popleft()
             append = sent.append
@@ -460,7 +381,7 @@ class WriterMachine:
         self._fill(segment, lane)
         self._release_moves()
 
-    def _append_refused(self, lane: _Lane, refused: m.AppendRefused) -> None:
+    def _append_refused(self, lane: Lane, refused: m.AppendRefused) -> None:
         sent = next((sent for sent in lane.unacked if sent.append.number == refused.number), None)
         if sent is None:
             return
@@ -607,7 +528,7 @@ class WriterMachine:
             if lane.opened is not None:
                 self._effects.append(Send(segment, operation))
 
-    def _done(self, lane: _Lane, op: int) -> None:
+    def _done(self, lane: Lane, op: int) -> None:
         ticket, operation = lane.operations.pop(op, (0, None))
         if operation is None:
             return
@@ -637,7 +558,7 @@ class WriterMachine:
 
     # ---- failures ----
 
-    def _refused(self, segment: str, lane: _Lane, refused: m.Refused) -> None:
+    def _refused(self, segment: str, lane: Lane, refused: m.Refused) -> None:
         error = from_code(refused.code, refused.detail)
         ticket, operation = lane.operations.pop(refused.op, (0, None))
         if ticket and ticket == self._joining:
@@ -650,7 +571,7 @@ class WriterMachine:
         else:
             self._end(error, except_segment=segment)
 
-    def _lost(self, segment: str, lane: _Lane, lost: m.Lost) -> None:
+    def _lost(self, segment: str, lane: Lane, lost: m.Lost) -> None:
         if lane.opened is None:
             return  # of the session before, on the same connection: what answers this one's open comes after it
         error = from_code(lost.code, lost.detail)

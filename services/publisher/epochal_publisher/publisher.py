@@ -16,7 +16,8 @@ from epochal.client.catalog_types import Registration, SegmentReport, StreamInfo
 from epochal.client.sockets import Socket
 from epochal.errors import EpochalError, LocalProtocolError, StreamGone, Unavailable
 from epochal.protocol import messages as m
-from epochal.protocol.publishing import Answer, Effect, Private, Push, Reply, ReportFinishing
+from epochal.protocol.effects import Answer, Private, Push, Reply, ReportFinishing
+from epochal.protocol.effects import PublisherEffect as Effect
 from epochal.protocol.wire import encode
 from epochal_publisher import ingest, requests
 from epochal_publisher.counters import ProcessCounters

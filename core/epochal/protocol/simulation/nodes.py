@@ -9,15 +9,8 @@ from enum import StrEnum
 from epochal.errors import WriterLost
 from epochal.protocol import messages as m
 from epochal.protocol import wire
-from epochal.protocol.publishing import (
-    Answer,
-    Private,
-    PublisherSettings,
-    Push,
-    Reply,
-    ReportFinishing,
-    SegmentPublisher,
-)
+from epochal.protocol.effects import Answer, Private, Push, Reply, ReportFinishing
+from epochal.protocol.publishing import PublisherSettings, SegmentPublisher
 from epochal.protocol.serving import SegmentServer, ServingSettings
 from epochal.protocol.simulation.catalog import Catalog
 from epochal.protocol.simulation.links import Connection, Frames

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from epochal.errors import CapabilityError, EpochalError, StreamComplete
 from epochal.protocol import messages as m
 from epochal.protocol import wire
+from epochal.protocol.effects import Acked, Failed, Moved, Over, Ready, Reconnect, Send
+from epochal.protocol.effects import WriterTold as Told
 from epochal.protocol.frontier import Antichain
 from epochal.protocol.simulation.catalog import Catalog
 from epochal.protocol.simulation.links import Connection, Frames
@@ -17,7 +19,7 @@ from epochal.protocol.simulation.oracle import Asked, Leave, Oracle, Outcome, Vi
 from epochal.protocol.simulation.scenario import Scenario
 from epochal.protocol.simulation.world import World
 from epochal.protocol.times import Time
-from epochal.protocol.writing import Acked, Failed, Moved, Over, Ready, Reconnect, Send, Told, WriterMachine
+from epochal.protocol.writing import WriterMachine
 
 TICK = 0.3
 _MOST_PENDING = 30

@@ -1,0 +1,106 @@
+"""What the machines of publishers and writers ask of their shells, and what they tell them.
+
+Apart from the machines because shells and simulations handle these values without knowing how they come about. They are
+carried out in the order in which they are taken.
+"""
+
+from typing import NamedTuple, TypeAlias
+
+from epochal.errors import EpochalError
+from epochal.protocol import messages as m
+from epochal.protocol.times import Time
+
+# ---- a publisher's ----
+
+
+class Push(NamedTuple):
+    """Push an event (or a heartbeat) to every subscriber of the segment."""
+
+    message: m.Event | m.Heartbeat
+
+
+class Reply(NamedTuple):
+    """Send a message to one writer."""
+
+    peer: bytes
+    message: m.Message
+
+
+class Answer(NamedTuple):
+    """Send messages to one client on `requests`."""
+
+    peer: bytes
+    messages: tuple[m.Message, ...]
+
+
+class Private(NamedTuple):
+    """Push a message to one subscription alone, `P<nonce>`."""
+
+    subscription: bytes
+    message: m.Message
+
+
+class ReportFinishing(NamedTuple):
+    """Tell the catalog whether this segment is finishing.
+
+    `number` orders the reports (E7). Answered by `finishing_answered`.
+    """
+
+    number: int
+    finishing: bool
+
+
+PublisherEffect: TypeAlias = Push | Reply | Answer | Private | ReportFinishing
+
+# ---- a writer's ----
+
+
+class Send(NamedTuple):
+    """Send a message to the publisher of `segment` on `ingest`."""
+
+    segment: str
+    message: m.Message
+
+
+class Reconnect(NamedTuple):
+    """Drop the connection to the publisher of `segment` and connect again; then call `connected`."""
+
+    segment: str
+    reason: str
+
+
+class Ready(NamedTuple):
+    """Every segment has answered `open`; appends are possible from `held` on."""
+
+    held: tuple[Time, ...]
+
+
+class Acked(NamedTuple):
+    """Append `ticket` is logged at `position` of `segment`."""
+
+    ticket: int
+    segment: str
+    position: m.Position
+
+
+class Moved(NamedTuple):
+    """Move, abort or leave `ticket` has taken effect at every segment."""
+
+    ticket: int
+
+
+class Failed(NamedTuple):
+    """`ticket` did not take effect."""
+
+    ticket: int
+    error: EpochalError
+
+
+class Over(NamedTuple):
+    """The session is over; every open ticket has failed. With `WriterLost` a new session may be opened."""
+
+    error: EpochalError
+
+
+WriterEffect: TypeAlias = Send | Reconnect
+WriterTold: TypeAlias = Ready | Acked | Moved | Failed | Over
