@@ -205,7 +205,7 @@ class _Holder:
                 *parse_stream_name(self._stream), wait=self._wait, encoding="msgpack"
             )
             self.shape = declared.declared().spec.time.shape
-            async with client.writer(self._stream, writer_id=self._query, wait=self._wait) as self._writer:
+            async with client.writer(self._stream, writer_id=self._query, shared=True, wait=self._wait) as self._writer:
                 await self._hold_while_running()
 
     async def _hold_while_running(self) -> None:
