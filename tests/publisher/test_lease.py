@@ -254,3 +254,11 @@ def test_a_complete_stream_is_served_again_after_a_restart(declare, wires, wait_
         assert wires.writer(successor, stream).open().code == "stream_complete"
     finally:
         successor.stop()
+
+
+@pytest.mark.rule("E11")
+def test_the_catalog_learns_of_a_writer_as_it_opens(start, wires, wait_until, monkeypatch):
+    monkeypatch.setenv("EPOCHAL_PUBLISHER_RENEW_INTERVAL", "60")
+    stream, publisher = start()
+    wires.writer(publisher, stream).open("w1")
+    wait_until(lambda: stream.described()["writers"] == ["w1"])

@@ -173,6 +173,8 @@ class Publisher:
                 if type(message) is m.Ack:
                     counters.acks += 1
                     counters.appends += message.run
+                elif type(message) is m.Opened and message.granted:
+                    self._lease.ask_now()  # an incarnation after this one must know whom to wait for (E11)
 
     def _carry_out_rare(self, served: Served, effect: Effect) -> None:
         match effect:
