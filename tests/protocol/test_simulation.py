@@ -17,8 +17,29 @@ LONG = 10_000
 CHUNK = 250
 
 CHECKED = (
-    *("S1 S2 S4 S5 S8 S9 S10 S13 S14 S15 S16 S17 S18 S19 S20 S22 S33 S35".split()),
-    *("E1 E2 E3 E4 E5 E6 E7 E8 E9 E11 E12 E13 E14 E15 E16 E17 E18".split()),
+    *(
+        [
+            "S1",
+            "S2",
+            "S4",
+            "S5",
+            "S8",
+            "S9",
+            "S10",
+            "S13",
+            "S14",
+            "S15",
+            "S16",
+            "S17",
+            "S18",
+            "S19",
+            "S20",
+            "S22",
+            "S33",
+            "S35",
+        ]
+    ),
+    *(["E1", "E2", "E3", "E4", "E5", "E6", "E7", "E8", "E9", "E11", "E12", "E13", "E14", "E15", "E16", "E17", "E18"]),
 )
 """The rules that every run is checked against, or that a run cannot pass without."""
 

@@ -1,0 +1,31 @@
+"""Joins against what is queued at the same moment (S9)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from epochal.protocol import messages as m
+from epochal.protocol.effects import Private, Push
+
+NONCE = b"n" * 16
+
+
+@pytest.mark.rule("S9", "E14")
+def test_a_snapshot_stands_behind_the_events_that_it_reflects_and_before_all_later_ones(
+    wire_up: Callable[..., Any],
+) -> None:
+    wiring = wire_up()
+    publisher, server = wiring.publishers["0"], wiring.servers["0"]
+    writer = wiring.writer()
+    server.receive(b"r", m.Hello(1, (m.VERSION,), wiring.stream, "0", NONCE), 0.0)
+    publisher.take()
+    append = m.Append("0", 0, 3, b"", 1, 0, b"")
+    publisher.receive(writer.peers["0"], append, 0.0)
+    server.subscribed(NONCE, 0.0)
+    publisher.receive(writer.peers["0"], append._replace(number=1), 0.0)
+    order = [effect.message for effect in publisher.take() if isinstance(effect, Push | Private)]
+    seqs = [message.seq for message in order]
+    assert [type(message) for message in order] == [m.Data, m.Snapshot, m.Data]
+    assert seqs == [seqs[0], seqs[0], seqs[0] + 1]
+    assert order[1].upper == (3,)
