@@ -260,5 +260,6 @@ def test_a_complete_stream_is_served_again_after_a_restart(declare, wires, wait_
 def test_the_catalog_learns_of_a_writer_as_it_opens(start, wires, wait_until, monkeypatch):
     monkeypatch.setenv("EPOCHAL_PUBLISHER_RENEW_INTERVAL", "60")
     stream, publisher = start()
+    wait_until(lambda: stream.segment()["counters"])  # the first renewal is over, and the next one a minute away
     wires.writer(publisher, stream).open("w1")
     wait_until(lambda: stream.described()["writers"] == ["w1"])
