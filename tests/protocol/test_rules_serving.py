@@ -24,8 +24,9 @@ def test_a_snapshot_stands_behind_the_events_that_it_reflects_and_before_all_lat
     publisher.receive(writer.peers["0"], append, 0.0)
     server.subscribed(NONCE, 0.0)
     publisher.receive(writer.peers["0"], append._replace(number=1), 0.0)
-    order = [effect.message for effect in publisher.take() if isinstance(effect, Push | Private)]
-    seqs = [message.seq for message in order]
-    assert [type(message) for message in order] == [m.Data, m.Snapshot, m.Data]
-    assert seqs == [seqs[0], seqs[0], seqs[0] + 1]
-    assert order[1].upper == (3,)
+    before, snapshot, after = (each.message for each in publisher.take() if isinstance(each, Push | Private))
+    assert isinstance(before, m.Data)
+    assert isinstance(snapshot, m.Snapshot)
+    assert isinstance(after, m.Data)
+    assert (snapshot.seq, snapshot.upper) == (before.seq, (3,))
+    assert after.seq == before.seq + 1
