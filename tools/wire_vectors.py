@@ -91,7 +91,7 @@ PREFIXES = {"data": b"C" + CHANNEL, "heartbeat": b"C" + CHANNEL, "snapshot": b"P
 
 def frame(header: Any, payload: bytes = b"", *, claims: int | None = None) -> bytes:
     """A frame with one message whose header the codec would not write."""
-    packed = header if isinstance(header, bytes) else msgpack.packb(header)
+    packed = header if isinstance(header, bytes) else msgpack.Packer().pack(header)
     return struct.pack(">HI", len(packed), len(payload) if claims is None else claims) + packed + payload
 
 

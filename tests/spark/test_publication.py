@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PySparkException
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -32,8 +33,13 @@ NOW = {"availableNow": True}
 def spark() -> Iterator[SparkSession]:
     session = epochal_spark.session("tests", "local[2]", {"spark.sql.shuffle.partitions": "2"})
     session.sparkContext.setLogLevel("OFF")
+    gateway = SparkContext._gateway
     yield session
     session.stop()
+    gateway.shutdown()
+    gateway.proc.stdin.close()  # the JVM ends with its standard input, and would otherwise outlive the tests' own check
+    gateway.proc.wait(30)
+    SparkContext._gateway = SparkContext._jvm = None
 
 
 class Source:
