@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.errors import PySparkException
 from pyspark import SparkContext
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -33,7 +33,7 @@ NOW = {"availableNow": True}
 def spark() -> Iterator[SparkSession]:
     session = epochal_spark.session("tests", "local[2]", {"spark.sql.shuffle.partitions": "2"})
     session.sparkContext.setLogLevel("OFF")
-    gateway = SparkContext._gateway
+    gateway: Any = SparkContext._gateway
     yield session
     session.stop()
     gateway.shutdown()
