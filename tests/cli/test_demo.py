@@ -72,6 +72,7 @@ def test_a_directory_with_something_in_it_is_not_used(environment: dict[str, str
 
 
 @needs_java
+@pytest.mark.long
 def test_three_days_are_equal_to_plain_spark_in_every_number(environment: dict[str, str]) -> None:
     ended = demo("--days", "3", environment=environment)
     assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -14,7 +14,7 @@ import pytest
 
 import epochal
 
-pytestmark = pytest.mark.java
+pytestmark = [pytest.mark.java, pytest.mark.long]  # each starts Spark several times
 
 JOB = Path(__file__).with_name("job.py")
 PATIENCE = 60.0
