@@ -22,6 +22,7 @@ from epochal.client.sockets import check_libzmq
 from epochal.errors import EpochalError, StreamGone
 from epochal_publisher.http import HttpServer
 from epochal_publisher.lease import Lease
+from epochal_publisher.memory import keep_freed_memory
 from epochal_publisher.publisher import Publisher
 from epochal_publisher.settings import Settings
 
@@ -55,6 +56,7 @@ def serve(
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     try:
         check_libzmq()
+        keep_freed_memory()
         settings = Settings.read(**given)
         code = asyncio.run(_until_stopped(settings, exit_with_stdin))
     except EpochalError as error:
