@@ -119,6 +119,55 @@ def test_what_a_lost_writer_appended_is_aborted_though_its_next_session_reconnec
     assert second.errors() == []
 
 
+@pytest.mark.rule("E3")
+def test_what_a_lost_writer_appended_is_aborted_though_the_next_session_died_before_it_was_open(
+    wire_up: WireUp,
+) -> None:
+    wiring = wire_up(segments="01", writer_timeout=3.0)
+    other = wiring.writer("other")
+    first = wiring.writer()
+    first.append("1", 5)
+    first.cut("0")  # it is given up at 0 alone
+    for _ in range(8):
+        wiring.tick(0.5)
+        wiring.publishers["1"].receive(first.peers["1"], m.Alive("1"), wiring.now)
+    other.advance(7)
+    wiring.writer("w", 2, connect=False).connect("0")  # granted anew there; dies before it hears from 1
+    third = wiring.writer("w", 3)
+    assert third.of(Ready) == [Ready((7,))]
+    assert 5 in [time for event in wiring.log["1"] if type(event) is m.Aborted for time in event.times]
+
+
+@pytest.mark.rule("E6", "E1")
+def test_a_move_that_was_cut_in_half_is_completed_by_the_next_session(wire_up: WireUp) -> None:
+    wiring = wire_up(segments="01")
+    first = wiring.writer()
+    first.append("1", 5)
+    first.advance(1)
+    first.hold_back("1")
+    first.advance(6)  # reaches segment 0 alone
+    second = wiring.writer("w", 2)
+    assert second.of(Ready) == [Ready((6,))]
+    assert not [event for event in wiring.log["1"] if type(event) is m.Aborted]
+
+
+@pytest.mark.rule("E2", "E11")
+def test_what_was_aborted_stays_aborted_through_every_restart(wire_up: WireUp) -> None:
+    wiring = wire_up()
+    writer = wiring.writer()
+    writer.append("0", 3)
+    writer.machine.abort(4)
+    wiring.run()
+    for incarnation in (2, 3):
+        writer.cut()
+        publisher = wiring.start_publisher("0", incarnation, lower=[0], known_writers=["w"])
+        writer.connect()
+        assert publisher.progress.aborted == {3, 4}
+    with pytest.raises(AppendsLost):
+        writer.machine.raise_failure()
+    writer.machine.raise_failure()  # told once
+
+
 @pytest.mark.rule("E11", "E3")
 def test_a_writer_that_a_new_incarnation_went_on_without_is_lost_there(wire_up: WireUp) -> None:
     wiring = wire_up(segments="01")

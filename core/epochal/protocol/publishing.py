@@ -331,11 +331,12 @@ class SegmentPublisher:
         lost = self._resume(state, ask.resume, known=returns)
         if ask.under is None and fresh:
             self._grant(state, ask.resume if not returns else None)
+            state.anew = ask.resume is None
         self._reply(
             peer,
             m.Opened(
                 ask.op, self.segment, self.incarnation, tuple(self.progress.lower.frontier), tuple(state.held),
-                state.number, tuple(sorted(state.touched)), lost, self.settings.window, fresh and ask.resume is None,
+                state.number, tuple(sorted(state.touched)), lost, self.settings.window, state.anew,
             ),
         )  # fmt: skip
         self._settle()
@@ -369,9 +370,9 @@ class SegmentPublisher:
 
         Aborts and returns what was lost of its appends.
         """
-        if resume is None or resume.number <= state.number:
+        if resume is None or (known and resume.number <= state.number):
             return ()
-        state.number = resume.number
+        state.number = max(state.number, resume.number)
         lost = tuple(time for time in resume.touched if not self.progress.lower.completed(time))
         self._abort(lost)
         return lost
@@ -435,6 +436,7 @@ class SegmentPublisher:
                 case m.Hold():
                     self._check_times(ask.times, len(self.progress.lower.frontier))
                     self._move_held(state, state.hold(ask.times))
+                    state.anew = False
                 case m.Abort():
                     self._abort_for(state, ask.times)
                 case m.Leave() if state.present:

@@ -46,6 +46,8 @@ class WriterState:
     present: bool = True
     """False once it left or was lost; the record stays for its numbers."""
     lost: bool = False
+    anew: bool = False
+    """Whether `held` was granted and not moved since: then some session may not know yet that it was given up (E3)."""
     _positions: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=REMEMBERED_POSITIONS))
     _refused: dict[int, tuple[str, str]] = field(default_factory=dict)
 

@@ -187,10 +187,15 @@ class WriterMachine:
             return
         lane = self._lanes[segment]
         lane.connected, lane.opened = True, None
-        resume = m.Resume(lane.acked, tuple(lane.held), tuple(sorted(lane.touched))) if lane.ever_opened else None
+        resume = self._what_is_known(lane) if lane.ever_opened else None
         self._ops += 1
         ask = m.Open(self._ops, self.stream, segment, self.writer, self.session, self.under, resume)
         self._effects.append(Send(segment, ask))
+
+    def _what_is_known(self, lane: Lane) -> m.Resume:
+        """What to tell a publisher that may have lost its memory: what was aborted stays so in its next life (E11)."""
+        aborted = {time for time in self._aborted if lane.held.less_equal(time)}
+        return m.Resume(lane.acked, tuple(lane.held), tuple(sorted(lane.touched | aborted)))
 
     def disconnected(self, segment: str) -> None:
         """The connection is gone; what was unacknowledged is sent again after the next `connected`."""
@@ -235,8 +240,9 @@ class WriterMachine:
             lane.touched = set(opened.touched)
         lane.held = Antichain(opened.held)
         lane.granted = lane.granted or opened.granted
-        if opened.lost:
-            self._epochs_lost(segment, opened.lost)
+        news = [time for time in opened.lost if time not in self._aborted]
+        if news:
+            self._epochs_lost(segment, news)
         if restarted and self.shared:
             # Nobody here knows what the writers under this one had appended there: no epoch may be called whole (E11).
             detail = f"the publisher of segment {segment} restarted without its history"
@@ -263,24 +269,36 @@ class WriterMachine:
 
     def _join(self) -> None:
         """Take the capability that all segments can give, everywhere, before it is used (E5)."""
-        self._phase = _Phase.OPEN
         if self.under is not None:
+            self._phase = _Phase.OPEN
             self._told.append(Ready(()))
             return
         held = joint([lane.held for lane in self._lanes.values()])
         self._capabilities, self._held = Counter(held), held
         self._sent = self._capabilities
-        granted = any(lane.granted for lane in self._lanes.values())
-        unreached = {t for lane in self._lanes.values() for t in lane.touched if not held.less_equal(t)}
-        if granted and unreached:
-            # The writer was given up at some segment: epochs that it cannot reach any more were not finished (E3).
-            self._start(self._ticket(), lambda op, segment: m.Abort(op, segment, self._abortable(segment, unreached)))
-        if any(lane.held != held for lane in self._lanes.values()):
-            self._phase = _Phase.JOINING
-            self._joining = self._ticket()
-            self._start(self._joining, lambda op, segment: m.Hold(op, segment, tuple(held)))
+        self._phase = _Phase.JOINING
+        unfinished = self._given_up()
+        if unfinished:
+            # Nothing is released before every segment has aborted them, or a next session would not know (E3).
+            self._joining = self._aborting = self._ticket()
+            self._start(self._joining, lambda op, segment: m.Abort(op, segment, self._abortable(segment, unfinished)))
         else:
-            self._told.append(Ready(tuple(held)))
+            self._hold_jointly()
+
+    def _given_up(self) -> list[Time]:
+        """Epochs appended at and not left, whose capability some segment took away and gave anew since (E3)."""
+        touched = set[Time]().union(*(lane.touched for lane in self._lanes.values()))
+        anew = [lane for lane in self._lanes.values() if lane.granted]
+        return sorted(time for time in touched if any(not lane.held.less_equal(time) for lane in anew))
+
+    def _hold_jointly(self) -> None:
+        held = tuple(self._held)
+        if any(lane.held != self._held for lane in self._lanes.values()):
+            self._joining = self._ticket()
+            self._start(self._joining, lambda op, segment: m.Hold(op, segment, held))
+        else:
+            self._phase = _Phase.OPEN
+            self._told.append(Ready(held))
 
     def _abortable(self, segment: str, times: Iterable[Time]) -> tuple[Time, ...]:
         """Those of `times` that the writer holds at `segment`; the others are decided there."""
@@ -548,6 +566,9 @@ class WriterMachine:
             return
         del self._awaiting[ticket]
         self._quiet.discard(ticket)
+        if self._phase is _Phase.JOINING and ticket == self._aborting:
+            self._hold_jointly()
+            return
         if self._phase is _Phase.JOINING and ticket == self._joining:
             self._phase = _Phase.OPEN
             self._told.append(Ready(tuple(self._held)))
@@ -633,3 +654,4 @@ class WriterMachine:
         return self._tickets
 
     _joining = 0
+    _aborting = 0
