@@ -45,18 +45,20 @@ def _check_writers(oracle: Oracle, memory: Memory, epoch: Yield, read: dict[str,
             asked = [append for append in session.appends if append.time == time]
             for append in asked:
                 if append.incarnation <= read[append.segment]:  # else the time was given again, after this one saw it
-                    _check_acknowledged(oracle, memory, append, given)
+                    _check_acknowledged(oracle, memory, append, given, read[append.segment])
             if any(append.payload in given for append in asked):
                 _check_left(memory, sessions, session, time)
 
 
-def _check_acknowledged(oracle: Oracle, memory: Memory, append: Asked, given: set[bytes]) -> None:
-    """E1: what was acknowledged is in the epoch, unless a crash lost it when nobody could tell any more."""
+def _check_acknowledged(oracle: Oracle, memory: Memory, append: Asked, given: set[bytes], read: int) -> None:
+    """E1: what was acknowledged is in the epoch, unless a crash lost it, and nobody was left to tell (E11)."""
     if append.outcome is not Outcome.ACKED or append.payload in given:
         return
     leave = append.session.left(append.time)
-    gone = append.session.ended or (leave is not None and leave.confirmed)
-    if oracle.logs[append.segment][-1].incarnation > append.incarnation and gone:
+    session = append.session
+    resumed = next(log.resumed for log in oracle.logs[append.segment] if log.incarnation == read)
+    came_back = session.number in resumed.get(session.writer, ())
+    if read > append.incarnation and (not came_back or (leave is not None and leave.confirmed)):
         return
     raise Violation(f"E1: {append.payload!r} was acknowledged, and is not in epoch {append.time!r} for {memory.name}")
 

@@ -84,6 +84,8 @@ class Log:
     payloads: set[bytes] = field(default_factory=set)
     sessions: dict[str, int] = field(default_factory=dict)
     """Writer -> its newest session that was opened here."""
+    resumed: dict[str, set[int]] = field(default_factory=dict)
+    """Writer -> all its sessions that were opened here."""
     orders: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def whole(self, time: Time) -> bool:
@@ -135,6 +137,7 @@ class Oracle:
         if session < log.sessions.get(writer, 0):
             raise Violation(f"E6: segment {log.segment} opened session {session} of {writer} after a newer one")
         log.sessions[writer] = session
+        log.resumed.setdefault(writer, set()).add(session)
         self._ever_opened[log.segment].add(writer)
 
     def logged(self, log: Log, event: m.Event) -> None:
