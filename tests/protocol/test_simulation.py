@@ -1,6 +1,7 @@
 """Whole streams under seeded chance: every run keeps every rule, and a run that does not is told by its seed."""
 
 import multiprocessing
+import pickle
 import random
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
@@ -112,6 +113,7 @@ def test_a_broken_rule_is_told_with_the_command_that_replays_it(
     ) as told:
         for seed in range(100):
             simulate(seed)
+    assert str(pickle.loads(pickle.dumps(told.value))) == str(told.value)  # as it comes from another process
     assert __main__.main([str(told.value.seed)]) == 1
     printed = capsys.readouterr()
     assert "Scenario(" in printed.out
