@@ -25,12 +25,14 @@ _FAULT_TICK = 0.5
 class SimulationFailed(AssertionError):
     """A run broke a rule; the message holds the seed and the command that replays it."""
 
-    def __init__(self, seed: int, why: BaseException, overrides: dict[str, Any]) -> None:
-        self.seed = seed
+    def __init__(self, seed: int, why: str, overrides: dict[str, Any]) -> None:
+        self.seed, self.why, self.overrides = seed, why, overrides
         fixed = "".join(f' "{name}={value!r}"' for name, value in overrides.items())
-        super().__init__(
-            f"seed {seed}: {type(why).__name__}: {why}; replay: python -m epochal.protocol.simulation {seed}{fixed}"
-        )
+        super().__init__(f"seed {seed}: {why}; replay: python -m epochal.protocol.simulation {seed}{fixed}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travels between processes as what it was made of."""
+        return type(self), (self.seed, self.why, self.overrides)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ def simulate(seed: int, *, trace: Callable[[str], object] | None = None, **overr
     try:
         return _Run(seed, trace, overrides).run()
     except Exception as error:
-        raise SimulationFailed(seed, error, overrides) from error
+        raise SimulationFailed(seed, f"{type(error).__name__}: {error}", overrides) from error
 
 
 class _Run:
