@@ -40,14 +40,16 @@ def test_a_finish_whose_answer_came_after_completion_still_succeeds(wire_up: Wir
 
 
 @pytest.mark.rule("E7")
-def test_a_finish_in_the_middle_of_a_restart_is_sent_to_the_new_incarnation(wire_up: WireUp) -> None:
+def test_a_finish_in_the_middle_of_a_restart_is_not_cancelled_by_coming_back(wire_up: WireUp) -> None:
     wiring = wire_up(segments="01")
     writer = wiring.writer()
-    writer.deaf.add("1")
+    writer.hold_back("1")
     ticket = writer.leave(m.Leaving.FINISH)
     writer.cut("0", "1")
     wiring.start_publisher("0", 2, lower=[0], finishing=True)
-    writer.connect("0", "1")
+    writer.connect("0")
+    assert not wiring.publishers["0"].writers  # it has left there
+    writer.connect("1")
     assert Moved(ticket) in writer.told
     assert all(publisher.complete for publisher in wiring.publishers.values())
 

@@ -142,7 +142,8 @@ class WriterMachine:
     def owed(self, segment: str) -> bool:
         """Whether the publisher of `segment` owes an answer."""
         lane = self._lanes[segment]
-        return lane.connected and (lane.opened is None or bool(lane.unacked) or bool(lane.operations))
+        waits = lane.opened is None and not self._has_left(lane)
+        return lane.connected and (waits or bool(lane.unacked) or bool(lane.operations))
 
     def is_open_at(self, segment: str) -> bool:
         """Whether the publisher of `segment` has answered this session's open."""
@@ -187,6 +188,8 @@ class WriterMachine:
             return
         lane = self._lanes[segment]
         lane.connected, lane.opened = True, None
+        if self._has_left(lane):
+            return
         resume = self._what_is_known(lane) if lane.ever_opened else None
         self._ops += 1
         ask = m.Open(self._ops, self.stream, segment, self.writer, self.session, self.under, resume)
@@ -251,21 +254,16 @@ class WriterMachine:
             )
             self._end(lost, except_segment="")
             return
-        if restarted:
-            self._leave_again(segment, lane)
         if self._phase is _Phase.OPENING:
             if all(other.opened is not None for other in self._lanes.values()):
                 self._join()
         else:
             self._send_again(segment, lane)
 
-    def _leave_again(self, segment: str, lane: Lane) -> None:
-        """A new incarnation does not know that this session has left already; the others' answers are still awaited."""
+    def _has_left(self, lane: Lane) -> bool:
+        """Whether the leave has taken effect there; nothing is opened again, which would cancel a finish (E7)."""
         ticket, how = self._left
-        if how is not None and ticket in self._awaiting and not any(ticket == of for of, _ in lane.operations.values()):
-            self._ops += 1
-            self._awaiting[ticket] += 1
-            lane.operations[self._ops] = (ticket, m.Leave(self._ops, segment, how))
+        return how is not None and all(ticket != of for of, _ in lane.operations.values())
 
     def _join(self) -> None:
         """Take the capability that all segments can give, everywhere, before it is used (E5)."""
