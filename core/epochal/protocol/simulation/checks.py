@@ -58,7 +58,7 @@ def _check_acknowledged(oracle: Oracle, memory: Memory, append: Asked, given: se
     session = append.session
     resumed = next(log.resumed for log in oracle.logs[append.segment] if log.incarnation == read)
     came_back = session.number in resumed.get(session.writer, ())
-    if read > append.incarnation and (not came_back or (leave is not None and leave.confirmed)):
+    if read > append.incarnation and (not came_back or leave is not None):
         return
     raise Violation(f"E1: {append.payload!r} was acknowledged, and is not in epoch {append.time!r} for {memory.name}")
 

@@ -47,7 +47,6 @@ class Leave:
     ticket: int
     order: int
     held: Antichain
-    confirmed: bool = False
 
 
 @dataclass(slots=True)

@@ -151,8 +151,7 @@ class Process:
                 asked = self._appends.pop(told.ticket)
                 asked.outcome, asked.incarnation = Outcome.ACKED, told.position.incarnation
             case Moved():
-                if told.ticket in self._moves:
-                    self._moves.pop(told.ticket).confirmed = True
+                self._moves.pop(told.ticket, None)
                 if told.ticket == self._leaving:
                     self.finished = self._how is m.Leaving.FINISH
             case Failed():
