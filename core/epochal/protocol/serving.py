@@ -6,6 +6,7 @@ behind the events that it reflects, and before all later ones, is the whole of S
 Sources: rules S8, S9, S21-S24; E13, E14; Push-Pull Publish-Subscribe (`since`); DESIGN section 5.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from epochal.errors import (
@@ -81,9 +82,9 @@ class SegmentServer:
             case _:
                 raise RemoteProtocolError(f"a subscriber does not send {type(message).__name__}")
 
-    def _guard(self, peer: bytes, request: int, handle: "object") -> None:
+    def _guard(self, peer: bytes, request: int, handle: Callable[[], None]) -> None:
         try:
-            handle()  # type: ignore[operator]
+            handle()
         except EpochalError as error:
             self.publisher.emit(Answer(peer, (m.Refused(request, error.code, str(error)),)))
 

@@ -7,7 +7,7 @@ Sources: rules S35; E1, E3-E7, E10, E11.
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -534,12 +534,12 @@ class WriterMachine:
                 oldest = min(oldest, lane.unsent[0].ticket)
         return oldest
 
-    def _start(self, ticket: int, message: "object") -> None:
+    def _start(self, ticket: int, message: Callable[[int, str], m.Hold | m.Abort | m.Leave]) -> None:
         """Send an operation to every segment, written to or not (E5)."""
         self._awaiting[ticket] = len(self._lanes)
         for segment, lane in self._lanes.items():
             self._ops += 1
-            operation = message(self._ops, segment)  # type: ignore[operator]
+            operation = message(self._ops, segment)
             lane.operations[self._ops] = (ticket, operation)
             if lane.opened is not None:
                 self._effects.append(Send(segment, operation))
