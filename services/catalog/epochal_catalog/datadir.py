@@ -4,13 +4,13 @@ Apart from the store because it is checked before any file is opened, and becaus
 the process.
 """
 
-import fcntl
 import os
 import socket
 from collections.abc import Iterable
 from pathlib import Path
-from typing import IO, Self
+from typing import Self
 
+from epochal.locks import FileLock, LockTaken
 from epochal_catalog.errors import DataDirectoryError
 
 _UNFIT = ("nfs", "cifs", "smb", "fuse", "9p", "afs", "ceph")
@@ -25,7 +25,7 @@ class DataDirectory:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock: IO[str] | None = None
+        self._lock = FileLock(path / "catalog.lock", f"process {os.getpid()} on {socket.gethostname()}")
 
     def __enter__(self) -> Self:
         """Create, check and lock the directory. Raises `DataDirectoryError`."""
@@ -37,31 +37,19 @@ class DataDirectory:
                     f"the data directory {self.path} is on a {kind} file system, where SQLite can lose or mix data;"
                     " give a directory on a local disk (--data)"
                 )
-            self._lock = (self.path / "catalog.lock").open("a+")
+            self._lock.__enter__()
+        except LockTaken as taken:
+            raise DataDirectoryError(
+                f"the data directory {self.path} is in use by {taken.holder}; stop it, or give another directory"
+                " (--data)"
+            ) from None
         except OSError as error:
             raise DataDirectoryError(f"the data directory {self.path} cannot be used: {error}") from error
-        self._take()
         return self
 
-    def __exit__(self, *exc: object) -> None:
-        """Drop the lock. The file stays: removing it would let two processes lock two files of one name."""
-        if self._lock is not None:
-            self._lock.close()
-
-    def _take(self) -> None:
-        assert self._lock is not None
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._lock.seek(0)
-            holder = self._lock.read().strip() or "another process"
-            self._lock.close()
-            raise DataDirectoryError(
-                f"the data directory {self.path} is in use by {holder}; stop it, or give another directory (--data)"
-            ) from None
-        self._lock.truncate(0)
-        self._lock.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-        self._lock.flush()
+    def __exit__(self, *_: object) -> None:
+        """Drop the lock."""
+        self._lock.__exit__()
 
 
 def file_system_of(path: Path, mounts: Iterable[str]) -> str:
