@@ -308,3 +308,16 @@ def test_a_subscriber_that_asks_for_everything_and_reads_nothing_costs_bounded_m
     assert other.join().seq == 599
     assert len(other.since(None)) == 601
     assert publisher.rss() - before < 160 * 2**20
+
+
+@pytest.mark.rule("S22")
+def test_who_stays_is_pushed_to_after_another_has_left(shared, wires, segment, wait_until):
+    leaves, stays = (wires.subscriber(shared.publisher, shared.stream, segment) for _ in range(2))
+    for subscriber in (leaves, stays):
+        assert isinstance(subscriber.join(), m.Snapshot)
+    leaves.close()
+    wait_until(lambda: shared.publisher.metric("subscribers", segment) == 1)
+    writer = wires.writer(shared.publisher, shared.stream, segment)
+    writer.open("w")
+    writer.acked(0, b"for who stays")
+    assert stays.events.await_(m.Data, 3.0).payload == b"for who stays"
