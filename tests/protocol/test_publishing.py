@@ -446,6 +446,27 @@ def test_an_open_answers_with_what_the_writer_left_unfinished():
     assert (opened.number, opened.held, opened.touched, opened.granted) == (2, (1,), (3,), False)
 
 
+@pytest.mark.rule("E6", "E11")
+def test_what_an_older_session_wrote_before_the_newer_returned_is_undone_and_its_numbers_are_forgotten(wire_up):
+    wiring = wire_up()
+    older = wiring.writer("w", session=1)
+    older.cut()
+    newer = wiring.writer("w", session=2)
+    newer.cut()
+    wiring.start_publisher("0", 2)
+    older.connect()
+    (stale,) = older.append("0", 3, b"stale")
+    assert [told.ticket for told in older.of(Acked)] == [stale]
+    newer.connect()
+    assert older.errors() == ["writer_fenced"]
+    newer.append("0", 4, b"a")
+    newer.advance(5)
+    incarnation = wiring.log["0"][-5:]
+    assert [event.payload for event in incarnation if isinstance(event, m.Data)] == [b"stale", b"a"]
+    assert [event.times for event in incarnation if isinstance(event, m.Aborted)] == [(3,)]
+    assert (newer.errors(), lower(wiring)) == ([], [5])
+
+
 @pytest.mark.rule("E6")
 def test_a_session_that_was_given_up_cannot_come_back(wire_up):
     wiring = wire_up(writer_timeout=5.0)

@@ -320,6 +320,9 @@ class SegmentPublisher:
         except TimeShapeError as error:
             self._refuse(peer, ask.op, error)
             return
+        if state is not None and ask.resume is not None and state.session < ask.session:
+            self._evict(state, ask)
+            state = None
         if state is None and self._went_on_without(ask.resume):
             detail = f"this publisher restarted and went on without writer {ask.writer!r}"
             self._refuse(peer, ask.op, WriterLost(detail))
@@ -340,6 +343,16 @@ class SegmentPublisher:
             ),
         )  # fmt: skip
         self._settle()
+
+    def _evict(self, state: WriterState, ask: m.Open) -> None:
+        """Undo what an older session did here before the newer one could return to this incarnation.
+
+        Only a log could have known that it was fenced. Its appends are aborted and its numbers forgotten: the newer
+        session has used the same ones for appends of its own, which must not be taken for those (E6).
+        """
+        self._dismiss(state.peer, WriterFenced(f"a newer session of writer {ask.writer!r} has opened"))
+        self._depart(state, abort=True, finish=False)
+        self._forget(state)
 
     def _went_on_without(self, resume: m.Resume | None) -> bool:
         """Whether this incarnation has passed what a returning writer holds, not knowing of it.
@@ -490,8 +503,11 @@ class SegmentPublisher:
         while len(self._left) > REMEMBERED_WRITERS:
             gone = self._writers.get(self._left.popleft())
             if gone is not None and not gone.present:
-                del self._writers[gone.writer]
-                self._by_peer.pop(gone.peer, None)
+                self._forget(gone)
+
+    def _forget(self, state: WriterState) -> None:
+        del self._writers[state.writer]
+        self._by_peer.pop(state.peer, None)
 
     # ---- finish (E7) ----
 
