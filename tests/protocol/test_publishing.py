@@ -789,3 +789,62 @@ def test_a_finish_is_confirmed_once_the_catalog_knows_of_it() -> None:
     assert Reply(b"w", m.Done(2, "0")) not in publisher.take(), "nor when it is asked again"
     publisher.finishing_answered(1, False, 0.0)
     assert Reply(b"w", m.Done(2, "0")) in publisher.take()
+
+
+# ---- what holds time back ----
+
+
+def holders(wiring, segment="0"):
+    found = wiring.publishers[segment].holders(wiring.now)
+    return [(holder.time, holder.kind, holder.writer, round(holder.seconds, 1)) for holder in found]
+
+
+def test_the_publisher_says_which_writer_holds_time_back_and_since_when(wire_up):
+    wiring = wire_up(min_writers=2)
+    assert holders(wiring) == [(0, "opening", None, 0)]
+    slow = wiring.writer("slow")
+    wiring.tick(2)
+    assert holders(wiring) == [(0, "opening", None, 2), (0, "writer", "slow", 2)]
+    fast = wiring.writer("fast")
+    assert holders(wiring) == [(0, "writer", "slow", 2), (0, "writer", "fast", 0)]
+    fast.advance(7)
+    wiring.tick(3)
+    assert holders(wiring) == [(0, "writer", "slow", 5)]
+    slow.advance(5)
+    wiring.tick(1)
+    assert holders(wiring) == [(5, "writer", "slow", 1)]
+    slow.leave(m.Leaving.CLOSE)
+    assert holders(wiring) == [(7, "writer", "fast", 4)]
+    fast.leave(m.Leaving.CLOSE)
+    wiring.tick(2)
+    assert holders(wiring) == [(7, "parked", None, 2)]
+
+
+def test_a_writer_that_holds_several_times_is_named_for_each_since_it_took_it(wire_up):
+    wiring = wire_up("(int, int)")
+    writer = wiring.writer()
+    for time in ((0, 3), (2, 0)):
+        writer.machine.hold(time)
+    writer.machine.release((0, 0))
+    wiring.run()
+    wiring.tick(2)
+    assert holders(wiring) == [((0, 3), "writer", "w", 2), ((2, 0), "writer", "w", 2)]
+    writer.machine.hold((2, 1))
+    writer.machine.release((2, 0))
+    wiring.run()
+    wiring.tick(1)
+    assert holders(wiring) == [((0, 3), "writer", "w", 3), ((2, 1), "writer", "w", 1)]
+
+
+def test_who_has_finished_and_who_is_awaited_is_told(wire_up):
+    wiring = wire_up(segments="01")
+    wiring.catalog_answers = False
+    wiring.writer().leave(m.Leaving.FINISH)
+    assert [kind for _, kind, _, _ in holders(wiring)] == ["finishing"]
+    wiring.start_publisher("0", 2, known_writers=["a", "b"])
+    assert holders(wiring) == [(0, "returning", "a", 0), (0, "returning", "b", 0)]
+
+
+def test_a_complete_stream_is_held_by_nobody():
+    publisher = SegmentPublisher("uid", "0", PublisherSettings(INT), incarnation=1, now=0.0, complete=True)
+    assert publisher.holders(5.0) == []

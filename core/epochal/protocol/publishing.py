@@ -31,6 +31,7 @@ from epochal.protocol import messages as m
 from epochal.protocol.effects import PublisherEffect, Push, Reply, ReportFinishing
 from epochal.protocol.frontier import Antichain, Change
 from epochal.protocol.history import EVENT_OVERHEAD, History, State, empty_state
+from epochal.protocol.holders import MOST_HOLDERS, Holder, HolderKind
 from epochal.protocol.progress import Progress
 from epochal.protocol.sessions import WriterState, follows
 from epochal.protocol.times import Time, TimeShape
@@ -96,6 +97,7 @@ class SegmentPublisher:
         self.progress = Progress(start)
         self.history = History(empty_state(start), max_bytes=settings.retention_bytes, max_age=settings.retention_age)
         self._own = Antichain(start)
+        self._own_since = now
         self._awaited = set(known_writers)
         self._opened = set(self._awaited)
         self._enough_writers = start != bottom or len(self._opened) >= settings.min_writers
@@ -132,6 +134,29 @@ class SegmentPublisher:
         Reported to the catalog so that a next incarnation waits for them.
         """
         return sorted(w.writer for w in self._writers.values() if w.present and w.under is None) + sorted(self._awaited)
+
+    def holders(self, now: float) -> list[Holder]:
+        """Who holds the elements of the lower frontier, the longest holder first; at most `MOST_HOLDERS`."""
+        frontier = self.progress.lower.frontier
+        found = [
+            Holder(time, HolderKind.WRITER, state.writer, now - state.held_since[time], now - state.heard)
+            for state in self._writers.values()
+            for time in state.held
+            if time in frontier
+        ]
+        for time in self._own:
+            for kind, writer in self._why_own():
+                found.append(Holder(time, kind, writer, now - self._own_since, None))
+        found.sort(key=lambda holder: (-holder.seconds, holder.time, holder.writer or ""))
+        return found[:MOST_HOLDERS]
+
+    def _why_own(self) -> list[tuple[HolderKind, str | None]]:
+        """Why the publisher holds a capability itself."""
+        if self._awaited:
+            return [(HolderKind.RETURNING, writer) for writer in sorted(self._awaited)[:MOST_HOLDERS]]
+        if self._is_finishing:
+            return [(HolderKind.FINISHING, None)]
+        return [(HolderKind.PARKED if self._enough_writers else HolderKind.OPENING, None)]
 
     def state(self) -> State:
         """The state exactly after the last event."""
@@ -492,7 +517,7 @@ class SegmentPublisher:
         held = state.held
         last = len(held) > 0 and not any(len(w.held) for w in self._writers.values() if w is not state)
         if last and not len(self._own):
-            self._own = Antichain(held)
+            self._own, self._own_since = Antichain(held), self._ticked
             self._move([(time, 1) for time in held])
             if finish:
                 self._report_finishing(True)
@@ -553,8 +578,7 @@ class SegmentPublisher:
     def _move_held(self, state: WriterState, held: Antichain) -> None:
         changes: list[Change] = [(time, 1) for time in held]
         changes += [(time, -1) for time in state.held]
-        state.held = held
-        state.forget_left()
+        state.move(held, self._ticked)
         self._move(changes)
 
     def _move(self, changes: Iterable[Change]) -> None:

@@ -41,6 +41,8 @@ class WriterState:
     """Publisher's clock, seconds, when the writer was last heard."""
     number: int = -1
     held: Antichain = field(default_factory=Antichain)
+    held_since: dict[Time, float] = field(default_factory=dict)
+    """When each element of `held` was taken, in seconds of the publisher's clock."""
     touched: set[Time] = field(default_factory=set)
     """Times appended at and not left: still held (E3)."""
     present: bool = True
@@ -90,6 +92,12 @@ class WriterState:
                     "capabilities only move forward"
                 )
         return wanted
+
+    def move(self, held: Antichain, now: float) -> None:
+        """Hold `held` from now on, and nothing else."""
+        self.held = held
+        self.held_since = {time: self.held_since.get(time, now) for time in held}
+        self.forget_left()
 
     def forget_left(self) -> None:
         """Drop from `touched` what is no longer held: those epochs are whole as far as this writer goes."""

@@ -1,0 +1,60 @@
+"""Who holds time back at a segment, and for how long: the answer to "why does this epoch not complete?".
+
+Apart from the publisher, which finds them, because catalogs, clients and commands pass these on and put them in words.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Self
+
+from epochal.protocol.times import Time, from_json, to_json
+
+MOST_HOLDERS = 16
+"""Holders that one segment tells of: the longest ones."""
+
+
+class HolderKind(StrEnum):
+    """Why a time is held."""
+
+    WRITER = "writer"
+    """An open writer holds it."""
+    OPENING = "opening"
+    """The publisher holds bottom until `progress.minWriters` writers have opened (E5)."""
+    RETURNING = "returning"
+    """A writer of the last incarnation has not come back yet (E11)."""
+    PARKED = "parked"
+    """Every writer has left, and the last one's capability is kept for the next (E3, E4)."""
+    FINISHING = "finishing"
+    """The last writer has finished here, and other segments are not there yet (E7)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """One holder of one element of a segment's lower frontier.
+
+    `seconds`: how long it has held that time. `silent`: how long ago `writer` was last heard; None without one.
+    """
+
+    time: Time
+    kind: HolderKind
+    writer: str | None
+    seconds: float
+    silent: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        """The form that travels."""
+        return {
+            "time": to_json(self.time),
+            "kind": str(self.kind),
+            "writer": self.writer,
+            "seconds": self.seconds,
+            "silent": self.silent,
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Read one; raises `KeyError`, `ValueError` or `TypeError` for what is none."""
+        return cls(
+            from_json(value["time"]), HolderKind(value["kind"]), value["writer"], value["seconds"], value["silent"]
+        )
