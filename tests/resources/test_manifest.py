@@ -16,7 +16,10 @@ FULL: dict[str, Any] = {
     "metadata": {"name": "flights", "namespace": "demo", "labels": {"team": "x"}},
     "spec": {
         "time": {"shape": "int"},
-        "payload": {"encoding": "msgpack", "schema": {"type": "object"}},
+        "payload": {
+            "encoding": "msgpack",
+            "schema": {"fields": [{"name": "delay", "type": "int32", "nullable": True}]},
+        },
         "segments": 3,
         "history": {
             "retention": {"mode": "keep", "time": "24h", "bytes": "1Gi"},
@@ -89,7 +92,6 @@ def test_planned_fields_are_told_also_after_normalising() -> None:
     manifest = StreamManifest.from_document(FULL)
     told = {item.path for item in manifest.not_in_effect()}
     assert told == {
-        "spec.payload.schema",
         "spec.history.durability",
         "spec.history.storage",
         "spec.watermark",
@@ -176,11 +178,36 @@ def test_other_kinds_and_versions_are_refused() -> None:
 
 @pytest.mark.parametrize(("encoding", "ok"), [("msgpack", True), ("json", True), ("arrow", True), ("bytes", False)])
 def test_bytes_have_no_schema(encoding: str, ok: bool) -> None:
-    given = document(payload={"encoding": encoding, "schema": {}})
+    given = document(payload={"encoding": encoding, "schema": {"fields": [{"name": "a", "type": "bool"}]}})
     if ok:
         StreamManifest.from_document(given)
     else:
         assert "spec.payload.schema" in problems(given)
+
+
+def test_a_schema_is_checked_field_by_field() -> None:
+    wrong = {"fields": [{"name": "a", "type": "int33"}, {"name": "a", "type": "bool", "nullable": 1}], "x": 1}
+    found = problems(document(payload={"encoding": "json", "schema": wrong}, segments=0))
+    assert set(found) == {
+        "spec.segments",
+        "spec.payload.schema.x",
+        "spec.payload.schema.fields[0].type",
+        "spec.payload.schema.fields[1].nullable",
+    }
+    assert "did you mean 'int32'?" in found["spec.payload.schema.fields[0].type"]
+    assert "must be a mapping" in problems(document(payload={"encoding": "json", "schema": []}))["spec.payload.schema"]
+
+
+def test_a_schema_is_normalised_and_cannot_change() -> None:
+    given = {"fields": [{"name": "at", "type": " timestamp[us,UTC]"}]}
+    old = StreamManifest.from_document(document(payload={"encoding": "json", "schema": given}))
+    normal = {"fields": [{"name": "at", "type": "timestamp[us, UTC]", "nullable": True}]}
+    assert old.to_document()["spec"]["payload"]["schema"] == normal
+    assert old.spec.payload.fields is not None
+    same = StreamManifest.from_document(document(payload={"encoding": "json", "schema": normal}))
+    assert immutable_changes(old, same) == []
+    new = StreamManifest.from_document(document(payload={"encoding": "json"}))
+    assert [problem.path for problem in immutable_changes(old, new)] == ["spec.payload.schema"]
 
 
 @pytest.mark.parametrize("wrong", [True, 3.0, "3", None, [], 0, 1025, 10**400])

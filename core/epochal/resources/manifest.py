@@ -11,6 +11,7 @@ from pydantic import ConfigDict, ValidationError
 
 from epochal.errors import ManifestError, Problem
 from epochal.resources.problems import from_validation, plain_problems, show
+from epochal.resources.schemas import Schema
 from epochal.resources.spec import Fields, Metadata, StreamSpec
 
 API_VERSION = "epochal.dev/v1alpha1"
@@ -25,7 +26,6 @@ class NotInEffect(NamedTuple):
 
 
 _PLANNED = {
-    "spec.payload.schema": "planned: records are not checked against a schema; the encoding is",
     "spec.history.durability": "planned: history is kept in memory; batch and interval come with the durable log",
     "spec.history.storage": "planned: no volume is used; history is kept in memory",
     "spec.watermark": "planned: marks and watermarks are not computed",
@@ -128,18 +128,21 @@ class StreamManifest(Fields):
 
 
 def immutable_changes(old: StreamManifest, new: StreamManifest) -> list[Problem]:
-    """Fields that may not change while a stream lives, and that differ: time.shape, payload.encoding, segments."""
+    """Fields that may not change while a stream lives, and that differ: time.shape, the payload's, segments."""
     pairs: tuple[tuple[str, Any, Any], ...] = (
         ("spec.time.shape", old.spec.time.shape_text, new.spec.time.shape_text),
         ("spec.payload.encoding", old.spec.payload.encoding, new.spec.payload.encoding),
         ("spec.segments", old.spec.segments, new.spec.segments),
     )
     hint = "delete the stream and apply it anew, or give the new one another name"
-    return [
+    changes = [
         Problem(path, f"cannot change from {before} to {after} while the stream exists", hint)
         for path, before, after in pairs
         if before != after
     ]
+    if old.spec.payload.schema_ != new.spec.payload.schema_:
+        changes.append(Problem("spec.payload.schema", "cannot change while the stream exists", hint))
+    return changes
 
 
 def _with_namespace(document: Any, namespace: str | None) -> Any:
@@ -158,7 +161,10 @@ def _headline(document: object) -> str:
 
 
 def _between_fields(document: object) -> list[Problem]:
-    """Findings on two fields together; of the raw document, so that they are told beside those on single fields."""
+    """Findings on two fields together, and on the schema's.
+
+    Of the raw document, so that they are told beside those on single fields.
+    """
     shape = _get(document, "spec.time.shape")
     problems = []
     if _get(document, "spec.watermark.noteTime") == "frontier" and isinstance(shape, str) and shape.strip() != "int":
@@ -166,9 +172,20 @@ def _between_fields(document: object) -> list[Problem]:
         problems.append(
             Problem("spec.watermark.noteTime", reason, "frontier needs time.shape int; use manual or wallclock")
         )
-    if _get(document, "spec.payload.encoding") == "bytes" and _get(document, "spec.payload.schema") is not None:
+    schema = _get(document, "spec.payload.schema")
+    if _get(document, "spec.payload.encoding") == "bytes" and schema is not None:
         problems.append(Problem("spec.payload.schema", "has no meaning for encoding bytes", "leave it out"))
+    elif isinstance(schema, dict):  # that it is one is told with the other kinds of values
+        problems += _schema_problems(schema)
     return problems
+
+
+def _schema_problems(schema: object) -> Sequence[Problem]:
+    try:
+        Schema.parse(schema, "spec.payload.schema")
+    except ManifestError as error:
+        return error.problems
+    return ()
 
 
 def _remove(document: dict[str, Any], parts: Sequence[str]) -> None:

@@ -9,10 +9,11 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 from pydantic.alias_generators import to_camel
 
-from epochal.errors import TimeShapeError
+from epochal.errors import ManifestError, TimeShapeError
 from epochal.protocol.times import TimeShape
 from epochal.resources.names import check_name, check_namespace
 from epochal.resources.quantities import format_bytes, format_duration, parse_bytes, parse_duration
+from epochal.resources.schemas import Schema
 
 KI, MI, GI = 2**10, 2**20, 2**30
 HOUR, DAY = 3600.0, 86400.0
@@ -37,6 +38,13 @@ def _check_shape(value: str) -> str:
         return str(TimeShape.parse(value))
     except TimeShapeError as error:  # its message begins with the text, which the problem shows already
         raise ValueError(f"is no time shape: {str(error).partition(': ')[2]}") from None
+
+
+def _normal_schema(value: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return Schema.parse(value).to_document()
+    except ManifestError:  # `manifest` tells every wrong field of it; here there would be place for one
+        return value
 
 
 Bytes = Annotated[int, BeforeValidator(_read_bytes), PlainSerializer(format_bytes)]
@@ -68,7 +76,12 @@ class Payload(Fields):
     """What a record looks like."""
 
     encoding: Literal["bytes", "msgpack", "json", "arrow"]
-    schema_: Object | None = Field(default=None, alias="schema")
+    schema_: Annotated[Object, AfterValidator(_normal_schema)] | None = Field(default=None, alias="schema")
+
+    @property
+    def fields(self) -> Schema | None:
+        """The declared schema, where there is one."""
+        return None if self.schema_ is None else Schema.parse(self.schema_)
 
 
 class Retention(Fields):
