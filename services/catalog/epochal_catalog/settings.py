@@ -43,6 +43,18 @@ class Settings(BaseSettings):
     """The longest `wait` of one lookup; a client that wants more asks again."""
     max_waiters: int = Field(default=10_000, ge=1)
     """Lookups that may wait at once; each costs a connection and a few KiB."""
+    subscription_ttl: float = Field(default=30.0, ge=0.1, le=3600.0)
+    """Subscriptions renew every third of it; readers are many, and nothing waits for their lease."""
+    max_subscriptions: int = Field(default=100_000, ge=1)
+    """Subscriptions at once, over all streams; each is a row and a few hundred bytes of memory."""
+    watch_events: int = Field(default=10_000, ge=1)
+    """Changes that are kept for watchers that come back: some minutes of a busy catalog, about 5 MiB."""
+    watch_queue: int = Field(default=1_000, ge=1)
+    """Changes that a watcher may be behind before it is cut; it can resume, and others are not held up."""
+    watch_heartbeat: float = Field(default=10.0, gt=0.0)
+    """Proxies and watchers take a connection that is silent for longer to be dead."""
+    max_watchers: int = Field(default=1_000, ge=1)
+    """Watchers at once; each costs a connection."""
     max_pending: int = Field(default=1_000, ge=1)
     """Writes that may queue for the database; beyond it a retry later is better than a longer queue."""
     drain_timeout: float = Field(default=5.0, ge=0.0)
