@@ -8,8 +8,9 @@ from epochal.protocol import messages as m
 from epochal.protocol import wire
 from epochal.protocol.effects import Acked, Failed, Moved, Over, Push, Ready, Reply, ReportFinishing
 from epochal.protocol.following import From
+from epochal.protocol.limits import STATE_BYTES
 from epochal.protocol.progress import EpochState
-from epochal.protocol.publishing import STATE_BYTES, PublisherSettings, SegmentPublisher
+from epochal.protocol.publishing import PublisherSettings, SegmentPublisher
 from epochal.protocol.subscribing import EpochWasAborted
 from epochal.protocol.times import MAX_TIME, Time, TimeShape, less_equal
 
@@ -355,7 +356,7 @@ def test_a_writer_begins_at_the_time_that_all_segments_can_give(wire_up):
     late = wiring.writer("late")
     assert late.of(Ready) == [Ready((5,))]
     for segment in "012":
-        assert list(wiring.publishers[segment]._writers["late"].held) == [5]
+        assert list(wiring.publishers[segment]._writers.get("late").held) == [5]
     with pytest.raises(Exception, match="does not reach 4"):
         late.machine.append("0", 4, b"", 1, b"")
 

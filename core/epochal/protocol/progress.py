@@ -117,7 +117,7 @@ class UpperFrontier:
         """How many times are active."""
         return len(self._active)
 
-    def __contains__(self, time: Time) -> bool:
+    def __contains__(self, time: object) -> bool:
         """Whether `time` is active."""
         return time in self._active
 

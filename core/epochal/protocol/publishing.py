@@ -6,7 +6,6 @@ in order. Apart from `serving`, which answers subscribers from the same log, so 
 Sources: rules S1-S7, S20, S35; E1-E8, E11, E12.
 """
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -17,37 +16,29 @@ from epochal.errors import (
     CapabilityError,
     EpochAbortedError,
     EpochalError,
-    EpochTooLarge,
-    PayloadTooLarge,
     RemoteProtocolError,
     StreamComplete,
     StreamGone,
     TimeShapeError,
-    TooManyEpochs,
     WriterFenced,
     WriterLost,
 )
 from epochal.protocol import messages as m
-from epochal.protocol.effects import PublisherEffect, Push, Reply, ReportFinishing
+from epochal.protocol.effects import PublisherEffect, Push, Reply
+from epochal.protocol.finishing import Finishing
 from epochal.protocol.frontier import Antichain, Change
-from epochal.protocol.history import EVENT_OVERHEAD, History, State, empty_state
+from epochal.protocol.history import History, State, empty_state
 from epochal.protocol.holders import MOST_HOLDERS, Holder, HolderKind
+from epochal.protocol.limits import SegmentLimits
 from epochal.protocol.progress import Progress
-from epochal.protocol.sessions import WriterState, follows
+from epochal.protocol.sessions import Writers, WriterState, follows
 from epochal.protocol.times import Time, TimeShape
 
 Writer: TypeAlias = bytes
 """The connection of a writer: its routing id on `ingest`."""
 
-REMEMBERED_WRITERS = 10_000
-"""How many writers that left are remembered for their numbers, oldest forgotten first."""
-
 ABORTS_AN_EVENT = 128
 """Times in one abort event: as many of the largest shape as surely fit a header."""
-
-
-STATE_BYTES = 15_000
-"""Bytes that one list of times in a message may take: four of them fit a header, with room to spare."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +83,9 @@ class SegmentPublisher:
         self.stream, self.segment, self.settings, self.incarnation = stream, segment, settings, incarnation
         bottom = (settings.shape.bottom,)
         start = () if complete else tuple(bottom if lower is None else lower)
-        self.complete = complete
-        self._max_times = settings.shape.most_times(STATE_BYTES)
+        self._limits = SegmentLimits(
+            settings.shape, max_payload=settings.max_payload, retention_bytes=settings.retention_bytes
+        )
         self.progress = Progress(start)
         self.history = History(empty_state(start), max_bytes=settings.retention_bytes, max_age=settings.retention_age)
         self._own = Antichain(start)
@@ -101,19 +93,8 @@ class SegmentPublisher:
         self._awaited = set(known_writers)
         self._opened = set(self._awaited)
         self._enough_writers = start != bottom or len(self._opened) >= settings.min_writers
-        self._writers: dict[str, WriterState] = {}
-        self._by_peer: dict[Writer, WriterState] = {}
-        self._left: deque[str] = deque()
-        self._epoch_bytes: dict[Time, int] = {}
-        self._finishing = 0
-        self._is_finishing = finishing and not complete
-        self._finished_early = False
-        """Whether the last writer here finished while others were awaited: if those never come, it was over (E7)."""
-        self._report_open = False
-        """Whether the catalog has not answered the last report yet."""
-        self._unconfirmed: list[Reply] = []
-        """Confirmations of `finish` that wait for that answer."""
-        self._waiting_opens: list[tuple[Writer, m.Open]] = []
+        self._writers = Writers()
+        self._finishing = Finishing(complete, stands=finishing and not complete)
         self._effects: list[PublisherEffect] = []
         self._acks: dict[Writer, tuple[int, int, int]] = {}
         self._admitted: dict[Writer, Time] = {}
@@ -121,6 +102,11 @@ class SegmentPublisher:
         self._started = self._ticked = now
 
     # ---- what the shell sees ----
+
+    @property
+    def complete(self) -> bool:
+        """Whether every writer has finished the stream (E7)."""
+        return self._finishing.complete
 
     @property
     def seq(self) -> int:
@@ -133,14 +119,14 @@ class SegmentPublisher:
 
         Reported to the catalog so that a next incarnation waits for them.
         """
-        return sorted(w.writer for w in self._writers.values() if w.present and w.under is None) + sorted(self._awaited)
+        return sorted(w.writer for w in self._writers if w.present and w.under is None) + sorted(self._awaited)
 
     def holders(self, now: float) -> list[Holder]:
         """Who holds the elements of the lower frontier, the longest holder first; at most `MOST_HOLDERS`."""
         frontier = self.progress.lower.frontier
         found = [
             Holder(time, HolderKind.WRITER, state.writer, now - state.held_since[time], now - state.heard)
-            for state in self._writers.values()
+            for state in self._writers
             for time in state.held
             if time in frontier
         ]
@@ -154,7 +140,7 @@ class SegmentPublisher:
         """Why the publisher holds a capability itself."""
         if self._awaited:
             return [(HolderKind.RETURNING, writer) for writer in sorted(self._awaited)[:MOST_HOLDERS]]
-        if self._is_finishing:
+        if self._finishing.stands:
             return [(HolderKind.FINISHING, None)]
         return [(HolderKind.PARKED if self._enough_writers else HolderKind.OPENING, None)]
 
@@ -179,11 +165,11 @@ class SegmentPublisher:
         self._ticked = now
         if stalled:
             self._started = now
-            for state in self._writers.values():
+            for state in self._writers:
                 state.heard = now
             return
         deadline = now - self.settings.writer_timeout
-        for state in [w for w in self._writers.values() if w.present and w.heard <= deadline]:
+        for state in [w for w in self._writers if w.present and w.heard <= deadline]:
             self._lose(
                 state,
                 WriterLost(f"nothing was heard of writer {state.writer!r} for {self.settings.writer_timeout:g} s"),
@@ -209,7 +195,7 @@ class SegmentPublisher:
 
     def deleted(self) -> None:
         """The stream was deleted: every writer is told."""
-        for peer in list(self._by_peer):
+        for peer in self._writers.peers():
             self._dismiss(peer, StreamGone(f"stream {self.stream} was deleted"))
 
     def drain(self) -> None:
@@ -239,7 +225,7 @@ class SegmentPublisher:
             return
         holder = state if state.under is None else self._writers.get(state.under)
         admitted = self._admitted.get(peer) == time
-        refusal = (None if admitted else self._refusal(holder, time)) or self._too_large(time, len(payload))
+        refusal = (None if admitted else self._refusal(holder, time)) or self._limits.refuses(time, len(payload))
         if refusal is not None or holder is None:
             self._refuse_append(state, number, refusal or CapabilityError(f"writer {state.under!r} has not opened"))
             return
@@ -248,7 +234,7 @@ class SegmentPublisher:
             self.progress.upper.insert(time)
             holder.touched.add(time)
             self._admitted[peer] = time
-        self._epoch_bytes[time] = self._epoch_bytes.get(time, 0) + len(payload) + EVENT_OVERHEAD
+        self._limits.logged(time, len(payload))
         self._log(m.Data(seq, seq - 1, time, append.topic, append.records, append.crc, payload))
         state.logged(number, seq)
         known = self._acks.get(peer)
@@ -271,21 +257,8 @@ class SegmentPublisher:
             return CapabilityError(
                 f"writer {holder.writer!r} holds {list(holder.held)!r}, which does not reach {time!r}"
             )
-        if time not in self.progress.upper and self.progress.under_way >= self._max_times:
-            return TooManyEpochs(
-                f"{self._max_times} epochs of this segment are active, or aborted and not past; advance before "
-                "beginning more"
-            )
-        return None
-
-    def _too_large(self, time: Time, size: int) -> EpochalError | None:
-        if size > self.settings.max_payload:
-            return PayloadTooLarge(f"{size} bytes in one append; at most {self.settings.max_payload} are allowed")
-        if 0 < self.settings.retention_bytes < self._epoch_bytes.get(time, 0) + size + EVENT_OVERHEAD:
-            return EpochTooLarge(
-                f"epoch {time!r} would exceed history.retention.bytes ({self.settings.retention_bytes}); use "
-                "smaller epochs or retain more"
-            )
+        if time not in self.progress.upper:
+            return self._limits.refuses_another(self.progress.under_way)
         return None
 
     def _answer_again(self, state: WriterState, number: int) -> None:
@@ -308,14 +281,11 @@ class SegmentPublisher:
         elif self._has_left(ask) or self._is_fenced(ask):
             self._admit(peer, ask, now)  # neither brings a writer back, so neither cancels anything
         elif self.complete:
-            self._refuse(
-                peer, ask.op, StreamComplete("every writer has finished this stream; nothing more can be published")
-            )
-        elif self._is_finishing:
-            # E7: the catalog decides whether this open came before completion was recorded.
-            self._waiting_opens.append((peer, ask))
-            if len(self._waiting_opens) == 1:
-                self._report_finishing(False)
+            self._refuse_complete(peer, ask.op)
+        elif self._finishing.stands:
+            report = self._finishing.wait(peer, ask)
+            if report is not None:
+                self._effects.append(report)
         else:
             self._admit(peer, ask, now)
 
@@ -354,7 +324,8 @@ class SegmentPublisher:
             return
         returns = state is not None
         if state is None:
-            state = self._writers[ask.writer] = WriterState(ask.writer, ask.session, peer, ask.under, now)
+            state = WriterState(ask.writer, ask.session, peer, ask.under, now)
+            self._writers.add(state)
         fresh = self._take_session(state, peer, ask, now)
         lost = self._resume(state, ask.resume, known=returns)
         if ask.under is None and fresh:
@@ -377,7 +348,7 @@ class SegmentPublisher:
         """
         self._dismiss(state.peer, WriterFenced(f"a newer session of writer {ask.writer!r} has opened"))
         self._depart(state, abort=True, finish=False)
-        self._forget(state)
+        self._writers.forget(state)
 
     def _went_on_without(self, resume: m.Resume | None) -> bool:
         """Whether this incarnation has passed what a returning writer holds, not knowing of it.
@@ -392,15 +363,13 @@ class SegmentPublisher:
     def _take_session(self, state: WriterState, peer: Writer, ask: m.Open, now: float) -> bool:
         """Bind `peer` to the writer; returns whether it needs a capability: it is new here, or was gone."""
         self._admitted.clear()
-        if state.peer != peer or ask.session > state.session:
-            if ask.session > state.session and self._by_peer.get(state.peer) is state and state.peer != peer:
-                self._dismiss(state.peer, WriterFenced(f"a newer session of writer {ask.writer!r} has opened"))
-            self._by_peer.pop(state.peer, None)
+        if ask.session > state.session and state.peer != peer and self._writers.at(state.peer) is state:
+            self._dismiss(state.peer, WriterFenced(f"a newer session of writer {ask.writer!r} has opened"))
         left_for_good = self._has_left(ask)
         needs = not len(state.held) and not left_for_good
-        state.session, state.peer, state.under, state.heard, state.lost = ask.session, peer, ask.under, now, False
+        state.session, state.under, state.heard, state.lost = ask.session, ask.under, now, False
         state.present = not left_for_good
-        self._by_peer[peer] = state
+        self._writers.bind(state, peer)
         return needs
 
     def _resume(self, state: WriterState, resume: m.Resume | None, *, known: bool) -> tuple[Time, ...]:
@@ -427,23 +396,23 @@ class SegmentPublisher:
         self._move_held(state, held)
         self._awaited.discard(state.writer)
         self._opened.add(state.writer)
-        self._finished_early = False
+        self._finishing.early = False
         self._enough_writers = self._enough_writers or len(self._opened) >= self.settings.min_writers
 
     def _settle(self) -> None:
         """Release the publisher's own capability once the writers that must be counted are there (E5, E11)."""
         if not len(self._own) or not self._enough_writers or self._awaited:
             return
-        if self._finished_early:
-            self._finished_early = False
-            self._report_finishing(True)
-        elif any(len(w.held) for w in self._writers.values()):
+        if self._finishing.early:
+            self._finishing.early = False
+            self._effects.append(self._finishing.report(True))
+        elif any(len(w.held) for w in self._writers):
             own, self._own = self._own, Antichain()
             self._move([(time, -1) for time in own])
 
     def _session(self, peer: Writer, now: float) -> WriterState | None:
         """The writer behind `peer`, heard of now; a peer without one is told to open."""
-        state = self._by_peer.get(peer)
+        state = self._writers.at(peer)
         if state is None:
             self._effects.append(Reply(peer, m.Lost(self.segment, RemoteProtocolError.code, "open a session first")))
             return None
@@ -452,7 +421,7 @@ class SegmentPublisher:
 
     def _dismiss(self, peer: Writer, error: EpochalError) -> None:
         """Tell a peer that its session is over here and forget the connection, not the writer."""
-        if self._by_peer.pop(peer, None) is not None:
+        if self._writers.unbind(peer):
             self._reply(peer, m.Lost(self.segment, error.code, str(error)))
 
     _drop = _dismiss
@@ -472,7 +441,7 @@ class SegmentPublisher:
         try:
             match ask:
                 case m.Hold():
-                    self._check_times(ask.times, len(self.progress.lower.frontier))
+                    self._limits.check_times(ask.times, len(self.progress.lower.frontier))
                     self._move_held(state, state.hold(ask.times))
                     state.anew = False
                 case m.Abort():
@@ -483,30 +452,18 @@ class SegmentPublisher:
             self._refuse(peer, ask.op, error)
             return
         done = Reply(peer, m.Done(ask.op, self.segment))
-        if self._report_open and isinstance(ask, m.Leave) and ask.how is m.Leaving.FINISH:
-            # A finish is confirmed once the catalog knows of it, so that no crash in between can lose it (E7).
+        if isinstance(ask, m.Leave) and ask.how is m.Leaving.FINISH and self._finishing.confirm_later(done):
             self._flush_ack(peer)
-            self._unconfirmed.append(done)
         else:
             self._reply(*done)
 
     def _abort_for(self, state: WriterState, times: Sequence[Time]) -> None:
-        self._check_times(times, len(self.progress.aborted))
+        self._limits.check_times(times, len(self.progress.aborted))
         for time in times:
             over = time in self.progress.aborted or self.progress.lower.completed(time)  # as when it is sent again
             if not over and not state.reaches(time):
                 raise CapabilityError(f"writer {state.writer!r} holds {list(state.held)!r} and cannot abort {time!r}")
         self._abort(times)
-
-    def _check_times(self, times: Sequence[Time], known: int) -> None:
-        """Refuse times of another shape, and more than a snapshot could say beside the `known` ones."""
-        for time in times:
-            self.settings.shape.check(time)
-        if len(times) + known > self._max_times:
-            raise TooManyEpochs(
-                f"{known} times here and {len(times)} more; a segment keeps track of at most {self._max_times} "
-                "that are held, and as many that are active or aborted"
-            )
 
     def _depart(self, state: WriterState, *, abort: bool, finish: bool) -> None:
         """A writer leaves: its capability is released, or parked if it was the last (E3, E4, E7)."""
@@ -515,63 +472,44 @@ class SegmentPublisher:
         self._admitted.clear()
         state.present = False
         held = state.held
-        last = len(held) > 0 and not any(len(w.held) for w in self._writers.values() if w is not state)
+        last = len(held) > 0 and not any(len(w.held) for w in self._writers if w is not state)
         if last and not len(self._own):
             self._own, self._own_since = Antichain(held), self._ticked
             self._move([(time, 1) for time in held])
             if finish:
-                self._report_finishing(True)
+                self._effects.append(self._finishing.report(True))
         elif last:
-            self._finished_early = finish
+            self._finishing.early = finish
         self._move_held(state, Antichain())
-        self._left.append(state.writer)
-        while len(self._left) > REMEMBERED_WRITERS:
-            gone = self._writers.get(self._left.popleft())
-            if gone is not None and not gone.present:
-                self._forget(gone)
-
-    def _forget(self, state: WriterState) -> None:
-        del self._writers[state.writer]
-        self._by_peer.pop(state.peer, None)
+        self._writers.departed(state)
 
     # ---- finish (E7) ----
-
-    def _report_finishing(self, finishing: bool) -> None:
-        self._finishing += 1
-        self._is_finishing = self._report_open = True
-        self._effects.append(ReportFinishing(self._finishing, finishing))
 
     def finishing_answered(self, number: int, complete: bool, now: float) -> None:
         """The catalog answered report `number`.
 
         The stream is complete, or this segment waits, or its finishing was cancelled.
         """
-        if number == self._finishing:
-            self._report_open = False
-            confirmed, self._unconfirmed = self._unconfirmed, []
-            self._effects += confirmed
+        self._effects += self._finishing.answered(number)
         if complete:
             self.completed()
             return
-        if number == self._finishing and self._waiting_opens:
-            self._is_finishing = False
-            waiting, self._waiting_opens = self._waiting_opens, []
-            for peer, ask in waiting:
-                self._open(peer, ask, now)
+        for peer, ask in self._finishing.cancelled(number):
+            self._open(peer, ask, now)
 
     def completed(self) -> None:
         """The catalog recorded that the stream is complete: the frontier empties, and who waited to open is refused."""
         if self.complete:
             return
-        self.complete = True
-        self._is_finishing = False
+        waiting = self._finishing.completed()
         own, self._own = self._own, Antichain()
         self._move([(time, -1) for time in own])
-        waiting, self._waiting_opens = self._waiting_opens, []
         for peer, ask in waiting:
-            self._refuse(
-                peer, ask.op, StreamComplete("every writer has finished this stream; nothing more can be published")
-            )
+            self._refuse_complete(peer, ask.op)
+
+    def _refuse_complete(self, peer: Writer, op: int) -> None:
+        detail = "every writer has finished this stream; nothing more can be published"
+        self._refuse(peer, op, StreamComplete(detail))
 
     # ---- the log ----
 
@@ -586,16 +524,16 @@ class SegmentPublisher:
         visible = self.progress.move(changes)
         if visible:
             self._log(m.Frontier(self.seq + 1, self.seq, tuple(visible)))
-            self._epoch_bytes = {t: n for t, n in self._epoch_bytes.items() if t in self.progress.upper}
+            self._limits.keep_only(self.progress.upper)
 
     def _abort(self, times: Iterable[Time]) -> None:
         self._admitted.clear()
         fresh = self.progress.abort(times)
         for start in range(0, len(fresh), ABORTS_AN_EVENT):
             self._log(m.Aborted(self.seq + 1, self.seq, fresh[start : start + ABORTS_AN_EVENT]))
+        self._limits.keep_only(self.progress.upper)
         for time in fresh:
-            self._epoch_bytes.pop(time, None)
-            for state in self._writers.values():
+            for state in self._writers:
                 state.touched.discard(time)
 
     def _log(self, event: m.Event) -> None:

@@ -7,6 +7,7 @@ E6, S35) can be read and tested here without a log.
 """
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from epochal.errors import CapabilityError
@@ -15,6 +16,9 @@ from epochal.protocol.times import Time
 
 REMEMBERED_POSITIONS = 4096
 """How many of a writer's last appends are remembered with their positions, to answer one that is sent again."""
+
+REMEMBERED_WRITERS = 10_000
+"""How many writers that left are remembered for their numbers, oldest forgotten first."""
 
 GROUP = 32
 """`number >> GROUP` is an append number's group; numbers are without holes within a group."""
@@ -107,6 +111,58 @@ class WriterState:
     def reaches(self, time: Time) -> bool:
         """Whether some held capability is <= `time`."""
         return self.held.less_equal(time)
+
+
+class Writers:
+    """The writers that a segment knows, by id and by the connection that each speaks on; iterates over all."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[str, WriterState] = {}
+        self._by_peer: dict[bytes, WriterState] = {}
+        self._departed: deque[WriterState] = deque()
+
+    def __iter__(self) -> Iterator[WriterState]:
+        return iter(self._by_id.values())
+
+    def get(self, writer: str) -> WriterState | None:
+        """The writer of that id."""
+        return self._by_id.get(writer)
+
+    def at(self, peer: bytes) -> WriterState | None:
+        """The writer that speaks on connection `peer`."""
+        return self._by_peer.get(peer)
+
+    def peers(self) -> list[bytes]:
+        """All connections that some writer speaks on."""
+        return list(self._by_peer)
+
+    def add(self, state: WriterState) -> None:
+        """A writer opened here for the first time."""
+        self._by_id[state.writer] = state
+
+    def bind(self, state: WriterState, peer: bytes) -> None:
+        """From now on the writer speaks on `peer`, and on no other connection."""
+        if self._by_peer.get(state.peer) is state:
+            del self._by_peer[state.peer]
+        state.peer = peer
+        self._by_peer[peer] = state
+
+    def unbind(self, peer: bytes) -> bool:
+        """Forget a connection, not its writer; returns whether it was known."""
+        return self._by_peer.pop(peer, None) is not None
+
+    def departed(self, state: WriterState) -> None:
+        """The writer left: remember it for its numbers, and forget who left longest ago if there are too many."""
+        self._departed.append(state)
+        while len(self._departed) > REMEMBERED_WRITERS:
+            oldest = self._departed.popleft()
+            if not oldest.present and self._by_id.get(oldest.writer) is oldest:
+                self.forget(oldest)
+
+    def forget(self, state: WriterState) -> None:
+        """Drop all that is known of the writer."""
+        del self._by_id[state.writer]
+        self._by_peer.pop(state.peer, None)
 
 
 def joint(frontiers: list[Antichain]) -> Antichain:
