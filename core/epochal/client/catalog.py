@@ -5,21 +5,28 @@ it puts the routes of the catalog's OpenAPI document into methods, and answers i
 """
 
 import asyncio
+import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Self
 from urllib.parse import quote, urlsplit
 
 from epochal.client.catalog_types import (
+    CatalogEvent,
     PublisherInfo,
     Registration,
     Renewal,
     SegmentReport,
     StreamInfo,
+    SubscriptionInfo,
+    SubscriptionLease,
+    WriterInfo,
     WriterSession,
 )
 from epochal.client.http import HttpCaller
+from epochal.client.watch import follow
 from epochal.errors import ConfigError, NoPublisher, StreamNotFound
+from epochal.protocol.times import Time, to_json
 
 DEFAULT_CATALOG = "http://127.0.0.1:8700"
 MAX_WAIT = 300.0
@@ -52,6 +59,7 @@ class CatalogClient:
         on_unreachable: Callable[[str], None] | None = None,
     ) -> None:
         self.url = catalog_url(url)
+        self._patience = patience
         self._http = HttpCaller(self.url, patience=patience, timeout=timeout, on_unreachable=on_unreachable)
 
     async def __aenter__(self) -> Self:
@@ -77,26 +85,35 @@ class CatalogClient:
         _, answer = await self._http.call("GET", _stream(namespace, name))
         return StreamInfo.from_json(answer)
 
-    async def list(self) -> tuple[StreamInfo, ...]:
-        """All streams."""
-        _, answer = await self._http.call("GET", "/v1/streams")
-        return tuple(StreamInfo.from_json(item) for item in answer["items"])
+    async def list(self, namespace: str | None = None) -> tuple[StreamInfo, ...]:
+        """All streams, or those of a namespace, by name; read page by page."""
+        return tuple([StreamInfo.from_json(item) async for item in self._items("/v1/streams", namespace)])
 
     async def delete(self, namespace: str, name: str) -> None:
         """Delete a stream; raises `StreamNotFound`."""
         await self._http.call("DELETE", _stream(namespace, name))
 
     async def lookup(
-        self, namespace: str, name: str, *, wait: float = 0.0, time: str | None = None, encoding: str | None = None
+        self,
+        namespace: str,
+        name: str,
+        *,
+        wait: float = 0.0,
+        time: str | None = None,
+        encoding: str | None = None,
+        schema: Mapping[str, Any] | None = None,
     ) -> StreamInfo:
         """The stream with a publisher for every open segment, waiting up to `wait` seconds for them (S27).
 
-        `time` (a shape) and `encoding` are checked before any wait: `SchemaMismatch` (S28). After the wait:
-        `StreamNotFound` or `NoPublisher`. A catalog that goes away meanwhile is waited for as well.
+        `time` (a shape), `encoding` and `schema` (the form of `payload.schema`) are checked before any wait:
+        `SchemaMismatch` (S28). After the wait: `StreamNotFound` or `NoPublisher`. A catalog that goes away meanwhile is
+        waited for as well.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait
-        expected = {key: value for key, value in (("time", time), ("encoding", encoding)) if value is not None}
+        text = None if schema is None else json.dumps(schema, separators=(",", ":"))
+        given = (("time", time), ("encoding", encoding), ("schema", text))
+        expected = {key: value for key, value in given if value is not None}
         while True:
             this_wait = min(max(deadline - loop.time(), 0.0), MAX_WAIT)
             try:
@@ -117,10 +134,14 @@ class CatalogClient:
         _, answer = await self._http.call("POST", path)
         return WriterSession(answer["session"], answer["uid"])
 
-    async def publishers(self) -> tuple[PublisherInfo, ...]:
-        """All registered publishers."""
-        _, answer = await self._http.call("GET", "/v1/publishers")
-        return tuple(PublisherInfo.from_json(item) for item in answer["items"])
+    async def writers(self, namespace: str, name: str) -> tuple[WriterInfo, ...]:
+        """All writers that a stream ever had, by id; raises `StreamNotFound`."""
+        path = f"{_stream(namespace, name)}/writers"
+        return tuple([WriterInfo.from_json(item) async for item in self._items(path)])
+
+    async def publishers(self, namespace: str | None = None) -> tuple[PublisherInfo, ...]:
+        """All registered publishers, or those of a namespace's streams, by id."""
+        return tuple([PublisherInfo.from_json(item) async for item in self._items("/v1/publishers", namespace)])
 
     async def register(
         self,
@@ -132,7 +153,10 @@ class CatalogClient:
         segments: Sequence[str],
         addresses: Mapping[str, str],
     ) -> Registration:
-        """Register a publisher process for segments of one stream, superseding older registrations of them (E12)."""
+        """Register a publisher process for segments of one stream, superseding older registrations of them (E12).
+
+        `instance` is fresh for each life of the process; the same one again, for the same, is answered the same.
+        """
         body = {
             "publisher": publisher,
             "instance": instance,
@@ -178,6 +202,68 @@ class CatalogClient:
         _, answer = await self._http.call("PUT", path, json=body)
         return bool(answer["complete"])
 
+    async def subscribed(self, namespace: str, name: str, subscriber: str, uid: str) -> SubscriptionLease:
+        """Make a reader known: one subscription of its own with each call (S31), withdrawn when not renewed (S30).
+
+        `subscriber` is a name for people. Raises `StreamNotFound`, and `StreamGone` when `uid` is of an older stream.
+        """
+        body = {"subscriber": subscriber, "uid": uid}
+        _, answer = await self._http.call("POST", f"{_stream(namespace, name)}/subscriptions", json=body)
+        return SubscriptionLease(answer["id"], answer["token"], float(answer["ttl"]))
+
+    async def renew_subscription(
+        self,
+        id: str,  # noqa: A002  # as the catalog calls it
+        token: int,
+        lower: Sequence[Time] | None = None,
+        counters: Mapping[str, float] | None = None,
+    ) -> float:
+        """Renew a subscription and report; returns its seconds.
+
+        Raises `EpochalError` of code `unknown_subscription` when it lapsed, `not_owner` on another's token (S29).
+        """
+        times = None if lower is None else [to_json(time) for time in lower]
+        body = {"token": token, "lower": times, "counters": dict(counters or {})}
+        _, answer = await self._http.call("PUT", _subscription(id), json=body)
+        return float(answer["ttl"])
+
+    async def unsubscribe(self, id: str, token: int) -> None:  # noqa: A002  # as the catalog calls it
+        """Withdraw a subscription; raises what `renew_subscription` raises."""
+        await self._http.call("DELETE", _subscription(id), params={"token": str(token)})
+
+    async def subscriptions(
+        self, namespace: str | None = None, name: str | None = None
+    ) -> tuple[SubscriptionInfo, ...]:
+        """All live subscriptions, those to a namespace's streams, or those to one stream."""
+        if namespace is not None and name is not None:
+            items = self._items(f"{_stream(namespace, name)}/subscriptions")
+        else:
+            items = self._items("/v1/subscriptions", namespace)
+        return tuple([SubscriptionInfo.from_json(item) async for item in items])
+
+    async def revision(self) -> int:
+        """The number of the last change; `watch(since=...)` follows from there."""
+        _, answer = await self._http.call("GET", "/v1/streams/$catalog")
+        return int(answer["revision"])
+
+    def watch(self, since: int | None = None) -> AsyncIterator[CatalogEvent]:
+        """Every change after revision `since`, or from now on; for ever, over restarts of the catalog (S26).
+
+        Raises `HistoryTruncated` when `since` is older than what the catalog keeps: list, then watch from
+        `revision()`. Raises `CatalogUnavailable` when no catalog answers for `patience` seconds.
+        """
+        return follow(self.url, since, self._patience)
+
+    async def _items(self, path: str, namespace: str | None = None) -> AsyncIterator[dict[str, Any]]:
+        params = {} if namespace is None else {"namespace": namespace}
+        while True:
+            _, answer = await self._http.call("GET", path, params=params)
+            for item in answer["items"]:
+                yield item
+            if answer.get("next") is None:
+                return
+            params["after"] = answer["next"]
+
 
 def _stream(namespace: str, name: str) -> str:
     return f"/v1/streams/{quote(namespace, safe='')}/{quote(name, safe='')}"
@@ -185,3 +271,7 @@ def _stream(namespace: str, name: str) -> str:
 
 def _publisher(publisher: str) -> str:
     return f"/v1/publishers/{quote(publisher, safe='')}"
+
+
+def _subscription(id: str) -> str:  # noqa: A002  # as the catalog calls it
+    return f"/v1/subscriptions/{quote(id, safe='')}"

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from epochal.client.held_back import HeldBack
+from epochal.protocol.holders import Holder
 from epochal.protocol.times import Time, from_json, to_json
 from epochal.resources import StreamManifest
 
@@ -18,7 +20,10 @@ def _times(value: Sequence[Any] | None) -> tuple[Time, ...] | None:
 
 @dataclass(frozen=True, slots=True)
 class PublisherInfo:
-    """A registered publisher; `verified` is false after a catalog restart until it has renewed."""
+    """A registered publisher; `verified` is false after a catalog restart until it has renewed.
+
+    `live`: its lease has not lapsed. `superseded`: another one has its segments, or its stream is gone; it must stop.
+    """
 
     id: str
     token: int
@@ -27,6 +32,8 @@ class PublisherInfo:
     since: str
     stream: str = ""
     segments: tuple[str, ...] = ()
+    live: bool = True
+    superseded: bool = False
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
@@ -39,12 +46,17 @@ class PublisherInfo:
             since=value.get("since", ""),
             stream=value.get("stream", ""),
             segments=tuple(value.get("segments", ())),
+            live=value.get("live", True),
+            superseded=value.get("superseded", False),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentInfo:
-    """One segment [lo, hi): who serves it, and the lower frontier that its publisher last reported."""
+    """One segment [lo, hi): who serves it, and what its publisher last reported.
+
+    `lower`: its lower frontier; `holders`: who holds the elements of that, the longest first.
+    """
 
     id: str
     lo: int
@@ -55,6 +67,7 @@ class SegmentInfo:
     finishing: bool
     publisher: PublisherInfo | None
     counters: Mapping[str, Any]
+    holders: tuple[HeldBack, ...] = ()
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
@@ -70,12 +83,16 @@ class SegmentInfo:
             finishing=value.get("finishing", False),
             publisher=None if publisher is None else PublisherInfo.from_json(publisher),
             counters=dict(value.get("counters") or {}),
+            holders=tuple(HeldBack.from_json({**item, "segment": value["id"]}) for item in value.get("holders", ())),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class StreamInfo:
-    """A declared stream and its segments. `uid` is fresh for every creation, also under a used name (S26)."""
+    """A declared stream and its segments. `uid` is fresh for every creation, also under a used name (S26).
+
+    `held_back`: what holds its time back, the longest first; `subscriptions`: how many read it now (S31).
+    """
 
     namespace: str
     name: str
@@ -87,6 +104,8 @@ class StreamInfo:
     writers: tuple[str, ...]
     created: str
     not_in_effect: tuple[Any, ...] = ()
+    held_back: tuple[HeldBack, ...] = ()
+    subscriptions: int = 0
 
     @property
     def qualified(self) -> str:
@@ -112,6 +131,8 @@ class StreamInfo:
             writers=tuple(value.get("writers", ())),
             created=value.get("created", ""),
             not_in_effect=tuple(value.get("not_in_effect", ())),
+            held_back=tuple(HeldBack.from_json(item) for item in value.get("held_back", ())),
+            subscriptions=value.get("subscriptions", 0),
         )
 
 
@@ -172,6 +193,7 @@ class SegmentReport:
     lower: Sequence[Time] | None
     writers: Sequence[str] = ()
     counters: Mapping[str, float] = field(default_factory=dict)
+    holders: Sequence[Holder] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The form that travels."""
@@ -180,6 +202,7 @@ class SegmentReport:
             "lower": None if self.lower is None else [to_json(time) for time in self.lower],
             "writers": list(self.writers),
             "counters": dict(self.counters),
+            "holders": [holder.to_json() for holder in self.holders],
         }
 
 
@@ -189,3 +212,75 @@ class Renewal:
 
     ttl: float
     complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WriterInfo:
+    """A writer of a stream: the last session number it was given (E6), and whether a publisher has it open."""
+
+    writer: str
+    session: int
+    open: bool
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Read one of a stream's writers."""
+        return cls(value["writer"], value["session"], value["open"])
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionLease:
+    """A subscription as its owner has it: renew it within `ttl` seconds. Whoever has `token` can withdraw it (S29)."""
+
+    id: str
+    token: int
+    ttl: float
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionInfo:
+    """A live subscription to `stream`; `verified` is false after a catalog restart until it has renewed.
+
+    `lower` is the frontier that the subscriber last reported, None before; `counters` what it counted.
+    """
+
+    id: str
+    stream: str
+    subscriber: str
+    since: str
+    verified: bool
+    lower: tuple[Time, ...] | None
+    counters: Mapping[str, float]
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Read one of the catalog's subscriptions."""
+        return cls(
+            id=value["id"],
+            stream=value["stream"],
+            subscriber=value["subscriber"],
+            since=value["since"],
+            verified=value["verified"],
+            lower=_times(value["lower"]),
+            counters=dict(value["counters"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogEvent:
+    """One change in the catalog (S26).
+
+    `kind`: stream, segment, publisher, subscription or session; `op`: put or delete; `object`: what it is now, in the
+    form of docs/catalog.md, None once deleted. To resume behind it, watch with `since=revision`.
+    """
+
+    revision: int
+    kind: str
+    op: str
+    name: str
+    object: Mapping[str, Any] | None
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Read the data of one event."""
+        return cls(value["revision"], value["kind"], value["op"], value["name"], value["object"])

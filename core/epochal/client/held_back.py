@@ -1,0 +1,104 @@
+"""What holds a stream's time back, and the words for it: the answer to "why does this epoch not complete?".
+
+Apart from `catalog_types` because the catalog itself and the commands put holders in the same words, so that whoever
+reads a page, a table or a log line reads the same sentence.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from epochal.protocol.times import Time, from_json, to_json
+
+NO_PUBLISHER = "no_publisher"
+"""The kind of a segment that nobody serves, or of which nothing was reported yet; the others are `HolderKind`."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBack:
+    """Who or what keeps `segment` at `time`. `kind` is a `HolderKind`, or `no_publisher`.
+
+    `seconds`: for how long, None when not known. `silent`: how long ago `writer` was last heard; None without one.
+    `time` is None for a segment that has never reported.
+    """
+
+    segment: str
+    time: Time | None
+    kind: str
+    writer: str | None
+    seconds: float | None
+    silent: float | None
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Read one of the catalog's `held_back`, or of a segment's `holders`. A kind unknown here is kept."""
+        time = value["time"]
+        return cls(
+            segment=value["segment"],
+            time=None if time is None else from_json(time),
+            kind=value["kind"],
+            writer=value["writer"],
+            seconds=value["seconds"],
+            silent=value["silent"],
+        )
+
+
+def describe_holder(held: HeldBack) -> str:
+    """One sentence for people.
+
+    >>> describe_holder(HeldBack("1", 42, "writer", "w1", 192.0, 0.4))
+    'segment 1 stands at 42: writer w1 has held it for 3m12s (last heard 0.4 s ago)'
+    >>> describe_holder(HeldBack("0", None, "no_publisher", None, None, None))
+    'segment 0 has no publisher that has reported'
+    """
+    if held.time is None:
+        lasting = "" if held.seconds is None else f" for {show_seconds(held.seconds)}"
+        return f"segment {held.segment} has no publisher that has reported{lasting}"
+    return f"segment {held.segment} stands at {show_time(held.time)}: {_reason(held)}"
+
+
+def _reason(held: HeldBack) -> str:
+    lasting = "" if held.seconds is None else f" for {show_seconds(held.seconds)}"
+    match held.kind:
+        case "writer":
+            heard = "" if held.silent is None else f" (last heard {show_seconds(held.silent)} ago)"
+            return f"writer {held.writer} has held it{lasting}{heard}"
+        case "opening":
+            return f"it has waited{lasting} until progress.minWriters writers have opened"
+        case "returning":
+            return f"it has waited{lasting} for writer {held.writer} to come back to the restarted publisher"
+        case "parked":
+            return f"it has had no writer{lasting}; the next that opens goes on from here"
+        case "finishing":
+            return f"its writers have finished; it has waited{lasting} for the other segments to finish"
+        case "no_publisher":
+            return f"it has had no publisher{lasting}"
+        case other:
+            return f"{other}{lasting}"
+
+
+def show_time(time: Time) -> str:
+    """A time as people write it.
+
+    >>> show_time(3), show_time((1, (2, 3)))
+    ('3', '(1, (2, 3))')
+    """
+    return str(to_json(time)).replace("[", "(").replace("]", ")")
+
+
+def show_seconds(seconds: float) -> str:
+    """A duration, to two places of what matters.
+
+    >>> [show_seconds(value) for value in (0.42, 12.3, 192, 7500, 273_600)]
+    ['0.4 s', '12 s', '3m12s', '2h05m', '3d04h']
+    """
+    if seconds < 9.95:
+        return f"{max(seconds, 0.0):.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02}s"
+    if whole < 86_400:
+        return f"{whole // 3600}h{whole % 3600 // 60:02}m"
+    return f"{whole // 86_400}d{whole % 86_400 // 3600:02}h"

@@ -1,0 +1,121 @@
+"""Following the catalog: server-sent events, read over one connection after the other, without a hole between them.
+
+Apart from the catalog's other calls because this one does not end: it comes back by itself to where it was, and has a
+format of its own.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import aclosing
+
+import aiohttp
+
+from epochal.client.catalog_types import CatalogEvent
+from epochal.errors import CatalogUnavailable, RemoteProtocolError, from_code
+
+SILENCE = 30.0
+"""Seconds without a byte after which a connection is given up: the catalog sends something every 10."""
+MAX_LINE = 1 << 24
+"""Bytes of one line; a manifest has at most 1 MiB."""
+FIRST_DELAY, MAX_DELAY = 0.1, 3.0
+
+_AGAIN = ("overloaded", "shutting_down", "store_unavailable")
+
+
+class _Refused(Exception):
+    """The catalog, or what stands before it, cannot take a watcher at present."""
+
+
+class Parser:
+    r"""Reads server-sent events from bytes in pieces of any size; what is not an event of ours is passed over.
+
+    >>> parser = Parser()
+    >>> list(parser.feed(b": hello\n\nid: 7\nevent: x\nda"))
+    []
+    >>> list(parser.feed(b"ta: {}\n\n"))
+    [('x', '{}')]
+    >>> parser.last_id
+    '7'
+    """
+
+    def __init__(self) -> None:
+        self.last_id: str | None = None
+        self._rest = b""
+        self._event, self._data, self._id = "message", "", ""
+
+    def feed(self, chunk: bytes) -> Iterator[tuple[str, str]]:
+        """(event, data) of every event that `chunk` ends; raises `RemoteProtocolError` on a line without end."""
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        if len(self._rest) > MAX_LINE:
+            raise RemoteProtocolError(f"a line of the catalog's events is longer than {MAX_LINE} bytes")
+        for line in lines:
+            if line.strip():
+                self._take(line.decode("utf-8", "replace").rstrip("\r"))
+                continue
+            if self._id:
+                self.last_id = self._id
+            if self._data:
+                yield self._event, self._data
+            self._event, self._data, self._id = "message", "", ""
+
+    def _take(self, line: str) -> None:
+        name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        match name:
+            case "event":
+                self._event = value
+            case "data":
+                self._data += value
+            case "id":
+                self._id = value
+
+
+async def follow(url: str, since: int | None, patience: float) -> AsyncIterator[CatalogEvent]:
+    """The changes of the catalog at `url` after `since`; `CatalogClient.watch` says what is raised."""
+    loop = asyncio.get_running_loop()
+    delay, deadline = FIRST_DELAY, loop.time() + patience
+    last = None if since is None else str(since)
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(sock_connect=10.0, sock_read=SILENCE)) as session:
+        while True:
+            parser = Parser()
+            parser.last_id = last
+            try:
+                async with aclosing(_connection(session, url, parser)) as events:
+                    async for event in events:
+                        delay, deadline = FIRST_DELAY, loop.time() + patience
+                        last = parser.last_id
+                        if event is not None:
+                            yield event
+                reason = "it ended the watch"
+            except (aiohttp.ClientError, OSError, TimeoutError, _Refused) as error:
+                reason = str(error) or type(error).__name__
+            if loop.time() + delay > deadline:
+                raise CatalogUnavailable(f"the catalog at {url} cannot be watched ({reason}; tried for {patience:g} s)")
+            await asyncio.sleep(delay)
+            delay = min(delay * 2, MAX_DELAY)
+
+
+async def _connection(session: aiohttp.ClientSession, url: str, parser: Parser) -> AsyncGenerator[CatalogEvent | None]:
+    """The events of one connection, None first once it stands and for what only tells where the catalog is."""
+    headers = {"Accept": "text/event-stream"}
+    if parser.last_id is not None:
+        headers["Last-Event-ID"] = parser.last_id
+    async with session.get(f"{url}/v1/watch", headers=headers) as response:
+        if response.status != 200:
+            raise _refusal(url, response.status, await response.text())
+        yield None
+        async for chunk in response.content.iter_any():
+            for event, data in parser.feed(chunk):
+                yield None if event == "snapshot" else CatalogEvent.from_json(json.loads(data))
+
+
+def _refusal(url: str, status: int, text: str) -> Exception:
+    try:
+        body = json.loads(text)
+        code, detail = str(body["code"]), str(body["detail"])
+    except (ValueError, KeyError, TypeError):
+        if status in (502, 503, 504):
+            return _Refused(f"a proxy answered {status}")
+        return RemoteProtocolError(f"{url} answered {status} but not as a catalog does; is the address right?")
+    return _Refused(detail) if code in _AGAIN else from_code(code, detail)
