@@ -1,0 +1,105 @@
+"""What every actor did and saw, kept so that no kill can lose it: JSON lines, one file an actor, a write a line.
+
+Apart from the actors, who write it, and the checker, who judges it, because both must mean the same by it. A call is
+written down before it is made (`invoke`) and when its outcome is known (`ok`: it was done, `fail`: it was not); an
+invoke without an outcome may have been done or not. `info` is what somebody saw, or did to others.
+"""
+
+import json
+import os
+import zlib
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from pathlib import Path
+from time import monotonic
+from typing import Any, NamedTuple, Self
+
+from epochal.protocol.times import Time, from_json, to_json
+
+NEMESIS = "nemesis"
+"""The actor that does things to the others."""
+
+
+class Phase(StrEnum):
+    """How far a call is."""
+
+    INVOKE = "invoke"
+    OK = "ok"
+    FAIL = "fail"
+    INFO = "info"
+
+
+class Entry(NamedTuple):
+    """One line. `at`: seconds of the machine's monotonic clock; `life`: how often the actor was started before."""
+
+    at: float
+    actor: str
+    life: int
+    op: str
+    phase: Phase
+    data: dict[str, Any]
+
+    def to_json(self) -> str:
+        """One line, without its end."""
+        return json.dumps([round(self.at, 6), *self[1:]], separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, line: str) -> Self:
+        """Read a line."""
+        at, actor, life, op, phase, data = json.loads(line)
+        return cls(at, actor, life, op, Phase(phase), data)
+
+    def time(self, name: str = "time") -> Time:
+        """A field that holds a time."""
+        return from_json(self.data[name])
+
+    def times(self, name: str) -> tuple[Time, ...]:
+        """A field that holds times."""
+        return tuple(map(from_json, self.data[name]))
+
+
+class Recorder:
+    """Writes the history of one life of one actor.
+
+    A line is one `write` to a file opened for appending: the kernel has it before the call returns, so that a kill of
+    the process loses nothing.
+    """
+
+    def __init__(self, directory: Path, actor: str, life: int = 0) -> None:
+        self.actor, self.life = actor, life
+        self._file = os.open(directory / f"{actor}.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+    def write(self, op: str, phase: Phase = Phase.INFO, /, **data: Any) -> None:
+        """Write a line; what must be kept before anything else happens."""
+        entry = Entry(monotonic(), self.actor, self.life, op, phase, data)
+        os.write(self._file, entry.to_json().encode() + b"\n")
+
+
+def times(values: Iterable[Time]) -> list[Any]:
+    """Times as fields hold them."""
+    return [to_json(value) for value in values]
+
+
+def read(directory: Path) -> list[Entry]:
+    """The whole history, by time. A last line that was cut short is nobody's knowledge."""
+    entries = [entry for path in directory.glob("*.jsonl") for entry in read_file(path)]
+    return sorted(entries, key=lambda entry: entry.at)
+
+
+def read_file(path: Path) -> list[Entry]:
+    """What one actor wrote, in its order."""
+    lines = path.read_text().split("\n") if path.exists() else [""]
+    return [Entry.from_json(line) for line in lines[:-1]]
+
+
+Record = Sequence[Any]
+"""What writers publish: an id that is used once, and filling."""
+
+
+def digest(record: Record) -> int:
+    """What shows that a record arrived as it was sent."""
+    return zlib.crc32(f"{record[0]} ".encode() + record[1])
