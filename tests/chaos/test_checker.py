@@ -1,6 +1,7 @@
 """The checker finds every fault that is put into a good history, under the rule that names it, and nothing else."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,7 +18,7 @@ def good() -> History:
     """Two writers, four epochs, two segments; one reader reads all, the other is killed and resumes."""
     found: History = []
 
-    def add(actor: str, op: str, phase: Phase = Phase.INFO, life: int = 0, **data: object) -> None:
+    def add(actor: str, op: str, phase: Phase = Phase.INFO, life: int = 0, **data: Any) -> None:
         found.append(Entry(float(len(found)), actor, life, op, phase, data))
 
     for reader in READERS:
@@ -31,7 +32,7 @@ def good() -> History:
             for segment in SEGMENTS:
                 for part in range(2):
                     record = f"{writer}/{time}/{segment}/{part}"
-                    fields: dict[str, object] = {"ids": [record], "digests": [part], "segment": segment, "time": time}
+                    fields: dict[str, Any] = {"ids": [record], "digests": [part], "segment": segment, "time": time}
                     add(writer, "append", Phase.INVOKE, **fields)
                     add(writer, "append", Phase.OK, **fields, position=[1, seqs[segment]])
                     seqs[segment] += 1
@@ -267,6 +268,6 @@ def test_a_fault_is_found_however_actors_interleave(order: list[int], where: int
     fault, rule = list(FAULTS.items())[order[0]]
     history = good()
     fault(history, where)
-    renamed = dict(zip(READERS, data.draw(st.permutations(READERS)), strict=True))
+    renamed: dict[str, str] = dict(zip(READERS, data.draw(st.permutations(READERS)), strict=True))
     history = [entry._replace(actor=renamed.get(entry.actor, entry.actor)) for entry in history]
     assert rule in rules(history)
