@@ -13,6 +13,7 @@ from epochal.errors import CatalogUnavailable, EpochalError, NoPublisher, Stream
 from epochal.protocol.segments import KeyRange, Placement
 from epochal.protocol.times import TimeShape
 from epochal.resources import parse_stream_name
+from epochal.resources.schemas import Schema
 
 BACKOFF_LEAST, BACKOFF_MOST = 0.05, 5.0
 """Seconds between attempts to connect: doubled each time, with jitter."""
@@ -90,6 +91,11 @@ class Directory:
     def encoding(self) -> str:
         """The declared encoding of payloads."""
         return str(self.info.declared().spec.payload.encoding)
+
+    @property
+    def schema(self) -> Schema | None:
+        """The declared schema of records, where there is one."""
+        return self.info.declared().spec.payload.fields
 
     @property
     def segments(self) -> list[str]:

@@ -9,7 +9,9 @@ from typing import Any
 
 import msgpack
 
-from epochal.errors import RecordTypeError, RemoteProtocolError
+from epochal.client.arrow_schemas import from_arrow, pyarrow, to_arrow
+from epochal.errors import ConfigError, RecordTypeError, RemoteProtocolError
+from epochal.resources.schemas import Schema, differences
 
 MAX_RECORDS = 1_000_000
 """Records that one payload may claim to hold."""
@@ -40,22 +42,42 @@ def _encode_json(records: Sequence[Any]) -> bytes:
         raise RecordTypeError(f"a record cannot be written as JSON: {error}") from None
 
 
-def _encode_arrow(records: Sequence[Any]) -> bytes:
-    import pyarrow as pa
+class _ArrowEncoder:
+    """Record batches as one IPC stream; each batch is of the declared schema, where there is one (S28)."""
 
-    for record in records:
-        if not isinstance(record, pa.RecordBatch):
-            raise RecordTypeError(
-                f"this stream's encoding is arrow, so a record is a pyarrow.RecordBatch, not {type(record).__name__}"
-            )
-    if len({record.schema for record in records}) != 1:
-        raise RecordTypeError("the record batches of one append share one schema, and there is at least one")
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, records[0].schema) as stream:
+    def __init__(self, declared: Schema | None) -> None:
+        self._arrow, self._declared = pyarrow(), declared
+        self._accepted = None if declared is None else to_arrow(declared)
+
+    def __call__(self, records: Sequence[Any]) -> bytes:
+        pa = self._arrow
         for record in records:
-            stream.write_batch(record)
-    payload: bytes = sink.getvalue().to_pybytes()
-    return payload
+            if not isinstance(record, pa.RecordBatch):
+                kind = type(record).__name__
+                raise RecordTypeError(
+                    f"this stream's encoding is arrow, so a record is a pyarrow.RecordBatch, not {kind}"
+                )
+        if len({record.schema for record in records}) != 1:
+            raise RecordTypeError("the record batches of one append share one schema, and there is at least one")
+        self._check(records[0].schema)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, records[0].schema) as stream:
+            for record in records:
+                stream.write_batch(record)
+        payload: bytes = sink.getvalue().to_pybytes()
+        return payload
+
+    def _check(self, schema: Any) -> None:
+        if self._declared is None or schema.equals(self._accepted):
+            return
+        try:
+            problems = differences(self._declared, from_arrow(schema))
+        except ConfigError as error:
+            problems = list(error.problems)
+        if problems:
+            wrong = "; ".join(map(str, problems))
+            raise RecordTypeError(f"a record batch is not of the schema that the stream declares: {wrong}")
+        self._accepted = schema  # the same but for what a declaration does not say
 
 
 def _decode_msgpack(payload: bytes) -> list[Any]:
@@ -73,16 +95,13 @@ def _decode_json(payload: bytes) -> list[Any]:
 
 
 def _decode_arrow(payload: bytes) -> list[Any]:
-    import pyarrow as pa
-
-    return list(pa.ipc.open_stream(payload))
+    return list(pyarrow().ipc.open_stream(payload))
 
 
 _ENCODERS: dict[str, Callable[[Sequence[Any]], bytes]] = {
     "bytes": _encode_bytes,
     "msgpack": _packed,
     "json": _encode_json,
-    "arrow": _encode_arrow,
 }
 _DECODERS: dict[str, Callable[[bytes], list[Any]]] = {
     "bytes": _decode_msgpack,
@@ -92,16 +111,22 @@ _DECODERS: dict[str, Callable[[bytes], list[Any]]] = {
 }
 
 
-def encoder(encoding: str) -> Callable[[Sequence[Any]], bytes]:
+def encoder(encoding: str, schema: Schema | None = None) -> Callable[[Sequence[Any]], bytes]:
     """Turn records into a payload.
 
-    Raises `RecordTypeError` for a record that the encoding cannot carry, and then sends nothing.
+    Raises `RecordTypeError` for a record that the encoding cannot carry, and then sends nothing. Arrow batches are
+    checked against `schema`; records of msgpack and json are not. `ConfigError` for arrow without pyarrow.
     """
-    return _ENCODERS[encoding]
+    return _ArrowEncoder(schema) if encoding == "arrow" else _ENCODERS[encoding]
 
 
 def decoder(encoding: str) -> Callable[[bytes], list[Any]]:
-    """Turn a payload into records; raises `RemoteProtocolError` for a payload that is not of the declared encoding."""
+    """Turn a payload into records; raises `RemoteProtocolError` for a payload that is not of the declared encoding.
+
+    `ConfigError` for arrow without pyarrow.
+    """
+    if encoding == "arrow":
+        pyarrow()
     decode = _DECODERS[encoding]
 
     def checked(payload: bytes) -> list[Any]:

@@ -97,10 +97,11 @@ class Writer:
     async def __aenter__(self) -> Self:
         """Open the writer at every segment (E5).
 
-        Raises `StreamNotFound`, `NoPublisher`, `StreamComplete`, `TimedOut`.
+        Raises `StreamNotFound`, `NoPublisher`, `StreamComplete`, `TimedOut`, and `ConfigError` where the stream's
+        encoding is arrow and pyarrow is not installed.
         """
         await self.directory.look_up()
-        self._encode = encoder(self.directory.encoding)
+        self._encode = encoder(self.directory.encoding, self.directory.schema)
         self._placement: Placement = self.directory.placement()
         if self._linger > 0:
             batcher = Batcher(self._placement, self._max_batch)
