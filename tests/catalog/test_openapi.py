@@ -9,7 +9,7 @@ from epochal_catalog import models, openapi
 
 
 async def test_every_route_is_in_the_document_and_the_other_way_round(client: Any) -> None:
-    router = client.server._runner.app.router
+    router = client.server.http.app.router
     routed = {
         (route.method.lower(), route.resource.canonical)
         for route in router.routes()

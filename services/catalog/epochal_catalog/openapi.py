@@ -12,8 +12,8 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from epochal.service.problems import CONTENT_TYPE
 from epochal_catalog import models
-from epochal_catalog.problems import CONTENT_TYPE
 
 _STREAM = "/v1/streams/{namespace}/{name}"
 

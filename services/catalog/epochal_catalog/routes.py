@@ -11,7 +11,8 @@ from aiohttp import web
 
 from epochal.errors import ManifestError, Problem
 from epochal.resources import StreamManifest
-from epochal_catalog import bodies, models, openapi, problems, views
+from epochal.service import problems
+from epochal_catalog import bodies, models, openapi, views
 from epochal_catalog.registry import FinishingMark, Registering, Report
 from epochal_catalog.service import Catalog
 

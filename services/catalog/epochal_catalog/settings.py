@@ -4,23 +4,20 @@ Apart from the entry point so that tests and the server take one frozen value an
 """
 
 from pathlib import Path
-from typing import Any, Self
+from typing import ClassVar
 
-from pydantic import Field, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import Field
+from pydantic_settings import SettingsConfigDict
 
-from epochal.errors import ConfigError, Problem
-
-_PREFIX = "EPOCHAL_CATALOG_"
+from epochal.service.settings import ServiceSettings
 
 
-class Settings(BaseSettings):
+class Settings(ServiceSettings):
     """Read from `EPOCHAL_CATALOG_*`; what is given to `read` wins. Durations in seconds, sizes in bytes."""
 
-    model_config = SettingsConfigDict(env_prefix=_PREFIX, frozen=True, extra="forbid")
+    model_config = SettingsConfigDict(env_prefix="EPOCHAL_CATALOG_")
+    service: ClassVar[str] = "catalog"
 
-    host: str = "127.0.0.1"
-    """Loopback: nothing is reachable from outside unless asked for."""
     port: int = Field(default=8700, ge=0, le=65535)
     """8700 is where clients look; 0 takes a free port."""
     data: Path = Path("epochal-catalog")
@@ -31,14 +28,6 @@ class Settings(BaseSettings):
     """How long a publisher that was superseded can still learn so."""
     busy_timeout: float = Field(default=5.0, ge=0.0, le=60.0)
     """How long a write waits for another process that holds the database."""
-    max_body: int = Field(default=2**20, ge=1024, le=2**26)
-    """A manifest or a report is a few KiB; 1 MiB is already a mistake."""
-    header_timeout: float = Field(default=5.0, gt=0.0)
-    """A client sends its request line and headers at once; who does not is not a client."""
-    body_timeout: float = Field(default=10.0, gt=0.0)
-    """The same for a body."""
-    idle_timeout: float = Field(default=75.0, gt=0.0)
-    """Longer than the second between renewals, so their connections are kept."""
     max_wait: float = Field(default=300.0, ge=0.0, le=3600.0)
     """The longest `wait` of one lookup; a client that wants more asks again."""
     max_waiters: int = Field(default=10_000, ge=1)
@@ -59,21 +48,3 @@ class Settings(BaseSettings):
     """Writes that may queue for the database; beyond it a retry later is better than a longer queue."""
     drain_timeout: float = Field(default=5.0, ge=0.0)
     """How long answers under way may take at a stop."""
-    port_retries: int = Field(default=5, ge=0, le=60)
-    """Tries, with growing pauses, when the port is taken: a predecessor may be about to leave it."""
-
-    @classmethod
-    def read(cls, **given: Any) -> Self:
-        """Read all settings; None in `given` means not given. Raises `ConfigError` with every problem."""
-        try:
-            return cls(**{name: value for name, value in given.items() if value is not None})
-        except ValidationError as error:
-            problems = [
-                _problem(".".join(map(str, item["loc"])), item["msg"], item["input"]) for item in error.errors()
-            ]
-            raise ConfigError("the settings of the catalog cannot be used", problems) from None
-
-
-def _problem(name: str, reason: str, given: Any) -> Problem:
-    option = "--" + name.replace("_", "-")
-    return Problem(name, f"{reason} (given: {given!r})", f"set {option} or {_PREFIX}{name.upper()}")

@@ -9,17 +9,14 @@ publisher of the same segments.
 import asyncio
 import gc
 import logging
-import os
-import signal
-import sys
-import threading
 from collections.abc import Coroutine
 from typing import Annotated, Any
 
 import typer
 
 from epochal.client.sockets import check_libzmq
-from epochal.errors import EpochalError, StreamGone
+from epochal.errors import StreamGone
+from epochal.service.process import command_line, run
 from epochal_publisher.http import HttpServer
 from epochal_publisher.lease import Lease
 from epochal_publisher.memory import keep_freed_memory
@@ -29,12 +26,9 @@ from epochal_publisher.settings import Settings
 EXIT_SUPERSEDED = 3
 
 logger = logging.getLogger("epochal.publisher")
-_app = typer.Typer(add_completion=False, no_args_is_help=True)
-
-
-@_app.callback()
-def _about() -> None:
-    """The Epochal publisher: owns segments of a stream, takes appends, pushes events, answers from history."""
+_app = command_line(
+    "The Epochal publisher: owns segments of a stream, takes appends, pushes events, answers with history."
+)
 
 
 @_app.command()
@@ -53,25 +47,13 @@ def serve(
 ) -> None:
     """Serve segments until SIGTERM or Ctrl-C. Every setting can also come from EPOCHAL_PUBLISHER_*."""
     given = {name: value for name, value in locals().items() if name != "exit_with_stdin"}
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    try:
-        check_libzmq()
-        keep_freed_memory()
-        settings = Settings.read(**given)
-        code = asyncio.run(_until_stopped(settings, exit_with_stdin))
-    except EpochalError as error:
-        typer.echo(f"epochal-publisher: {error}", err=True)
-        raise typer.Exit(1) from None
-    raise typer.Exit(code)
+    run("epochal-publisher", lambda stop: _until_stopped(stop, given), exit_with_stdin=exit_with_stdin)
 
 
-async def _until_stopped(settings: Settings, exit_with_stdin: bool) -> int:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    if exit_with_stdin:
-        _watch_stdin(loop, stop)
+async def _until_stopped(stop: asyncio.Event, given: dict[str, Any]) -> int:
+    check_libzmq()
+    keep_freed_memory()
+    settings = Settings.read(**given)
     # Retained events are many and make no cycles; going through all of them now and then would only hold the loop up.
     gc.freeze()
     gc.set_threshold(20_000, 50, 100)
@@ -126,17 +108,6 @@ async def _until_over(
         return 0
     logger.error("superseded, nothing more is sent: %s", error)
     return EXIT_SUPERSEDED
-
-
-def _watch_stdin(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
-    """Stop at the end of standard input. A thread, since a file or /dev/null cannot be polled."""
-
-    def read() -> None:
-        while os.read(0, 4096):
-            pass
-        loop.call_soon_threadsafe(stop.set)
-
-    threading.Thread(target=read, name="stdin", daemon=True).start()
 
 
 def main() -> None:

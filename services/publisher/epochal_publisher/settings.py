@@ -4,24 +4,25 @@ Apart from the entry point so that tests and the process take one frozen value a
 What the stream's manifest declares (retention, time-outs, buffers) is not set here: it comes from the catalog.
 """
 
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar
 
-from pydantic import Field, ValidationError, field_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic import Field, field_validator
+from pydantic_settings import NoDecode, SettingsConfigDict
 
 from epochal.client.catalog import catalog_url
-from epochal.errors import ConfigError, Problem
+from epochal.errors import ConfigError
 from epochal.protocol.wire import MAX_PAYLOAD
+from epochal.service.settings import ServiceSettings
 
-_PREFIX = "EPOCHAL_PUBLISHER_"
 Port = Annotated[int, Field(ge=0, le=65535)]
 """0 takes a free port: several publishers share a machine, and clients learn addresses from the catalog."""
 
 
-class Settings(BaseSettings):
+class Settings(ServiceSettings):
     """Read from `EPOCHAL_PUBLISHER_*`; what is given to `read` wins. Durations in seconds, sizes in bytes."""
 
-    model_config = SettingsConfigDict(env_prefix=_PREFIX, frozen=True, extra="forbid")
+    model_config = SettingsConfigDict(env_prefix="EPOCHAL_PUBLISHER_")
+    service: ClassVar[str] = "publisher"
 
     catalog: str
     """The URL of the catalog; no default, for a wrong one would register a publisher in a strange place."""
@@ -31,8 +32,6 @@ class Settings(BaseSettings):
     """The segments that this process owns, by comma."""
     publisher: str = Field(min_length=1, max_length=253)
     """The name of this publisher; a process that replaces another has the same."""
-    host: str = "127.0.0.1"
-    """Loopback: nothing is reachable from outside unless asked for."""
     advertise: str = ""
     """The host that clients are told; empty for `host`."""
     events_port: Port = 0
@@ -56,6 +55,15 @@ class Settings(BaseSettings):
     drain_timeout: float = Field(default=3.0, ge=0.0)
     """How long the catalog and slow peers may hold up a stop, each."""
 
+    max_body: int = Field(default=64 * 1024, ge=1024, le=2**26)
+    """Nothing that a publisher is asked over HTTP has a body worth mentioning."""
+    max_connections: int = Field(default=256, ge=1)
+    """Probes, monitoring and people; data takes other ways."""
+    max_connections_per_address: int = Field(default=128, ge=1)
+    """Half of all, so that one machine leaves room for others."""
+    port_retries: int = Field(default=0, ge=0, le=60)
+    """None: who names a port of a publisher is told at once, and free ports are never taken."""
+
     @field_validator("segments", mode="before")
     @classmethod
     def _by_comma(cls, value: Any) -> Any:
@@ -69,19 +77,3 @@ class Settings(BaseSettings):
             return catalog_url(value)
         except ConfigError as error:
             raise ValueError(str(error)) from None
-
-    @classmethod
-    def read(cls, **given: Any) -> Self:
-        """Read all settings; None in `given` means not given. Raises `ConfigError` with every problem."""
-        try:
-            return cls(**{name: value for name, value in given.items() if value is not None})
-        except ValidationError as error:
-            problems = [
-                _problem(".".join(map(str, item["loc"])), item["msg"], item["input"]) for item in error.errors()
-            ]
-            raise ConfigError("the settings of the publisher cannot be used", problems) from None
-
-
-def _problem(name: str, reason: str, given: Any) -> Problem:
-    shown = "" if isinstance(given, dict) else f" (given: {given!r})"
-    return Problem(name, f"{reason}{shown}", f"set --{name.replace('_', '-')} or {_PREFIX}{name.upper()}")

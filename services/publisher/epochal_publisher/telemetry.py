@@ -5,15 +5,11 @@ reads plain numbers when somebody asks, so the hot path pays nothing for it.
 """
 
 from collections.abc import Callable, Iterable
-from importlib.metadata import version
 from time import monotonic
 
-from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.metrics import CallbackOptions, Observation
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.resources import Resource
-from prometheus_client import CollectorRegistry, generate_latest
 
+from epochal.service.telemetry import ServiceTelemetry
 from epochal_publisher.publisher import Publisher
 from epochal_publisher.segment import Served
 
@@ -43,16 +39,13 @@ _SHOWN: tuple[tuple[str, str, str, Read], ...] = (
 )
 
 
-class Telemetry:
+class Telemetry(ServiceTelemetry):
     """Shows the numbers of `publisher` whenever metrics are read."""
 
     def __init__(self, publisher: Publisher) -> None:
+        super().__init__("publisher")
         self._publisher = publisher
-        self._prometheus = CollectorRegistry()
-        reader = PrometheusMetricReader(registry=self._prometheus)
-        resource = Resource({"service.name": "epochal-publisher", "service.version": version("epochal")})
-        self._provider = MeterProvider(metric_readers=[reader], resource=resource, shutdown_on_exit=False)
-        meter = self._provider.get_meter("epochal.publisher")
+        meter = self.meter
         for name, unit, text, read in _COUNTED:
             meter.create_observable_counter(f"epochal.publisher.{name}", [self._each(read)], unit, text)
         for name, unit, text, read in _SHOWN:
@@ -63,14 +56,6 @@ class Telemetry:
         meter.create_observable_gauge(
             "epochal.publisher.discarded.peers", [self._discarded], "{peer}", "Peers that broke the protocol"
         )
-
-    def render(self) -> bytes:
-        """The Prometheus text of this moment."""
-        return generate_latest(self._prometheus)
-
-    def close(self) -> None:
-        """Stop the provider."""
-        self._provider.shutdown()
 
     def _each(self, read: Read) -> Callable[[CallbackOptions], Iterable[Observation]]:
         def observed(_options: CallbackOptions) -> Iterable[Observation]:

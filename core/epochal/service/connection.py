@@ -1,0 +1,175 @@
+"""One HTTP connection with its deadlines, and the gate that bounds how many there are.
+
+Apart from the server because the HTTP library has neither, and no middleware sees a connection that never becomes a
+request. It extends the library's protocol by its public methods only.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, cast
+
+from aiohttp import web
+
+from epochal.service import problems
+from epochal.service.process import file_limit
+from epochal.service.settings import ServiceSettings
+
+_MAX_LINE = 8190
+"""Bytes of a request line, and of one header; what other servers take too."""
+_MAX_HEADERS = 100
+_LINGER = 1.0
+"""Seconds for which a body that nobody wants is still read, so that its sender gets to see the answer."""
+_OTHER_FILES = 128
+"""File descriptors that are kept for everything but HTTP connections."""
+_QUIET: dict[str, Any] = {"access_log": None}
+
+
+class Gate:
+    """Lets connections in; those beyond the limits only as spare ones, of which the oldest gives way to the newest."""
+
+    def __init__(self, settings: ServiceSettings, refused: Callable[[str], None]) -> None:
+        self.settings, self.refused = settings, refused
+        self.limit = max(1, min(settings.max_connections, file_limit() - settings.spare_connections - _OTHER_FILES))
+        """Connections in all: as set, or fewer where the system grants fewer files."""
+        self._inside: dict[Connection, str] = {}
+        self._by_address: Counter[str] = Counter()
+        self._spare: dict[Connection, None] = {}
+
+    def __len__(self) -> int:
+        """The number of open connections."""
+        return len(self._inside) + len(self._spare)
+
+    def enter(self, connection: "Connection", address: str) -> str:
+        """Count a connection in; returns the limit that it is beyond, empty when it is within all."""
+        beyond = ""
+        if len(self._inside) >= self.limit:
+            beyond = "connections"
+        elif self._by_address[address] >= self.settings.max_connections_per_address:
+            beyond = "connections_per_address"
+        if not beyond:
+            self._inside[connection] = address
+            self._by_address[address] += 1
+            return ""
+        if len(self._spare) >= self.settings.spare_connections:
+            next(iter(self._spare)).cut(beyond)
+        self._spare[connection] = None
+        return beyond
+
+    def leave(self, connection: "Connection") -> None:
+        """Count a connection out. Calling it again does nothing."""
+        self._spare.pop(connection, None)
+        address = self._inside.pop(connection, None)
+        if address is not None:
+            self._by_address[address] -= 1
+            if not self._by_address[address]:
+                del self._by_address[address]
+
+
+class Connection(web.RequestHandler):
+    """A connection that is cut when a head does not come, an answer is not taken, or nothing happens for too long.
+
+    The time of a head runs from the connection's start, and later from the first byte after an answer, until
+    `serving`; `served` starts the time for the next request.
+    """
+
+    def __init__(self, server: web.Server, gate: Gate) -> None:
+        settings = gate.settings
+        super().__init__(
+            server,
+            loop=asyncio.get_running_loop(),
+            keepalive_timeout=settings.idle_timeout,
+            max_line_size=_MAX_LINE,
+            max_field_size=_MAX_LINE,
+            max_headers=_MAX_HEADERS,
+            lingering_time=_LINGER,
+            **_QUIET,
+        )
+        self.beyond = ""
+        """The limit that this connection is beyond; only health is answered on it."""
+        self._gate = gate
+        self._wire: asyncio.Transport | None = None
+        self._waiting: asyncio.TimerHandle | None = None
+        self._writing: asyncio.TimerHandle | None = None
+        self._between = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A connection begins, and with it the time for its first head."""
+        self._wire = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        self.beyond = self._gate.enter(self, str(peer[0]) if peer else "")
+        super().connection_made(transport)
+        self._wait("header_timeout", self._gate.settings.header_timeout)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """The connection is gone."""
+        self._gate.leave(self)
+        self._stop_waiting()
+        self._stop_writing()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes came; between requests they begin a head."""
+        if self._between:
+            self._between = False
+            self._wait("header_timeout", self._gate.settings.header_timeout)
+        super().data_received(data)
+
+    def pause_writing(self) -> None:
+        """The peer reads too slowly; from now it has a deadline."""
+        settings = self._gate.settings
+        self._writing = self._loop.call_later(settings.write_timeout, self.cut, "write_timeout")
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        """The peer reads again."""
+        self._stop_writing()
+        super().resume_writing()
+
+    def serving(self) -> None:
+        """A whole head has come."""
+        self._between = False
+        self._stop_waiting()
+
+    def served(self) -> None:
+        """The answer is made. The library closes idle connections; this deadline is for those that it cannot close."""
+        self._between = True
+        settings = self._gate.settings
+        self._wait("idle_timeout", settings.idle_timeout + settings.write_timeout)
+
+    def cut(self, reason: str) -> None:
+        """End the connection at once, and count why."""
+        self._gate.refused(reason)
+        self._gate.leave(self)
+        if self._wire is not None:
+            self._wire.abort()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """What cannot be read as HTTP is answered by a problem, and not logged: anybody can send it."""
+        if status >= 500:
+            return super().handle_error(request, status, exc, message)
+        self._gate.refused("malformed_http")
+        detail = " ".join((message or "this is not HTTP/1.1").split())
+        response = problems.answer(status, "malformed_http", detail[:300])
+        response.force_close()
+        return response
+
+    def _wait(self, reason: str, seconds: float) -> None:
+        self._stop_waiting()
+        self._waiting = self._loop.call_later(seconds, self.cut, reason)
+
+    def _stop_writing(self) -> None:
+        if self._writing is not None:
+            self._writing.cancel()
+            self._writing = None
+
+    def _stop_waiting(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None

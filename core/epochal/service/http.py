@@ -1,0 +1,158 @@
+"""An HTTP server with limits: what anybody may cost, and what everybody is answered.
+
+Apart from the routes of the services because none of this is about what they serve.
+"""
+
+import asyncio
+import errno
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiohttp import web
+
+from epochal.errors import ConfigError, EpochalError
+from epochal.service import problems
+from epochal.service.connection import Connection, Gate
+from epochal.service.settings import ServiceSettings
+from epochal.service.telemetry import ServiceTelemetry
+
+_log = logging.getLogger("epochal.service")
+_HEALTH = frozenset(("/healthz", "/readyz", "/metrics"))
+"""What is answered also beyond the limits: whoever watches over the service must see how it is."""
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Explain = Callable[[EpochalError], web.Response]
+
+
+class PortTaken(ConfigError):
+    """Another process listens on the port."""
+
+    code = "port_taken"
+
+
+class HttpServer:
+    """Serves `app`, to which the service adds its routes, from `start` to `close`, within the limits of `settings`.
+
+    `explain` makes the answer for an error that a handler raises. `drain`: seconds that answers under way may take at
+    the end.
+    """
+
+    def __init__(
+        self,
+        settings: ServiceSettings,
+        telemetry: ServiceTelemetry,
+        explain: Explain,
+        *,
+        drain: float,
+    ) -> None:
+        self._settings, self._telemetry, self._explain = settings, telemetry, explain
+        self.app = web.Application(
+            middlewares=[self._watched, self._explained, self._limited], client_max_size=settings.max_body
+        )
+        # a client that goes away takes its waiting request with it
+        self._runner = web.AppRunner(self.app, handler_cancellation=True, shutdown_timeout=drain)
+        self._gate = Gate(settings, telemetry.refused)
+        self._listener: asyncio.Server | None = None
+        telemetry.gauge("epochal.http.connections", "{connection}", "Open connections", lambda: len(self._gate))
+
+    async def start(self, port: int) -> int:
+        """Listen; returns the port, which is a free one for 0. Raises `ConfigError`, `PortTaken`."""
+        await self._runner.setup()
+        self._listener = await self._listen(port)
+        return int(self._listener.sockets[0].getsockname()[1])
+
+    def stop_listening(self) -> None:
+        """Take no more connections."""
+        if self._listener is not None:
+            self._listener.close()
+
+    async def close(self) -> None:
+        """Take no more connections and answer what is under way."""
+        self.stop_listening()
+        await self._runner.cleanup()
+
+    async def _listen(self, port: int) -> asyncio.Server:
+        host, pause = self._settings.host, 0.1
+        for attempt in range(self._settings.port_retries + 1):
+            try:
+                return await asyncio.get_running_loop().create_server(self._connection, host, port, backlog=1024)
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise ConfigError(f"cannot listen on {host}:{port}: {error}") from error
+                if attempt < self._settings.port_retries:
+                    _log.warning("port %d is taken; trying again in %.1f s", port, pause)
+                    await asyncio.sleep(pause)
+                    pause *= 2
+        raise PortTaken(
+            f"cannot listen: port {port} on {host} is taken by another process; stop that, or give another port"
+            " (0 takes a free one)"
+        )
+
+    def _connection(self) -> Connection:
+        server = self._runner.server
+        assert server is not None, "the runner is set up before anything listens"
+        return Connection(server, self._gate)
+
+    # --- around every request, from the outside in -----------------------------------------------------------------
+
+    @web.middleware
+    async def _watched(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Tell the connection that the head is in, and count the answer."""
+        connection = request.protocol
+        assert isinstance(connection, Connection)
+        connection.serving()
+        started, status = time.monotonic(), 499  # what a client that went away is counted as
+        try:
+            response = await handler(request)
+            status = response.status
+            if connection.beyond:
+                response.force_close()
+            return response
+        finally:
+            connection.served()
+            resource = request.match_info.route.resource
+            route = resource.canonical if resource is not None else "none"
+            self._telemetry.request(request.method, route, status, time.monotonic() - started)
+
+    @web.middleware
+    async def _explained(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Turn every error into a problem document."""
+        try:
+            return await handler(request)
+        except EpochalError as error:
+            return self._explain(error)
+        except web.HTTPException as error:
+            if error.status in (408, 413):
+                self._telemetry.refused({408: "body_timeout", 413: "max_body"}[error.status])
+            return problems.from_http(error)
+        except Exception:
+            _log.exception("%s %s failed", request.method, request.path)
+            return problems.answer(500, "internal", "the service failed on this request; its log says how")
+
+    @web.middleware
+    async def _limited(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Serve nothing but health beyond the limits, and have the whole body in time before anything is done."""
+        connection: Any = request.protocol
+        if connection.beyond and request.path not in _HEALTH:
+            self._telemetry.refused(connection.beyond)
+            return problems.answer(
+                503, "too_many_connections",
+                f"this service has as many connections as its setting max_{connection.beyond} allows; close some, or"
+                " try again later",
+                retryable=True,
+            )  # fmt: skip
+        if request.can_read_body:
+            await self._read(request)
+        return await handler(request)
+
+    async def _read(self, request: web.Request) -> None:
+        timeout = self._settings.body_timeout
+        try:
+            async with asyncio.timeout(timeout):
+                await request.read()
+        except TimeoutError:
+            raise web.HTTPRequestTimeout(text=f"the body did not arrive within {timeout:g} s") from None
+        except web.RequestPayloadError as error:
+            raise web.HTTPBadRequest(text=f"the body cannot be read: {error}") from None

@@ -1,0 +1,89 @@
+"""The life of a service process: options, log, signals, standard input, exit code.
+
+Apart from the services so that both stop and fail in the same way, whoever started them.
+
+Exit codes: 0 stopped as asked; 1 cannot run, said in one line on standard error; 2 wrong usage. A service may have
+others of its own.
+"""
+
+import asyncio
+import logging
+import os
+import resource
+import signal
+import sys
+import threading
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, NoReturn
+
+import typer
+
+from epochal.errors import EpochalError
+
+Main = Callable[[asyncio.Event], Coroutine[Any, Any, int]]
+"""A service, from start to stop: runs until the event is set or it ends by itself; returns its exit code."""
+
+
+def command_line(about: str) -> typer.Typer:
+    """The command of a service, to which it adds what it can do."""
+    app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+    app.callback(help=about)(lambda: None)
+    return app
+
+
+def run(program: str, main: Main, *, exit_with_stdin: bool = False) -> NoReturn:
+    """Run a service in this process until SIGTERM, Ctrl-C or, when asked, the end of standard input."""
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    _raise_file_limit()
+    try:
+        code = asyncio.run(_until_stopped(main, exit_with_stdin))
+    except EpochalError as error:
+        typer.echo(f"{program}: {error}", err=True)
+        code = 1
+    raise typer.Exit(code)
+
+
+async def any_set(*events: asyncio.Event) -> None:
+    """Return as soon as one of the events is set."""
+    waits = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+
+
+def file_limit() -> int:
+    """How many files and sockets this process may have open."""
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+async def _until_stopped(main: Main, exit_with_stdin: bool) -> int:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    if exit_with_stdin:
+        _watch_stdin(loop, stop)
+    return await main(stop)
+
+
+def _watch_stdin(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+    """Stop at the end of standard input. A thread, since a file or /dev/null cannot be polled."""
+
+    def read() -> None:
+        with suppress(OSError):  # closed altogether: that is an end too
+            while os.read(0, 4096):
+                pass
+        with suppress(RuntimeError):  # the loop has ended for another reason
+            loop.call_soon_threadsafe(stop.set)
+
+    threading.Thread(target=read, name="stdin", daemon=True).start()
+
+
+def _raise_file_limit() -> None:
+    """Take all that the system grants; its soft limit, often 1,024, is meant for programs that use select()."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,0 +1,61 @@
+"""What can be set at every service, each with the reason of its default, and how settings are read.
+
+Apart from the services' own settings so that the same limit has the same name and meaning everywhere.
+"""
+
+from typing import Any, ClassVar, Self
+
+from pydantic import Field, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from epochal.errors import ConfigError, Problem
+
+
+class ServiceSettings(BaseSettings):
+    """Read from the environment, under a prefix of the service; what is given to `read` wins. Seconds and bytes."""
+
+    model_config = SettingsConfigDict(frozen=True, extra="forbid")
+    service: ClassVar[str]
+    """What the service is called, for messages."""
+
+    host: str = "127.0.0.1"
+    """The address to listen on. Loopback: nothing is reachable from outside unless asked for."""
+    max_body: int = Field(default=2**20, ge=1024, le=2**26)
+    """The largest body of an HTTP request, once unpacked. A manifest is a few KiB; 1 MiB is already a mistake."""
+    header_timeout: float = Field(default=5.0, gt=0.0, le=60.0)
+    """For the head of an HTTP request. A client sends it at once; who does not is not a client."""
+    body_timeout: float = Field(default=10.0, gt=0.0, le=300.0)
+    """For the body of an HTTP request, once its head is in."""
+    write_timeout: float = Field(default=30.0, gt=0.0, le=300.0)
+    """For an HTTP client to take what it was sent; one that does not read is cut."""
+    idle_timeout: float = Field(default=75.0, gt=0.0, le=3600.0)
+    """For the next request on a kept HTTP connection. Longer than what proxies and our client keep theirs for."""
+    max_connections: int = Field(default=8192, ge=1)
+    """HTTP connections at once; each costs a file descriptor and some 20 KiB. Beyond it only health is answered."""
+    max_connections_per_address: int = Field(default=4096, ge=1)
+    """HTTP connections at once from one address, so that one machine does not use up `max_connections`."""
+    spare_connections: int = Field(default=64, ge=1, le=1024)
+    """Connections kept beyond the limits for /healthz, /readyz and /metrics; the oldest gives way to a newer one."""
+    port_retries: int = Field(default=5, ge=0, le=60)
+    """Tries, with growing pauses, when the HTTP port is taken: a predecessor may be about to leave it."""
+
+    @classmethod
+    def read(cls, **given: Any) -> Self:
+        """Read all settings; `given`: the options of the command, None where not given.
+
+        Raises `ConfigError` with every problem.
+        """
+        try:
+            return cls(**{name: value for name, value in given.items() if value is not None})
+        except ValidationError as error:
+            problems = [
+                cls._problem(".".join(map(str, item["loc"])), item["msg"], item["input"], given)
+                for item in error.errors()
+            ]
+            raise ConfigError(f"the settings of the {cls.service} cannot be used", problems) from None
+
+    @classmethod
+    def _problem(cls, name: str, reason: str, value: Any, options: dict[str, Any]) -> Problem:
+        shown = "" if isinstance(value, dict) else f" (given: {value!r})"  # a dict: all that was given, none of it this
+        option = f"--{name.replace('_', '-')} or " if name in options else ""
+        return Problem(name, reason + shown, f"set {option}{cls.model_config.get('env_prefix', '')}{name.upper()}")

@@ -1,0 +1,83 @@
+"""How many connections may stand, what is answered beyond that, and how what is not HTTP is answered."""
+
+import asyncio
+import json
+from contextlib import suppress
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+PATIENCE = 20
+
+
+async def connect(client: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    parts = urlsplit(client.url)
+    return await asyncio.open_connection(parts.hostname, parts.port)
+
+
+async def ask(client: Any, path: str, sent: bytes = b"") -> tuple[int, dict[str, Any] | None]:
+    """One request over a connection of its own, to the end of the connection."""
+    reader, writer = await connect(client)
+    writer.write(sent or f"GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n".encode())
+    try:
+        head, _, body = (await asyncio.wait_for(reader.read(), PATIENCE)).partition(b"\r\n\r\n")
+    finally:
+        writer.close()
+    problem = json.loads(body) if b"application/problem+json" in head else None
+    return int(head.split(b" ")[1]), problem
+
+
+async def metric(client: Any, start: str) -> float:
+    text = (await client("GET", "/metrics")).body.decode()
+    return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(start))
+
+
+@pytest.mark.parametrize("limit", ["max_connections", "max_connections_per_address"])
+async def test_beyond_the_limit_only_health_is_answered(start: Any, limit: str) -> None:
+    async with start(**{limit: 2}) as client:
+        held = [await connect(client) for _ in range(2)]
+        for path in ("/healthz", "/readyz", "/metrics"):
+            assert (await ask(client, path))[0] == 200
+        status, problem = await ask(client, "/v1/streams")
+        assert problem is not None
+        assert (status, problem["code"], problem["retryable"]) == (503, "too_many_connections", True)
+        assert limit in problem["detail"]
+        assert await metric(client, 'epochal_http_refused_total{otel_scope_name="epochal.catalog"') >= 1
+        for _, writer in held:
+            writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
+        async with asyncio.timeout(PATIENCE):
+            while (await ask(client, "/v1/streams"))[0] != 200:  # until the server has seen them go
+                pass
+
+
+async def test_health_is_answered_while_silent_connections_fill_everything(start: Any) -> None:
+    async with start(max_connections=4, spare_connections=2, header_timeout=60) as client:
+        held = [await connect(client) for _ in range(50)]
+        assert (await ask(client, "/healthz"))[0] == 200
+        assert await metric(client, "epochal_http_connections") <= 4 + 2
+        for _, writer in held:
+            writer.close()
+
+
+@pytest.mark.parametrize("sent", [b"NOT HTTP AT ALL\r\n\r\n", b"GET / HTTP/1.1\r\nX: " + b"x" * 9000 + b"\r\n\r\n"])
+async def test_what_is_not_http_is_a_problem(client: Any, sent: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    status, problem = await ask(client, "", sent)
+    assert problem is not None
+    assert (status, problem["code"]) == (400, "malformed_http")
+    assert not caplog.records  # anybody could fill the log
+
+
+async def test_a_body_that_is_not_what_its_header_says_is_a_bad_request(client: Any) -> None:
+    headers = {"Content-Encoding": "gzip"}
+    refused = await client("POST", "/v1/publishers", data=b"this is not gzip", headers=headers)
+    assert (refused.status, refused.code) == (400, "bad_request")
+
+
+async def test_methods_that_http_does_not_have_share_one_metric(client: Any) -> None:
+    assert (await client("PROPFIND", "/v1/streams")).status == 405
+    text = (await client("GET", "/metrics")).body.decode()
+    assert "PROPFIND" not in text
+    assert "_OTHER" in text
