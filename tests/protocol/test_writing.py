@@ -354,3 +354,22 @@ def test_a_publisher_that_asks_for_a_new_connection_gets_one(wire_up):
     writer.connect()
     writer.append("0", 0, b"a")
     assert len(writer.of(Acked)) == 1
+
+
+@pytest.mark.rule("E4")
+def test_what_was_under_way_to_an_epoch_that_its_writer_aborts_stops_no_later_move(wire_up):
+    wiring = wire_up(segments="01")
+    writer, reader = wiring.writer(), wiring.reader()
+    writer.hold_back("1")
+    (append,) = writer.append("1", 3, b"a")
+    writer.machine.abort(3)
+    wiring.run()
+    writer.append("1", 4, b"b")
+    writer.advance(5)
+    writer.let_through("1")
+    assert append in {told.ticket for told in (*writer.of(Acked), *writer.of(Failed))}
+    assert writer.machine.pending_epochs == ()
+    writer.machine.raise_failure()
+    assert list(writer.machine.held) == [5]
+    assert [lower for segment in "01" for lower in wiring.publishers[segment].progress.lower.frontier] == [5, 5]
+    assert reader.epochs() == [EpochWasAborted(3), (4, [b"b"])]

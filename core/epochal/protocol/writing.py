@@ -6,9 +6,7 @@ is sent only after every earlier append is acknowledged, everywhere) can be test
 Sources: rules S35; E1, E3-E7, E10, E11.
 """
 
-from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 import google_crc32c
@@ -25,9 +23,11 @@ from epochal.errors import (
     from_code,
 )
 from epochal.protocol import messages as m
-from epochal.protocol.effects import Acked, Failed, Moved, Over, Ready, Reconnect, Send, WriterEffect, WriterTold
+from epochal.protocol.effects import Acked, Moved, Over, Ready, Reconnect, Send, WriterEffect, WriterTold
 from epochal.protocol.frontier import Antichain
 from epochal.protocol.lanes import Lane, Sent
+from epochal.protocol.moves import Move, Moves
+from epochal.protocol.outcomes import Outcomes
 from epochal.protocol.sessions import GROUP, joint
 from epochal.protocol.times import Time, TimeShape
 
@@ -39,17 +39,6 @@ class _Phase(StrEnum):
     OPEN = "open"
     LEAVING = "leaving"
     OVER = "over"
-
-
-@dataclass(slots=True)
-class _Move:
-    """A move that waits until every append before it is acknowledged (E1)."""
-
-    ticket: int
-    capabilities: Counter[Time]
-    held: Antichain | None
-    """What to hold from then on; None where that does not change."""
-    how: m.Leaving | None
 
 
 class WriterMachine:
@@ -79,23 +68,17 @@ class WriterMachine:
         self._heartbeat = heartbeat
         self._lanes = {segment: Lane() for segment in segments}
         self._phase = _Phase.OPENING
-        self._tickets = 0
         self._ops = 0
-        self._capabilities: Counter[Time] = Counter()
-        self._sent = self._capabilities
-        """The capabilities as of the last move sent; what is left when queued moves fail."""
-        self._held = Antichain()
-        self._moves: deque[_Move] = deque()
+        self._moves = Moves()
         self._awaiting: dict[int, int] = {}
         """Ticket of a move, abort or leave that was sent -> segments that have not confirmed."""
         self._left: tuple[int, m.Leaving | None] = (0, None)
         """The leave that was sent: its ticket, and how."""
         self._aborted: set[Time] = set()
-        self._failure: EpochalError | None = None
-        self._quiet: set[int] = set()
-        """Tickets whose caller awaits them and is told of a failure itself."""
+        self._own_aborts: set[Time] = set()
+        """Those of them that this writer aborted itself."""
+        self._outcomes = Outcomes()
         self._effects: list[WriterEffect] = []
-        self._told: list[WriterTold] = []
         self._waiting_bytes = 0
         self._beaten = now
 
@@ -108,13 +91,12 @@ class WriterMachine:
 
     def told(self) -> list[WriterTold]:
         """What happened since the last call, in order."""
-        told, self._told = self._told, []
-        return told
+        return self._outcomes.take()
 
     @property
     def held(self) -> Antichain:
         """The capability as of the last move asked for."""
-        return self._held
+        return self._moves.held
 
     @property
     def over(self) -> bool:
@@ -137,7 +119,7 @@ class WriterMachine:
     @property
     def busy(self) -> bool:
         """Whether an append or a move is not confirmed yet."""
-        return bool(self._moves or self._awaiting) or any(lane.unacked or lane.unsent for lane in self._lanes.values())
+        return bool(len(self._moves) or self._awaiting or self.outstanding)
 
     def owed(self, segment: str) -> bool:
         """Whether the publisher of `segment` owes an answer."""
@@ -168,9 +150,7 @@ class WriterMachine:
 
         Later moves are possible again then (E1).
         """
-        failure, self._failure = self._failure, None
-        if failure is not None:
-            raise failure
+        self._outcomes.raise_failure()
 
     def tick(self, now: float) -> None:
         """Send heartbeats when they are due."""
@@ -190,15 +170,10 @@ class WriterMachine:
         lane.connected, lane.opened = True, None
         if self._has_left(lane):
             return
-        resume = self._what_is_known(lane) if lane.ever_opened else None
+        resume = lane.resume(self._aborted) if lane.ever_opened else None
         self._ops += 1
         ask = m.Open(self._ops, self.stream, segment, self.writer, self.session, self.under, resume)
         self._effects.append(Send(segment, ask))
-
-    def _what_is_known(self, lane: Lane) -> m.Resume:
-        """What to tell a publisher that may have lost its memory: what was aborted stays so in its next life (E11)."""
-        aborted = {time for time in self._aborted if lane.held.less_equal(time)}
-        return m.Resume(lane.acked, tuple(lane.held), tuple(sorted(lane.touched | aborted)))
 
     def disconnected(self, segment: str) -> None:
         """The connection is gone; what was unacknowledged is sent again after the next `connected`."""
@@ -269,16 +244,15 @@ class WriterMachine:
         """Take the capability that all segments can give, everywhere, before it is used (E5)."""
         if self.under is not None:
             self._phase = _Phase.OPEN
-            self._told.append(Ready(()))
+            self._outcomes.tell(Ready(()))
             return
         held = joint([lane.held for lane in self._lanes.values()])
-        self._capabilities, self._held = Counter(held), held
-        self._sent = self._capabilities
+        self._moves = Moves(held)
         self._phase = _Phase.JOINING
         unfinished = self._given_up()
         if unfinished:
             # Nothing is released before every segment has aborted them, or a next session would not know (E3).
-            self._joining = self._aborting = self._ticket()
+            self._joining = self._aborting = self._outcomes.ticket()
             self._start(self._joining, lambda op, segment: m.Abort(op, segment, self._abortable(segment, unfinished)))
         else:
             self._hold_jointly()
@@ -290,13 +264,13 @@ class WriterMachine:
         return sorted(time for time in touched if any(not lane.held.less_equal(time) for lane in anew))
 
     def _hold_jointly(self) -> None:
-        held = tuple(self._held)
-        if any(lane.held != self._held for lane in self._lanes.values()):
-            self._joining = self._ticket()
+        held = tuple(self._moves.held)
+        if any(lane.held != self._moves.held for lane in self._lanes.values()):
+            self._joining = self._outcomes.ticket()
             self._start(self._joining, lambda op, segment: m.Hold(op, segment, held))
         else:
             self._phase = _Phase.OPEN
-            self._told.append(Ready(held))
+            self._outcomes.tell(Ready(held))
 
     def _abortable(self, segment: str, times: Iterable[Time]) -> tuple[Time, ...]:
         """Those of `times` that the writer holds at `segment`; the others are decided there."""
@@ -325,7 +299,7 @@ class WriterMachine:
         self._aborted.update(times)
         for lane in self._lanes.values():
             lane.touched.difference_update(times)
-        self.fail_quietly(
+        self._outcomes.remember(
             AppendsLost(
                 f"the publisher of segment {segment} restarted without its history; epochs {list(times)!r} are "
                 "aborted, publish them under later times"
@@ -352,9 +326,7 @@ class WriterMachine:
         """
         self.check(time)
         lane = self._lanes[segment]
-        ticket = self._ticket()
-        if awaited:
-            self._quiet.add(ticket)
+        ticket = self._outcomes.ticket(awaited=awaited)
         crc = google_crc32c.value(payload)
         lane.unsent.append(Sent(ticket, m.Append(segment, lane.next, time, topic, records, crc, payload)))
         self._waiting_bytes += len(payload)
@@ -368,9 +340,9 @@ class WriterMachine:
         self.shape.check(time)
         if time in self._aborted:
             raise EpochAbortedError(f"epoch {time!r} was aborted; it can never complete")
-        if self.under is None and not self._held.less_equal(time):
+        if self.under is None and not self._moves.held.less_equal(time):
             raise CapabilityError(
-                f"writer {self.writer!r} holds {list(self._held)!r}, which does not reach {time!r}; append "
+                f"writer {self.writer!r} holds {list(self._moves.held)!r}, which does not reach {time!r}; append "
                 "before advancing past a time"
             )
 
@@ -385,33 +357,28 @@ class WriterMachine:
             self._effects.append(Send(segment, sent.append))
 
     def _acknowledged(self, segment: str, lane: Lane, ack: m.Ack) -> None:
-        while lane.unacked and lane.unacked[0].append.number <= ack.number:
-            sent = lane.unacked.popleft()
-            append = sent.append
-            lane.in_flight -= len(append.payload)
-            lane.acked = append.number
-            lane.touched.add(append.time)
-            self._quiet.discard(sent.ticket)
+        for ticket, append in lane.acknowledged(ack.number):
+            if append.time not in self._own_aborts:
+                lane.touched.add(append.time)
             back = min(ack.number - append.number, ack.run - 1)
-            self._told.append(Acked(sent.ticket, segment, m.Position(lane.incarnation, ack.seq - back)))
+            position = m.Position(lane.incarnation, ack.seq - back)
+            self._outcomes.succeeded(ticket, Acked(ticket, segment, position))
         self._fill(segment, lane)
         self._release_moves()
 
     def _append_refused(self, lane: Lane, refused: m.AppendRefused) -> None:
-        sent = next((sent for sent in lane.unacked if sent.append.number == refused.number), None)
+        sent = lane.refused(refused.number)
         if sent is None:
             return
-        if sent is lane.unacked[0]:
-            lane.acked = max(lane.acked, refused.number)
-        lane.unacked.remove(sent)
-        lane.in_flight -= len(sent.append.payload)
         error = from_code(refused.code, refused.detail)
+        asked_for = False
         if isinstance(error, EpochAbortedError):
             self._aborted.add(sent.append.time)
-        self._fail(sent.ticket, error)
-        if self._moves:
+            asked_for = sent.append.time in self._own_aborts  # so it stops no move
+        self._outcomes.failed(sent.ticket, error, quiet=asked_for)
+        if len(self._moves) and not asked_for:
             # E1: also when its own caller is told, who did not know of it when the move was asked.
-            self.fail_quietly(error)
+            self._outcomes.remember(error)
         self._fill(refused.segment, lane)
         self._release_moves()
 
@@ -420,30 +387,34 @@ class WriterMachine:
     def advance(self, time: Time, *, awaited: bool = False) -> int:
         """Downgrade every capability to `time`."""
         self._reachable(time)
-        return self._move(Counter[Time]({time: 1}), awaited)
+        ticket = self._outcomes.ticket(awaited=awaited)
+        self._moves.advance(ticket, time)
+        self._release_moves()
+        return ticket
 
     def hold(self, time: Time, *, awaited: bool = False) -> int:
         """Hold `time` as a further capability, so that others can be released."""
         self._reachable(time)
-        return self._move(Counter([*self._capabilities.elements(), time]), awaited)
+        ticket = self._outcomes.ticket(awaited=awaited)
+        self._moves.hold(ticket, time)
+        self._release_moves()
+        return ticket
 
     def release(self, time: Time, *, awaited: bool = False) -> int:
         """Give one held capability up; the last one can only be given up by leaving."""
         self._usable()
-        if self._capabilities[time] < 1:
-            raise CapabilityError(
-                f"writer {self.writer!r} does not hold {time!r}; it holds {sorted(self._capabilities.elements())!r}"
-            )
-        rest = self._capabilities - Counter[Time]({time: 1})
-        if not rest:
-            raise CapabilityError("the last capability is given up by close() or finish(), not by release()")
-        return self._move(rest, awaited)
+        self._moves.check_release(self.writer, time)
+        ticket = self._outcomes.ticket(awaited=awaited)
+        self._moves.release(ticket, time)
+        self._release_moves()
+        return ticket
 
     def abort(self, time: Time, *, awaited: bool = False) -> int:
         """Abort the epoch `time` at every segment, at once (E4)."""
         self._reachable(time)
-        ticket = self._ticket(awaited)
+        ticket = self._outcomes.ticket(awaited=awaited)
         self._aborted.add(time)
+        self._own_aborts.add(time)
         for lane in self._lanes.values():
             lane.touched.discard(time)
         self._start(ticket, lambda op, segment: m.Abort(op, segment, (time,)))
@@ -453,7 +424,7 @@ class WriterMachine:
         """End the session: close and finish wait for all appends (E1), abort does not wait, nor for them."""
         if not (how is m.Leaving.ABORT and self._phase is _Phase.LEAVING):
             self._usable()
-        ticket = self._ticket(awaited)
+        ticket = self._outcomes.ticket(awaited=awaited)
         if how is m.Leaving.ABORT:
             self._phase = _Phase.LEAVING
             self._cancel_moves(WriterClosed("the writer left by an exception"))
@@ -462,7 +433,7 @@ class WriterMachine:
             self._waiting_bytes = 0
             self._start(ticket, lambda op, segment: m.Leave(op, segment, how))
         else:
-            self._moves.append(_Move(ticket, self._capabilities, None, how))
+            self._moves.leave(ticket, how)
             self._phase = _Phase.LEAVING
             self._release_moves()
         return ticket
@@ -472,9 +443,9 @@ class WriterMachine:
         self.shape.check(time)
         if self.under is not None:
             raise CapabilityError(f"writer {self.writer!r} writes under {self.under!r} and holds nothing to move")
-        if not self._held.less_equal(time):
+        if not self._moves.held.less_equal(time):
             raise CapabilityError(
-                f"writer {self.writer!r} holds {list(self._held)!r}, which does not reach {time!r}; "
+                f"writer {self.writer!r} holds {list(self._moves.held)!r}, which does not reach {time!r}; "
                 "capabilities only move forward"
             )
 
@@ -484,55 +455,36 @@ class WriterMachine:
         if self._phase is not _Phase.OPEN:
             raise WriterClosed(f"writer {self.writer!r} is not open yet")
 
-    def _move(self, capabilities: Counter[Time], awaited: bool) -> int:
-        ticket = self._ticket(awaited)
-        held = Antichain(capabilities)
-        unchanged = held == self._held
-        self._capabilities, self._held = capabilities, held
-        self._moves.append(_Move(ticket, capabilities, None if unchanged else held, None))
-        self._release_moves()
-        return ticket
-
     def _release_moves(self) -> None:
         """Send the moves whose earlier appends are all acknowledged; fail those behind an append that failed."""
-        if self._failure is not None:
-            self._fail_moves(self._failure)
-        while self._moves and self._oldest_append() > self._moves[0].ticket:
-            self._send_move(self._moves.popleft())
+        if self._outcomes.failure is not None:
+            self._fail_moves(self._outcomes.failure)
+        for move in self._moves.take(self._oldest_append()):
+            self._send_move(move)
 
     def _fail_moves(self, failure: EpochalError) -> None:
         """Nothing is sent; the writer holds what it held before, and whoever awaits one of the moves is told why."""
-        if not self._moves:
+        if not len(self._moves):
             return
-        told = any(move.ticket in self._quiet for move in self._moves)
+        told = any(self._outcomes.is_awaited(move.ticket) for move in self._moves)
         if any(move.how is not None for move in self._moves):
             self._phase = _Phase.OPEN  # it has not left
         self._cancel_moves(failure)
-        self._capabilities = Counter(self._sent)
-        self._held = Antichain(self._sent)
         if told:
-            self._failure = None
+            self._outcomes.failure = None
 
-    def _send_move(self, move: _Move) -> None:
+    def _send_move(self, move: Move) -> None:
         held, how = move.held, move.how
-        self._sent = move.capabilities
         if held is not None:
             self._start(move.ticket, lambda op, segment: m.Hold(op, segment, tuple(held)))
         elif how is not None:
             self._left = (move.ticket, how)
             self._start(move.ticket, lambda op, segment: m.Leave(op, segment, how))
         else:
-            self._quiet.discard(move.ticket)
-            self._told.append(Moved(move.ticket))
+            self._outcomes.succeeded(move.ticket, Moved(move.ticket))
 
     def _oldest_append(self) -> int:
-        oldest = self._tickets + 1
-        for lane in self._lanes.values():
-            if lane.unacked:
-                oldest = min(oldest, lane.unacked[0].ticket)
-            elif lane.unsent:
-                oldest = min(oldest, lane.unsent[0].ticket)
-        return oldest
+        return min((lane.oldest for lane in self._lanes.values() if lane.oldest), default=self._outcomes.last + 1)
 
     def _start(self, ticket: int, message: Callable[[int, str], m.Hold | m.Abort | m.Leave]) -> None:
         """Send an operation to every segment, written to or not (E5)."""
@@ -563,15 +515,14 @@ class WriterMachine:
         if self._awaiting[ticket]:
             return
         del self._awaiting[ticket]
-        self._quiet.discard(ticket)
         if self._phase is _Phase.JOINING and ticket == self._aborting:
             self._hold_jointly()
             return
         if self._phase is _Phase.JOINING and ticket == self._joining:
             self._phase = _Phase.OPEN
-            self._told.append(Ready(tuple(self._held)))
+            self._outcomes.tell(Ready(tuple(self._moves.held)))
             return
-        self._told.append(Moved(ticket))
+        self._outcomes.succeeded(ticket, Moved(ticket))
         if self._phase is _Phase.LEAVING and not self._awaiting and not self._moves:
             self._phase = _Phase.OVER
 
@@ -584,7 +535,7 @@ class WriterMachine:
             self._end(error, except_segment=segment)
         elif operation is not None:
             self._awaiting.pop(ticket, None)
-            self._fail(ticket, error)
+            self._outcomes.failed(ticket, error)
         elif error.retryable and not isinstance(error, WriterLost):
             self._effects.append(Reconnect(segment, str(error)))
         else:
@@ -604,9 +555,8 @@ class WriterMachine:
         """The session is over everywhere; where it still stands its open epochs are aborted (E3)."""
         ticket, how = self._left
         if isinstance(error, StreamComplete) and how is m.Leaving.FINISH and ticket in self._awaiting:
-            self._quiet.discard(ticket)
             del self._awaiting[ticket]
-            self._told.append(Moved(ticket))  # it finished, and so did everybody, before the answer came
+            self._outcomes.succeeded(ticket, Moved(ticket))  # it finished, and so did everybody, before the answer came
             self._phase = _Phase.OVER
             return
         if isinstance(error, WriterLost | AppendsLost):
@@ -618,38 +568,22 @@ class WriterMachine:
         self._cancel_moves(error)
         for lane in self._lanes.values():
             for sent in (*lane.unacked, *lane.unsent):
-                self._told.append(Failed(sent.ticket, error))
+                self._outcomes.failed(sent.ticket, error, quiet=True)
             lane.unacked.clear()
             lane.unsent.clear()
         self._waiting_bytes = 0
         for ticket in list(self._awaiting):
-            self._told.append(Failed(ticket, error))
+            self._outcomes.failed(ticket, error, quiet=True)
         self._awaiting.clear()
-        self._told.append(Over(error))
+        self._outcomes.tell(Over(error))
 
     def _cancel_moves(self, error: EpochalError) -> None:
-        while self._moves:
-            ticket = self._moves.popleft().ticket
-            self._quiet.discard(ticket)
-            self._told.append(Failed(ticket, error))
-
-    def _fail(self, ticket: int, error: EpochalError) -> None:
-        self._told.append(Failed(ticket, error))
-        if ticket in self._quiet:
-            self._quiet.discard(ticket)
-        else:
-            self.fail_quietly(error)
+        for move in self._moves.cancel():
+            self._outcomes.failed(move.ticket, error, quiet=True)
 
     def fail_quietly(self, error: EpochalError) -> None:
         """Remember a failure that nobody awaits; E1: no move is sent before it has been raised."""
-        if self._failure is None:
-            self._failure = error
-
-    def _ticket(self, awaited: bool = False) -> int:
-        self._tickets += 1
-        if awaited:
-            self._quiet.add(self._tickets)
-        return self._tickets
+        self._outcomes.remember(error)
 
     _joining = 0
     _aborting = 0

@@ -1,0 +1,90 @@
+"""A writer's capabilities, and the moves that wait until every append before them is acknowledged (E1).
+
+Apart from the writer's machine, which numbers appends and talks to segments: this is what a writer may still publish,
+and it changes only when it is asked to, or when moves that were asked for fail.
+
+Sources: rules S35; E1, E5.
+"""
+
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from epochal.errors import CapabilityError
+from epochal.protocol import messages as m
+from epochal.protocol.frontier import Antichain
+from epochal.protocol.times import Time
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A change of what is held, or a leave."""
+
+    ticket: int
+    capabilities: Counter[Time]
+    held: Antichain | None
+    """What to hold from then on; None where that does not change."""
+    how: m.Leaving | None
+
+
+class Moves:
+    """What one writer holds, as of the last move asked for, and the moves that are not sent yet."""
+
+    def __init__(self, held: Iterable[Time] = ()) -> None:
+        self._capabilities = Counter(held)
+        self._sent = self._capabilities
+        """As of the last move sent; what is left when queued moves fail."""
+        self._queue: deque[Move] = deque()
+        self.held = Antichain(self._capabilities)
+
+    def __len__(self) -> int:
+        """How many moves wait."""
+        return len(self._queue)
+
+    def __iter__(self) -> Iterator[Move]:
+        return iter(self._queue)
+
+    def advance(self, ticket: int, time: Time) -> None:
+        """Downgrade every capability to `time`."""
+        self._ask(ticket, Counter[Time]({time: 1}))
+
+    def hold(self, ticket: int, time: Time) -> None:
+        """Hold `time` as a further capability."""
+        self._ask(ticket, Counter([*self._capabilities.elements(), time]))
+
+    def check_release(self, writer: str, time: Time) -> None:
+        """Raise `CapabilityError` unless `time` is held, and not alone."""
+        if self._capabilities[time] < 1:
+            raise CapabilityError(
+                f"writer {writer!r} does not hold {time!r}; it holds {sorted(self._capabilities.elements())!r}"
+            )
+        if self._capabilities.total() == 1:
+            raise CapabilityError("the last capability is given up by close() or finish(), not by release()")
+
+    def release(self, ticket: int, time: Time) -> None:
+        """Give one capability at `time` up."""
+        self._ask(ticket, self._capabilities - Counter[Time]({time: 1}))
+
+    def leave(self, ticket: int, how: m.Leaving) -> None:
+        """Leave behind all other moves."""
+        self._queue.append(Move(ticket, self._capabilities, None, how))
+
+    def take(self, oldest_append: int) -> Iterator[Move]:
+        """The moves whose ticket is below that of the oldest append that is not acknowledged, to be sent now."""
+        while self._queue and self._queue[0].ticket < oldest_append:
+            move = self._queue.popleft()
+            self._sent = move.capabilities
+            yield move
+
+    def cancel(self) -> list[Move]:
+        """Drop what waits: the writer holds what it held before."""
+        cancelled = list(self._queue)
+        self._queue.clear()
+        self._capabilities, self.held = self._sent, Antichain(self._sent)
+        return cancelled
+
+    def _ask(self, ticket: int, capabilities: Counter[Time]) -> None:
+        held = Antichain(capabilities)
+        changed = None if held == self.held else held
+        self._capabilities, self.held = capabilities, held
+        self._queue.append(Move(ticket, capabilities, changed, None))
