@@ -108,7 +108,13 @@ class Reader:
         self.peers[segment] = b"reader %d" % next(self.wiring.numbers)
         self.prefixes[segment] = set()
         self.followers[segment] = Follower(
-            STREAM, segment, begin, fresh_nonce=self.wiring.nonce, now=self.wiring.now, **options
+            STREAM,
+            segment,
+            begin,
+            shape=self.machine.shape,
+            fresh_nonce=self.wiring.nonce,
+            now=self.wiring.now,
+            **options,
         )
         self.wiring.run()
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from epochal.protocol import messages as m
 from epochal.protocol.following import Began, Broke, Follower, From, Request, Subscribe, Unsubscribe
 from epochal.protocol.subscribing import EpochWasAborted, GapFound, RewoundTo
+from epochal.protocol.times import TimeShape
 
 CHANNEL = b"channel0"
 
@@ -26,7 +27,13 @@ class Alone:
     def __init__(self, begin=From.LIVE, **options):
         numbers = itertools.count(1)
         self.follower = Follower(
-            "uid", "0", begin, fresh_nonce=lambda: next(numbers).to_bytes(16, "big"), now=0.0, **options
+            "uid",
+            "0",
+            begin,
+            shape=TimeShape(),
+            fresh_nonce=lambda: next(numbers).to_bytes(16, "big"),
+            now=0.0,
+            **options,
         )
         self.nonce = b""
 

@@ -126,7 +126,7 @@ def test_no_packed_frame_is_larger_than_needed(messages):
 
 def test_a_header_that_does_not_fit_is_a_bug_here():
     with pytest.raises(LocalProtocolError, match="does not fit"):
-        wire.encode(m.Refused(1, "code", "x" * 70_000))
+        wire.encode(m.Aborted(1, 0, tuple(range(2**40, 2**40 + 8000))))
 
 
 @pytest.mark.rule("S12")

@@ -329,6 +329,7 @@ class _Link:
             subscription._directory.info.uid,
             self.segment,
             self._begin,
+            shape=subscription._directory.shape,
             fresh_nonce=lambda: secrets.token_bytes(16),
             now=clock.monotonic(),
             settings=subscription._settings,

@@ -12,7 +12,7 @@ from typing import Any
 
 from epochal.errors import CursorError, TimeShapeError
 from epochal.protocol.messages import NOTHING_YET, Position
-from epochal.protocol.times import Time, from_json, to_json
+from epochal.protocol.times import MAX_TIME, Time, from_json, to_json
 
 _FORM = 1
 
@@ -48,6 +48,8 @@ class Cursor:
         """Read a cursor; raises `CursorError` that names what is wrong with it."""
         try:
             value: Any = json.loads(text)
+            if type(value) is not dict:
+                raise TypeError("it is no JSON object")
             if value["cursor"] != _FORM:
                 raise CursorError(f"this is a cursor of form {value['cursor']!r}; this version reads form {_FORM}")
             if type(value["stream"]) is not str:
@@ -64,8 +66,10 @@ class Cursor:
 
 def _position(pair: Any) -> Position:
     incarnation, seq = pair
-    if type(incarnation) is not int or type(seq) is not int or incarnation < 0 or seq < NOTHING_YET:
+    if type(incarnation) is not int or type(seq) is not int:
         raise TypeError(f"a position is [incarnation, seq], not {pair!r}")
+    if not (0 <= incarnation <= MAX_TIME and NOTHING_YET <= seq <= MAX_TIME):
+        raise ValueError(f"a position's numbers are in 0 .. 2^63-1 (or -1, nothing yet), not {pair!r}")
     return Position(incarnation, seq)
 
 

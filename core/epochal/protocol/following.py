@@ -7,7 +7,7 @@ nothing of connections.
 Sources: rules S8, S9, S33; E14, E16, E17; Push-Pull Publish-Subscribe; DESIGN section 5.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
@@ -20,10 +20,12 @@ from epochal.errors import (
     HistoryTruncated,
     RemoteProtocolError,
     TimedOut,
+    TimeShapeError,
     from_code,
 )
 from epochal.protocol import messages as m
 from epochal.protocol.history import State
+from epochal.protocol.times import Time, TimeShape
 
 # ---- what the shell must do ----
 
@@ -114,6 +116,7 @@ class Follower:
         segment: str,
         begin: From | m.Position,
         *,
+        shape: TimeShape,
         fresh_nonce: Callable[[], bytes],
         now: float,
         settings: FollowerSettings | None = None,
@@ -122,6 +125,8 @@ class Follower:
     ) -> None:
         self.stream, self.segment = stream, segment
         self.settings = settings or FollowerSettings()
+        self._shape = shape
+        self._checked: Time | None = None
         self._begin: From | m.Position = begin
         self._continuing = continuing
         self._least_incarnation = least_incarnation
@@ -206,14 +211,12 @@ class Follower:
             case m.Opening() if message.request == self._request and self._phase is _Phase.PULLING:
                 self._opened(message)
             case m.Chunk() if message.request == self._request and self._phase is _Phase.PULLING:
-                if message.last:
-                    self._pulled_last = True
-                else:
-                    self._effects.append(Request(m.Credit(self._request, 1)))
+                self._announced(message)
             case m.Data() | m.Frontier() | m.Aborted() if self._phase is _Phase.PULLING:
                 self._accept_pulled(message)
             case m.Truncated() if message.request == self._request and self._phase is _Phase.PULLING:
-                self._history_gone(f"the first retained position is {tuple(message.first_available)}")
+                if self._sound_times(message.frontier):
+                    self._history_gone(f"the first retained position is {tuple(message.first_available)}")
             case m.Refused() if message.op == self._request:
                 self._refused(message)
             case (
@@ -302,6 +305,8 @@ class Follower:
                 RemoteProtocolError("the snapshot is not of the incarnation and subscription that were welcomed")
             )
             return
+        if not self._sound_times(snapshot.lower, snapshot.upper, snapshot.aborted):
+            return
         self._snapshot = snapshot
         begin = self._begin
         if begin is From.LIVE:
@@ -327,24 +332,53 @@ class Follower:
     def _pull(self, begin: "From | m.Position") -> None:
         self._request += 1
         self._phase = _Phase.PULLING
-        self._pulled_last = False
+        self._pulled_last = self._was_opened = False
+        self._chunk_left = 0
         self._pull_until = self._snapshot.seq
         position = begin if isinstance(begin, m.Position) else None
         self._last = position.seq if position is not None else m.NOTHING_YET
         self._effects.append(Request(m.Since(self._request, self.segment, position, self.settings.credit)))
 
     def _opened(self, opening: m.Opening) -> None:
+        if self._was_opened:
+            self._break(RemoteProtocolError("an answer to `since` opens once"))
+            return
+        if not self._sound_times(opening.lower, opening.upper, opening.aborted):
+            return
+        if self._begin is From.START and opening.position.incarnation != self._incarnation:
+            self._break(
+                RemoteProtocolError(
+                    f"the history starts in incarnation {opening.position.incarnation}, not in {self._incarnation}"
+                )
+            )
+            return
         if isinstance(self._begin, m.Position) and opening.position != self._begin:
             self._break(
                 RemoteProtocolError(f"asked for events behind {tuple(self._begin)}, got {tuple(opening.position)}")
             )
             return
+        self._was_opened = True
         self._last = opening.position.seq
         state = State(opening.position.seq, opening.lower, opening.upper, opening.aborted)
         self._tell_began(state, filters=self._begin is From.START, resumed=self._continuing)
         self._continuing = True
 
+    def _announced(self, chunk: m.Chunk) -> None:
+        if not self._was_opened or self._pulled_last or self._chunk_left:
+            self._break(RemoteProtocolError("a chunk comes after the opening, and after the events of the one before"))
+        elif chunk.last:
+            self._pulled_last, self._chunk_left = True, chunk.events
+        else:
+            self._chunk_left = chunk.events
+            self._effects.append(Request(m.Credit(self._request, 1)))
+
     def _accept_pulled(self, event: m.Event) -> None:
+        if not self._chunk_left:
+            self._break(RemoteProtocolError(f"no chunk announced event {event.seq}"))
+            return
+        self._chunk_left -= 1
+        if not self._sound(event):
+            return
         if event.seq <= self._last:
             return
         if event.prev > self._last:
@@ -383,6 +417,8 @@ class Follower:
             self._follow(event, now)
 
     def _accept_live(self, event: m.Event, now: float) -> None:
+        if not self._sound(event):
+            return
         if self._channel_last is not None and event.prev < self._channel_last:
             self._break(
                 RemoteProtocolError(
@@ -413,6 +449,31 @@ class Follower:
         self._last = event.seq
         self._told.append(event)
 
+    def _sound(self, event: m.Event) -> bool:
+        """Whether an event follows one before it and its times have the stream's shape; if not, this is over."""
+        if not event.prev < event.seq:
+            self._break(RemoteProtocolError(f"event {event.seq} cannot come behind {event.prev}"))
+            return False
+        if type(event) is m.Data:
+            if event.time == self._checked:
+                return True
+            self._checked = event.time
+            return self._sound_times((event.time,))
+        if type(event) is m.Frontier:
+            return self._sound_times([time for time, _ in event.changes])
+        return self._sound_times(event.times)  # type: ignore[union-attr]  # the third kind of event
+
+    def _sound_times(self, *lists: Iterable[Time]) -> bool:
+        """Whether all times have the stream's shape; if not, the publisher is not believed any more."""
+        try:
+            for times in lists:
+                for time in times:
+                    self._shape.check(time)
+        except TimeShapeError as error:
+            self._break(RemoteProtocolError(f"segment {self.segment}: {error}"))
+            return False
+        return True
+
     def _drop_backlog(self) -> None:
         self._backlog, self._backlog_bytes = [], 0
 
@@ -427,7 +488,10 @@ class Follower:
     error: EpochalError | None = None
     """Why the follower is over."""
     _has_begun = False
+    _was_opened = False
     _pulled_last = False
+    _chunk_left = 0
+    """Events that the last chunk announced and that have not come."""
     _pull_until = m.NOTHING_YET
     _snapshot = m.Snapshot(m.NOTHING_YET, 0, b"", (), (), ())
 

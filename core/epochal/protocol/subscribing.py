@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from epochal.errors import CursorError, EpochTooLarge, TimeShapeError
+from epochal.errors import CursorError, EpochTooLarge, RemoteProtocolError, TimeShapeError
 from epochal.protocol import messages as m
 from epochal.protocol.cursors import Cursor
 from epochal.protocol.filters import JoinFilter
@@ -340,7 +340,12 @@ class Subscriber:
         if type(event) is m.Data:
             self._data(name, segment, event)
         elif type(event) is m.Frontier:
-            if segment.lower.update(event.changes):
+            before = segment.lower.frontier
+            visible = segment.lower.update(event.changes)
+            if not all(before.less_equal(time) for time, change in visible if change > 0):
+                # Believed, an epoch that was handed out could be handed out again (invariant I6).
+                raise RemoteProtocolError(f"segment {name}: event {event.seq} moves the frontier back")
+            if visible:
                 self._advance(segment)
         elif type(event) is m.Aborted:
             self._abort(event.times)

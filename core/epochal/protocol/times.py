@@ -11,6 +11,7 @@ Sources: DESIGN section 3, rule S34, Strymon's publish-subscribe protocol.
 """
 
 import re
+import reprlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -68,7 +69,7 @@ def from_json(value: Any) -> Time:
         return value
     if isinstance(value, list | tuple):
         return tuple(from_json(part) for part in value)
-    raise TimeShapeError(f"a time is an int or a (nested) tuple of ints, not {value!r}")
+    raise TimeShapeError(f"a time is an int or a (nested) tuple of ints, not {reprlib.repr(value)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,7 @@ class TimeShape:
             return time
         if not _fits(self.form, time):
             raise TimeShapeError(
-                f"the stream's times have the shape {self}, with each int in 0 .. 2^63-1; got {time!r}"
+                f"the stream's times have the shape {self}, with each int in 0 .. 2^63-1; got {reprlib.repr(time)}"
             )
         return time
 

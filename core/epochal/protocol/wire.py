@@ -32,6 +32,11 @@ MAX_TEXT: Final = 4096
 MAX_TOPIC: Final = 1024
 PACK_BYTES: Final = 64 * 1024
 """Messages are packed into one frame up to this size; a payload of this size or more gets a frame of its own."""
+MAX_FIRST_FRAME: Final = 256 * 1024
+"""The frame that messages are packed into, more than twice what the largest single message needs.
+
+A larger one could hold a million messages, and whoever reads it would do nothing else for seconds.
+"""
 
 CHANNEL_PREFIX: Final = 1 + 8
 NONCE_PREFIX: Final = 1 + 16
@@ -178,6 +183,7 @@ KINDS: Final[dict[int, tuple[type[Any], tuple[Check, ...]]]] = {
 
 KIND_OF: Final = {kind: number for number, (kind, _) in KINDS.items()}
 _WITH_PAYLOAD: Final = (m.Data, m.Append)
+_WITH_DETAIL: Final = (m.Refused, m.AppendRefused, m.Lost)
 
 
 # ---- writing ----
@@ -203,6 +209,14 @@ class _Cache(dict[Any, bytes]):
 _packed_time, _packed_topic, _packed_text = _Cache(), _Cache(), _Cache()
 
 
+def _readable(message: m.Message) -> m.Message:
+    """The message with its `detail` cut to what a reader takes: it may quote what a peer sent."""
+    if not isinstance(message, _WITH_DETAIL):
+        return message
+    detail = message.detail.encode(errors="replace").decode()
+    return message._replace(detail=detail if len(detail) <= MAX_TEXT else f"{detail[: MAX_TEXT - 3]}...")
+
+
 def _header(message: m.Message) -> bytes:
     # The two hot kinds are put together from cached parts: 4 times as fast as packing a list (see docs/performance.md).
     if type(message) is m.Data:
@@ -218,7 +232,7 @@ def _header(message: m.Message) -> bytes:
             _packed_topic[topic],
             _COUNTS.pack(b"\xce", count, b"\xce", crc),
         ))  # fmt: skip
-    packed: bytes = _pack([KIND_OF[type(message)], *message])
+    packed: bytes = _pack([KIND_OF[type(message)], *_readable(message)])
     return packed
 
 
@@ -238,8 +252,11 @@ class Packer:
         self.full: list[Frames] = []
 
     def add(self, message: m.Message) -> None:
-        """Append one message; raises `LocalProtocolError` for a header above the limit."""
-        header = _header(message)
+        """Append one message; raises `LocalProtocolError` for one that does not fit the protocol."""
+        try:
+            header = _header(message)
+        except (OverflowError, TypeError, ValueError, struct.error) as error:  # such as 2^64, or half a surrogate pair
+            raise LocalProtocolError(f"a {type(message).__name__} cannot be written: {error}") from None
         if len(header) > MAX_HEADER:
             raise LocalProtocolError(f"a {type(message).__name__} of {len(header)} bytes does not fit a header")
         payload: bytes = message[-1] if isinstance(message, _WITH_PAYLOAD) else b""
@@ -328,7 +345,9 @@ def _not_deeper(fields: tuple[Any, ...], depth: int) -> None:
             _not_deeper(value, depth + 1)
 
 
-def decode(frames: Sequence[bytes], *, prefix: int = 0, max_payload: int = MAX_PAYLOAD) -> Iterator[m.Message]:
+def decode(
+    frames: Sequence[bytes], *, prefix: int = 0, max_payload: int = MAX_PAYLOAD, max_messages: int = MAX_FIRST_FRAME
+) -> Iterator[m.Message]:
     """The messages of one zmq message, in order; the first frame starts with `prefix` bytes to skip.
 
     Raises `RemoteProtocolError` (or `LimitExceeded`) at the first fault; messages before it have been yielded already.
@@ -337,7 +356,12 @@ def decode(frames: Sequence[bytes], *, prefix: int = 0, max_payload: int = MAX_P
         raise LimitExceeded(f"a zmq message has 1 to {MAX_FRAMES} frames here, not {len(frames)}")
     first = frames[0]
     at, end = prefix, len(first)
+    if end > MAX_FIRST_FRAME:
+        raise LimitExceeded(f"a first frame of {end} bytes; at most {MAX_FIRST_FRAME} are allowed")
     while at < end:
+        max_messages -= 1
+        if max_messages < 0:
+            raise LimitExceeded("more messages in one zmq message than are taken here")
         if end - at < _LENGTHS.size:
             raise RemoteProtocolError("a frame ends inside the lengths of a message")
         header_size, payload_size = _LENGTHS.unpack_from(first, at)

@@ -223,8 +223,9 @@ class Link:
             return
         self._connections = (events, requests)
         follower = self._follower = Follower(
-            "uid", self.segment, self._begin, fresh_nonce=lambda: self.world.random.randbytes(16), now=self.world.now,
-            continuing=self._continuing, least_incarnation=self._incarnation,
+            "uid", self.segment, self._begin, shape=self.life.machine.shape,
+            fresh_nonce=lambda: self.world.random.randbytes(16), now=self.world.now, continuing=self._continuing,
+            least_incarnation=self._incarnation,
         )  # fmt: skip
         events.on_client = lambda frames: self._pushed(follower, frames)
         requests.on_client = lambda frames: self._answered(follower, frames)
