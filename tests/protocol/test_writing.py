@@ -358,18 +358,17 @@ def test_a_publisher_that_asks_for_a_new_connection_gets_one(wire_up):
 
 @pytest.mark.rule("E4")
 def test_what_was_under_way_to_an_epoch_that_its_writer_aborts_stops_no_later_move(wire_up):
-    wiring = wire_up(segments="01")
+    wiring = wire_up(segments="01", window=1_000)
     writer, reader = wiring.writer(), wiring.reader()
     writer.hold_back("1")
-    (append,) = writer.append("1", 3, b"a")
-    writer.machine.abort(3)
+    full, unsent = writer.append("1", 4, bytes(1_500)) + writer.append("1", 3, b"a")
+    writer.machine.abort(3)  # overtakes the append, for which the window has no room
     wiring.run()
-    writer.append("1", 4, b"b")
-    writer.advance(5)
+    move = writer.advance(5)
     writer.let_through("1")
-    assert append in {told.ticket for told in (*writer.of(Acked), *writer.of(Failed))}
-    assert writer.machine.pending_epochs == ()
+    assert [told.ticket for told in writer.of(Acked)] == [full]
+    assert [(told.ticket, told.error.code) for told in writer.of(Failed)] == [(unsent, "epoch_aborted")]
+    assert move in {told.ticket for told in writer.of(Moved)}
     writer.machine.raise_failure()
-    assert list(writer.machine.held) == [5]
-    assert [lower for segment in "01" for lower in wiring.publishers[segment].progress.lower.frontier] == [5, 5]
-    assert reader.epochs() == [EpochWasAborted(3), (4, [b"b"])]
+    assert (list(writer.machine.held), writer.machine.pending_epochs) == ([5], ())
+    assert reader.epochs() == [EpochWasAborted(3), (4, [bytes(1_500)])]
