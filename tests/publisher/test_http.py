@@ -28,6 +28,17 @@ def test_health_readiness_and_metrics(shared, wires):
     assert publisher.metric("discarded_peers") >= 0
 
 
+def test_the_writer_that_holds_time_back_is_named(shared, wires):
+    publisher, segment = shared.publisher, shared.segment()
+    wires.writer(publisher, shared.stream, segment).open()
+    _, text = publisher.get("/metrics")
+    held = [line for line in text.splitlines() if line.startswith("epochal_publisher_held_seconds{")]
+    (mine,) = (line for line in held if f'segment="{segment}"' in line)
+    assert 'kind="writer"' in mine
+    assert 'writer=""' not in mine
+    assert float(mine.rpartition(" ")[2]) >= 0
+
+
 def test_the_catalog_shows_the_counters(shared, wires, wait_until):
     publisher, segment = shared.publisher, shared.segment()
     writer = wires.writer(publisher, shared.stream, segment)

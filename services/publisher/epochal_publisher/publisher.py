@@ -191,7 +191,8 @@ class Publisher:
 
     def reports(self) -> Mapping[str, SegmentReport]:
         """The state of each segment, for the catalog."""
-        return {segment: served.report() for segment, served in self.segments.items()}
+        now = monotonic()
+        return {segment: served.report(now) for segment, served in self.segments.items()}
 
     def confirmed(self, stalls: int) -> None:
         """The lease stood after stall number `stalls`: what waited for it goes out."""

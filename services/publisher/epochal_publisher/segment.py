@@ -59,13 +59,14 @@ class Served:
         if frontier is not self._frontier:
             self._frontier, self.frontier_since = frontier, now
 
-    def report(self) -> SegmentReport:
+    def report(self, now: float) -> SegmentReport:
         """What a renewal tells the catalog."""
         publisher, counters = self.publisher, self.counters
         return SegmentReport(
             incarnation=publisher.incarnation,
             lower=tuple(publisher.progress.lower.frontier),
             writers=publisher.writers,
+            holders=publisher.holders(now),
             counters={
                 "events": publisher.seq + 1,
                 "appends": counters.appends,

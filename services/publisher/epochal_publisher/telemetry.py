@@ -56,6 +56,9 @@ class Telemetry(ServiceTelemetry):
         meter.create_observable_gauge(
             "epochal.publisher.discarded.peers", [self._discarded], "{peer}", "Peers that broke the protocol"
         )
+        meter.create_observable_gauge(
+            "epochal.publisher.held", [self._held], "s", "How long who holds a segment's time back longest has held it"
+        )
 
     def _each(self, read: Read) -> Callable[[CallbackOptions], Iterable[Observation]]:
         def observed(_options: CallbackOptions) -> Iterable[Observation]:
@@ -73,3 +76,10 @@ class Telemetry(ServiceTelemetry):
 
     def _discarded(self, _options: CallbackOptions) -> Iterable[Observation]:
         yield Observation(sum(map(len, self._publisher.discarded)))
+
+    def _held(self, _options: CallbackOptions) -> Iterable[Observation]:
+        stream = self._publisher.settings.stream
+        for segment, served in self._publisher.segments.items():
+            for holder in served.publisher.holders(monotonic())[:1]:
+                who = {"stream": stream, "segment": segment, "kind": str(holder.kind), "writer": holder.writer or ""}
+                yield Observation(holder.seconds, who)
