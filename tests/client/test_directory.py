@@ -8,6 +8,7 @@ import pytest
 
 from epochal.client.catalog import CatalogClient
 from epochal.client.directory import BACKOFF_MOST, Backoff, Directory, worth_retrying
+from epochal.client.options import Expected
 from epochal.errors import CatalogUnavailable, NoPublisher, StreamGone, StreamNotFound, TimedOut, WriterFenced
 
 
@@ -17,7 +18,7 @@ async def test_addresses(realm) -> None:
         directory = Directory(catalog, stream, wait=5)
         with pytest.raises(StreamNotFound, match="looked up"):
             _ = directory.info
-        info = await directory.look_up(time="(int, int)", encoding="json")
+        info = await directory.look_up(Expected("(int, int)", "json"))
         assert (directory.qualified, directory.encoding, str(directory.shape)) == (stream, "json", "(int, int)")
         assert directory.segments == ["0", "1", "2"]
         assert {directory.placement().segment(bytes([n])) for n in range(64)} == {"0", "1", "2"}

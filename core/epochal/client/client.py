@@ -11,6 +11,7 @@ import zmq
 
 from epochal.client.catalog import CatalogClient
 from epochal.client.directory import Directory
+from epochal.client.options import Expected, SchemaLike, read_schema
 from epochal.client.sockets import check_libzmq
 from epochal.client.subscriber import Since, Subscription
 from epochal.client.writer import Writer
@@ -61,6 +62,8 @@ class Client:
         linger: float = 0.0,
         max_batch: int = 1024,
         time_codec: TimeCodec[Any] | None = None,
+        encoding: str | None = None,
+        schema: SchemaLike | None = None,
         wait: float = DEFAULT_WAIT,
     ) -> Writer:
         """A writer of `stream` ("namespace/name"); open it with `async with`.
@@ -69,11 +72,14 @@ class Client:
         writer is anonymous and never resumes. `under` names a writer whose capability this one uses: it holds nothing
         itself, and its loss aborts nothing; `shared` says that other writers use this one's. `group` numbers its
         appends from the start of that group, so that work done again is recognised. `linger` (seconds) and `max_batch`
-        (records) gather single records into batches.
+        (records) gather single records into batches. `encoding` and `schema` (a mapping as in the manifest, a `Schema`
+        or a `pyarrow.Schema`), if given, must be the declared ones, else opening raises `SchemaMismatch` (S28). Raises
+        `ConfigError` for a `schema` that is none.
         """
         return Writer(
             self._context, Directory(self.catalog, stream, wait=wait), writer_id,
             under=under, shared=shared, group=group, linger=linger, max_batch=max_batch, time_codec=time_codec,
+            expected=Expected(None, encoding, read_schema(schema)),
         )  # fmt: skip
 
     def subscribe(
@@ -87,6 +93,7 @@ class Client:
         time_codec: TimeCodec[Any] | None = None,
         time_shape: str | None = None,
         encoding: str | None = None,
+        schema: SchemaLike | None = None,
         max_buffer_bytes: int = 256 * 2**20,
         wait: float = DEFAULT_WAIT,
         settings: FollowerSettings | None = None,
@@ -95,13 +102,15 @@ class Client:
 
         `since` is None (from now on), "start" (retained history first) or a `Cursor`. `topics` and `reject` are topic
         prefixes, the longest wins; they are applied here, at the receiver. `partial` delivers epochs that were under
-        way at the join as well, by `events()` only (S15b). `time_shape` and `encoding`, if given, must be the declared
-        ones, else `SchemaMismatch` before anything is connected (S28).
+        way at the join as well, by `events()` only (S15b). `time_shape`, `encoding` and `schema` (a mapping as in the
+        manifest, a `Schema` or a `pyarrow.Schema`), if given, must be the declared ones, else `SchemaMismatch` before
+        anything is connected (S28). Raises `ConfigError` for a `schema` that is none.
         """
         return Subscription(
             self._context, Directory(self.catalog, stream, wait=wait),
             since=since, topics=topics, reject=reject, partial=partial, time_codec=time_codec,
-            time_shape=time_shape, encoding=encoding, max_buffer_bytes=max_buffer_bytes, settings=settings,
+            expected=Expected(time_shape, encoding, read_schema(schema)),
+            max_buffer_bytes=max_buffer_bytes, settings=settings,
         )  # fmt: skip
 
 

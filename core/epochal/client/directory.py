@@ -9,6 +9,7 @@ import random
 
 from epochal.client.catalog import CatalogClient
 from epochal.client.catalog_types import StreamInfo
+from epochal.client.options import NOTHING, Expected
 from epochal.errors import CatalogUnavailable, EpochalError, NoPublisher, StreamGone, StreamNotFound
 from epochal.protocol.segments import KeyRange, Placement
 from epochal.protocol.times import TimeShape
@@ -44,12 +45,16 @@ class Directory:
             raise StreamNotFound(f"stream {self.qualified} has not been looked up")
         return self._info
 
-    async def look_up(self, *, time: str | None = None, encoding: str | None = None) -> StreamInfo:
-        """The stream with all publishers.
+    async def look_up(self, expected: Expected = NOTHING) -> StreamInfo:
+        """The stream with all publishers, declared as expected (S28).
 
         Waits up to `wait` seconds for them (S27). Raises `StreamNotFound`, `NoPublisher`, `SchemaMismatch`.
         """
-        self._info = await self.catalog.lookup(self.namespace, self.name, wait=self.wait, time=time, encoding=encoding)
+        schema = None if expected.schema is None else expected.schema.to_document()
+        self._info = await self.catalog.lookup(
+            self.namespace, self.name,
+            wait=self.wait, time=expected.time_shape, encoding=expected.encoding, schema=schema,
+        )  # fmt: skip
         self._fresh = True
         return self._info
 

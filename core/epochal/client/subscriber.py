@@ -16,6 +16,7 @@ import zmq
 from epochal.client import values
 from epochal.client.directory import Backoff, Directory, worth_retrying
 from epochal.client.encodings import decoder
+from epochal.client.options import NOTHING, Expected
 from epochal.client.sockets import Frames, Socket
 from epochal.errors import CursorError, EpochalError, Unavailable, UsageError
 from epochal.protocol import messages as m
@@ -57,8 +58,7 @@ class Subscription:
         reject: Iterable[bytes] = (),
         partial: bool = False,
         time_codec: TimeCodec[Any] | None = None,
-        time_shape: str | None = None,
-        encoding: str | None = None,
+        expected: Expected = NOTHING,
         max_buffer_bytes: int = 256 * 2**20,
         settings: FollowerSettings | None = None,
     ) -> None:
@@ -67,7 +67,7 @@ class Subscription:
         self._context, self._directory, self._since = context, directory, since
         self._topics = None if topics is None and not list(reject) else TopicChoice(topics, reject)
         self._partial, self._max_buffer = partial, max_buffer_bytes
-        self._expected = (time_shape, encoding)
+        self._expected = expected
         self._decode_time: Callable[[Time], Any] = (lambda time: time) if time_codec is None else time_codec.decode
         self._encode_time: Callable[[Any], Time] = (lambda time: time) if time_codec is None else time_codec.encode
         self._settings = settings or FollowerSettings()
@@ -81,8 +81,7 @@ class Subscription:
 
     async def __aenter__(self) -> Self:
         """Look the stream up and begin to follow its segments; returns before they have answered (see `ready`)."""
-        shape, encoding = self._expected
-        info = await self._directory.look_up(time=shape, encoding=encoding)
+        info = await self._directory.look_up(self._expected)
         cursor = self._since if isinstance(self._since, Cursor) else None
         if cursor is not None and cursor.stream != info.uid:
             raise CursorError(

@@ -18,6 +18,7 @@ from epochal.client.batching import Batcher, Gathering, Slot, fail, parts, withi
 from epochal.client.directory import Backoff, Directory
 from epochal.client.encodings import encoder
 from epochal.client.ingest import Link
+from epochal.client.options import NOTHING, Expected
 from epochal.errors import (
     BufferFull,
     EpochalError,
@@ -71,11 +72,12 @@ class Writer:
         linger: float = 0.0,
         max_batch: int = 1024,
         time_codec: TimeCodec[Any] | None = None,
+        expected: Expected = NOTHING,
         open_timeout: float = 30.0,
     ) -> None:
         self.writer_id = writer_id or f"anonymous-{uuid.uuid4().hex}"
         self.context, self.directory, self._group = context, directory, group
-        self._under, self._shared = under, shared
+        self._under, self._shared, self._expected = under, shared, expected
         self._linger, self._max_batch, self._open_timeout = linger, max_batch, open_timeout
         self._encode_time: Callable[[Any], Time] = (lambda time: time) if time_codec is None else time_codec.encode
         self._decode_time: Callable[[Time], Any] = (lambda time: time) if time_codec is None else time_codec.decode
@@ -97,10 +99,10 @@ class Writer:
     async def __aenter__(self) -> Self:
         """Open the writer at every segment (E5).
 
-        Raises `StreamNotFound`, `NoPublisher`, `StreamComplete`, `TimedOut`, and `ConfigError` where the stream's
-        encoding is arrow and pyarrow is not installed.
+        Raises `StreamNotFound`, `NoPublisher`, `SchemaMismatch` (S28), `StreamComplete`, `TimedOut`, and `ConfigError`
+        where the stream's encoding is arrow and pyarrow is not installed.
         """
-        await self.directory.look_up()
+        await self.directory.look_up(self._expected)
         self._encode = encoder(self.directory.encoding, self.directory.schema)
         self._placement: Placement = self.directory.placement()
         if self._linger > 0:
