@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Self
 from urllib.parse import quote, urlsplit
 
+from epochal.client.answers import get, read
 from epochal.client.catalog_types import (
     CatalogEvent,
     PublisherInfo,
@@ -25,10 +26,12 @@ from epochal.client.catalog_types import (
 )
 from epochal.client.http import HttpCaller
 from epochal.client.watch import follow
-from epochal.errors import ConfigError, NoPublisher, StreamNotFound
+from epochal.errors import ConfigError, LimitExceeded, NoPublisher, StreamNotFound
 from epochal.protocol.times import Time, to_json
 
 DEFAULT_CATALOG = "http://127.0.0.1:8700"
+MAX_PAGES = 10_000
+"""Pages of one list that are followed: a catalog cannot keep a caller busy for ever."""
 MAX_WAIT = 300.0
 """Seconds that one lookup may wait at the catalog; longer waits are made of several."""
 
@@ -78,16 +81,16 @@ class CatalogClient:
         Raises `ManifestError` with all problems, also for a change of what cannot change.
         """
         status, answer = await self._http.call("PUT", _stream(namespace, name), json=manifest)
-        return StreamInfo.from_json(answer), status == 201
+        return read(StreamInfo.from_json, answer), status == 201
 
     async def get(self, namespace: str, name: str) -> StreamInfo:
         """One stream; raises `StreamNotFound`."""
         _, answer = await self._http.call("GET", _stream(namespace, name))
-        return StreamInfo.from_json(answer)
+        return read(StreamInfo.from_json, answer)
 
     async def list(self, namespace: str | None = None) -> tuple[StreamInfo, ...]:
         """All streams, or those of a namespace, by name; read page by page."""
-        return tuple([StreamInfo.from_json(item) async for item in self._items("/v1/streams", namespace)])
+        return tuple([read(StreamInfo.from_json, item) async for item in self._items("/v1/streams", namespace)])
 
     async def delete(self, namespace: str, name: str) -> None:
         """Delete a stream; raises `StreamNotFound`."""
@@ -123,7 +126,7 @@ class CatalogClient:
                     params={"wait": f"{this_wait:.3f}", **expected},
                     waits=this_wait,
                 )
-                return StreamInfo.from_json(answer["stream"], answer["segments"])
+                return read(StreamInfo.from_json, get(answer, "stream", dict), get(answer, "segments", list))
             except (StreamNotFound, NoPublisher):
                 if deadline - loop.time() <= 0.001:
                     raise
@@ -132,16 +135,16 @@ class CatalogClient:
         """A new session number for a writer id, above all before (E6); raises `StreamComplete`, `StreamNotFound`."""
         path = f"{_stream(namespace, name)}/writers/{quote(writer, safe='')}/sessions"
         _, answer = await self._http.call("POST", path)
-        return WriterSession(answer["session"], answer["uid"])
+        return WriterSession(get(answer, "session", int), get(answer, "uid", str))
 
     async def writers(self, namespace: str, name: str) -> tuple[WriterInfo, ...]:
         """All writers that a stream ever had, by id; raises `StreamNotFound`."""
         path = f"{_stream(namespace, name)}/writers"
-        return tuple([WriterInfo.from_json(item) async for item in self._items(path)])
+        return tuple([read(WriterInfo.from_json, item) async for item in self._items(path)])
 
     async def publishers(self, namespace: str | None = None) -> tuple[PublisherInfo, ...]:
         """All registered publishers, or those of a namespace's streams, by id."""
-        return tuple([PublisherInfo.from_json(item) async for item in self._items("/v1/publishers", namespace)])
+        return tuple([read(PublisherInfo.from_json, item) async for item in self._items("/v1/publishers", namespace)])
 
     async def register(
         self,
@@ -166,13 +169,13 @@ class CatalogClient:
             "addresses": dict(addresses),
         }
         _, answer = await self._http.call("POST", "/v1/publishers", json=body)
-        return Registration.from_json(answer)
+        return read(Registration.from_json, answer)
 
     async def renew(self, publisher: str, token: int, segments: Mapping[str, SegmentReport]) -> Renewal:
         """Renew a lease and report. Raises `Superseded`, `StreamGone`; `EpochalError` of code `unknown_publisher`."""
         body = {"token": token, "segments": {key: report.to_json() for key, report in segments.items()}}
         _, answer = await self._http.call("PUT", _publisher(publisher), json=body)
-        return Renewal(float(answer["ttl"]), answer["complete"])
+        return Renewal(get(answer, "ttl", float), get(answer, "complete", bool))
 
     async def deregister(self, publisher: str, token: int) -> None:
         """End a lease at once; raises `Superseded` when a newer registration owns the segments."""
@@ -200,7 +203,7 @@ class CatalogClient:
         }
         path = f"{_stream(namespace, name)}/segments/{quote(segment, safe='')}/finishing"
         _, answer = await self._http.call("PUT", path, json=body)
-        return bool(answer["complete"])
+        return get(answer, "complete", bool)
 
     async def subscribed(self, namespace: str, name: str, subscriber: str, uid: str) -> SubscriptionLease:
         """Make a reader known: one subscription of its own with each call (S31), withdrawn when not renewed (S30).
@@ -209,7 +212,7 @@ class CatalogClient:
         """
         body = {"subscriber": subscriber, "uid": uid}
         _, answer = await self._http.call("POST", f"{_stream(namespace, name)}/subscriptions", json=body)
-        return SubscriptionLease(answer["id"], answer["token"], float(answer["ttl"]))
+        return SubscriptionLease(get(answer, "id", str), get(answer, "token", int), get(answer, "ttl", float))
 
     async def renew_subscription(
         self,
@@ -225,7 +228,7 @@ class CatalogClient:
         times = None if lower is None else [to_json(time) for time in lower]
         body = {"token": token, "lower": times, "counters": dict(counters or {})}
         _, answer = await self._http.call("PUT", _subscription(id), json=body)
-        return float(answer["ttl"])
+        return get(answer, "ttl", float)
 
     async def unsubscribe(self, id: str, token: int) -> None:  # noqa: A002  # as the catalog calls it
         """Withdraw a subscription; raises what `renew_subscription` raises."""
@@ -239,12 +242,12 @@ class CatalogClient:
             items = self._items(f"{_stream(namespace, name)}/subscriptions")
         else:
             items = self._items("/v1/subscriptions", namespace)
-        return tuple([SubscriptionInfo.from_json(item) async for item in items])
+        return tuple([read(SubscriptionInfo.from_json, item) async for item in items])
 
     async def revision(self) -> int:
         """The number of the last change; `watch(since=...)` follows from there."""
         _, answer = await self._http.call("GET", "/v1/streams/$catalog")
-        return int(answer["revision"])
+        return get(answer, "revision", int)
 
     def watch(self, since: int | None = None) -> AsyncIterator[CatalogEvent]:
         """Every change after revision `since`, or from now on; for ever, over restarts of the catalog (S26).
@@ -256,13 +259,14 @@ class CatalogClient:
 
     async def _items(self, path: str, namespace: str | None = None) -> AsyncIterator[dict[str, Any]]:
         params = {} if namespace is None else {"namespace": namespace}
-        while True:
+        for _ in range(MAX_PAGES):
             _, answer = await self._http.call("GET", path, params=params)
-            for item in answer["items"]:
+            for item in get(answer, "items", list):
                 yield item
             if answer.get("next") is None:
                 return
-            params["after"] = answer["next"]
+            params["after"] = get(answer, "next", str)
+        raise LimitExceeded(f"{self.url}{path} has more than {MAX_PAGES} pages")
 
 
 def _stream(namespace: str, name: str) -> str:

@@ -7,6 +7,7 @@ same stream (by uid), and fresh.
 import asyncio
 import random
 
+from epochal.client.answers import address
 from epochal.client.catalog import CatalogClient
 from epochal.client.catalog_types import StreamInfo
 from epochal.client.options import NOTHING, Expected
@@ -71,7 +72,7 @@ class Directory:
             await self._refresh()
         for known in self.info.segments:
             if known.id == segment and known.publisher is not None:
-                return known.publisher.addresses[socket]
+                return address(known.publisher.addresses, socket)
         raise NoPublisher(f"segment {segment} of {self.qualified} has no publisher at present")
 
     async def _refresh(self) -> None:

@@ -8,6 +8,7 @@ import asyncio
 import json as json_module
 import os
 import random
+import reprlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -18,6 +19,7 @@ from epochal.errors import (
     CatalogUnavailable,
     ConfigError,
     EpochalError,
+    LimitExceeded,
     ManifestError,
     Problem,
     RemoteProtocolError,
@@ -27,6 +29,11 @@ from epochal.errors import (
 
 FIRST_DELAY, MAX_DELAY = 0.05, 3.0
 """Seconds between tries: doubled each time, with full jitter so that many clients do not come back at once."""
+
+MAX_ANSWER = 32 * 2**20
+"""Bytes of one answer; a page of the longest list is far below."""
+MAX_DETAIL, MAX_PROBLEMS, MAX_CODE = 64 * 1024, 1000, 200
+"""Characters of one text, number of problems, and characters of a code that are kept of an error."""
 
 _GATEWAY = (502, 503, 504)
 """Statuses of a proxy before a catalog that is away."""
@@ -77,6 +84,8 @@ class HttpCaller:
                     return await self._try(method, path, json, params)
             except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, _NoAnswer, OSError) as error:
                 reason = _reason(error)
+            except aiohttp.ClientError as error:  # what came is no HTTP, or not what HTTP allows
+                raise _no_catalog(self._url, f"something that is no HTTP ({str(error)[:200]})") from None
             if not told and self._on_unreachable is not None:
                 self._on_unreachable(reason)
             told = True
@@ -87,18 +96,34 @@ class HttpCaller:
 
     async def _try(self, method: str, path: str, json: Any, params: Mapping[str, str] | None) -> tuple[int, Any]:
         if self._session is None:
-            self._session = aiohttp.ClientSession()
+            self._session = aiohttp.ClientSession(
+                auto_decompress=False,  # nothing is asked for that grows when it is unpacked
+                headers={"Accept-Encoding": "identity"},
+                cookie_jar=aiohttp.DummyCookieJar(),
+            )
         url = URL(self._url + path, encoded=True)
-        async with self._session.request(method, url, json=json, params=params, timeout=_NO_TIMEOUT) as response:
-            text = await response.text()
+        async with self._session.request(
+            method, url, json=json, params=params, timeout=_NO_TIMEOUT, allow_redirects=False
+        ) as response:
+            text = await self._body(response)
             status, kind = response.status, response.content_type
         if status in _GATEWAY and kind != "application/problem+json":
             raise _NoAnswer(f"a proxy answered {status}")
         body = _decode(text)
-        if status < 400 and (body is not None or not text):
+        if 200 <= status < 300 and (body is not None or not text):
             return status, body
         error = _error(self._url, status, body)
         raise _NoAnswer(str(error)) if error.code in _AGAIN else error
+
+    async def _body(self, response: aiohttp.ClientResponse) -> bytes:
+        parts, size = [], 0
+        async for part in response.content.iter_any():
+            size += len(part)
+            if size > MAX_ANSWER:
+                response.close()  # or the connection would be read to its end
+                raise LimitExceeded(f"{self._url} answers with more than {MAX_ANSWER} bytes")
+            parts.append(part)
+        return b"".join(parts)
 
     def _unavailable(self, reason: str) -> CatalogUnavailable:
         return CatalogUnavailable(
@@ -128,21 +153,30 @@ def _reason(error: BaseException) -> str:
             return str(error) or type(error).__name__
 
 
-def _decode(text: str) -> Any:
+def _decode(text: bytes) -> Any:
     try:
-        return json_module.loads(text) if text else None
+        return json_module.loads(text.decode(), parse_constant=_no_number) if text else None
     except (ValueError, RecursionError):
         return None
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _no_catalog(url: str, what: str) -> RemoteProtocolError:
+    return RemoteProtocolError(f"{url} answered {what} and not as a catalog does; is the address right?")
 
 
 def _error(url: str, status: int, body: Any) -> EpochalError:
     """The error that a problem document names; its `code` is kept also when this version has no class for it."""
     if not isinstance(body, dict) or not isinstance(body.get("code"), str):
-        return RemoteProtocolError(f"{url} answered {status} but not as a catalog does; is the address right?")
-    code, detail = body["code"], str(body.get("detail") or body.get("title") or status)
+        return _no_catalog(url, str(status))
+    code, detail = body["code"], _text(body.get("detail") or body.get("title") or status)
+    listed = body.get("problems")
     problems = [
-        Problem(str(item.get("path", "")), str(item.get("reason", "")), str(item.get("hint", "")))
-        for item in body.get("problems") or ()
+        Problem(_text(item.get("path", "")), _text(item.get("reason", "")), _text(item.get("hint", "")))
+        for item in (listed[:MAX_PROBLEMS] if isinstance(listed, list) else ())
         if isinstance(item, dict)
     ]
     if code == "immutable_field":
@@ -151,6 +185,11 @@ def _error(url: str, status: int, body: Any) -> EpochalError:
     if problems and isinstance(error, ManifestError | SchemaMismatch | ConfigError):
         return type(error)(detail, problems)
     if error.code != code:
-        error.code = code  # type: ignore[misc]  # on this instance only
+        error.code = code[:MAX_CODE]  # type: ignore[misc]  # on this instance only
         error.retryable = bool(body.get("retryable", False))  # type: ignore[misc]
     return error
+
+
+def _text(value: Any) -> str:
+    """What goes into an error's message, cut to what a person would read."""
+    return value[:MAX_DETAIL] if isinstance(value, str) else reprlib.repr(value)

@@ -11,13 +11,16 @@ from contextlib import aclosing
 
 import aiohttp
 
+from epochal.client.answers import read
 from epochal.client.catalog_types import CatalogEvent
-from epochal.errors import CatalogUnavailable, RemoteProtocolError, from_code
+from epochal.errors import CatalogUnavailable, LimitExceeded, RemoteProtocolError, from_code
 
 SILENCE = 30.0
 """Seconds without a byte after which a connection is given up: the catalog sends something every 10."""
 MAX_LINE = 1 << 24
 """Bytes of one line; a manifest has at most 1 MiB."""
+MAX_REFUSAL = 64 * 1024
+"""Bytes that are read of an answer that is no watch."""
 FIRST_DELAY, MAX_DELAY = 0.1, 3.0
 
 _AGAIN = ("overloaded", "shutting_down", "store_unavailable")
@@ -67,6 +70,8 @@ class Parser:
                 self._event = value
             case "data":
                 self._data += value
+                if len(self._data) > MAX_LINE:
+                    raise LimitExceeded(f"one of the catalog's events is longer than {MAX_LINE} characters")
             case "id":
                 self._id = value
 
@@ -101,20 +106,28 @@ async def _connection(session: aiohttp.ClientSession, url: str, parser: Parser) 
     headers = {"Accept": "text/event-stream"}
     if parser.last_id is not None:
         headers["Last-Event-ID"] = parser.last_id
-    async with session.get(f"{url}/v1/watch", headers=headers) as response:
+    async with session.get(f"{url}/v1/watch", headers=headers, allow_redirects=False) as response:
         if response.status != 200:
-            raise _refusal(url, response.status, await response.text())
+            raise _refusal(url, response.status, await response.content.read(MAX_REFUSAL))
         yield None
         async for chunk in response.content.iter_any():
             for event, data in parser.feed(chunk):
-                yield None if event == "snapshot" else CatalogEvent.from_json(json.loads(data))
+                yield None if event == "snapshot" else _event(url, data)
 
 
-def _refusal(url: str, status: int, text: str) -> Exception:
+def _event(url: str, data: str) -> CatalogEvent:
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        raise RemoteProtocolError(f"{url} sends events that are not JSON; is the address right?") from None
+    return read(CatalogEvent.from_json, value)
+
+
+def _refusal(url: str, status: int, text: bytes) -> Exception:
     try:
         body = json.loads(text)
         code, detail = str(body["code"]), str(body["detail"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         if status in (502, 503, 504):
             return _Refused(f"a proxy answered {status}")
         return RemoteProtocolError(f"{url} answered {status} but not as a catalog does; is the address right?")
