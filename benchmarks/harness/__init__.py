@@ -1,0 +1,1 @@
+"""What every measure needs: processes to start, rounds to take in turn, tables to show."""

@@ -1,0 +1,1 @@
+"""One module a measure; each has `measure(bench)`, which returns its tables."""

@@ -1,0 +1,94 @@
+"""Writers and subscribers of Epochal, through the public API alone."""
+
+import time
+
+import epochal
+from roles.common import RECORD, age, paced, say, stamped, turns, used
+
+
+async def send_batches(catalog: str, stream: str, batch: int, messages: int) -> None:
+    """Explicit batches, pipelined; a completed epoch now and then, and a wait where credit runs out."""
+    records = [RECORD] * batch
+    every = turns(batch)
+    async with epochal.connect(catalog) as client, client.writer(stream) as writer:
+        start, before = time.monotonic(), used()
+        for number in range(messages):
+            writer.append_nowait(number // every, records)
+            if number % every == every - 1:
+                writer.advance_nowait(number // every + 1)
+                await writer.drain()
+        await writer.finish()
+        say(start=start, cpu=used() - before)
+
+
+async def send_singly(catalog: str, stream: str, records: int) -> None:
+    """One record an append, gathered for a millisecond at most."""
+    every = turns(1)
+    async with epochal.connect(catalog) as client, client.writer(stream, linger=0.001) as writer:
+        start, before = time.monotonic(), used()
+        for number in range(records):
+            writer.append_nowait(number // every, [RECORD])
+            if number % every == every - 1:
+                writer.advance_nowait(number // every + 1)
+                await writer.drain()
+        await writer.finish()
+        say(start=start, cpu=used() - before)
+
+
+async def send_paced(catalog: str, stream: str, rate: int, messages: int, batch: int = 1) -> None:
+    """Batches at a steady rate, each record stamped with its moment; says when it begins and when it has ended."""
+    async with epochal.connect(catalog) as client, client.writer(stream) as writer:
+
+        async def send(number: int) -> None:
+            writer.append_nowait(0, [stamped()] * batch)
+
+        before = used()
+        say(begin=True)
+        await paced(rate, messages, send)
+        await writer.flush()
+        say(done=True, cpu=used() - before)
+        await writer.finish()
+
+
+async def receive(catalog: str, stream: str, messages: int) -> None:
+    """Counts batches as they arrive."""
+    async with epochal.connect(catalog) as client, client.subscribe(stream) as subscription:
+        await subscription.ready.wait()
+        say(ready=True)
+        before = used()
+        received = 0
+        async for event in subscription.events():
+            if type(event) is epochal.Data:
+                received += 1
+                if received == messages:
+                    break
+        say(messages=received, end=time.monotonic(), cpu=used() - before)
+
+
+async def receive_records(catalog: str, stream: str, records: int) -> None:
+    """Counts records, each unpacked."""
+    async with epochal.connect(catalog) as client, client.subscribe(stream) as subscription:
+        await subscription.ready.wait()
+        say(ready=True)
+        before = used()
+        received = 0
+        async for event in subscription.events():
+            if type(event) is epochal.Data:
+                received += len(event.records())
+                if received >= records:
+                    break
+        say(messages=received, end=time.monotonic(), cpu=used() - before)
+
+
+async def receive_aged(catalog: str, stream: str, messages: int) -> None:
+    """The age of every record at its arrival, in seconds."""
+    ages: list[float] = []
+    async with epochal.connect(catalog) as client, client.subscribe(stream) as subscription:
+        await subscription.ready.wait()
+        say(ready=True)
+        async for event in subscription.events():
+            if type(event) is epochal.Data:
+                ages.append(age(event.records()[0]))
+                if len(ages) == messages:
+                    break
+        say(ages=ages)
