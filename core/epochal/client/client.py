@@ -11,6 +11,7 @@ import zmq
 
 from epochal.client.catalog import CatalogClient
 from epochal.client.directory import Directory
+from epochal.client.memory import CLIENT_KEEPS, keep_freed_memory
 from epochal.client.options import Expected, SchemaLike, read_schema
 from epochal.client.sockets import check_libzmq
 from epochal.client.subscriber import Since, Subscription
@@ -32,6 +33,7 @@ class Client:
         self, url: str | None = None, *, patience: float = 30.0, on_unreachable: Callable[[str], None] | None = None
     ) -> None:
         check_libzmq()
+        keep_freed_memory(CLIENT_KEEPS)
         self.catalog = CatalogClient(url, patience=patience, on_unreachable=on_unreachable)
         self._context: zmq.Context[Any] = zmq.Context()
         self._context.set(zmq.MAX_SOCKETS, MAX_SOCKETS)

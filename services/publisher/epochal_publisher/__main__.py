@@ -14,12 +14,12 @@ from typing import Annotated, Any
 
 import typer
 
+from epochal.client.memory import PUBLISHER_KEEPS, keep_freed_memory
 from epochal.client.sockets import check_libzmq
 from epochal.errors import StreamGone
 from epochal.service.process import command_line, run
 from epochal_publisher.http import HttpServer
 from epochal_publisher.lease import Lease
-from epochal_publisher.memory import keep_freed_memory
 from epochal_publisher.publisher import Publisher
 from epochal_publisher.settings import Settings
 
@@ -52,7 +52,7 @@ def serve(
 
 async def _until_stopped(stop: asyncio.Event, given: dict[str, Any]) -> int:
     check_libzmq()
-    keep_freed_memory()
+    keep_freed_memory(PUBLISHER_KEEPS)
     settings = Settings.read(**given)
     # Retained events are many and make no cycles; going through all of them now and then would only hold the loop up.
     gc.freeze()

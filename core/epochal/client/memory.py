@@ -1,0 +1,35 @@
+"""How the C library handles the memory of payloads: kept for the next one instead of given back at once.
+
+Apart from sockets because it is a remark to glibc about the whole process. Publishers, writers and subscribers take and
+free blocks of tens of kilobytes to megabytes thousands of times a second; given back each time, each is faulted in anew
+page by page, which costs a subscriber of 512 kB batches a third of its processor time (docs/performance.md).
+"""
+
+import ctypes
+import os
+
+_TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3
+_OWN_SETTINGS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_", "GLIBC_TUNABLES")
+_LARGEST_ON_HEAP = 32 * 2**20
+"""The most that glibc allows; larger blocks are mapped one by one."""
+_STEP = 16 * 2**20
+
+PUBLISHER_KEEPS = 256 * 2**20
+CLIENT_KEEPS = 64 * 2**20
+"""Less, for the process is the application's: four of the largest payloads."""
+
+
+def keep_freed_memory(kept: int) -> bool:
+    """Have up to `kept` free bytes stay at the end of the heap; returns whether the C library was told.
+
+    It is not told where the environment has settings of glibc's own, nor where it is not glibc.
+    """
+    if any(name in os.environ for name in _OWN_SETTINGS):
+        return False
+    try:
+        tell = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError, TypeError):
+        return False
+    wanted = {_MMAP_THRESHOLD: _LARGEST_ON_HEAP, _TRIM_THRESHOLD: kept, _TOP_PAD: _STEP}
+    taken = [tell(option, value) for option, value in wanted.items()]
+    return all(taken)
