@@ -70,7 +70,8 @@ async def test_kill_9_loses_nothing_that_was_acknowledged(spawn: Spawn, document
     listed = (await call(url, "GET", "/v1/streams"))[1]
     assert listed["revision"] == revision
     [found] = listed["items"]
-    assert {**found, "segments": []} == {**stream, "segments": [], "writers": ["w/1"]}
+    moving: dict[str, Any] = {"segments": [], "held_back": []}
+    assert {**found, **moving} == {**stream, **moving, "writers": ["w/1"]}
     segment = found["segments"][0]
     assert (segment["lower"], segment["finishing"], segment["incarnation"]) == ([7], True, 1)
     assert segment["publisher"]["verified"] is False  # its lease has one TTL of grace

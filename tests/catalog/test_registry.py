@@ -10,8 +10,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from epochal.errors import EpochalError, StreamComplete, StreamGone, StreamNotFound, Superseded
 from epochal.resources import StreamManifest
+from epochal_catalog.decisions import Decision
 from epochal_catalog.errors import UnknownPublisher
 from epochal_catalog.records import (
+    ChangeRecord,
+    ChangesForgotten,
     CounterRecord,
     LeaseRenewed,
     RegistrationRecord,
@@ -21,7 +24,7 @@ from epochal_catalog.records import (
     StreamRecord,
     StreamRemoved,
 )
-from epochal_catalog.registry import Decision, FinishingMark, Registering, Registry, Report
+from epochal_catalog.registry import FinishingMark, Registering, Registry, Report
 from epochal_catalog.state import State
 
 NAMES = st.sampled_from(["a", "b"])
@@ -51,6 +54,8 @@ def key_of(record: Any) -> tuple[Any, ...]:
             return (2, record.publisher)
         case SessionRecord():
             return (3, record.uid, record.writer)
+        case ChangeRecord():
+            return (5, record.revision)
         case _:
             return (4, record.name)
 
@@ -66,12 +71,16 @@ class Disk:
             match change:
                 case StreamRemoved(uid):
                     self.rows = {
-                        key: row for key, row in self.rows.items() if key[0] in (2, 4) or getattr(row, "uid", "") != uid
+                        key: row
+                        for key, row in self.rows.items()
+                        if key[0] in (2, 4, 5) or getattr(row, "uid", "") != uid
                     }
                 case RegistrationRemoved(publisher, _):
                     self.rows.pop((2, publisher), None)
                 case LeaseRenewed():
                     pass
+                case ChangesForgotten(before):
+                    self.rows = {key: row for key, row in self.rows.items() if key[0] != 5 or key[1] >= before}
                 case _:
                     self.rows[key_of(change)] = change
 
@@ -109,8 +118,9 @@ class CatalogMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.state = State(ttl=10.0)
+        self.state = State(ttl=10.0, watch_events=8)
         self.disk = Disk()
+        self.instances = 0
         self.streams: dict[str, ModelStream] = {}
         self.publishers: dict[str, ModelPublisher] = {}
         self.uids: list[str] = []
@@ -157,7 +167,8 @@ class CatalogMachine(RuleBasedStateMachine):
     @rule(name=NAMES, publisher=PUBLISHERS, taken=st.sampled_from([{*SEGMENTS}, {"0"}, {"1"}]), data=st.data())
     def register(self, name: str, publisher: str, taken: set[str], data: st.DataObject) -> None:
         uid = data.draw(st.sampled_from(self.uids))
-        asked = Registering(publisher, "i", ("demo", name), uid, tuple(sorted(taken)), {})
+        self.instances += 1
+        asked = Registering(publisher, f"i{self.instances}", ("demo", name), uid, tuple(sorted(taken)), {})
         answer = self.do(lambda registry: registry.register(asked, "now"))
         stream = self.streams.get(name)
         if stream is None:
@@ -175,6 +186,9 @@ class CatalogMachine(RuleBasedStateMachine):
                 assert (granted["finishing"], granted["complete"]) == (segment.finishing, stream.complete)
             mine = {segment: stream.segments[segment].incarnation for segment in taken}
             self.publishers[publisher] = ModelPublisher(self.token, name, uid, mine)
+            revision = self.state.revision
+            assert self.do(lambda registry: registry.register(asked, "later")) == answer  # its answer was lost
+            assert self.state.revision == revision
 
     def judge(self, publisher: str, token: int) -> type[EpochalError] | tuple[ModelPublisher, ModelStream]:
         known = self.publishers.get(publisher)
@@ -249,14 +263,18 @@ class CatalogMachine(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        self.state = State(ttl=10.0)
+        old, self.state = self.state.history, State(ttl=10.0, watch_events=8)
         self.state.load(self.disk.records(), 0.0)
+        new = self.state.history
+        assert (new.floor, new.newest, len(new)) == (old.floor, old.newest, len(old))
+        assert new.read(new.floor, 1 << 20) == old.read(old.floor, 1 << 20)
 
     @invariant()
     def both_show_the_same(self) -> None:
         shown = {entry.record.name: entry for entry in self.state.streams()}
         assert shown.keys() == self.streams.keys()
         assert self.state.last_token == self.token
+        assert self.state.history.newest == self.state.revision
         assert self.state.registrations.keys() == self.publishers.keys()
         for name, stream in self.streams.items():
             entry = shown[name]

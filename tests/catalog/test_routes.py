@@ -1,6 +1,7 @@
 """The HTTP interface, against a real server on a free port."""
 
 import asyncio
+import json
 from itertools import pairwise
 from typing import Any
 
@@ -142,11 +143,25 @@ async def test_a_lookup_with_another_schema_is_refused_before_any_wait(client: A
     await waiters(client, 1)
     await client.apply()
     assert (await asyncio.wait_for(early, 4)).code == "schema_mismatch"
-    refused = await client.lookup(wait="60", time="int", encoding="json", schema="{}")
+    schema = json.dumps({"fields": [{"name": "delay", "type": "int32"}]})
+    refused = await client.lookup(wait="60", time="int", encoding="json", schema=schema)
     assert (refused.status, refused.code) == (409, "schema_mismatch")
     assert [item["path"] for item in refused.body["problems"]] == ["payload.encoding", "payload.schema"]
     assert (await client.lookup(time="int", encoding="msgpack")).code == "no_publisher"
     assert (await client.lookup(time="text")).code == "invalid_request"
+    wrong = await client.lookup(schema='{"fields": [{"name": "delay", "type": "in32"}]}')
+    assert (wrong.code, wrong.body["problems"][0]["path"]) == ("invalid_request", "schema.fields[0].type")
+
+
+@pytest.mark.rule("S28")
+async def test_a_schema_is_compared_field_by_field(client: Any) -> None:
+    declared = {"fields": [{"name": "delay", "type": "int32"}, {"name": "tail", "type": "string"}]}
+    await client.apply(payload={"encoding": "msgpack", "schema": declared})
+    assert (await client.lookup(schema=json.dumps(declared))).code == "no_publisher"  # the right one
+    other = {"fields": [{"name": "delay", "type": "string"}, {"name": "tail", "type": "string"}]}
+    refused = await client.lookup(schema=json.dumps(other))
+    assert (refused.status, refused.code) == (409, "schema_mismatch")
+    assert [item["path"] for item in refused.body["problems"]] == ["payload.schema.fields.delay.type"]
 
 
 @pytest.mark.rule("E6")

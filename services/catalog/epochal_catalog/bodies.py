@@ -11,10 +11,15 @@ from typing import Any, TypeVar
 from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
-from epochal.errors import Problem, TimeShapeError
+from epochal.errors import ManifestError, Problem, TimeShapeError
 from epochal.protocol.times import TimeShape
+from epochal.resources.schemas import Schema
 from epochal_catalog.errors import InvalidRequest
+from epochal_catalog.pages import MOST, USUAL, Asked, key_of
 from epochal_catalog.registry import Expected
+from epochal_catalog.service import Catalog
+
+CATALOG: web.AppKey[Catalog] = web.AppKey("catalog", Catalog)
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -68,7 +73,9 @@ def read_expected(request: web.Request) -> Expected:
     except TimeShapeError as error:
         raise InvalidRequest("the parameter time is no time shape", [Problem("time", str(error))]) from None
     try:
-        wanted = None if schema is None else json.loads(schema, parse_constant=_no_constant)
+        wanted = None if schema is None else Schema.parse(json.loads(schema, parse_constant=_no_constant), "schema")
+    except ManifestError as error:
+        raise InvalidRequest("the parameter schema is no schema", error.problems) from None
     except (ValueError, RecursionError) as error:
         raise InvalidRequest("the parameter schema is not JSON", [Problem("schema", str(error))]) from None
     return Expected(shape, request.query.get("encoding"), wanted)
@@ -81,6 +88,33 @@ def read_count(request: web.Request, name: str) -> int:
         raise InvalidRequest(
             f"the parameter {name} cannot be used", [Problem(name, f"must be a number, not {text[:40]!r}")]
         )
+    return int(text)
+
+
+def read_page(request: web.Request) -> Asked:
+    """`?limit=N&after=TEXT&namespace=NAME`, each optional."""
+    limit = read_count(request, "limit") if "limit" in request.query else USUAL
+    after = request.query.get("after", "")
+    problems = []
+    if not 1 <= limit <= MOST:
+        problems.append(Problem("limit", f"must be 1 to {MOST}, not {limit}"))
+    try:
+        after = key_of(after)
+    except ValueError:
+        problems.append(Problem("after", "must be what an earlier page gave as next", "leave it out to begin"))
+    if problems:
+        raise InvalidRequest("there is no such page", problems)
+    return Asked(limit, after, request.query.get("namespace"))
+
+
+def read_since(request: web.Request) -> int | None:
+    """The revision that a watcher has seen: Last-Event-ID, which wins as it is the newer one, or `?since=`."""
+    text = request.headers.get("Last-Event-ID") or request.query.get("since")
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        problem = Problem("since", f"must be a revision, not {text[:40]!r}", "leave it out to watch from now on")
+        raise InvalidRequest("there is no such revision", [problem])
     return int(text)
 
 

@@ -35,6 +35,30 @@ class UnknownPublisher(StreamError):
     code = "unknown_publisher"
 
 
+class UnknownSubscription(StreamError):
+    """There is no live subscription of that id; its reader should subscribe anew."""
+
+    code = "unknown_subscription"
+
+
+class NotOwner(StreamError):
+    """Only who made a subscription can renew or withdraw it, by the token that it was given (S29)."""
+
+    code = "not_owner"
+
+
+class ReservedName(StreamError):
+    """A name that begins with `$` is the catalog's own: it cannot be declared, deleted, published to or looked up."""
+
+    code = "reserved_name"
+
+
+class RevisionAhead(StreamError):
+    """A watcher asks for what comes after a revision that this catalog has not reached."""
+
+    code = "revision_ahead"
+
+
 class StoreUnavailable(Unavailable):
     """The database could not take the write now; nothing was changed, in the file or in memory."""
 

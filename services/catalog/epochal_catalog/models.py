@@ -12,6 +12,7 @@ Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
 Name = Annotated[str, Field(min_length=1, max_length=253)]
 Address = Annotated[str, Field(min_length=1, max_length=512)]
 Number = int | float
+Counters = Annotated[dict[Annotated[str, Field(max_length=64)], Number], Field(max_length=64)]
 
 
 class _Body(BaseModel):
@@ -36,10 +37,20 @@ class Register(_Body):
 
     publisher: Name
     instance: Name
-    stream: Annotated[str, Field(pattern=r"^[^/]+/[^/]+$", description="namespace/name")]
+    stream: Annotated[str, Field(pattern=r"^([^/]+/[^/]+|\$[^/]+)$", description="namespace/name")]
     uid: Name
     segments: Annotated[list[Name], Field(min_length=1, max_length=1024)]
     addresses: Addresses
+
+
+class Holder(_Body):
+    """Who holds a time of a segment's lower frontier; `seconds` and `silent`: since when, and when last heard."""
+
+    time: Any
+    kind: Annotated[str, Field(min_length=1, max_length=32)]
+    writer: Name | None
+    seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    silent: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
 
 
 class Report(_Body):
@@ -48,7 +59,8 @@ class Report(_Body):
     incarnation: Count
     lower: list[Any] | None = None
     writers: Annotated[list[Name], Field(max_length=100_000)] | None = None
-    counters: Annotated[dict[str, Number], Field(max_length=64)] = Field(default_factory=dict)
+    counters: Counters = Field(default_factory=dict)
+    holders: Annotated[list[Holder], Field(max_length=16)] = Field(default_factory=list)
 
 
 class Renew(_Body):
@@ -68,6 +80,21 @@ class Finishing(_Body):
     finishing: bool
 
 
+class Subscribe(_Body):
+    """A reader makes itself known; `subscriber` is a name for people."""
+
+    subscriber: Name
+    uid: Name
+
+
+class RenewSubscription(_Body):
+    """A reader is alive; `lower` is its frontier, null when not known yet."""
+
+    token: Count
+    lower: Annotated[list[Any], Field(max_length=1024)] | None = None
+    counters: Counters = Field(default_factory=dict)
+
+
 class Owner(_Answer):
     """The publisher that serves a segment."""
 
@@ -76,6 +103,28 @@ class Owner(_Answer):
     verified: bool
     addresses: dict[str, str]
     since: str
+
+
+class Held(_Answer):
+    """A holder of a segment's time."""
+
+    time: Any
+    kind: str
+    writer: str | None
+    seconds: float
+    silent: float | None
+
+
+class HeldBack(_Answer):
+    """What keeps a segment of a stream at its time, and that in words."""
+
+    segment: str
+    time: Any
+    kind: str
+    writer: str | None
+    seconds: float | None
+    silent: float | None
+    words: str
 
 
 class Segment(_Answer):
@@ -90,6 +139,7 @@ class Segment(_Answer):
     finishing: bool
     publisher: Owner | None
     counters: dict[str, Number]
+    holders: list[Held]
 
 
 class NotInEffect(_Answer):
@@ -112,6 +162,8 @@ class StreamHead(_Answer):
     writers: list[str]
     created: str
     not_in_effect: list[NotInEffect]
+    held_back: list[HeldBack]
+    subscriptions: int
 
 
 class Stream(StreamHead):
@@ -120,11 +172,90 @@ class Stream(StreamHead):
     segments: list[Segment]
 
 
-class Streams(_Answer):
-    """All streams; `revision` rises with every stored change."""
+class Reserved(_Answer):
+    """The catalog's own stream. Watching can begin at `first_revision` or later."""
+
+    name: str
+    revision: int
+    first_revision: int
+    watch: str
+    streams: int
+    publishers: int
+    subscriptions: int
+
+
+class _Page(_Answer):
+    next: str | None
+    revision: int
+
+
+class Streams(_Page):
+    """Streams by name, and the catalog's own. `next` is the `after` of the next page, null on the last one.
+
+    `revision` rises with every stored change.
+    """
 
     items: list[Stream]
-    revision: int
+    reserved: list[Reserved]
+
+
+class StreamSegment(Segment):
+    """A segment, with the stream that it is of."""
+
+    stream: str
+
+
+class Segments(_Page):
+    """Segments, by stream and key range."""
+
+    items: list[StreamSegment]
+
+
+class Writer(_Answer):
+    """A writer's last session number; `open`: a publisher counts it among its writers."""
+
+    writer: str
+    session: int
+    open: bool
+
+
+class Writers(_Page):
+    """All that ever had a session of the stream, by id."""
+
+    items: list[Writer]
+
+
+class Subscribed(_Answer):
+    """The subscription lasts `ttl` seconds from now; `token` is for its owner alone."""
+
+    id: str
+    token: int
+    ttl: float
+
+
+class SubscriptionRenewed(_Answer):
+    """The subscription lasts another `ttl` seconds."""
+
+    ttl: float
+
+
+class Subscription(_Answer):
+    """A live subscription; `verified` is false after a restart of the catalog until it renews."""
+
+    id: str
+    stream: str
+    uid: str
+    subscriber: str
+    since: str
+    verified: bool
+    lower: list[Any] | None
+    counters: dict[str, Number]
+
+
+class Subscriptions(_Page):
+    """Live subscriptions, by id."""
+
+    items: list[Subscription]
 
 
 class Lookup(_Answer):
@@ -186,8 +317,8 @@ class Publisher(Owner):
     superseded: bool
 
 
-class Publishers(_Answer):
-    """All registrations."""
+class Publishers(_Page):
+    """Registrations, by id."""
 
     items: list[Publisher]
 

@@ -15,7 +15,17 @@ from pydantic.json_schema import models_json_schema
 from epochal.service.problems import CONTENT_TYPE
 from epochal_catalog import models
 
+RESERVED = "$catalog"
+"""The stream of the catalog's own changes: it has no namespace, and is followed with /v1/watch (S26)."""
 _STREAM = "/v1/streams/{namespace}/{name}"
+_OWN = f"/v1/streams/{RESERVED}"
+_SUBSCRIPTION = "/v1/subscriptions/{subscription}"
+_TOKEN = (("token", "integer", True, "The token that its owner was given"),)
+_PAGE = (
+    ("limit", "integer", False, "Items of the page, 1 to 1000; 500 when absent"),
+    ("after", "string", False, "What the page before gave as `next`"),
+)
+_PAGES = (*_PAGE, ("namespace", "string", False, "Only streams of this namespace"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +41,10 @@ class Operation:
     manifest: bool = False
     query: tuple[tuple[str, str, bool, str], ...] = ()
     errors: tuple[int, ...] = ()
+    tagged: bool = False
+    """Has an ETag, and answers 304 to an If-None-Match with it."""
+    content: str = ""
+    """The content type of an answer that is not JSON."""
 
 
 OPERATIONS = (
@@ -43,9 +57,21 @@ OPERATIONS = (
         manifest=True,
         errors=(409, 422, 503),
     ),
-    Operation("list_streams", "GET", "/v1/streams", "List all streams", {200: models.Streams}),
-    Operation("get_stream", "GET", _STREAM, "Show a stream", {200: models.Stream}, errors=(404,)),
-    Operation("delete_stream", "DELETE", _STREAM, "Delete a stream", {204: None}, errors=(404, 503)),
+    Operation(
+        "list_streams",
+        "GET",
+        "/v1/streams",
+        "List streams by name",
+        {200: models.Streams},
+        query=_PAGES,
+        errors=(422,),
+        tagged=True,
+    ),
+    Operation("get_stream", "GET", _STREAM, "Show a stream", {200: models.Stream}, errors=(404,), tagged=True),
+    Operation("delete_stream", "DELETE", _STREAM, "Delete a stream", {204: None}, errors=(404, 409, 503)),
+    Operation("get_reserved", "GET", _OWN, "Show the catalog's own stream", {200: models.Reserved}, tagged=True),
+    Operation("apply_reserved", "PUT", _OWN, "Refused: the name is reserved", {}, errors=(409,)),
+    Operation("delete_reserved", "DELETE", _OWN, "Refused: the name is reserved", {}, errors=(409,)),
     Operation(
         "lookup",
         "GET",
@@ -59,6 +85,26 @@ OPERATIONS = (
             ("schema", "string", False, "The expected payload schema, as JSON"),
         ),
         errors=(404, 409, 422, 503),
+    ),
+    Operation(
+        "list_segments",
+        "GET",
+        "/v1/segments",
+        "List the segments of all streams",
+        {200: models.Segments},
+        query=_PAGES,
+        errors=(422,),
+        tagged=True,
+    ),
+    Operation(
+        "list_writers",
+        "GET",
+        _STREAM + "/writers",
+        "List the writers of a stream",
+        {200: models.Writers},
+        query=_PAGE,
+        errors=(404, 422),
+        tagged=True,
     ),
     Operation(
         "open_session",
@@ -84,7 +130,7 @@ OPERATIONS = (
         "Take segments over",
         {201: models.Registered},
         body=models.Register,
-        errors=(404, 410, 422, 503),
+        errors=(404, 409, 410, 422, 503),
     ),
     Operation(
         "renew_publisher",
@@ -104,7 +150,73 @@ OPERATIONS = (
         query=(("token", "integer", True, "The token of the registration"),),
         errors=(404, 409, 422, 503),
     ),
-    Operation("list_publishers", "GET", "/v1/publishers", "List all registrations", {200: models.Publishers}),
+    Operation(
+        "list_publishers",
+        "GET",
+        "/v1/publishers",
+        "List all registrations",
+        {200: models.Publishers},
+        query=_PAGES,
+        errors=(422,),
+        tagged=True,
+    ),
+    Operation(
+        "subscribe",
+        "POST",
+        _STREAM + "/subscriptions",
+        "Make a reader known; each call is one subscription",
+        {201: models.Subscribed},
+        body=models.Subscribe,
+        errors=(404, 409, 410, 422, 503),
+    ),
+    Operation(
+        "list_stream_subscriptions",
+        "GET",
+        _STREAM + "/subscriptions",
+        "List the live subscriptions to a stream",
+        {200: models.Subscriptions},
+        query=_PAGE,
+        errors=(404, 422),
+        tagged=True,
+    ),
+    Operation(
+        "list_subscriptions",
+        "GET",
+        "/v1/subscriptions",
+        "List all live subscriptions",
+        {200: models.Subscriptions},
+        query=_PAGES,
+        errors=(422,),
+        tagged=True,
+    ),
+    Operation(
+        "renew_subscription",
+        "PUT",
+        _SUBSCRIPTION,
+        "Renew a subscription and report",
+        {200: models.SubscriptionRenewed},
+        body=models.RenewSubscription,
+        errors=(404, 409, 422, 503),
+    ),
+    Operation(
+        "unsubscribe",
+        "DELETE",
+        _SUBSCRIPTION,
+        "Withdraw a subscription",
+        {204: None},
+        query=_TOKEN,
+        errors=(404, 409, 422, 503),
+    ),
+    Operation(
+        "watch",
+        "GET",
+        "/v1/watch",
+        "Follow all changes as server-sent events; `Last-Event-ID` resumes as `since` does",
+        {200: None},
+        query=(("since", "integer", False, "The revision that was seen last; from now on when absent"),),
+        errors=(409, 410, 422, 503),
+        content="text/event-stream",
+    ),
     Operation("healthz", "GET", "/healthz", "Whether the process runs", {200: models.Health}),
     Operation("readyz", "GET", "/readyz", "Whether it takes requests", {200: models.Health}, errors=(503,)),
     Operation("metrics", "GET", "/metrics", "Metrics as Prometheus text", {200: None}),
@@ -130,7 +242,7 @@ def document() -> dict[str, Any]:
         "info": {
             "title": "Epochal catalog",
             "version": version("epochal"),
-            "description": "Streams, segments, publishers and the sessions of writers. Times are ints or nested lists;"
+            "description": "Streams, segments, publishers, writers and subscriptions. Times are ints or nested lists;"
             " durations are seconds.",
         },
         "paths": paths,
@@ -144,7 +256,8 @@ def _operation(operation: Operation) -> dict[str, Any]:
         "summary": operation.summary,
         "parameters": [*_path_parameters(operation.path), *map(_query_parameter, operation.query)],
         "responses": {
-            **{str(status): _answer(status, model) for status, model in operation.answers.items()},
+            **{str(status): _answer(status, model, operation) for status, model in operation.answers.items()},
+            **({"304": {"description": "What the client has is still so"}} if operation.tagged else {}),
             **{str(status): _error(status) for status in operation.errors},
             "default": _error(None),
         },
@@ -173,10 +286,14 @@ def _content(model: type[BaseModel], content_type: str) -> dict[str, Any]:
     return {content_type: {"schema": {"$ref": f"#/components/schemas/{model.__name__}"}}}
 
 
-def _answer(status: int, model: type[BaseModel] | None) -> dict[str, Any]:
+def _answer(status: int, model: type[BaseModel] | None, operation: Operation) -> dict[str, Any]:
     shown: dict[str, Any] = {"description": "Done" if status == 204 else "The answer"}
     if model is not None:
         shown["content"] = _content(model, "application/json")
+    if operation.content:
+        shown["content"] = {operation.content: {"schema": {"type": "string"}}}
+    if operation.tagged:
+        shown["headers"] = {"ETag": {"description": "For If-None-Match", "schema": {"type": "string"}}}
     return shown
 
 

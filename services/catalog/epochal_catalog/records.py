@@ -74,6 +74,17 @@ class SessionRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class SubscriptionRecord:
+    """A reader of a stream, one record for each subscription (S31); whoever knows `token` owns it (S29)."""
+
+    id: str
+    token: int
+    uid: str
+    subscriber: str
+    since: str
+
+
+@dataclass(frozen=True, slots=True)
 class CounterRecord:
     """A number that only rises: the last fencing token, the revision of the catalog."""
 
@@ -97,12 +108,73 @@ class RegistrationRemoved:
 
 
 @dataclass(frozen=True, slots=True)
-class LeaseRenewed:
-    """A publisher is alive; in memory only, as are the counters of its segments."""
+class SubscriptionRemoved:
+    """The reader left, or was not heard of for a TTL (S30)."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRecord:
+    """One change as watchers are told of it (S26); `object` is None once it is deleted."""
+
+    revision: int
+    kind: str
+    op: str
+    name: str
+    object: dict[str, Json] | None
+
+
+@dataclass(frozen=True, slots=True)
+class ChangesForgotten:
+    """Changes below the revision `before` are no longer kept for watchers."""
+
+    before: int
+
+
+@dataclass(frozen=True, slots=True)
+class LivenessNoticed:
+    """A publisher's lease lapsed, or came back: nothing that is stored, but watchers are told."""
 
     token: int
-    counters: dict[str, dict[str, float]] = field(default_factory=dict)
+    live: bool
 
 
-Stored: TypeAlias = StreamRecord | SegmentRecord | RegistrationRecord | SessionRecord | CounterRecord
-Change: TypeAlias = Stored | StreamRemoved | RegistrationRemoved | LeaseRenewed
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """What a publisher counts at a segment, and who holds time back there (`Holder` as JSON)."""
+
+    counters: dict[str, float] = field(default_factory=dict)
+    holders: tuple[dict[str, Json], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRenewed:
+    """A publisher is alive; in memory only, as is what it reports by segment."""
+
+    token: int
+    reports: dict[str, Reported] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionRenewed:
+    """A reader is alive; in memory only, as is what it reports."""
+
+    id: str
+    lower: list[Json] | None = None
+    counters: dict[str, float] = field(default_factory=dict)
+
+
+InMemory: TypeAlias = LeaseRenewed | SubscriptionRenewed
+"""What is true whether or not the disk takes anything."""
+Stored: TypeAlias = (
+    StreamRecord
+    | SegmentRecord
+    | RegistrationRecord
+    | SessionRecord
+    | SubscriptionRecord
+    | CounterRecord
+    | ChangeRecord
+)
+Removed: TypeAlias = StreamRemoved | RegistrationRemoved | SubscriptionRemoved | ChangesForgotten
+Change: TypeAlias = Stored | Removed | LivenessNoticed | InMemory

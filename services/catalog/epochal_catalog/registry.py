@@ -5,15 +5,17 @@ Apart from store and server because it is pure: every method looks at the state,
 over, so memory is never ahead of what survives a crash.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from epochal.errors import Problem, SchemaMismatch, StreamComplete, StreamGone, Superseded, TimeShapeError
 from epochal.protocol.segments import key_ranges
 from epochal.protocol.times import TimeShape, to_json
 from epochal.resources import StreamManifest, immutable_changes
-from epochal_catalog.errors import ImmutableField, InvalidRequest, SegmentNotFound, UnknownPublisher
+from epochal.resources.schemas import Schema, differences
+from epochal_catalog.decisions import Decision, write
+from epochal_catalog.errors import ImmutableField, InvalidRequest, ReservedName, SegmentNotFound, UnknownPublisher
 from epochal_catalog.records import (
     Change,
     CounterRecord,
@@ -21,22 +23,20 @@ from epochal_catalog.records import (
     LeaseRenewed,
     RegistrationRecord,
     RegistrationRemoved,
+    Reported,
     SegmentRecord,
     SessionRecord,
     StreamRecord,
     StreamRemoved,
+    SubscriptionRemoved,
 )
 from epochal_catalog.state import State, StreamEntry
 
 A = TypeVar("A")
 
 
-@dataclass(frozen=True, slots=True)
-class Decision(Generic[A]):
-    """What a request changes, in one transaction, and its answer, read once the state has the changes."""
-
-    changes: tuple[Change, ...]
-    answer: Callable[[], A]
+_AT_ONCE = 1000
+"""Withdrawals in one transaction, so that others get their turn between."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,7 @@ class Report:
     lower: list[Json] | None = None
     writers: tuple[str, ...] | None = None
     counters: Mapping[str, float] = field(default_factory=dict)
+    holders: tuple[dict[str, Json], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ class Expected:
 
     time: TimeShape | None = None
     encoding: str | None = None
-    schema: Json = None
+    schema: Schema | None = None
 
 
 class Registry:
@@ -99,6 +100,7 @@ class Registry:
         `uid` is used when it is. Raises `ImmutableField`. The same manifest again changes nothing.
         """
         namespace, name = manifest.namespace, manifest.name
+        check_name(namespace, name)
 
         def answer(created: bool) -> Callable[[], tuple[StreamEntry, bool]]:
             return lambda: (self.state.stream(namespace, name), created)
@@ -122,11 +124,13 @@ class Registry:
 
     def delete(self, namespace: str, name: str) -> Decision[None]:
         """Delete a stream with its sessions; publishers hear `StreamGone` at a renewal. Raises `StreamNotFound`."""
+        check_name(namespace, name)
         entry = self.state.stream(namespace, name)
         return self._write(lambda: None, StreamRemoved(entry.record.uid))
 
     def open_session(self, namespace: str, name: str, writer: str) -> Decision[dict[str, Json]]:
         """Give a writer its next session number (E6). Raises `StreamNotFound`, `StreamComplete`."""
+        check_name(namespace, name)
         entry = self.state.stream(namespace, name)
         if entry.complete:
             raise StreamComplete(
@@ -142,12 +146,17 @@ class Registry:
     def register(self, asked: Registering, at: str) -> Decision[dict[str, Json]]:
         """Give segments to a publisher with the next fencing token; whoever had them is superseded (E12).
 
-        The answer hands over what the last incarnation reported (E11). Raises `StreamNotFound`, `StreamGone` when `uid`
-        is of an older stream of that name, `SegmentNotFound`.
+        The answer hands over what the last incarnation reported (E11). The same `instance` that asks again for the same
+        (it did not get the answer) is answered the same: nobody is superseded by itself. Raises `StreamNotFound`,
+        `StreamGone` when `uid` is of an older stream of that name, `SegmentNotFound`.
         """
+        check_name(*asked.stream)
         entry = self.state.stream(*asked.stream)
         if entry.record.uid != asked.uid:
             raise StreamGone(f"the stream {entry.qualified} was created anew; its uid is now {entry.record.uid}")
+        before = self.state.registrations.get(asked.publisher)
+        if before is not None and self._is_repeated(asked, before):
+            return Decision((LeaseRenewed(before.token),), self._granted(before, entry))
         token = self.state.last_token + 1
         taken = [
             replace(segment, incarnation=segment.incarnation + 1, token=token, finishing_number=-1)
@@ -163,13 +172,7 @@ class Registry:
             addresses=dict(asked.addresses),
             since=at,
         )
-        granted = [_grant(segment, entry.complete) for segment in taken]
-        return self._write(
-            lambda: {"token": token, "ttl": self.state.leases.ttl, "segments": granted},
-            CounterRecord("token", token),
-            *taken,
-            registration,
-        )
+        return self._write(self._granted(registration, entry), CounterRecord("token", token), *taken, registration)
 
     def renew(self, publisher: str, token: int, reports: Mapping[str, Report]) -> Decision[dict[str, Json]]:
         """Renew a lease, with what the publisher reports of its segments; brings a lapsed address back.
@@ -178,16 +181,19 @@ class Registry:
         Writes to disk only what changed.
         """
         registration, entry = self._owner(publisher, token)
-        changed = []
+        changed, shape = [], entry.manifest.spec.time.shape
+        reported: dict[str, Reported] = {}
         for name, report in reports.items():
             segment = self._segment(entry, name)
             self._check_incarnation(registration, segment, report.incarnation)
-            updated = _reported(segment, report, entry.manifest.spec.time.shape)
+            updated = _reported(segment, report, shape)
             if updated != segment:
                 changed.append(updated)
-        renewed = LeaseRenewed(
-            token, {name: dict(report.counters) for name, report in reports.items() if report.counters}
-        )
+            holders = _shaped([holder["time"] for holder in report.holders], shape, f"segments.{name}.holders")
+            shown = ({**holder, "time": time} for holder, time in zip(report.holders, holders, strict=True))
+            if report.counters or report.holders:
+                reported[name] = Reported(dict(report.counters), tuple(shown))
+        renewed = LeaseRenewed(token, reported)
 
         def answer() -> dict[str, Json]:
             return {"ttl": self.state.leases.ttl, "complete": entry.complete}
@@ -225,26 +231,28 @@ class Registry:
             changes.append(replace(entry.record, completed=at))
         return self._write(answer, *changes)
 
-    def probe(self) -> Decision[None]:
-        """Change nothing but the revision: whether the store takes writes."""
-        return self._write(lambda: None)
+    def tidy(self, seconds: float, now: float) -> Decision[None] | None:
+        """What time brings about by itself; None: nothing now.
 
-    def forget(self, seconds: float, now: float) -> Decision[None] | None:
-        """Drop registrations that are not current and whose lease lapsed `seconds` ago; None: nothing to do.
-
-        Until then their publishers are told why they must stop.
+        Subscriptions whose lease has lapsed are withdrawn (S30). Registrations that are not current and whose lease
+        lapsed `seconds` ago are dropped; until then their publishers are told why they must stop. Watchers are told
+        of leases that lapsed or came back.
         """
-        old = [
+        subscribers = self.state.subscribers
+        changes: list[Change] = list(self.state.noticed[:_AT_ONCE])
+        changes += [SubscriptionRemoved(key) for key in subscribers.leases.lapsed()[:_AT_ONCE]]
+        changes += [
             RegistrationRemoved(record.publisher, record.token)
             for record in self.state.registrations.values()
             if not self.state.current(record) and self.state.leases.lapsed_for(record.token, seconds, now)
         ]
-        return self._write(lambda: None, *old) if old else None
+        return self._write(lambda: None, *changes) if changes else None
 
     # --- reads --------------------------------------------------------------------------------------------------------
 
     def lookup(self, namespace: str, name: str, expected: Expected) -> StreamEntry:
         """The stream, if it is what the caller expects; raises `StreamNotFound`, `SchemaMismatch` (S28)."""
+        check_name(namespace, name)
         entry = self.state.stream(namespace, name)
         problems = list(_mismatches(entry, expected))
         if problems:
@@ -255,7 +263,24 @@ class Registry:
     # --- helpers ------------------------------------------------------------------------------------------------------
 
     def _write(self, answer: Callable[[], A], *changes: Change) -> Decision[A]:
-        return Decision((CounterRecord("revision", self.state.revision + 1), *changes), answer)
+        return write(self.state, answer, *changes)
+
+    def _is_repeated(self, asked: Registering, before: RegistrationRecord) -> bool:
+        """Whether a registration that stands was made by this very request: its answer may have been lost."""
+        return (
+            before.instance == asked.instance
+            and before.uid == asked.uid
+            and before.segments.keys() == set(asked.segments)
+            and before.addresses == dict(asked.addresses)
+            and self.state.current(before)
+        )
+
+    def _granted(self, registration: RegistrationRecord, entry: StreamEntry) -> Callable[[], dict[str, Json]]:
+        def answer() -> dict[str, Json]:
+            segments = [_grant(entry.segments[name], entry.complete) for name in registration.segments]
+            return {"token": registration.token, "ttl": self.state.leases.ttl, "segments": segments}
+
+        return answer
 
     def _segment(self, entry: StreamEntry, segment: str) -> SegmentRecord:
         found = entry.segments.get(segment)
@@ -305,28 +330,41 @@ def _grant(segment: SegmentRecord, complete: bool) -> dict[str, Json]:
     }
 
 
+def check_name(namespace: str, name: str) -> None:
+    """Raises `ReservedName` for `$catalog`, in whatever namespace, and for all else that begins with `$` (S26)."""
+    if namespace.startswith("$") or name.startswith("$"):
+        raise ReservedName(
+            f"{name} is reserved: names that begin with $ are the catalog's own. $catalog is the stream of its changes;"
+            " GET /v1/streams/$catalog shows it and GET /v1/watch follows it"
+        )
+
+
+def _shaped(times: Sequence[Json], shape: TimeShape, path: str) -> list[Json]:
+    try:
+        return [to_json(shape.from_json(time)) for time in times]
+    except TimeShapeError as error:
+        problem = Problem(path, str(error), f"the stream's time shape is {shape}")
+        raise InvalidRequest("the report has a time of another shape", [problem]) from None
+
+
 def _reported(segment: SegmentRecord, report: Report, shape: TimeShape) -> SegmentRecord:
     lower, writers = segment.lower, segment.writers
     if report.lower is not None:
-        try:
-            lower = [to_json(shape.from_json(time)) for time in report.lower]
-        except TimeShapeError as error:
-            problem = Problem(f"segments.{segment.id}.lower", str(error), f"the stream's time shape is {shape}")
-            raise InvalidRequest("the reported lower frontier has a time of another shape", [problem]) from None
+        lower = _shaped(report.lower, shape, f"segments.{segment.id}.lower")
     if report.writers is not None:
         writers = tuple(sorted(set(report.writers)))
     return replace(segment, lower=lower, writers=writers)
 
 
-def _mismatches(entry: StreamEntry, expected: Expected) -> "list[Problem]":
+def _mismatches(entry: StreamEntry, expected: Expected) -> list[Problem]:
     spec = entry.manifest.spec
     pairs = (
         ("time.shape", spec.time.shape, expected.time),
         ("payload.encoding", spec.payload.encoding, expected.encoding),
-        ("payload.schema", spec.payload.schema_, expected.schema),
     )
-    return [
+    problems = [
         Problem(path, f"the stream has {declared}, not {wanted}", "use what the stream declares")
         for path, declared, wanted in pairs
         if wanted is not None and declared != wanted
     ]
+    return problems + differences(spec.payload.fields, expected.schema)

@@ -3,6 +3,8 @@
 Apart from the service because here is everything that a client sees and nothing that is decided.
 """
 
+import secrets
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
@@ -12,11 +14,10 @@ from aiohttp import web
 from epochal.errors import ManifestError, Problem
 from epochal.resources import StreamManifest
 from epochal.service import problems
-from epochal_catalog import bodies, models, openapi, views
-from epochal_catalog.registry import FinishingMark, Registering, Report
-from epochal_catalog.service import Catalog
-
-CATALOG: web.AppKey[Catalog] = web.AppKey("catalog", Catalog)
+from epochal_catalog import bodies, lists, models, openapi, subscriptions, views
+from epochal_catalog.bodies import CATALOG
+from epochal_catalog.records import SubscriptionRecord, SubscriptionRenewed
+from epochal_catalog.registry import FinishingMark, Registering, Report, check_name
 
 
 def add_routes(app: web.Application) -> None:
@@ -40,8 +41,9 @@ async def _body(request: web.Request, model: type[bodies.M]) -> bodies.M:
 async def apply_stream(request: web.Request) -> web.Response:
     """Declare a stream or change its declaration."""
     catalog = request.app[CATALOG]
-    document = await bodies.read_json(request, catalog.settings.body_timeout)
     namespace, name = _stream_name(request)
+    check_name(namespace, name)
+    document = await bodies.read_json(request, catalog.settings.body_timeout)
     manifest = StreamManifest.from_document(document, namespace=namespace)
     wrong = [
         Problem(f"metadata.{field}", f"is {given!r}, and the path says {wanted!r}", "make them equal")
@@ -51,20 +53,26 @@ async def apply_stream(request: web.Request) -> web.Response:
     if wrong:
         raise ManifestError("the manifest is of another stream", wrong)
     entry, created = await catalog.submit(lambda registry: registry.apply(manifest, uuid4().hex, _now()))
-    return web.json_response(views.stream(catalog.state, entry), status=201 if created else 200)
-
-
-async def list_streams(request: web.Request) -> web.Response:
-    """All streams."""
-    state = request.app[CATALOG].state
-    items = [views.stream(state, entry) for entry in state.streams()]
-    return web.json_response({"items": items, "revision": state.revision})
+    return web.json_response(views.stream(catalog.state, entry, catalog.now()), status=201 if created else 200)
 
 
 async def get_stream(request: web.Request) -> web.Response:
     """One stream."""
+    catalog = request.app[CATALOG]
+    entry = catalog.state.stream(*_stream_name(request))
+    return lists.unchanged_or(request, lambda: views.stream(catalog.state, entry, catalog.now()))
+
+
+async def get_reserved(request: web.Request) -> web.Response:
+    """The catalog's own stream (S26)."""
     state = request.app[CATALOG].state
-    return web.json_response(views.stream(state, state.stream(*_stream_name(request))))
+    return lists.unchanged_or(request, lambda: views.reserved(state))
+
+
+async def refuse_reserved(_request: web.Request) -> web.Response:
+    """The catalog's own stream cannot be declared or deleted (S26)."""
+    check_name("", openapi.RESERVED)
+    raise AssertionError("the name is reserved")
 
 
 async def delete_stream(request: web.Request) -> web.Response:
@@ -79,8 +87,8 @@ async def lookup(request: web.Request) -> web.Response:
     catalog = request.app[CATALOG]
     wait = bodies.read_wait(request, catalog.settings.max_wait)
     entry = await catalog.lookup(*_stream_name(request), bodies.read_expected(request), wait)
-    head = views.stream(catalog.state, entry, with_segments=False)
-    return web.json_response({"stream": head, "segments": views.segments(catalog.state, entry)})
+    head = views.stream(catalog.state, entry, catalog.now(), with_segments=False)
+    return web.json_response({"stream": head, "segments": views.segments(catalog.state, entry, catalog.now())})
 
 
 async def open_session(request: web.Request) -> web.Response:
@@ -104,7 +112,7 @@ async def finish_segment(request: web.Request) -> web.Response:
 async def register_publisher(request: web.Request) -> web.Response:
     """Give segments to a publisher process (E12)."""
     body = await _body(request, models.Register)
-    namespace, name = body.stream.split("/")
+    namespace, _, name = body.stream.rpartition("/")
     asked = Registering(
         publisher=body.publisher,
         instance=body.instance,
@@ -129,7 +137,9 @@ async def renew_publisher(request: web.Request) -> web.Response:
 
 def _report(body: models.Report) -> Report:
     writers = None if body.writers is None else tuple(body.writers)
-    return Report(body.incarnation, body.lower, writers, body.counters)
+    return Report(
+        body.incarnation, body.lower, writers, body.counters, tuple(holder.model_dump() for holder in body.holders)
+    )
 
 
 async def deregister_publisher(request: web.Request) -> web.Response:
@@ -139,10 +149,49 @@ async def deregister_publisher(request: web.Request) -> web.Response:
     return web.Response(status=204)
 
 
-async def list_publishers(request: web.Request) -> web.Response:
-    """All registrations."""
-    state = request.app[CATALOG].state
-    return web.json_response({"items": [views.publisher(state, record) for record in state.registrations.values()]})
+async def subscribe(request: web.Request) -> web.Response:
+    """One more subscription (S31)."""
+    catalog, body = request.app[CATALOG], await _body(request, models.Subscribe)
+    namespace, name = _stream_name(request)
+    check_name(namespace, name)
+    # 53 bits: every JSON reader keeps them all. Nobody is shown the token of another's subscription (S29).
+    asked = SubscriptionRecord(uuid4().hex, secrets.randbits(53), body.uid, body.subscriber, _now())
+    most = catalog.settings.max_subscriptions
+    answer = await catalog.submit(
+        lambda registry: subscriptions.subscribe(registry.state, namespace, name, asked, most)
+    )
+    return web.json_response(answer, status=201)
+
+
+async def renew_subscription(request: web.Request) -> web.Response:
+    """Renew a subscription, with what its reader reports (S30)."""
+    body = await _body(request, models.RenewSubscription)
+    renewed = SubscriptionRenewed(request.match_info["subscription"], body.lower, body.counters)
+    return web.json_response(
+        await request.app[CATALOG].submit(lambda registry: subscriptions.renew(registry.state, body.token, renewed))
+    )
+
+
+async def unsubscribe(request: web.Request) -> web.Response:
+    """Withdraw a subscription (S29)."""
+    key, token = request.match_info["subscription"], bodies.read_count(request, "token")
+    await request.app[CATALOG].submit(lambda registry: subscriptions.withdraw(registry.state, key, token))
+    return web.Response(status=204)
+
+
+async def watch(request: web.Request) -> web.StreamResponse:
+    """Every change from now on, or from where the watcher was (S26)."""
+    catalog = request.app[CATALOG]
+    transport = request.transport
+    assert transport is not None, "a request that is being answered has a connection"
+    with catalog.watchers.enter(bodies.read_since(request), transport.abort) as watcher:
+        response = web.StreamResponse(
+            headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        )
+        with suppress(ConnectionError):  # it left, or was cut: there is nobody to tell
+            await response.prepare(request)
+            await watcher.run(response.write, catalog.settings.watch_heartbeat)
+        return response
 
 
 async def healthz(_request: web.Request) -> web.Response:
@@ -172,19 +221,29 @@ _HANDLERS: dict[str, Any] = {
     handler.__name__: handler
     for handler in (
         apply_stream,
-        list_streams,
+        lists.list_streams,
         get_stream,
         delete_stream,
+        get_reserved,
         lookup,
+        lists.list_segments,
+        lists.list_writers,
         open_session,
         finish_segment,
         register_publisher,
         renew_publisher,
         deregister_publisher,
-        list_publishers,
+        lists.list_publishers,
+        subscribe,
+        renew_subscription,
+        unsubscribe,
+        lists.list_subscriptions,
+        lists.list_stream_subscriptions,
+        watch,
         healthz,
         readyz,
         metrics,
         openapi_document,
     )
 }
+_HANDLERS |= dict.fromkeys(("apply_reserved", "delete_reserved"), refuse_reserved)

@@ -6,24 +6,30 @@ Apart from the routes because this is where the order of things is kept, whateve
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any, TypeVar
 
 from epochal.errors import NoPublisher, StreamNotFound
+from epochal_catalog.decisions import Decision
 from epochal_catalog.errors import Overloaded, ShuttingDown, StoreFailed, StoreUnavailable
-from epochal_catalog.records import Change, LeaseRenewed
-from epochal_catalog.registry import Decision, Expected, Registry
+from epochal_catalog.records import Change, InMemory
+from epochal_catalog.registry import Expected, Registry
 from epochal_catalog.settings import Settings
 from epochal_catalog.state import State, StreamEntry
 from epochal_catalog.store import Store
 from epochal_catalog.telemetry import Telemetry
 from epochal_catalog.waiting import WaitingRoom
+from epochal_catalog.watching import Watchers
 
 A = TypeVar("A")
 _log = logging.getLogger("epochal.catalog")
 _Decide = Callable[[Registry], Decision[Any]]
+
+_CHECK_EVERY = 1.0
+"""Seconds between two looks at whether the database can be locked."""
+_PATIENCE = 3.0
+"""Seconds that the database may take before this catalog says that it is not ready (fault 9: within 5 s in all)."""
 
 
 class Catalog:
@@ -37,12 +43,17 @@ class Catalog:
         self, settings: Settings, store: Store, telemetry: Telemetry, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.settings = settings
-        self.state = State(settings.lease_ttl)
+        self.state = State(
+            settings.lease_ttl, subscription_ttl=settings.subscription_ttl, watch_events=settings.watch_events
+        )
         self.room = WaitingRoom(settings.max_waiters)
+        self.watchers = Watchers(self.state.history, settings.max_watchers, settings.watch_queue, telemetry.watcher_cut)
         self.telemetry = telemetry
         self.broken = asyncio.Event()
         """Set when memory and disk may differ; the process must end and read the disk anew."""
         self._started = self._store_ok = False
+        self._store_trouble = ""
+        self._asking: list[float] = []
         self._registry = Registry(self.state)
         self._store = store
         self._clock = clock
@@ -56,19 +67,26 @@ class Catalog:
         self._tasks = [
             asyncio.create_task(self._write_all(), name="catalog-writes"),
             asyncio.create_task(self._sweep_all(), name="catalog-leases"),
+            asyncio.create_task(self._check_store(), name="catalog-store"),
         ]
-        self.telemetry.observe(self.state, self.room)
+        self.telemetry.observe(self.state, self.room, self.watchers, self.now)
         self._started = self._store_ok = True
 
     @property
     def ready(self) -> bool:
-        """Whether writes are taken: started, not stopping, and the last write to the database succeeded."""
-        return self._started and self._store_ok and not self._closed
+        """Whether writes are taken: started, not stopping, and the database takes them, without much delay."""
+        waits = any(time.monotonic() - asked > _PATIENCE for asked in self._asking)
+        return self._started and self._store_ok and not waits and not self._closed
+
+    def now(self) -> float:
+        """The time by the catalog's clock, in monotonic seconds."""
+        return self._clock()
 
     def drain(self) -> None:
-        """Refuse new writes and send waiting lookups home."""
+        """Refuse new writes, and send waiting lookups and watchers home."""
         self._closed = True
         self.room.close()
+        self.watchers.close()
 
     async def close(self) -> None:
         """Finish the writes that were taken on, then close the store."""
@@ -142,28 +160,57 @@ class Catalog:
 
     async def _write_one(self, decide: Callable[[Registry], Decision[A]]) -> A:
         decision = decide(self._registry)
-        stored: list[Change] = [change for change in decision.changes if not isinstance(change, LeaseRenewed)]
-        if stored:
-            await self._store_all(stored)
+        in_memory = [change for change in decision.changes if isinstance(change, InMemory)]
+        if len(in_memory) < len(decision.changes):
+            try:
+                await self._store_all(decision.changes)
+            except StoreFailed:
+                raise
+            except StoreUnavailable:
+                self._commit(in_memory)  # who renewed is alive, whatever the disk can take
+                raise
+        self._commit(decision.changes)
+        return decision.answer()
+
+    def _commit(self, changes: Sequence[Change]) -> None:
+        newest = self.state.history.newest
         try:
-            touched = self.state.commit(decision.changes, self._clock())
+            touched = self.state.commit(changes, self._clock())
         except Exception:
             self._break("memory did not take over what was written")
             raise
         for name in touched:
             self.room.wake(name)
-        return decision.answer()
+        if self.state.history.newest != newest:
+            self.watchers.tell()
 
-    async def _store_all(self, stored: list[Change]) -> None:
+    async def _store_all(self, changes: Sequence[Change]) -> None:
+        if not self._store_ok:  # each would wait as long as the first, and those behind it longer still
+            raise StoreUnavailable(f"{self._store_trouble}; send this again in a moment")
+        await self._ask_store(self._store.write(changes))
+
+    async def _ask_store(self, work: Awaitable[None]) -> None:
+        asked = time.monotonic()
+        self._asking.append(asked)
         try:
-            await self._store.write(stored)
+            await work
         except StoreUnavailable as error:
-            self._store_ok = False
+            self._store_ok, self._store_trouble = False, str(error)
             self.telemetry.store_failed()
             if isinstance(error, StoreFailed):
                 self._break(str(error))
             raise
+        finally:
+            self._asking.remove(asked)
         self._store_ok = True
+
+    async def _check_store(self) -> None:
+        """Find out by itself that the database is locked, or free again: readiness must not wait for a request."""
+        while not self.broken.is_set():
+            await asyncio.sleep(_CHECK_EVERY)
+            if not self._asking:
+                with suppress(StoreUnavailable):
+                    await self._ask_store(self._store.check(writing=not self._store_ok))
 
     def _break(self, reason: str) -> None:
         _log.critical("stopping: %s", reason)
@@ -175,14 +222,11 @@ class Catalog:
         while True:
             await asyncio.sleep(period)
             now = self._clock()
-            self.telemetry.lapsed(len(self.state.leases.sweep(now, stall=period + 1.0)))
-            # each is decided again when its turn comes, and tried again at the next sweep when it fails
+            self.telemetry.lapsed(self.state.sweep(now, stall=period + 1.0))
+            # decided again when its turn comes, and tried again at the next sweep when it fails
             with suppress(StoreUnavailable, Overloaded, ShuttingDown):
-                if not self._store_ok:
-                    await self.submit(Registry.probe)
-                if self._registry.forget(self.settings.forget_after, now) is not None:
-                    await self.submit(partial(_forget, seconds=self.settings.forget_after, now=now))
+                if self._store_ok and self._tidy(self._registry) is not None:
+                    await self.submit(lambda registry: self._tidy(registry) or Decision((), lambda: None))
 
-
-def _forget(registry: Registry, seconds: float, now: float) -> Decision[None]:
-    return registry.forget(seconds, now) or Decision((), lambda: None)
+    def _tidy(self, registry: Registry) -> Decision[None] | None:
+        return registry.tidy(self.settings.forget_after, self._clock())

@@ -9,19 +9,31 @@ from dataclasses import dataclass, field
 
 from epochal.errors import StreamNotFound
 from epochal.resources import StreamManifest
+from epochal_catalog.history import History
 from epochal_catalog.leases import Leases
+from epochal_catalog.pages import SortedKeys
 from epochal_catalog.records import (
     Change,
+    ChangeRecord,
+    ChangesForgotten,
     CounterRecord,
     Json,
     LeaseRenewed,
+    LivenessNoticed,
     RegistrationRecord,
     RegistrationRemoved,
+    Reported,
     SegmentRecord,
     SessionRecord,
     StreamRecord,
     StreamRemoved,
+    SubscriptionRecord,
+    SubscriptionRemoved,
+    SubscriptionRenewed,
 )
+from epochal_catalog.subscribers import Subscribers
+
+_NOBODY = SortedKeys()
 
 
 @dataclass(slots=True)
@@ -49,31 +61,59 @@ class StreamEntry:
 
 
 class State:
-    """All records in memory. `commit` is the only way in; it must be given only what the store has written."""
+    """All records in memory. `commit` is the only way in; it must be given only what the store has written.
 
-    def __init__(self, ttl: float) -> None:
-        self.leases = Leases(ttl)
+    `version` rises whenever an answer about streams, segments, publishers or writers may be another one; unlike the
+    revision it also counts what is not stored, and starts anew with the process.
+    """
+
+    def __init__(self, ttl: float, *, subscription_ttl: float = 30.0, watch_events: int = 10_000) -> None:
+        self.leases: Leases[int] = Leases(ttl)
+        self.subscribers = Subscribers(subscription_ttl)
+        self.history = History(watch_events)
         self.registrations: dict[str, RegistrationRecord] = {}
+        self.publishers = SortedKeys()
+        self.names = SortedKeys()
+        self.noticed: list[LivenessNoticed] = []
+        """Leases that lapsed or came back, of which watchers were not told yet."""
+        self.version = 0
         self._by_token: dict[int, RegistrationRecord] = {}
+        self._reports: dict[int, dict[str, tuple[float, Reported]]] = {}
         self._streams: dict[str, StreamEntry] = {}
         self._by_uid: dict[str, StreamEntry] = {}
         self._sessions: dict[str, dict[str, int]] = {}
+        self._writers: dict[str, SortedKeys] = {}
         self._counters: dict[str, int] = {}
 
     def load(self, records: Iterable[Change], now: float) -> None:
         """Take over what a restart found on disk; every lease gets one TTL of grace, not verified."""
-        self.commit(records, now)
+        for record in records:
+            if isinstance(record, SubscriptionRecord):
+                self.subscribers.add(record, now, verified=False)
+            else:
+                self._take(record, now)
         for token in self._by_token:
             self.leases.grant(token, now, verified=False)
+        self.history.settle(self.revision)
 
     def commit(self, changes: Iterable[Change], now: float) -> set[str]:
         """Take over what was written; returns the names of the streams whose lookups may answer otherwise now."""
         touched: set[str] = set()
         for change in changes:
+            if not isinstance(change, LeaseRenewed | SubscriptionRenewed):
+                self.version += 1
             name = self._take(change, now)
             if name is not None:
                 touched.add(name)
         return touched
+
+    def sweep(self, now: float, stall: float) -> int:
+        """Let overdue leases lapse; returns how many publishers' did. What follows is decided by `Registry.tidy`."""
+        lapsed = self.leases.sweep(now, stall)
+        self.noticed += [LivenessNoticed(token, False) for token in lapsed]
+        withdrawn = self.subscribers.leases.sweep(now, stall)
+        self.version += bool(lapsed or withdrawn)
+        return len(lapsed)
 
     def _take(self, change: Change, now: float) -> str | None:
         match change:
@@ -83,17 +123,29 @@ class State:
                 self._by_uid[change.uid].segments[change.id] = change
             case SessionRecord():
                 self._sessions.setdefault(change.uid, {})[change.writer] = change.number
+                self._writers.setdefault(change.uid, SortedKeys()).add(change.writer)
             case CounterRecord():
                 self._counters[change.name] = change.value
             case RegistrationRecord():
                 return self._take_registration(change, now)
             case LeaseRenewed():
-                visible = self.leases.renew(change.token, now, change.counters)
-                return self._by_token[change.token].stream if visible else None
+                return self._take_renewal(change, now)
             case StreamRemoved():
                 return self._drop_stream(change.uid)
             case RegistrationRemoved():
                 return self._drop_registration(change)
+            case LivenessNoticed():
+                self.noticed = [item for item in self.noticed if item != change]
+            case SubscriptionRecord():
+                self.subscribers.add(change, now, verified=True)
+            case SubscriptionRenewed():
+                self.subscribers.renew(change, now)
+            case SubscriptionRemoved():
+                self.subscribers.remove(change.id)
+            case ChangeRecord():
+                self.history.add(change)
+            case ChangesForgotten():
+                self.history.forget(change.before)
         return None
 
     def _take_stream(self, record: StreamRecord) -> str:
@@ -105,30 +157,53 @@ class State:
             return known.qualified
         entry = StreamEntry(record, manifest, planned)
         self._by_uid[record.uid] = self._streams[entry.qualified] = entry
+        self.names.add(entry.qualified)
         return entry.qualified
 
     def _take_registration(self, record: RegistrationRecord, now: float) -> str:
         before = self.registrations.get(record.publisher)
         if before is not None:
-            self._by_token.pop(before.token, None)
-            self.leases.drop([before.token])
+            self._forget(before.token)
         self.registrations[record.publisher] = self._by_token[record.token] = record
+        self.publishers.add(record.publisher)
         self.leases.grant(record.token, now, verified=True)
         return record.stream
+
+    def _take_renewal(self, change: LeaseRenewed, now: float) -> str | None:
+        registration = self._by_token.get(change.token)
+        if registration is None:
+            return None
+        if not self.leases.live(change.token):
+            self.noticed.append(LivenessNoticed(change.token, True))
+        reports = self._reports.setdefault(change.token, {})
+        visible = self.leases.renew(change.token, now)
+        changed = visible or any(not _same(reports.get(key), report) for key, report in change.reports.items())
+        reports.update({key: (now, report) for key, report in change.reports.items()})
+        self.version += changed
+        return registration.stream if visible else None
 
     def _drop_stream(self, uid: str) -> str:
         entry = self._by_uid.pop(uid)
         del self._streams[entry.qualified]
+        self.names.discard(entry.qualified)
         self._sessions.pop(uid, None)
+        self._writers.pop(uid, None)
+        self.subscribers.remove_stream(uid)
         return entry.qualified
 
     def _drop_registration(self, change: RegistrationRemoved) -> str | None:
-        record = self._by_token.pop(change.token, None)
-        self.leases.drop([change.token])
+        record = self._forget(change.token)
         if record is None:
             return None
         del self.registrations[record.publisher]
+        self.publishers.discard(record.publisher)
         return record.stream
+
+    def _forget(self, token: int) -> RegistrationRecord | None:
+        self.leases.drop([token])
+        self._reports.pop(token, None)
+        self.noticed = [item for item in self.noticed if item.token != token]
+        return self._by_token.pop(token, None)
 
     # --- reads --------------------------------------------------------------------------------------------------------
 
@@ -162,11 +237,31 @@ class State:
 
     def streams(self) -> Iterator[StreamEntry]:
         """All streams, by name."""
-        return (self._streams[name] for name in sorted(self._streams))
+        return (self._streams[name] for name in self.names)
+
+    def named(self, qualified: str) -> StreamEntry:
+        """The stream of one of `names`."""
+        return self._streams[qualified]
+
+    def name_of(self, uid: str) -> str:
+        """`namespace/name` of a stream that is there."""
+        return self._by_uid[uid].qualified
 
     def session(self, uid: str, writer: str) -> int:
         """The last session number of a writer; 0 when it never opened."""
         return self._sessions.get(uid, {}).get(writer, 0)
+
+    def writers(self, uid: str) -> SortedKeys:
+        """The ids of all writers that ever had a session of the stream."""
+        return self._writers.get(uid, _NOBODY)
+
+    def registration(self, token: int) -> RegistrationRecord | None:
+        """The registration of that token, while it is the publisher's newest."""
+        return self._by_token.get(token)
+
+    def report_of(self, segment: SegmentRecord) -> tuple[float, Reported] | None:
+        """What the segment's publisher last reported, and when, since the catalog started."""
+        return self._reports.get(segment.token, {}).get(segment.id)
 
     def publisher_of(self, segment: SegmentRecord) -> RegistrationRecord | None:
         """The registration that owns a segment and whose lease is live."""
@@ -182,3 +277,12 @@ class State:
         return entry is not None and all(
             entry.segments[segment].token == record.token for segment in record.segments if segment in entry.segments
         )
+
+
+def _same(known: tuple[float, Reported] | None, new: Reported) -> bool:
+    """Whether a report says what the last one said, but for the time that has passed."""
+    return known is not None and known[1].counters == new.counters and _holds(known[1]) == _holds(new)
+
+
+def _holds(report: Reported) -> list[tuple[Json, ...]]:
+    return [(holder["time"], holder["kind"], holder["writer"]) for holder in report.holders]

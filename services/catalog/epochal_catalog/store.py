@@ -22,14 +22,20 @@ from epochal_catalog import tables
 from epochal_catalog.errors import StoreFailed, StoreUnavailable
 from epochal_catalog.records import (
     Change,
+    ChangeRecord,
+    ChangesForgotten,
     CounterRecord,
     LeaseRenewed,
+    LivenessNoticed,
     RegistrationRecord,
     RegistrationRemoved,
     SegmentRecord,
     SessionRecord,
     StreamRecord,
     StreamRemoved,
+    SubscriptionRecord,
+    SubscriptionRemoved,
+    SubscriptionRenewed,
 )
 from epochal_catalog.schema import migrate
 
@@ -40,6 +46,8 @@ _TABLES: dict[type[Any], Table] = {
     SegmentRecord: tables.segments,
     RegistrationRecord: tables.registrations,
     SessionRecord: tables.sessions,
+    SubscriptionRecord: tables.subscriptions,
+    ChangeRecord: tables.changes,
     CounterRecord: tables.counters,
 }
 """In the order in which rows refer to each other."""
@@ -49,6 +57,8 @@ _RISING = {
     SegmentRecord: ("token", False),
     RegistrationRecord: ("token", True),
     SessionRecord: ("number", True),
+    SubscriptionRecord: ("token", False),
+    ChangeRecord: ("revision", True),
     CounterRecord: ("value", True),
 }
 """The column that fences each record, and whether it must rise with every write or may stay."""
@@ -75,6 +85,13 @@ class Store:
         and `StoreFailed` when it is not known what it holds now.
         """
         await self._run(lambda: self._write(changes))
+
+    async def check(self, *, writing: bool) -> None:
+        """Take the file's lock and let it go, and write a number when `writing`. Raises what `write` raises.
+
+        Finds out about another process that holds the lock before a request has to.
+        """
+        await self._run(lambda: self._check(writing))
 
     async def close(self) -> None:
         """Close the file and end the thread; pending writes are done first. Closing again does nothing."""
@@ -109,6 +126,12 @@ class Store:
         with self._engine.begin() as connection:
             for change in changes:
                 _write_one(connection, change)
+
+    def _check(self, writing: bool) -> None:
+        assert self._engine is not None, "open() comes first"
+        with self._engine.begin() as connection:
+            if writing:  # a full disk lets itself be locked
+                _count_check(connection)
 
     def _close(self) -> None:
         if self._engine is not None:
@@ -166,8 +189,12 @@ def _row(record: Any) -> dict[str, Any]:
 
 def _write_one(connection: Connection, change: Change) -> None:
     match change:
-        case LeaseRenewed():
+        case LeaseRenewed() | SubscriptionRenewed() | LivenessNoticed():
             return  # leases are time, and time does not survive a restart
+        case SubscriptionRemoved(key):
+            connection.execute(tables.subscriptions.delete().where(tables.subscriptions.c.id == key))
+        case ChangesForgotten(before):
+            connection.execute(tables.changes.delete().where(tables.changes.c.revision < before))
         case StreamRemoved(uid):
             connection.execute(tables.streams.delete().where(tables.streams.c.uid == uid))
         case RegistrationRemoved(publisher, token):
@@ -194,3 +221,10 @@ def _put(connection: Connection, record: Any) -> None:
     )
     if connection.execute(statement).rowcount != 1:
         raise Superseded(f"{table.name} already holds what fences this write off (a newer {column}, or completion)")
+
+
+def _count_check(connection: Connection) -> None:
+    statement = insert(tables.counters).values(name="checks", value=1)
+    connection.execute(
+        statement.on_conflict_do_update(index_elements=["name"], set_={"value": tables.counters.c.value + 1})
+    )

@@ -70,6 +70,26 @@ sessions = Table(
     Column("number", BigInteger, nullable=False),
 )
 
+subscriptions = Table(
+    "subscriptions",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("token", BigInteger, nullable=False),
+    Column("uid", Text, ForeignKey("streams.uid", ondelete="CASCADE"), nullable=False, index=True),
+    Column("subscriber", Text, nullable=False),
+    Column("since", Text, nullable=False),
+)
+
+changes = Table(
+    "changes",
+    metadata,
+    Column("revision", BigInteger, primary_key=True, autoincrement=False),
+    Column("kind", Text, nullable=False),
+    Column("op", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("object", JSON(none_as_null=True)),
+)
+
 counters = Table(
     "counters",
     metadata,

@@ -3,9 +3,15 @@
 Apart from the service because names and units are one concern.
 """
 
+from collections.abc import Callable, Iterable
+
+from opentelemetry.metrics import CallbackOptions, Observation
+
 from epochal.service.telemetry import ServiceTelemetry
+from epochal_catalog.held import held_back
 from epochal_catalog.state import State
 from epochal_catalog.waiting import WaitingRoom
+from epochal_catalog.watching import Watchers
 
 
 class Telemetry(ServiceTelemetry):
@@ -20,12 +26,29 @@ class Telemetry(ServiceTelemetry):
             "epochal.catalog.store.failures", unit="{write}", description="Writes that the database did not take"
         )
 
-    def observe(self, state: State, room: WaitingRoom) -> None:
+        self._cut = self.meter.create_counter(
+            "epochal.catalog.watchers.cut", unit="{watcher}", description="Watchers that did not read"
+        )
+
+    def observe(self, state: State, room: WaitingRoom, watchers: Watchers, now: Callable[[], float]) -> None:
         """Show sizes of the state whenever metrics are read."""
-        self.gauge("epochal.catalog.streams", "{stream}", "Declared streams", lambda: len(list(state.streams())))
+        self.gauge("epochal.catalog.streams", "{stream}", "Declared streams", lambda: len(state.names))
         self.gauge("epochal.catalog.publishers", "{publisher}", "Registrations", lambda: len(state.registrations))
+        self.gauge("epochal.catalog.subscriptions", "{subscription}", "Live readers", lambda: len(state.subscribers))
+        self.gauge("epochal.catalog.watchers", "{watcher}", "Watchers", lambda: len(watchers))
         self.gauge("epochal.catalog.waiters", "{lookup}", "Lookups that wait", lambda: len(room))
         self.gauge("epochal.catalog.revision", "{change}", "Stored changes so far", lambda: state.revision)
+
+        def held(_options: CallbackOptions) -> Iterable[Observation]:
+            return _held(state, now())
+
+        self.meter.create_observable_gauge(
+            "epochal.stream.held", [held], unit="s", description="How long the least time of a stream has been held"
+        )
+
+    def watcher_cut(self) -> None:
+        """A watcher was cut."""
+        self._cut.add(1)
 
     def lapsed(self, count: int) -> None:
         """Leases lapsed."""
@@ -35,3 +58,12 @@ class Telemetry(ServiceTelemetry):
     def store_failed(self) -> None:
         """A write failed; nothing was changed."""
         self._failed.add(1)
+
+
+def _held(state: State, now: float) -> Iterable[Observation]:
+    """The longest holder of each stream that is not complete."""
+    for entry in state.streams():
+        for longest in held_back(state, entry, now)[:1]:
+            labels = {"namespace": entry.record.namespace, "name": entry.record.name}
+            who = {"segment": longest.segment, "writer": longest.writer or ""}
+            yield Observation(longest.seconds or 0.0, {**labels, **who})

@@ -1,16 +1,19 @@
-"""How streams, segments and publishers look in JSON.
+"""How what the catalog knows looks in JSON.
 
 Apart from the routes because several answers show the same things, and from the state because records know no format.
+`now` is monotonic seconds.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
-from epochal_catalog.records import RegistrationRecord, SegmentRecord
+from epochal.client.held_back import HeldBack, describe_holder
+from epochal.protocol.times import to_json
+from epochal_catalog import held
+from epochal_catalog.records import RegistrationRecord, SegmentRecord, SubscriptionRecord
 from epochal_catalog.state import State, StreamEntry
 
 
-def stream(state: State, entry: StreamEntry, *, with_segments: bool = True) -> dict[str, Any]:
+def stream(state: State, entry: StreamEntry, now: float, *, with_segments: bool = True) -> dict[str, Any]:
     """A stream, with its segments unless they are shown beside it."""
     record = entry.record
     shown: dict[str, Any] = {
@@ -23,10 +26,25 @@ def stream(state: State, entry: StreamEntry, *, with_segments: bool = True) -> d
         "writers": sorted({writer for segment in entry.segments.values() for writer in segment.writers}),
         "created": record.created,
         "not_in_effect": entry.not_in_effect,
+        "held_back": [_held_back(item) for item in held.held_back(state, entry, now)],
+        "subscriptions": state.subscribers.count(record.uid),
     }
     if with_segments:
-        shown["segments"] = segments(state, entry)
+        shown["segments"] = segments(state, entry, now)
     return shown
+
+
+def reserved(state: State) -> dict[str, Any]:
+    """The catalog's own stream (S26)."""
+    return {
+        "name": "$catalog",
+        "revision": state.revision,
+        "first_revision": state.history.floor,
+        "watch": "/v1/watch",
+        "streams": len(state.names),
+        "publishers": len(state.publishers),
+        "subscriptions": len(state.subscribers),
+    }
 
 
 def phase(state: State, entry: StreamEntry) -> str:
@@ -36,15 +54,15 @@ def phase(state: State, entry: StreamEntry) -> str:
     return "Ready" if state.served(entry) else "Pending"
 
 
-def segments(state: State, entry: StreamEntry) -> list[dict[str, Any]]:
+def segments(state: State, entry: StreamEntry, now: float) -> list[dict[str, Any]]:
     """All segments of a stream. Bounds are decimal strings: 2^64 does not fit a JSON number everywhere."""
-    return [_segment(state, segment) for segment in entry.segments.values()]
+    return [segment(state, item, now) for item in entry.segments.values()]
 
 
-def _segment(state: State, segment: SegmentRecord) -> dict[str, Any]:
+def segment(state: State, segment: SegmentRecord, now: float) -> dict[str, Any]:
+    """One segment."""
     owner = state.publisher_of(segment)
-    lease = state.leases.get(segment.token)
-    counters: Mapping[str, float] = lease.counters.get(segment.id, {}) if lease is not None else {}
+    report = state.report_of(segment)
     return {
         "id": segment.id,
         "lo": str(segment.lo),
@@ -54,7 +72,8 @@ def _segment(state: State, segment: SegmentRecord) -> dict[str, Any]:
         "lower": segment.lower,
         "finishing": segment.finishing,
         "publisher": None if owner is None else _owner(state, owner),
-        "counters": dict(counters),
+        "counters": {} if report is None else report[1].counters,
+        "holders": held.holders(state, segment, now) if owner is not None else [],
     }
 
 
@@ -79,4 +98,37 @@ def publisher(state: State, record: RegistrationRecord) -> dict[str, Any]:
         "segments": record.segments,
         "live": state.leases.live(record.token),
         "superseded": not state.current(record),
+    }
+
+
+def writer(state: State, entry: StreamEntry, writer: str) -> dict[str, Any]:
+    """A writer of a stream: its last session, and whether a segment's publisher counts it among its writers (E6)."""
+    is_open = any(writer in item.writers for item in entry.segments.values())
+    return {"writer": writer, "session": state.session(entry.record.uid, writer), "open": is_open}
+
+
+def subscription(state: State, record: SubscriptionRecord) -> dict[str, Any]:
+    """A subscription, without its token: that is its owner's (S29)."""
+    lease, report = state.subscribers.leases.get(record.id), state.subscribers.report(record.id)
+    return {
+        "id": record.id,
+        "stream": state.name_of(record.uid),
+        "uid": record.uid,
+        "subscriber": record.subscriber,
+        "since": record.since,
+        "verified": lease is not None and lease.verified,
+        "lower": None if report is None else report.lower,
+        "counters": {} if report is None else report.counters,
+    }
+
+
+def _held_back(item: HeldBack) -> dict[str, Any]:
+    return {
+        "segment": item.segment,
+        "time": None if item.time is None else to_json(item.time),
+        "kind": item.kind,
+        "writer": item.writer,
+        "seconds": item.seconds,
+        "silent": item.silent,
+        "words": describe_holder(item),
     }

@@ -1,0 +1,86 @@
+"""What a request changes, and what watchers are told of it.
+
+Apart from the rules because all of them end in one of these: every change gets a revision here, and with it its place
+in the history (S26).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Generic, TypeVar
+
+from epochal_catalog.records import (
+    Change,
+    ChangeRecord,
+    ChangesForgotten,
+    CounterRecord,
+    Json,
+    LivenessNoticed,
+    RegistrationRecord,
+    RegistrationRemoved,
+    SegmentRecord,
+    SessionRecord,
+    StreamRecord,
+    StreamRemoved,
+    SubscriptionRecord,
+    SubscriptionRemoved,
+)
+from epochal_catalog.state import State
+
+A = TypeVar("A")
+_Told = tuple[str, str, dict[str, Json] | None]
+"""Kind, name, and what it is now; None: it is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision(Generic[A]):
+    """What a request changes, in one transaction, and its answer, read once the state has the changes."""
+
+    changes: tuple[Change, ...]
+    answer: Callable[[], A]
+
+
+def write(state: State, answer: Callable[[], A], *changes: Change) -> Decision[A]:
+    """A decision that is stored: each change that can be seen from outside is the next revision."""
+    told = list(_tell(state, changes))
+    first = state.revision + 1
+    numbered: list[Change] = [
+        ChangeRecord(first + index, kind, "delete" if value is None else "put", name, value)
+        for index, (kind, name, value) in enumerate(told)
+    ]
+    excess = state.history.excess(len(told))
+    if excess is not None:
+        numbered.append(ChangesForgotten(excess))
+    revision = CounterRecord("revision", state.revision + max(len(told), 1))
+    return Decision((revision, *changes, *numbered), answer)
+
+
+def _tell(state: State, changes: Sequence[Change]) -> Iterator[_Told]:
+    names = {change.uid: f"{change.namespace}/{change.name}" for change in changes if isinstance(change, StreamRecord)}
+    for change in changes:
+        match change:
+            case StreamRecord(uid=uid):
+                yield "stream", names[uid], asdict(change)
+            case SegmentRecord(uid=uid, id=segment):
+                name = names.get(uid) or state.name_of(uid)
+                shown = {**asdict(change), "lo": str(change.lo), "hi": str(change.hi), "stream": name}
+                del shown["finishing_number"]
+                yield "segment", f"{name}/{segment}", shown
+            case SessionRecord(uid=uid, writer=writer):
+                name = state.name_of(uid)
+                yield "session", f"{name}/{writer}", {**asdict(change), "stream": name}
+            case RegistrationRecord(publisher=publisher):
+                yield "publisher", publisher, {**asdict(change), "live": True}
+            case LivenessNoticed(token, live):
+                known = state.registration(token)
+                if known is not None:
+                    yield "publisher", known.publisher, {**asdict(known), "live": live}
+            case SubscriptionRecord(id=key, uid=uid, subscriber=subscriber, since=since):
+                shown = {"id": key, "stream": state.name_of(uid), "uid": uid, "subscriber": subscriber, "since": since}
+                yield "subscription", key, shown  # never its token: that is its owner's (S29)
+            case StreamRemoved(uid):
+                yield "stream", state.name_of(uid), None
+            case RegistrationRemoved(publisher, token):
+                if state.registration(token) is not None:
+                    yield "publisher", publisher, None
+            case SubscriptionRemoved(key):
+                yield "subscription", key, None

@@ -1,0 +1,57 @@
+"""What holds a stream's time back: the holders at the least times of its merged lower frontier, longest first.
+
+Apart from the views because the metric and the answers ask the same question, and because the merging is the only
+algebra in the catalog. `now` is monotonic seconds: holders grow older between two reports.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from epochal.client.held_back import NO_PUBLISHER, HeldBack
+from epochal.protocol.frontier import Antichain
+from epochal.protocol.times import from_json
+from epochal_catalog.records import Json, SegmentRecord
+from epochal_catalog.state import State, StreamEntry
+
+
+def holders(state: State, segment: SegmentRecord, now: float) -> list[dict[str, Json]]:
+    """The holders of one segment as JSON, older by what has passed since they were reported."""
+    found = state.report_of(segment)
+    if found is None:
+        return []
+    at, report = found
+    passed = max(now - at, 0.0)
+    return [
+        {**holder, "seconds": holder["seconds"] + passed, "silent": _older(holder["silent"], passed)}
+        for holder in report.holders
+    ]
+
+
+def held_back(state: State, entry: StreamEntry, now: float) -> list[HeldBack]:
+    """What holds the stream's time back; nothing once it is complete."""
+    if entry.complete:
+        return []
+    least = Antichain(from_json(time) for segment in entry.open_segments() for time in segment.lower or ())
+    found: list[HeldBack] = []
+    for segment in entry.open_segments():
+        if segment.lower is None or not state.leases.live(segment.token):
+            found.append(_unserved(state, segment, now))
+        else:
+            found += [held for held in _held(state, segment, now) if held.time in set(least)]
+    return sorted(found, key=lambda held: -(held.seconds or 0.0))
+
+
+def _held(state: State, segment: SegmentRecord, now: float) -> Iterator[HeldBack]:
+    for holder in holders(state, segment, now):
+        yield HeldBack.from_json({**holder, "segment": segment.id})
+
+
+def _unserved(state: State, segment: SegmentRecord, now: float) -> HeldBack:
+    lease = state.leases.get(segment.token)
+    seconds = None if lease is None or lease.live else max(now - lease.expires, 0.0)
+    time = from_json(segment.lower[0]) if segment.lower else None
+    return HeldBack(segment.id, time, NO_PUBLISHER, None, seconds, None)
+
+
+def _older(seconds: Any, passed: float) -> Any:
+    return None if seconds is None else seconds + passed

@@ -1,0 +1,85 @@
+"""The last changes, kept for watchers that come back: a bounded window over the revisions.
+
+Apart from the watchers because it is pure, and because the disk holds exactly the same window: a restart of the catalog
+is no hole for who watches (S26).
+"""
+
+import json
+from bisect import bisect_right
+from dataclasses import asdict
+from operator import itemgetter
+
+from epochal.errors import HistoryTruncated
+from epochal_catalog.errors import RevisionAhead
+from epochal_catalog.records import ChangeRecord
+
+
+class History:
+    """Changes in order, at most `limit` and a tenth; `floor` is the oldest revision that can be resumed from."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.floor = self.newest = 0
+        self._frames: list[tuple[int, bytes]] = []
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+    def add(self, change: ChangeRecord) -> None:
+        """Take over a change that was stored."""
+        self._frames.append((change.revision, frame(change)))
+        self.newest = change.revision
+
+    def forget(self, before: int) -> None:
+        """Drop the changes below a revision."""
+        del self._frames[: bisect_right(self._frames, before - 1, key=itemgetter(0))]
+        self.floor = max(self.floor, before - 1)
+
+    def settle(self, revision: int) -> None:
+        """After loading, with the catalog's revision: what came before the first change that is kept is unknown."""
+        self.newest = revision
+        self.floor = self._frames[0][0] - 1 if self._frames else revision
+
+    def excess(self, coming: int) -> int | None:
+        """Where to forget up to when `coming` more are added; None while there is room. Not one by one: in tenths."""
+        over = len(self._frames) + coming - self.limit
+        if over <= self.limit // 10 or not self._frames:
+            return None
+        return self._frames[min(over, len(self._frames)) - 1][0] + 1
+
+    def check(self, revision: int) -> None:
+        """Raises `HistoryTruncated` or `RevisionAhead` unless all changes after `revision` are here."""
+        if revision > self.newest:
+            raise RevisionAhead(
+                f"the newest revision is {self.newest}, {revision} is of another catalog or of one whose data was lost;"
+                " list what there is (GET /v1/streams) and watch from the revision of that answer"
+            )
+        if revision < self.floor:
+            raise HistoryTruncated(
+                f"the changes after revision {revision} are no longer kept, the first that can be resumed from is"
+                f" {self.floor}; list what there is (GET /v1/streams) and watch from the revision of that answer"
+            )
+
+    def behind(self, revision: int) -> int:
+        """How many changes there are after a revision."""
+        return len(self._frames) - self._after(revision)
+
+    def read(self, revision: int, most: int) -> tuple[bytes, int]:
+        """Whole changes after a revision, of about `most` bytes together, and the revision of the last of them."""
+        found, size = [], 0
+        for at in range(self._after(revision), len(self._frames)):
+            revision, data = self._frames[at]
+            found.append(data)
+            size += len(data)
+            if size >= most:
+                break
+        return b"".join(found), revision
+
+    def _after(self, revision: int) -> int:
+        return bisect_right(self._frames, revision, key=itemgetter(0))
+
+
+def frame(change: ChangeRecord) -> bytes:
+    """A change as a server-sent event."""
+    data = json.dumps(asdict(change), separators=(",", ":"))
+    return f"id: {change.revision}\nevent: {change.kind}\ndata: {data}\n\n".encode()

@@ -1,0 +1,71 @@
+"""What a reader may do with its subscriptions: each counts by itself, and lives as long as its lease (S29-S31).
+
+Apart from the rules of streams and publishers because nothing that is published depends on these. Pure, as they are:
+each looks at the state and returns a `Decision`.
+"""
+
+from collections.abc import Callable
+
+from epochal.errors import Problem, StreamGone, TimeShapeError
+from epochal.protocol.times import to_json
+from epochal_catalog.decisions import Decision, write
+from epochal_catalog.errors import InvalidRequest, NotOwner, Overloaded, UnknownSubscription
+from epochal_catalog.records import Json, SubscriptionRecord, SubscriptionRemoved, SubscriptionRenewed
+from epochal_catalog.state import State
+
+
+def subscribe(
+    state: State, namespace: str, name: str, asked: SubscriptionRecord, most: int
+) -> Decision[dict[str, Json]]:
+    """Make one more subscription known, whoever has others already (S31).
+
+    Raises `StreamNotFound`, `StreamGone` when `asked.uid` is of an older stream, `Overloaded` above `most`.
+    """
+    entry = state.stream(namespace, name)
+    if entry.record.uid != asked.uid:
+        raise StreamGone(f"the stream {entry.qualified} was created anew; its uid is now {entry.record.uid}")
+    if len(state.subscribers) >= most:
+        raise Overloaded(f"there are {most} subscriptions already (EPOCHAL_CATALOG_MAX_SUBSCRIPTIONS); try later")
+    answer = {"id": asked.id, "token": asked.token, "ttl": state.subscribers.leases.ttl}
+    return write(state, lambda: answer, asked)
+
+
+def renew(state: State, token: int, renewed: SubscriptionRenewed) -> Decision[dict[str, Json]]:
+    """Renew a subscription, with what its reader reports; nothing of it is stored.
+
+    Raises `UnknownSubscription`, `NotOwner`, `InvalidRequest` for a frontier of another shape.
+    """
+    record = _owned(state, renewed.id, token)
+    entry = state.by_uid(record.uid)
+    assert entry is not None, "a stream takes its subscriptions along"
+    if renewed.lower is not None:
+        shape = entry.manifest.spec.time.shape
+        try:
+            lower = [to_json(shape.from_json(time)) for time in renewed.lower]
+        except TimeShapeError as error:
+            problem = Problem("lower", str(error), f"the stream's time shape is {shape}")
+            raise InvalidRequest("the reported frontier has a time of another shape", [problem]) from None
+        renewed = SubscriptionRenewed(renewed.id, lower, renewed.counters)
+    return Decision((renewed,), _ttl(state))
+
+
+def withdraw(state: State, key: str, token: int) -> Decision[None]:
+    """End a subscription: its owner's right alone (S29). Raises `UnknownSubscription`, `NotOwner`."""
+    _owned(state, key, token)
+    return write(state, lambda: None, SubscriptionRemoved(key))
+
+
+def _ttl(state: State) -> Callable[[], dict[str, Json]]:
+    return lambda: {"ttl": state.subscribers.leases.ttl}
+
+
+def _owned(state: State, key: str, token: int) -> SubscriptionRecord:
+    record = state.subscribers.get(key)
+    if record is None or not state.subscribers.leases.live(key):
+        raise UnknownSubscription(
+            f"there is no subscription {key!r}: it was withdrawn, its lease lapsed, or its stream was deleted;"
+            " subscribe anew"
+        )
+    if record.token != token:
+        raise NotOwner(f"the subscription {key} is another's: {token} is not the token that its owner was given")
+    return record

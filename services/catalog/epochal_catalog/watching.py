@@ -1,0 +1,106 @@
+"""Watchers: each is told every change, in order, at the pace at which it reads, and never holds up another (S26).
+
+Apart from the history because of what must hold whatever the protocol in front is: their number is bounded, one that
+does not read is cut, and all leave when the catalog stops.
+"""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+
+from epochal_catalog.errors import Overloaded, ShuttingDown
+from epochal_catalog.history import History
+
+_PIECE = 1 << 16
+"""Bytes that are handed over at once."""
+_HEARTBEAT = b": still here\n\n"
+
+
+class Watcher:
+    """One connection that follows the changes after `revision`; `cut` ends it without a word."""
+
+    def __init__(self, history: History, revision: int, opening: bytes, queue: int, cut: Callable[[], None]) -> None:
+        self.news = asyncio.Event()
+        self.ended = False
+        self._history, self._revision, self._opening, self._cut = history, revision, opening, cut
+        self._queue = queue
+        self._allowed = max(queue, history.behind(revision))  # who comes back has all of that to catch up with
+
+    def tell(self) -> bool:
+        """There are new changes; returns whether the watcher is too far behind, and is cut."""
+        self.news.set()
+        too_far = self._history.behind(self._revision) > self._allowed or self._revision < self._history.floor
+        if too_far and not self.ended:
+            self.end()
+            self._cut()
+        return too_far
+
+    def end(self) -> None:
+        """No more is written after what is under way."""
+        self.ended = True
+        self.news.set()
+
+    async def run(self, write: Callable[[bytes], Awaitable[None]], heartbeat: float) -> None:
+        """Write every change as it comes, and something every `heartbeat` seconds, until the end."""
+        await write(self._opening)
+        while not self.ended:
+            data, self._revision = self._history.read(self._revision, _PIECE)
+            if data:
+                self._allowed = max(self._queue, min(self._allowed, self._history.behind(self._revision)))
+                await write(data)
+                continue
+            self.news.clear()
+            try:
+                async with asyncio.timeout(heartbeat):
+                    await self.news.wait()
+            except TimeoutError:
+                await write(_HEARTBEAT)
+
+
+class Watchers:
+    """All of them. `queue`: changes that one may be behind; `on_cut` is told of each that was."""
+
+    def __init__(self, history: History, limit: int, queue: int, on_cut: Callable[[], None]) -> None:
+        self._history, self._limit, self._queue, self._on_cut = history, limit, queue, on_cut
+        self._watchers: set[Watcher] = set()
+        self._closed = False
+
+    def __len__(self) -> int:
+        """How many watch now."""
+        return len(self._watchers)
+
+    @contextmanager
+    def enter(self, since: int | None, cut: Callable[[], None]) -> Iterator[Watcher]:
+        """A watcher of what comes after `since`, or from now on.
+
+        Raises `HistoryTruncated`, `RevisionAhead`, `Overloaded`, `ShuttingDown`.
+        """
+        if self._closed:
+            raise ShuttingDown("the catalog is stopping; watch again in a moment")
+        if len(self._watchers) >= self._limit:
+            raise Overloaded(f"{self._limit} watch already (EPOCHAL_CATALOG_MAX_WATCHERS); try again later")
+        opening = b"retry: 1000\n\n"
+        if since is None:
+            since = self._history.newest
+            opening += f"id: {since}\nevent: snapshot\ndata: {json.dumps({'revision': since})}\n\n".encode()
+        self._history.check(since)
+        watcher = Watcher(self._history, since, opening, self._queue, cut)
+        self._watchers.add(watcher)
+        try:
+            yield watcher
+        finally:
+            self._watchers.discard(watcher)
+
+    def tell(self) -> None:
+        """There are new changes."""
+        for watcher in list(self._watchers):
+            if watcher.tell():
+                self._watchers.discard(watcher)
+                self._on_cut()
+
+    def close(self) -> None:
+        """Send everybody home, now and from now on; they come back to the successor."""
+        self._closed = True
+        for watcher in self._watchers:
+            watcher.end()
