@@ -3,7 +3,16 @@
 from importlib.metadata import version
 
 from epochal import errors
-from epochal.client import Client, Subscription, Writer, connect
+from epochal.client import (
+    BlockingClient,
+    BlockingSubscription,
+    BlockingWriter,
+    Client,
+    Subscription,
+    Writer,
+    connect,
+    connect_blocking,
+)
 from epochal.client.values import (
     Data,
     Epoch,
@@ -22,6 +31,9 @@ from epochal.protocol.times import TimeCodec
 __version__ = version("epochal")
 
 __all__ = [
+    "BlockingClient",
+    "BlockingSubscription",
+    "BlockingWriter",
     "Client",
     "Cursor",
     "Data",
@@ -39,5 +51,6 @@ __all__ = [
     "Writer",
     "__version__",
     "connect",
+    "connect_blocking",
     "errors",
 ]

@@ -13,9 +13,10 @@ from epochal.errors import ConfigError
 def test_the_promised_names() -> None:
     assert epochal.__all__ == sorted(epochal.__all__, key=lambda name: (not name[0].isupper(), name))
     promised = {
+        "BlockingClient", "BlockingSubscription", "BlockingWriter",
         "Client", "Cursor", "Data", "Epoch", "EpochAborted", "EpochalError", "FrontierChanged", "Gap", "Position",
         "Rewound", "SegmentDown", "SegmentUp", "Subscription", "TimeCodec", "Writer",
-        "__version__", "connect", "errors",
+        "__version__", "connect", "connect_blocking", "errors",
     }  # fmt: skip
     assert set(epochal.__all__) == promised
     assert all(hasattr(epochal, name) for name in promised)

@@ -1,7 +1,17 @@
-"""The client library: writers, subscriptions and calls to the catalog, on asyncio."""
+"""The client library: writers, subscriptions and calls to the catalog, on asyncio or waiting."""
 
+from epochal.client.blocking import BlockingClient, BlockingSubscription, BlockingWriter, connect_blocking
 from epochal.client.client import Client, connect
 from epochal.client.subscriber import Subscription
 from epochal.client.writer import Writer
 
-__all__ = ["Client", "Subscription", "Writer", "connect"]
+__all__ = [
+    "BlockingClient",
+    "BlockingSubscription",
+    "BlockingWriter",
+    "Client",
+    "Subscription",
+    "Writer",
+    "connect",
+    "connect_blocking",
+]

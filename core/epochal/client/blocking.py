@@ -1,0 +1,309 @@
+"""`epochal.connect_blocking(...)`: the same client for programs without an event loop.
+
+Apart from the asynchronous client because it adds nothing but waiting: each name here is a name there, with its
+signature and its docstring, run in a loop that one background thread per client keeps.
+"""
+
+import functools
+import inspect
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+
+from epochal.client import values
+from epochal.client.blocking_loop import LoopThread
+from epochal.client.catalog import CatalogClient
+from epochal.client.catalog_types import CatalogEvent
+from epochal.client.client import Client
+from epochal.client.subscriber import Subscription
+from epochal.client.writer import Writer
+from epochal.errors import EpochalError, UsageError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+H = TypeVar("H", bound="_Opened[Any]")
+Async = TypeVar("Async")
+Either = TypeVar("Either", bound=Writer | Subscription)
+
+
+class _Blocking(Generic[Async]):
+    """Something asynchronous and the thread that it lives in."""
+
+    def __init__(self, loop: LoopThread, inner: Async) -> None:
+        self._loop, self._inner = loop, inner
+
+
+def _waiting(
+    method: Callable[Concatenate[Async, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[_Blocking[Async], P], R]:
+    """The coroutine method as one that waits."""
+
+    @functools.wraps(method)
+    def call(self: _Blocking[Async], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self._loop.run(lambda: method(self._inner, *args, **kwargs))
+
+    return call
+
+
+def _plain(method: Callable[Concatenate[Async, P], R]) -> Callable[Concatenate[_Blocking[Async], P], R]:
+    """The plain method, called where the loop runs: nothing asynchronous is touched by two threads."""
+
+    @functools.wraps(method)
+    def call(self: _Blocking[Async], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        async def work() -> R:
+            return method(self._inner, *args, **kwargs)
+
+        return self._loop.run(work)
+
+    return call
+
+
+class Items(Generic[T]):
+    """An iterator over what an asynchronous one gives; goes on after `TimedOut`, and serves one thread at a time."""
+
+    def __init__(self, loop: LoopThread, iterate: Callable[[], AsyncIterator[T]], timeout: float | None) -> None:
+        self._loop, self._iterate, self._timeout = loop, iterate, timeout
+        self._lock, self._source = threading.Lock(), iterate()
+        self._fetched: deque[T] = deque()
+        self._over = False
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> T:
+        """The next one; raises `TimedOut` when none comes in time."""
+        with self._lock:
+            if not self._fetched and not self._over:
+                self._loop.run(self._fetch, self._timeout)
+            if not self._fetched:
+                raise StopIteration
+            return self._fetched.popleft()
+
+    async def _fetch(self) -> None:
+        """One more; kept here, so that an interrupt of the thread that waits for it does not lose it."""
+        ended = True
+        try:
+            async for item in self._source:
+                self._fetched.append(item)
+                ended = False
+                return
+            self._over = True
+        finally:
+            if ended:  # by a time-out or an error: the next call asks anew, and goes on behind what was given
+                self._source = self._iterate()
+
+
+class Ready:
+    """`Subscription.ready` with the methods of a `threading.Event`."""
+
+    def __init__(self, loop: LoopThread, inner: Subscription) -> None:
+        self._loop, self._inner = loop, inner
+
+    def is_set(self) -> bool:
+        """Whether the snapshots of all segments are in (S17)."""
+        return self._inner.ready.is_set()
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait for that; raises `TimedOut` after `timeout` seconds."""
+
+        async def work() -> None:
+            await self._inner.ready.wait()
+
+        self._loop.run(work, timeout)
+
+
+class _Opened(_Blocking[Either]):
+    """A writer or a subscription; open it with `with`."""
+
+    def __init__(self, loop: LoopThread, inner: Either, opened: "set[_Opened[Any]]") -> None:
+        super().__init__(loop, inner)
+        self._opened = opened
+
+    def __enter__(self) -> Self:
+        """Open it; raises what `async with` raises."""
+        self._opened.add(self)
+        try:
+            self._loop.run(self._inner.__aenter__)
+        except BaseException:
+            self._opened.discard(self)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave it; an interrupt counts as an exception. In a forked process nothing: the block is the parent's."""
+        if self._loop.forked or self not in self._opened:
+            return
+        try:
+            self._loop.run(lambda: self._inner.__aexit__(kind, error, trace))
+        finally:
+            self._opened.discard(self)
+
+
+class BlockingWriter(_Opened[Writer]):
+    """A `Writer` whose calls wait; made by `BlockingClient.writer`, opened with `with`. Any thread may call it."""
+
+    append = _waiting(Writer.append)
+    append_nowait = _plain(Writer.append_nowait)
+    drain = _waiting(Writer.drain)
+    flush = _waiting(Writer.flush)
+    advance = _waiting(Writer.advance)
+    advance_nowait = _plain(Writer.advance_nowait)
+    hold = _waiting(Writer.hold)
+    release = _waiting(Writer.release)
+    abort = _waiting(Writer.abort)
+    close = _waiting(Writer.close)
+    finish = _waiting(Writer.finish)
+    detach = _plain(Writer.detach)
+    segment = _plain(Writer.segment)
+
+    @property
+    def writer_id(self) -> str:
+        """The id given, or the one that was made up."""
+        return self._inner.writer_id
+
+    @property
+    def held(self) -> tuple[Any, ...]:
+        """What the writer holds: it can append at any time that one of these reaches."""
+
+        async def work() -> tuple[Any, ...]:
+            return self._inner.held
+
+        return self._loop.run(work)
+
+    @property
+    def pending_epochs(self) -> tuple[Any, ...]:
+        """Times that were appended at and not left, also by an earlier session of the same id (E6)."""
+
+        async def work() -> tuple[Any, ...]:
+            return self._inner.pending_epochs
+
+        return self._loop.run(work)
+
+
+class BlockingSubscription(_Opened[Subscription]):
+    """A `Subscription` that is read by plain iterators; made by `BlockingClient.subscribe`, opened with `with`."""
+
+    frontier = _plain(Subscription.frontier)
+    cursor = _plain(Subscription.cursor)
+    saw_whole = _plain(Subscription.saw_whole)
+
+    @property
+    def ready(self) -> Ready:
+        """Set once the snapshots of all segments are in (S17): `ready.wait(timeout)`, `ready.is_set()`."""
+        return Ready(self._loop, self._inner)
+
+    def epochs(self, timeout: float | None = None) -> Items[values.Epoch | values.EpochAborted]:
+        """Complete and aborted epochs, as `Subscription.epochs`; ends when the stream is complete (E18).
+
+        `timeout`: seconds to wait for each; then `TimedOut` is raised, and the iterator can be asked again.
+        """
+        return Items(self._loop, self._inner.epochs, timeout)
+
+    def events(self, timeout: float | None = None) -> Items[values.Event]:
+        """Everything as it comes, as `Subscription.events` (S16); `timeout` as with `epochs`."""
+        return Items(self._loop, self._inner.events, timeout)
+
+
+class BlockingCatalog(_Blocking[CatalogClient]):
+    """The calls of `CatalogClient` that programs use, waiting."""
+
+    apply = _waiting(CatalogClient.apply)
+    get = _waiting(CatalogClient.get)
+    list = _waiting(CatalogClient.list)
+    delete = _waiting(CatalogClient.delete)
+    lookup = _waiting(CatalogClient.lookup)
+    writers = _waiting(CatalogClient.writers)
+    publishers = _waiting(CatalogClient.publishers)
+    subscriptions = _waiting(CatalogClient.subscriptions)
+    revision = _waiting(CatalogClient.revision)
+
+    @property
+    def url(self) -> str:
+        """The catalog's address."""
+        return self._inner.url
+
+    def watch(self, since: int | None = None, timeout: float | None = None) -> Items[CatalogEvent]:
+        """Every change, as `CatalogClient.watch` (S26); `timeout` as with `BlockingSubscription.epochs`."""
+
+        async def changes() -> AsyncIterator[CatalogEvent]:
+            nonlocal since  # a time-out begins this anew, behind what was given
+            if since is None:
+                since = await self._inner.revision()
+            async for event in self._inner.watch(since):
+                since = event.revision
+                yield event
+
+        return Items(self._loop, changes, timeout)
+
+
+def _opening(
+    make: Callable[Concatenate[Client, P], Either], kind: type[H]
+) -> Callable[Concatenate["BlockingClient", P], H]:
+    """The method that makes a writer or a subscription, as one that makes a blocking one."""
+
+    @functools.wraps(make)
+    def call(self: "BlockingClient", /, *args: P.args, **kwargs: P.kwargs) -> H:
+        return self._wrap(kind, lambda inner: make(inner, *args, **kwargs))
+
+    call.__signature__ = inspect.signature(make).replace(return_annotation=kind)  # type: ignore[attr-defined]  # read by inspect
+    return call
+
+
+class BlockingClient(_Blocking[Client]):
+    """A `Client` whose calls wait; made by `connect_blocking`, used with `with`. Any thread may call it."""
+
+    def __init__(self, inner: Client) -> None:
+        super().__init__(LoopThread("epochal client"), inner)
+        self.catalog = BlockingCatalog(self._loop, inner.catalog)
+        self._opened: set[_Opened[Any]] = set()
+
+    writer = _opening(Client.writer, BlockingWriter)
+    subscribe = _opening(Client.subscribe, BlockingSubscription)
+
+    def _wrap(self, kind: type[H], make: Callable[[Client], Any]) -> H:
+        async def work() -> Any:
+            return make(self._inner)
+
+        return kind(self._loop, self._loop.run(work), self._opened)
+
+    def __enter__(self) -> Self:
+        """Nothing is connected before it is needed."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()
+
+    def close(self) -> None:
+        """Leave what is still open as by an exception, end all connections and the thread.
+
+        A second call does nothing; nor does a call in a forked process, which has none of these.
+        """
+        if self._loop.forked:
+            return
+        left = UsageError("the client was closed")
+        try:
+            for opened in list(self._opened):
+                with suppress(EpochalError):
+                    opened.__exit__(UsageError, left, None)
+            with suppress(UsageError):  # it was closed before
+                self._loop.run(self._inner.close)
+        finally:
+            self._loop.stop()
+
+
+def connect_blocking(
+    url: str | None = None, *, patience: float = 30.0, on_unreachable: Callable[[str], None] | None = None
+) -> BlockingClient:
+    """A client for programs without an event loop; of the catalog at `url`, else of EPOCHAL_CATALOG, else the local.
+
+    `patience`: seconds to go on trying while no catalog answers; `on_unreachable` is told the reason when that begins,
+    in the client's own thread.
+    """
+    return BlockingClient(Client(url, patience=patience, on_unreachable=on_unreachable))
