@@ -16,7 +16,7 @@ from epochal.errors import (
 )
 from epochal.local.child import console_script
 
-COMMANDS = ("up", "apply", "delete", "get", "describe", "pub", "sub")
+COMMANDS = ("up", "apply", "delete", "get", "describe", "pub", "sub", "doctor", "completion")
 
 
 def test_version(epochal) -> None:
@@ -56,6 +56,14 @@ def test_every_command_has_examples(epochal, command: str) -> None:
         ["pub", "x", "record"],
         ["pub", "x"],
         ["sub", "x", "--json", "--raw"],
+        ["pub", "x", "-t", "1", "--time-field", "t"],
+        ["pub", "x", "-t", "1", "-k", "a", "--key-field", "b", "r"],
+        ["get", "streams", "-o", "xml"],
+        ["describe", "publishers", "x"],
+        ["describe", "stream"],
+        ["delete", "writers", "x"],
+        ["completion", "csh"],
+        ["doctor", "--timeout", "0"],
         ["sub", "x", "--count", "0"],
         ["sub", "Not_A_Name"],
         ["get", "streams", "--catalog", "nonsense"],

@@ -22,16 +22,17 @@ class ExitStatus(IntEnum):
     NOT_FOUND = 3
     UNAVAILABLE = 4
     INTERRUPTED = 130
+    BROKEN_PIPE = 141
 
 
-EXIT_STATUSES = """\b
-Exit status:
+EXIT_STATUSES = """Exit status:
   0    done
-  1    failed
-  2    wrong usage, or a manifest or setting that is not valid
+  1    failed; of doctor: a check failed
+  2    wrong usage, or a manifest, record or setting that is not valid
   3    no such stream
-  4    a service cannot be reached now; the same command may work later
-  130  interrupted"""
+  4    a service cannot be reached now, or nothing came in time; the same command may work later
+  130  interrupted by Ctrl-C
+  141  whoever read the output has gone, as in `epochal sub NAME | head -1`"""
 
 _ADVICE = {
     "stream_not_found": "list the streams with: epochal get streams",

@@ -6,25 +6,38 @@ Apart from the commands, each of which is a plain function in a module of its ow
 import importlib.metadata
 import os
 import sys
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Annotated
 
 import typer
 
-from epochal.cli import declare, demo, pub, show, sub, up
+from epochal.cli import apply, completion, delete, demo, describe, doctor, get, pub, sub, up
 from epochal.cli.failures import EXIT_STATUSES, ExitStatus, report, report_usage
+from epochal.cli.manual import ManualCommand
+from epochal.cli.terminal import forbid_colors
 
 EPILOG = f"""\b
 Examples:
   epochal up                                         # catalog and publishers on this machine
-  epochal apply -f examples/flights/stream.yaml
+  epochal apply -f examples/flights.yaml
   epochal get streams
-  epochal pub demo/flights --time 5 '{{"origin": "JFK"}}' --finish
+  epochal pub demo/flights --time 5 '{{"origin": "JFK"}}' --advance 6
   epochal sub demo/flights --since start --epochs
+  epochal describe stream demo/flights               # also: what holds time back
+  epochal doctor                                     # when something does not work
 
 \b
-{EXIT_STATUSES.removeprefix(chr(8)).strip()}
+{EXIT_STATUSES}
 
-Data goes to standard output, all else to standard error. EPOCHAL_CATALOG names the catalog for every command."""
+\b
+Environment:
+  EPOCHAL_CATALOG    the catalog for every command, as --catalog
+  EPOCHAL_NAMESPACE  the namespace for every command, as --namespace
+  EPOCHAL_DEBUG      when set, errors come with a traceback
+  NO_COLOR           when set, no colours, as --no-color
+
+Data goes to standard output, all else to standard error. Write `epochal COMMAND --help` for more on one of them."""
 
 app = typer.Typer(
     name="epochal",
@@ -36,14 +49,21 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
 
-app.command(epilog=up.EPILOG)(up.up)
-app.command(epilog=declare.APPLY_EPILOG)(declare.apply)
-app.command(epilog=declare.DELETE_EPILOG)(declare.delete)
-app.command(epilog=show.GET_EPILOG)(show.get)
-app.command(epilog=show.DESCRIBE_EPILOG)(show.describe)
-app.command(epilog=pub.EPILOG)(pub.pub)
-app.command(epilog=sub.EPILOG)(sub.sub)
-app.command(epilog=demo.EPILOG)(demo.demo)
+_DEMO = "Publish real flights from a Spark job, and follow them."
+_COMMANDS: tuple[tuple[Callable[..., object], str, str | None], ...] = (
+    (up.up, up.EPILOG, None),
+    (apply.apply, apply.EPILOG, None),
+    (delete.delete, delete.EPILOG, None),
+    (get.get, get.EPILOG, None),
+    (describe.describe, describe.EPILOG, None),
+    (pub.pub, pub.EPILOG, None),
+    (sub.sub, sub.EPILOG, None),
+    (doctor.doctor, doctor.EPILOG, None),
+    (demo.demo, demo.EPILOG, _DEMO),
+    (completion.completion, completion.EPILOG, None),
+)
+for _function, _epilog, _short in _COMMANDS:
+    app.command(epilog=_epilog, short_help=_short, cls=ManualCommand)(_function)
 
 
 def _version(wanted: bool) -> None:
@@ -55,10 +75,12 @@ def _version(wanted: bool) -> None:
 @app.callback(invoke_without_command=True)
 def _root(
     context: typer.Context,
+    no_color: Annotated[bool, typer.Option("--no-color", help="No colours on the terminal.")] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
+    forbid_colors(no_color)
     if context.invoked_subcommand is None:
         print(context.get_help(), file=sys.stderr)
         raise typer.Exit(ExitStatus.USAGE)
@@ -70,6 +92,9 @@ def main() -> None:
 
 
 def _run() -> int:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError):  # a test's, which is no file
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # where a locale lacks a letter
     try:
         status = app(standalone_mode=False)
         sys.stdout.flush()
@@ -80,6 +105,6 @@ def _run() -> int:
         return ExitStatus.INTERRUPTED
     except BrokenPipeError:  # the reader of our output has gone; nothing is left to say, nor anybody to hear it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ExitStatus.FAILURE
+        return ExitStatus.BROKEN_PIPE
     except Exception as error:  # the last resort, so that no command ends in a traceback
         return report(error)

@@ -4,16 +4,36 @@ Apart from the commands so that an option has one name, one default and one expl
 """
 
 import asyncio
-import sys
-from collections.abc import Coroutine
-from pathlib import Path
+from collections.abc import Callable, Coroutine
+from enum import StrEnum
 from typing import Annotated, TypeVar
 
 import typer
 
+from epochal.cli.documents import Documents
+from epochal.cli.names import complete_kinds, complete_streams, complete_streams_of
+from epochal.cli.terminal import note
 from epochal.client.catalog import DEFAULT_CATALOG, CatalogClient, catalog_url
 
+__all__ = ["note"]  # the demo takes it from here
+
 T = TypeVar("T")
+
+
+class Format(StrEnum):
+    """How `get` and `describe` print."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+    NAME = "name"
+
+    @property
+    def is_document(self) -> bool:
+        """Whether the catalog's own objects are printed, whole."""
+        return self in (Format.JSON, Format.YAML)
+
 
 Catalog = Annotated[
     str | None,
@@ -28,15 +48,55 @@ Catalog = Annotated[
 Namespace = Annotated[
     str | None,
     typer.Option(
-        "--namespace", "-n", metavar="NS", help="For names without one. Default: default.", show_default=False
+        "--namespace",
+        "-n",
+        metavar="NS",
+        envvar="EPOCHAL_NAMESPACE",
+        help="For names without one (default: default); lists show this one alone.",
+        show_default=False,
     ),
+]
+AllNamespaces = Annotated[
+    bool,
+    typer.Option("--all-namespaces", "-A", help="Of all namespaces, also where EPOCHAL_NAMESPACE names one."),
 ]
 Timeout = Annotated[
     float,
     typer.Option("--timeout", metavar="SECONDS", min=0, help="How long to try while the catalog cannot be reached."),
 ]
-Manifest = Annotated[
-    str | None, typer.Option("--filename", "-f", metavar="FILE", help="Stream manifests in YAML; - is standard input.")
+Output = Annotated[
+    Format,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="table|wide|json|yaml|name",
+        help="How to print; json and yaml are the catalog's own objects, whole.",
+        show_default=True,
+    ),
+]
+Manifests = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--filename",
+        "-f",
+        metavar="FILE",
+        help="Manifests in YAML: a file, a directory of *.yaml, *.yml and *.json, or - for standard input. Repeatable.",
+        show_default=False,
+    ),
+]
+Stream = Annotated[
+    str, typer.Argument(metavar="STREAM", help="NAME or NS/NAME.", autocompletion=complete_streams, show_default=False)
+]
+Streams = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="STREAM", help="NAME or NS/NAME.", autocompletion=complete_streams_of, show_default=False),
+]
+Kind = Annotated[
+    str, typer.Argument(metavar="KIND", help="See Kinds below.", autocompletion=complete_kinds, show_default=False)
+]
+OptionalKind = Annotated[
+    str | None,
+    typer.Argument(metavar="KIND", help="See Kinds below.", autocompletion=complete_kinds, show_default=False),
 ]
 DEFAULT_TIMEOUT = 30.0
 
@@ -44,6 +104,16 @@ DEFAULT_TIMEOUT = 30.0
 def open_catalog(url: str | None, timeout: float) -> CatalogClient:
     """A client that says on stderr, once, that it is waiting for the catalog."""
     address = catalog_url(url)
+    return CatalogClient(address, patience=timeout, on_unreachable=_teller(address, timeout))
+
+
+def open_documents(url: str | None, timeout: float) -> Documents:
+    """The same for the catalog's own objects."""
+    address = catalog_url(url)
+    return Documents(address, patience=timeout, on_unreachable=_teller(address, timeout))
+
+
+def _teller(address: str, timeout: float) -> Callable[[str], None]:
     told = False
 
     def tell(reason: str) -> None:
@@ -52,19 +122,12 @@ def open_catalog(url: str | None, timeout: float) -> CatalogClient:
             note(f"waiting up to {timeout:g} s for the catalog at {address} ({reason}) ...")
         told = True
 
-    return CatalogClient(address, patience=timeout, on_unreachable=tell)
+    return tell
 
 
-def read_manifest(filename: str) -> str:
-    """The text of a manifest file or of standard input."""
-    if filename == "-":
-        return sys.stdin.read()
-    return Path(filename).read_text(encoding="utf-8")
-
-
-def note(text: str) -> None:
-    """Print what is not data, on stderr."""
-    print(text, file=sys.stderr, flush=True)
+def chosen_namespace(namespace: str | None, everywhere: bool) -> str | None:
+    """The one namespace that a list is of, or None for all."""
+    return None if everywhere else namespace
 
 
 def run(command: Coroutine[None, None, T]) -> T:

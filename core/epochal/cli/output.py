@@ -3,31 +3,53 @@
 Apart from the commands because scripts read the plain form: no colours, no frames, no wrapping, nothing cut off.
 """
 
+import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from rich.console import Console
+import yaml
 from rich.table import Table
 from rich.text import Text
 
-from epochal.protocol.times import Time, less_than, to_json
+from epochal.cli.terminal import console
+from epochal.client.held_back import show_time
+from epochal.protocol.times import Time, less_than
+
+_STYLES = {
+    **dict.fromkeys(("Ready", "live", "ok", "yes"), "green"),
+    **dict.fromkeys(("Pending", "unverified", "warn"), "yellow"),
+    **dict.fromkeys(("lapsed", "fail"), "red"),
+    **dict.fromkeys(("Complete", "superseded"), "cyan"),
+}
+"""How words that say how something fares look on a terminal."""
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print rows under upper-case column names."""
-    cells = [list(map(_printable, row)) for row in rows]
-    if sys.stdout.isatty():
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for column in columns:
-            table.add_column(column, overflow="fold")
-        for row in cells:
-            table.add_row(*map(Text, row))
-        Console().print(table)
+    cells = [list(map(printable, row)) for row in rows]
+    if not sys.stdout.isatty():
+        for line in plain_lines(columns, cells):
+            print(line)
         return
-    for line in plain_lines(columns, cells):
-        print(line)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold", no_wrap=False)
+    for row in cells:
+        table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
+    console().print(table)
+
+
+def print_document(document: object, in_yaml: bool) -> None:
+    """Print one document as JSON or YAML, keys in the order that the catalog gave them."""
+    print(as_yaml(document) if in_yaml else json.dumps(document, indent=2, ensure_ascii=False) + "\n", end="")
+
+
+def as_yaml(document: object) -> str:
+    """A document as YAML, with a newline at its end."""
+    text: str = yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
+    return text
 
 
 def plain_lines(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -37,16 +59,20 @@ def plain_lines(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[s
     ['A    LONG', 'xyz  1']
     """
     widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
-    lines = [[cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in (columns, *rows)]
-    return ["  ".join(line).rstrip() for line in lines]
+    return [aligned(row, widths) for row in (columns, *rows)]
+
+
+def aligned(row: Sequence[str], widths: Sequence[int]) -> str:
+    """One line of cells of the given widths."""
+    return "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
 def print_fields(fields: Iterable[tuple[str, str]], indent: str = "") -> None:
-    """Print `name: value` lines with the values aligned."""
+    """Print `name: value` lines with the values aligned; an empty name continues the one before."""
     pairs = list(fields)
     width = max((len(name) for name, _ in pairs), default=0) + 1
     for name, value in pairs:
-        print(f"{indent}{(name + ':').ljust(width)}  {_printable(value)}".rstrip())
+        print(f"{indent}{(name + ':' if name else '').ljust(width)}  {printable(value)}".rstrip())
 
 
 def flat(document: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
@@ -62,15 +88,6 @@ def flat(document: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]
         else:
             pairs.append((prefix + key, str(value)))
     return pairs
-
-
-def show_time(time: Time) -> str:
-    """A time as people write it.
-
-    >>> show_time(3), show_time((1, (2, 3)))
-    ('3', '(1, (2, 3))')
-    """
-    return str(to_json(time)).replace("[", "(").replace("]", ")")
 
 
 def show_frontier(lower: Sequence[Time] | None) -> str:
@@ -113,6 +130,6 @@ def show_age(since: str, now: datetime | None = None) -> str:
     return f"{minutes}m{seconds % 60}s" if minutes else f"{seconds}s"
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """`text` without control characters: what others published must not steer the reader's terminal."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

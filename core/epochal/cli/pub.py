@@ -1,126 +1,198 @@
-"""`epochal pub`: publish records from the command line or from standard input.
+"""`epochal pub`: publish records from arguments, standard input and files.
 
-Apart from the client's writer, which does all of the work: here are only text and the end of input.
+Apart from the client's writer, which does all of the work, from `inputs`, which reads, and from `placing`, which gives
+each record its time: here is the order of things, and what is said at the end.
 """
 
-import asyncio
-import os
-import sys
-import threading
 import uuid
-from collections.abc import AsyncIterator, Sequence
-from typing import Annotated, Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
 
 import typer
 
 import epochal
-from epochal.cli.options import DEFAULT_TIMEOUT, Catalog, Namespace, Timeout, open_catalog, run
-from epochal.cli.records import parse_record, parse_time
+from epochal.cli.failures import ExitStatus
+from epochal.cli.inputs import LineFormat, Source, line_parser, open_sources
+from epochal.cli.options import DEFAULT_TIMEOUT, Catalog, Namespace, Stream, Timeout, open_catalog, run
+from epochal.cli.placing import Placing
+from epochal.cli.progress import Counter
+from epochal.cli.publishing import Interrupted, Publishing
+from epochal.cli.records import parse_time
+from epochal.cli.terminal import note
 from epochal.client.catalog import catalog_url
-from epochal.protocol.times import Time
+from epochal.errors import EpochalError
 from epochal.resources import DEFAULT_NAMESPACE, parse_stream_name
 
 EPILOG = """\b
 Examples:
-  epochal pub demo/flights --time 5 --key JFK '{"delay": 12}' '{"delay": 3}'
-  journalctl -f | epochal pub logs --time 0
-  epochal pub demo/flights --time 5 --advance 6 '{"delay": 1}'   # and no more from this writer before 6
+  epochal pub demo/flights --time 5 --key JFK '{"delay": 12}' '{"delay": 3}' --advance 6
+  epochal pub demo/flights -f flights.jsonl --time-field hour --key-field origin --in-order --finish
+  epochal pub demo/flights -f flights.parquet --time-field hour
+  journalctl -f -o json | epochal pub logs --time 0 --linger 0.2
   epochal pub demo/flights --finish                              # no more, ever
 
-A record is a line of text (encoding bytes) or a JSON value; what is no JSON is published as a text. Without RECORD, and
-with --time, records are the lines of standard input. The command ends once all of them are acknowledged."""
+A record of a msgpack or json stream is a JSON value: an argument (what is no JSON is published as a text), a line, or
+a row of a .parquet, .arrow or .feather file. --format text takes lines as texts. In a bytes stream a record is the line
+as it is; in an arrow stream an object or a row. Without RECORD and FILE, records are the lines of standard input.
+
+An epoch is complete once no writer holds its time: --advance T promises no more before T, --in-order promises that no
+line goes back behind the one before, --finish promises no more at all. Without any of them what was published waits for
+the next writer's promise.
+
+Arguments and files are checked whole before anything is published. A bad line of standard input ends the command with
+status 2 when the lines before it are published; a line on standard error says which. Ctrl-C ends it in the same way,
+with status 130. Neither advances nor finishes. The command ends once everything is acknowledged."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The options, as they were written."""
+
+    time: str | None
+    time_field: str | None
+    key: str | None
+    key_field: str | None
+    topic: str
+    form: LineFormat
+    in_order: bool
+    advance: str | None
+    finish: bool
+    linger: float
+    quiet: bool
 
 
 def pub(
-    stream: Annotated[str, typer.Argument(metavar="STREAM", help="NAME or NS/NAME.")],
-    records: Annotated[list[str] | None, typer.Argument(metavar="[RECORD]...", show_default=False)] = None,
+    stream: Stream,
+    records: Annotated[
+        list[str] | None, typer.Argument(metavar="RECORD", help="One record each.", show_default=False)
+    ] = None,
+    files: Annotated[
+        list[str] | None,
+        typer.Option("--filename", "-f", metavar="FILE", help="Lines, or rows of .parquet, .arrow, .feather; - is "
+                     "standard input. Repeatable.", show_default=False),
+    ] = None,
+    form: Annotated[
+        LineFormat, typer.Option("--format", metavar="auto|json|text", help="What a line or an argument is.")
+    ] = LineFormat.AUTO,
     time: Annotated[
         str | None, typer.Option("--time", "-t", metavar="T", help="Of all records: 5 or '(5, 1)'.")
+    ] = None,
+    time_field: Annotated[
+        str | None, typer.Option("--time-field", metavar="NAME", help="The field that holds a record's time.")
     ] = None,
     key: Annotated[
         str | None, typer.Option("--key", "-k", metavar="K", help="Records of one key stay in order.")
     ] = None,
+    key_field: Annotated[
+        str | None, typer.Option("--key-field", metavar="NAME", help="The field that holds a record's key.")
+    ] = None,
     topic: Annotated[str, typer.Option("--topic", metavar="TOPIC", help="By which subscribers choose.")] = "",
+    in_order: Annotated[
+        bool, typer.Option("--in-order", help="Times never go back: each new one completes those before it.")
+    ] = False,
+    advance: Annotated[
+        str | None, typer.Option("--advance", metavar="T", help="Then promise no more at times that are not >= T.")
+    ] = None,
+    finish: Annotated[
+        bool, typer.Option("--finish", "--complete", help="Then promise no more at all; when every writer has, the "
+                           "stream is complete.")
+    ] = False,
     writer: Annotated[
         str | None,
         typer.Option("--writer", metavar="ID", help="Of the writer; a fresh one by default.", show_default=False),
     ] = None,
-    advance: Annotated[
-        str | None, typer.Option("--advance", metavar="T", help="Then promise no more at times that are not >= T.")
-    ] = None,
-    finish: Annotated[bool, typer.Option("--finish", help="Then promise no more at all.")] = False,
+    linger: Annotated[
+        float, typer.Option("--linger", metavar="SECONDS", min=0, max=60, help="Let records gather into batches.")
+    ] = 0.0,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summary.")] = False,
     namespace: Namespace = None,
     catalog: Catalog = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
-) -> None:
+) -> int:  # fmt: skip
     """Publish records to a stream."""
-    if time is None and (records or not (finish or advance)):
-        raise typer.BadParameter("records need a time: --time T")
+    if time is not None and time_field is not None:
+        raise typer.BadParameter("--time and --time-field exclude each other")
+    if key is not None and key_field is not None:
+        raise typer.BadParameter("--key and --key-field exclude each other")
+    publishes = bool(records or files) or not (finish or advance)
+    if publishes and time is None and time_field is None:
+        raise typer.BadParameter("records need a time: --time T, or --time-field NAME")
+    asked = _Asked(time, time_field, key, key_field, topic, form, in_order, advance, finish, linger, quiet)
     qualified = parse_stream_name(stream, namespace or DEFAULT_NAMESPACE)
-    placing = {"key": None if key is None else key.encode(), "topic": topic.encode()}
-    writer_id = writer or f"pub-{uuid.uuid4().hex[:12]}"
-    run(_pub(qualified, records or [], time, placing, writer_id, advance, finish, catalog, timeout))
+    inputs = _Inputs(records or [], files or [], publishes or time is not None or time_field is not None)
+    return run(_pub(qualified, inputs, asked, writer or f"pub-{uuid.uuid4().hex[:12]}", catalog, timeout))
+
+
+@dataclass(frozen=True, slots=True)
+class _Inputs:
+    records: Sequence[str]
+    files: Sequence[str]
+    any: bool
 
 
 async def _pub(
-    name: tuple[str, str],
-    records: Sequence[str],
-    time: str | None,
-    placing: dict[str, Any],
-    writer_id: str,
-    advance: str | None,
-    finish: bool,
-    url: str | None,
-    timeout: float,
-) -> None:
+    name: tuple[str, str], inputs: _Inputs, asked: _Asked, writer_id: str, url: str | None, timeout: float
+) -> int:
     async with open_catalog(url, timeout) as catalog:  # also the place where a missing catalog is waited for and told
         declared = (await catalog.get(*name)).declared().spec
     shape, encoding = declared.time.shape, declared.payload.encoding
-    at = None if time is None else parse_time(time, shape)
-    then = None if advance is None else parse_time(advance, shape)
-    async with (
-        epochal.connect(catalog_url(url), patience=timeout) as client,
-        client.writer("/".join(name), writer_id=writer_id) as writer,
-    ):
-        if at is not None:
-            await _append(writer, at, records, encoding, placing)
-        if then is not None:
-            await writer.advance(then)
-        if finish:
-            await writer.finish()
+    advance = None if asked.advance is None else parse_time(asked.advance, shape)
+    time = None if asked.time is None else parse_time(asked.time, shape)
+    key = None if asked.key is None else asked.key.encode()
+    placing = Placing(shape, time, asked.time_field, key, asked.key_field, asked.in_order)
+    parse = line_parser(encoding, asked.form)
+    sources = open_sources(inputs.records, inputs.files, parse, encoding) if inputs.any else []
+    total = await _check(sources, placing)
+    publishing = Publishing(placing, encoding, declared.payload.fields, asked.topic.encode())
+    try:
+        async with (
+            epochal.connect(catalog_url(url), patience=timeout) as client,
+            client.writer("/".join(name), writer_id=writer_id, linger=asked.linger) as writer,
+        ):
+            with Counter(total, asked.quiet) as counter:
+                ended = await publishing.run(writer, sources, counter)
+            if ended is None and advance is not None:
+                await writer.advance(advance)
+            if ended is None and asked.finish:
+                await writer.finish()
+    except EpochalError:
+        if publishing.sent:
+            note(f"{publishing.known()}; of {publishing.sent - publishing.acknowledged:,} more it is not known")
+        raise
+    if ended is not None:
+        note(f"{publishing.known()}; nothing was advanced or finished")
+        if isinstance(ended, Interrupted):
+            return ExitStatus.INTERRUPTED
+        raise ended
+    if not asked.quiet:
+        _tell(publishing, asked, "/".join(name), counter.seconds)
+    return ExitStatus.OK
 
 
-async def _append(writer: Any, at: Time, records: Sequence[str], encoding: str, placing: dict[str, Any]) -> None:
-    if records:
-        await writer.append(at, [parse_record(record, encoding) for record in records], **placing)
-        return
-    async for lines in _stdin_lines():
-        await writer.append(at, [parse_record(line, encoding) for line in lines], **placing)
+def _tell(publishing: Publishing, asked: _Asked, stream: str, seconds: float) -> None:
+    """The summary, and what a newcomer misses: that nothing is complete yet."""
+    number, times = publishing.acknowledged, len(publishing.times)
+    parts = [f"published {number:,} record{'' if number == 1 else 's'} at {times:,} time{'' if times == 1 else 's'}"]
+    if not number:
+        parts = ["published nothing"]
+    if asked.advance is not None:
+        parts.append(f"advanced to {asked.advance}")
+    if asked.finish:
+        parts.append("finished")
+    note(f"{', '.join(parts)}: {stream}, {seconds:.1f} s")
+    if number and asked.advance is None and not asked.finish:
+        latest = "its latest epoch is" if asked.in_order and times > 1 else "its epochs are"
+        note(f"{latest} not complete by this; --advance T or --finish, now or later, completes what was published")
 
 
-async def _stdin_lines() -> AsyncIterator[list[str]]:
-    """Lines of standard input in groups, as they come; the last may lack its end.
-
-    Read in a daemon thread, since a file cannot be waited for and a terminal must not hold up Ctrl-C.
-    """
-    loop = asyncio.get_running_loop()
-    chunks: asyncio.Queue[bytes] = asyncio.Queue(maxsize=4)
-
-    def read() -> None:
-        while True:
-            chunk = os.read(sys.stdin.fileno(), 1 << 16)
-            try:
-                asyncio.run_coroutine_threadsafe(chunks.put(chunk), loop).result()
-            except (RuntimeError, asyncio.CancelledError):
-                return  # the loop has ended
-            if not chunk:
-                return
-
-    threading.Thread(target=read, name="standard input", daemon=True).start()
-    rest = b""
-    while chunk := await chunks.get():
-        *lines, rest = (rest + chunk).split(b"\n")
-        if lines:
-            yield [line.decode("utf-8", "replace") for line in lines]
-    if rest:
-        yield [rest.decode("utf-8", "replace")]
+async def _check(sources: Sequence[Source], placing: Placing) -> int | None:
+    """Read what can be read twice, for its faults; how many records there are, or None when that cannot be known."""
+    total, placing_all = 0, [source for source in sources if source.again]
+    placing.start()
+    for source in placing_all:
+        async for items in source.chunks():
+            for append in placing.appends(items):
+                total += len(append.records)
+    placing.start()
+    return total if len(placing_all) == len(sources) else None

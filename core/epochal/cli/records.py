@@ -4,10 +4,12 @@ Apart from `pub` and `sub` because both must agree: what `sub --raw` prints, `pu
 """
 
 import json
+import math
 import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from epochal.errors import RecordTypeError, TimeShapeError
+from epochal.errors import TimeShapeError
 from epochal.protocol.times import Time, TimeShape
 
 
@@ -24,24 +26,18 @@ def parse_time(text: str, shape: TimeShape) -> Time:
         raise TimeShapeError(f"'{text[:80]}' is no time; this stream's have the shape {shape}") from None
 
 
-def parse_record(text: str, encoding: str) -> Any:
-    """A record of one line: bytes as they are; for msgpack and json a JSON value, else the text itself.
+def rows(records: Iterable[Any]) -> Iterator[Any]:
+    """The records, an Arrow batch as its rows."""
+    for record in records:
+        if type(record).__name__ == "RecordBatch":
+            yield from record.to_pylist()
+        else:
+            yield record
 
-    >>> parse_record("x", "bytes"), parse_record('{"a": 1}', "json"), parse_record("JFK", "msgpack")
-    (b'x', {'a': 1}, 'JFK')
-    """
-    match encoding:
-        case "bytes":
-            return text.encode()
-        case "msgpack" | "json":
-            try:
-                return json.loads(text)
-            except (ValueError, RecursionError):
-                return text
-        case _:
-            raise RecordTypeError(
-                f"records of encoding {encoding} cannot be written on a command line; use the library"
-            )
+
+def dumps(value: Any) -> str:
+    """One line of JSON."""
+    return json.dumps(value, ensure_ascii=False)
 
 
 def show_record(record: Any) -> str:
@@ -52,27 +48,45 @@ def show_record(record: Any) -> str:
     """
     if isinstance(record, bytes | bytearray | memoryview):
         return _escaped(bytes(record).decode("utf-8", "backslashreplace"))
-    return _escaped(json.dumps(record, ensure_ascii=False, default=_other))
+    return _escaped(dumps(json_value(record)))
 
 
 def json_value(record: Any) -> Any:
-    """A record as a JSON value; bytes become text, with escapes where they are not UTF-8."""
-    if isinstance(record, bytes | bytearray | memoryview):
-        return bytes(record).decode("utf-8", "backslashreplace")
-    return json.loads(json.dumps(record, default=_other))
+    r"""A record as a JSON value. Bytes become text with escapes where they are not UTF-8; keys become texts.
+
+    Numbers that JSON lacks become their names, and dates what ISO 8601 has for them.
+
+    >>> json_value({b"a": float("nan"), 2: [b"\xff", (1, None)]})
+    {'a': 'NaN', '2': ['\\xff', [1, None]]}
+    """
+    match record:
+        case None | bool() | int() | str():
+            return record
+        case float():
+            return record if math.isfinite(record) else _NOT_FINITE.get(record, "NaN")
+        case bytes() | bytearray() | memoryview():
+            return bytes(record).decode("utf-8", "backslashreplace")
+        case Mapping():
+            return {_key(key): json_value(value) for key, value in record.items()}
+        case list() | tuple():
+            return [json_value(value) for value in record]
+        case _:
+            return record.isoformat() if hasattr(record, "isoformat") else str(record)
 
 
 def raw_record(record: Any) -> bytes:
     """A record as it was published: bytes untouched, anything else as JSON."""
     if isinstance(record, bytes | bytearray | memoryview):
         return bytes(record)
-    return json.dumps(record, ensure_ascii=False, default=_other).encode()
+    return dumps(json_value(record)).encode("utf-8", "backslashreplace")
 
 
-def _other(value: Any) -> Any:
-    if isinstance(value, bytes | bytearray | memoryview):
-        return bytes(value).decode("utf-8", "backslashreplace")
-    return str(value)
+_NOT_FINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}
+
+
+def _key(key: Any) -> str:
+    value = json_value(key)
+    return value if isinstance(value, str) else dumps(value)
 
 
 def _escaped(text: str) -> str:

@@ -1,25 +1,27 @@
 """`epochal sub`: print what a stream delivers.
 
-Apart from the client's subscriber, which does all of the work: here are only text and the count.
+Apart from the client's subscriber, which does all of the work, and from `lines`, which says what a line looks like:
+here is when to begin and when to end.
 """
 
-import dataclasses
-import json
-import re
+import asyncio
+import contextlib
+import os
+import stat
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
 import epochal
-from epochal.cli.options import DEFAULT_TIMEOUT, Catalog, Namespace, Timeout, note, open_catalog, run
-from epochal.cli.output import show_frontier, show_time
-from epochal.cli.records import json_value, raw_record, show_record
+from epochal.cli.lines import Printer, Style
+from epochal.cli.options import DEFAULT_TIMEOUT, Catalog, Namespace, Stream, Timeout, open_catalog, run
+from epochal.cli.terminal import note
 from epochal.client.catalog import catalog_url
-from epochal.errors import CursorError
-from epochal.protocol.times import to_json
+from epochal.errors import CursorError, TimedOut, UsageError
 from epochal.resources import DEFAULT_NAMESPACE, parse_stream_name
 
 EPILOG = """\b
@@ -27,15 +29,41 @@ Examples:
   epochal sub demo/flights                              # from now on, as records come
   epochal sub demo/flights --since start --epochs       # only whole epochs, from the start
   epochal sub demo/flights --epochs --json | jq .time
-  epochal sub demo/flights --count 100 --save at.json; epochal sub demo/flights --since at.json
+  epochal sub demo/flights --topic delay/ --reject delay/EWR
+  epochal sub demo/flights --since start --count 1 --idle 10   # one record, or status 4 after 10 s without
+  epochal sub demo/flights --since start --epochs --count 5 --save-cursor at.json
+  epochal sub demo/flights --since at.json --epochs            # what comes after these five
 
-A line holds the time, a tab, and the record. With --json a line is a JSON object: {"kind": "data", "time", "topic",
-"records"}, or with --epochs {"kind": "epoch", "time", "records"}; other kinds tell of frontiers, aborted epochs and
-gaps, which without --json go to standard error. Ends when the stream is complete."""
+A line holds the time, a tab, and the record as JSON; what is not a record (frontiers, aborted epochs, gaps) is told on
+standard error. With --json everything is one JSON object a line, by "kind":
+
+\b
+  data       {"time", "topic", "segment", "seq", "records": [...]}
+  epoch      {"time", "records": [...]}                          with --epochs, in place of data
+  aborted    {"time"}                     the epoch will never be complete
+  frontier   {"frontier": [...]}          the least times that can still arrive; none: the stream is complete
+  gap        {"segment", "incarnation", "seq"}    events were lost for good
+  rewound, segment-down, segment-up       what happened to the connection of a segment
+
+Bytes are shown as text with escapes, and untouched with --raw; rows of Arrow batches are records. Ends when the stream
+is complete, after --count, or when whoever reads the output goes. The cursor is written at every end, also by Ctrl-C; a
+batch that --count cut comes again, whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """What to read, and until when."""
+
+    since: Literal["start"] | epochal.Cursor | None
+    topics: list[bytes] | None
+    reject: list[bytes]
+    epochs: bool
+    idle: float | None
+    save: Path | None
 
 
 def sub(
-    stream: Annotated[str, typer.Argument(metavar="STREAM", help="NAME or NS/NAME.")],
+    stream: Stream,
     since: Annotated[
         str | None,
         typer.Option("--since", metavar="start|FILE", help="Retained history first, or after a saved cursor."),
@@ -46,19 +74,35 @@ def sub(
     count: Annotated[
         int | None, typer.Option("--count", metavar="N", min=1, help="End after N records, or N epochs with --epochs.")
     ] = None,
+    idle: Annotated[
+        float | None,
+        typer.Option("--idle", metavar="SECONDS", min=0, help="End when nothing came for that long; status 4 if fewer "
+                     "than --count did."),
+    ] = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option("--topic", metavar="PREFIX", help="Only topics that begin so. Repeatable.", show_default=False),
+    ] = None,
+    reject: Annotated[
+        list[str] | None,
+        typer.Option("--reject", metavar="PREFIX", help="But not these; the longest prefix decides. Repeatable.",
+                     show_default=False),
+    ] = None,
     save: Annotated[
-        Path | None, typer.Option("--save", metavar="FILE", help="At the end write the cursor, for --since.")
+        Path | None, typer.Option("--save-cursor", metavar="FILE", help="At the end write the cursor, for --since.")
     ] = None,
     namespace: Namespace = None,
     catalog: Catalog = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
-) -> None:
+) -> None:  # fmt: skip
     """Subscribe to a stream and print what comes."""
     if as_json and raw:
         raise typer.BadParameter("--json and --raw exclude each other")
     name = parse_stream_name(stream, namespace or DEFAULT_NAMESPACE)
-    printer = _Printer(_json_line if as_json else _raw_line if raw else _text_line, as_json, count)
-    run(_sub(name, _since(since), epochs, printer, save, catalog, timeout))
+    topics = [one.encode() for one in topic] if topic else None
+    choice = _Choice(_since(since), topics, [one.encode() for one in reject or ()], epochs, idle, save)
+    printer = Printer(Style.JSON if as_json else Style.RAW if raw else Style.TEXT, count)
+    run(_sub(name, choice, printer, catalog, timeout))
 
 
 def _since(text: str | None) -> Literal["start"] | epochal.Cursor | None:
@@ -68,125 +112,99 @@ def _since(text: str | None) -> Literal["start"] | epochal.Cursor | None:
         return "start"
     try:
         saved = Path(text).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise CursorError(
+            f"there is no file {text}; --since takes `start` or a file that --save-cursor wrote"
+        ) from None
     except UnicodeDecodeError:
-        raise CursorError(f"{text} does not hold a cursor; write one with: epochal sub STREAM --save FILE") from None
+        raise CursorError(f"{text} does not hold a cursor; write one with --save-cursor {text}") from None
     return epochal.Cursor.from_json(saved)
 
 
-async def _sub(
-    name: tuple[str, str],
-    since: Any,
-    epochs: bool,
-    printer: "_Printer",
-    save: Path | None,
-    url: str | None,
-    timeout: float,
-) -> None:
+async def _sub(name: tuple[str, str], choice: _Choice, printer: Printer, url: str | None, timeout: float) -> None:
     async with open_catalog(url, timeout) as catalog:  # also the place where a missing catalog is waited for and told
         await catalog.get(*name)
     async with (
+        _reader_watched(),
         epochal.connect(catalog_url(url), patience=timeout) as client,
-        client.subscribe("/".join(name), since=since) as subscription,
+        client.subscribe(
+            "/".join(name), since=choice.since, topics=choice.topics, reject=choice.reject
+        ) as subscription,
     ):
+        cursor: epochal.Cursor | None = None
         try:
-            async for item in subscription.epochs() if epochs else subscription.events():
-                printer.show(item)
-                if printer.done:
-                    break
+            async with contextlib.aclosing(_until_idle(subscription, choice, printer)) as items:
+                async for item in items:
+                    printer.show(item)
+                    if printer.done:
+                        break
+                    if choice.save is not None and printer.counts:
+                        cursor = subscription.cursor() if subscription.ready.is_set() else None
         finally:
-            if save is not None:
-                _write_file(save, subscription.cursor().to_json())
+            if choice.save is not None:
+                _save(choice.save, subscription, cursor if printer.cut else None)
 
 
-def _write_file(path: Path, text: str) -> None:
+async def _until_idle(subscription: Any, choice: _Choice, printer: Printer) -> AsyncGenerator[Any]:
+    """The items; ends, or raises `TimedOut` when --count is not reached, once no record came for `idle` seconds."""
+    loop = asyncio.get_running_loop()
+    shown = printer.shown
+    try:
+        async with asyncio.timeout(choice.idle) as limit:
+            async for item in subscription.epochs() if choice.epochs else subscription.events():
+                yield item
+                if choice.idle is not None and printer.shown > shown:
+                    shown = printer.shown
+                    limit.reschedule(loop.time() + choice.idle)
+    except TimeoutError:
+        if printer.counts:
+            what = "epochs" if choice.epochs else "records"
+            raise TimedOut(
+                f"{printer.shown} of {printer.shown + printer.left} {what} came, then none for {choice.idle:g} s"
+            ) from None
+
+
+@contextlib.asynccontextmanager
+async def _reader_watched() -> AsyncIterator[None]:
+    """End by `BrokenPipeError` as soon as the reader of our output has gone, also while there is nothing to print."""
+    if not _is_pipe(sys.stdout):
+        yield
+        return
+    loop, task, gone = asyncio.get_running_loop(), asyncio.current_task(), False
+    fd = sys.stdout.fileno()
+
+    def lose() -> None:
+        nonlocal gone
+        gone = True
+        loop.remove_reader(fd)
+        if task is not None:
+            task.cancel()
+
+    loop.add_reader(fd, lose)  # a pipe's writing end is never readable; it only ever reports that nobody reads
+    try:
+        yield
+    except asyncio.CancelledError:
+        if gone:
+            raise BrokenPipeError from None
+        raise
+    finally:
+        loop.remove_reader(fd)
+
+
+def _is_pipe(file: Any) -> bool:
+    try:
+        return stat.S_ISFIFO(os.fstat(file.fileno()).st_mode)
+    except (OSError, AttributeError):  # standard output may be closed, or not a file
+        return False
+
+
+def _save(path: Path, subscription: Any, cursor: epochal.Cursor | None) -> None:
     """Replace the file as a whole: an interruption leaves the old cursor or the new one, never half of one."""
+    try:
+        text = (cursor or subscription.cursor()).to_json()
+    except UsageError:
+        note(f"{path} is not written: the subscription stood nowhere yet")
+        return
     beside = path.with_name(f"{path.name}.new")
     beside.write_text(text, encoding="utf-8")
     beside.replace(path)
-
-
-class _Printer:
-    """Prints items; `done` once `count` of them were shown."""
-
-    def __init__(self, line: Callable[[Any, Any], str | bytes], as_json: bool, count: int | None) -> None:
-        self._line = line
-        self._as_json = as_json
-        self._left = count
-
-    @property
-    def done(self) -> bool:
-        return self._left is not None and self._left <= 0
-
-    def show(self, item: Any) -> None:
-        """One item of `epochs()` or `events()`."""
-        if isinstance(item, epochal.Epoch):
-            self._show_records(item, "epoch", list(item.records()))
-            if not self._as_json:
-                note(f"epoch {show_time(item.time)} complete")
-            self._take(1)
-        elif isinstance(item, epochal.Data):
-            records = list(item.records())
-            shown = records if self._left is None else records[: self._left]
-            self._show_records(item, "data", shown)
-            self._take(len(shown))
-        elif self._as_json:
-            _write(json.dumps(_other_json(item)))
-        else:
-            note(_other_text(item))
-        sys.stdout.buffer.flush()
-
-    def _show_records(self, item: Any, kind: str, records: list[Any]) -> None:
-        if self._as_json:
-            fields: dict[str, Any] = {"kind": kind, "time": to_json(item.time)}
-            if kind == "data":
-                fields["topic"] = json_value(item.topic)
-            _write(json.dumps({**fields, "records": [json_value(record) for record in records]}, ensure_ascii=False))
-            return
-        for record in records:
-            _write(self._line(item, record))
-
-    def _take(self, number: int) -> None:
-        if self._left is not None:
-            self._left -= number
-
-
-def _write(line: str | bytes) -> None:
-    sys.stdout.buffer.write((line.encode("utf-8", "backslashreplace") if isinstance(line, str) else line) + b"\n")
-
-
-def _text_line(item: Any, record: Any) -> str:
-    return f"{show_time(item.time)}\t{show_record(record)}"
-
-
-def _raw_line(_: Any, record: Any) -> bytes:
-    return raw_record(record)
-
-
-def _json_line(_: Any, record: Any) -> str:
-    return show_record(record)
-
-
-def _other_json(item: Any) -> dict[str, Any]:
-    match item:
-        case epochal.EpochAborted():
-            return {"kind": "aborted", "time": to_json(item.time)}
-        case epochal.FrontierChanged():
-            return {"kind": "frontier", "frontier": [to_json(time) for time in sorted(item.frontier)]}
-        case _:
-            return {"kind": _kind(item), **dataclasses.asdict(item)}
-
-
-def _other_text(item: Any) -> str:
-    match item:
-        case epochal.EpochAborted():
-            return f"epoch {show_time(item.time)} aborted: it will never be complete"
-        case epochal.FrontierChanged():
-            return f"frontier {show_frontier(item.frontier)}"
-        case _:
-            fields = ", ".join(f"{key} {value}" for key, value in dataclasses.asdict(item).items())
-            return f"{_kind(item)}: {fields}"
-
-
-def _kind(item: object) -> str:
-    """`segment-down` of `SegmentDown`."""
-    return re.sub("(?<=[a-z])(?=[A-Z])", "-", type(item).__name__).lower()

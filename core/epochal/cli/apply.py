@@ -1,0 +1,94 @@
+"""`epochal apply`: declare streams, or change them.
+
+Apart from `delete` because it reads manifests only, and has its own words for what became of each.
+"""
+
+from typing import Annotated
+
+import typer
+
+from epochal.cli.failures import describe
+from epochal.cli.manifests import read_manifests
+from epochal.cli.options import DEFAULT_TIMEOUT, Catalog, Manifests, Namespace, Timeout, open_catalog, run
+from epochal.cli.terminal import note
+from epochal.client.catalog import CatalogClient
+from epochal.client.catalog_types import StreamInfo
+from epochal.errors import CatalogUnavailable, EpochalError, ManifestError, StreamNotFound
+from epochal.resources import StreamManifest, immutable_changes
+
+EPILOG = """\b
+Examples:
+  epochal apply -f examples/flights.yaml
+  epochal apply -f examples -f more.yaml --dry-run      # a directory: its *.yaml, *.yml and *.json
+  cat streams.yaml | epochal apply -n demo -f -
+
+Prints "created", "configured" or "unchanged" for each stream. All manifests are checked before anything is applied; one
+that the catalog refuses does not keep the others from being applied, and is told at the end. Fields whose function is
+planned are accepted, and told on standard error. What cannot change while a stream lives: spec.time.shape,
+spec.payload.encoding, spec.segments."""
+
+
+def apply(
+    filename: Manifests = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would change, and change nothing.")] = False,
+    namespace: Namespace = None,
+    catalog: Catalog = None,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+) -> None:
+    """Declare the streams of manifests, or change them."""
+    if not filename:
+        raise typer.BadParameter("name a file of manifests: epochal apply -f FILE (or -f - for standard input)")
+    run(_apply(read_manifests(filename, namespace), dry_run, catalog, timeout))
+
+
+async def _apply(manifests: list[StreamManifest], dry_run: bool, url: str | None, timeout: float) -> None:
+    failed: EpochalError | None = None
+    failures = 0
+    async with open_catalog(url, timeout) as catalog:
+        for manifest in manifests:
+            try:
+                outcome = await (_compare if dry_run else _apply_one)(catalog, manifest)
+            except CatalogUnavailable:
+                raise
+            except EpochalError as error:
+                if failed is not None:
+                    note(describe(failed))
+                failed, failures = error, failures + 1
+                continue
+            print(f"stream {manifest.qualified} {outcome}{' (dry run)' if dry_run else ''}", flush=True)
+            for field in manifest.not_in_effect():
+                note(f"not in effect yet: {manifest.qualified} {field.path}: {field.note}")
+    if failed is not None:
+        if len(manifests) > 1:
+            note(f"{failures} of {len(manifests)} streams failed; the others are as told above")
+        raise failed
+
+
+async def _apply_one(catalog: CatalogClient, manifest: StreamManifest) -> str:
+    before = await _find(catalog, manifest)
+    after, created = await catalog.apply(manifest.to_document(), manifest.namespace, manifest.name)
+    if created:
+        return "created"
+    if before is not None and (before.uid, before.generation) == (after.uid, after.generation):
+        return "unchanged"
+    note(f"{manifest.qualified}: its publishers take the changed settings when they next start")
+    return "configured"
+
+
+async def _compare(catalog: CatalogClient, manifest: StreamManifest) -> str:
+    """What applying would do; raises `ManifestError` for a change that the catalog would refuse."""
+    before = await _find(catalog, manifest)
+    if before is None:
+        return "created"
+    if before.manifest == manifest.to_document():
+        return "unchanged"
+    if problems := immutable_changes(before.declared(), manifest):
+        raise ManifestError(f"stream {manifest.qualified} cannot be changed so", problems)
+    return "configured"
+
+
+async def _find(catalog: CatalogClient, manifest: StreamManifest) -> StreamInfo | None:
+    try:
+        return await catalog.get(manifest.namespace, manifest.name)
+    except StreamNotFound:
+        return None

@@ -1,0 +1,152 @@
+"""What can be said of a realm from what the catalog and the machine tell: values in, findings out.
+
+Apart from `probes`, which goes and looks, so that each judgement can be read and tested without a network.
+"""
+
+from collections.abc import Sequence
+
+from epochal.cli.documents import Document
+from epochal.cli.findings import Finding, fail, ok, warn
+from epochal.cli.kinds import PUBLISHERS, STREAMS, lease_state
+from epochal.client.held_back import HeldBack, describe_holder
+from epochal.client.sockets import LEAST_LIBZMQ
+
+LEAST_PYTHON = (3, 11)
+LEAST_JAVA = 17
+SKEW = 2.0
+"""Seconds between two clocks that nobody minds: the catalog's Date has whole ones."""
+SLOW = 0.5
+"""Seconds for an answer above which a catalog is slow."""
+HELD_LONG = 60.0
+"""Seconds after which somebody should look at who holds a time."""
+SILENT_LONG = 10.0
+"""Seconds without a heartbeat after which a writer has probably gone: they come every few."""
+FILES_LEAST, FILES_PER_SEGMENT = 1024, 12
+"""Open files: of any program, and for each segment that is followed (two sockets, each with what watches it)."""
+SHOWN = 10
+"""Findings of one kind that are printed; more of the same help nobody."""
+
+
+def check_python(version: tuple[int, ...]) -> Finding:
+    """The interpreter."""
+    text = ".".join(map(str, version[:3]))
+    if version[:2] < LEAST_PYTHON:
+        return fail("python", text, "install Python 3.11 or newer")
+    return ok("python", text)
+
+
+def check_libzmq(version: tuple[int, ...]) -> Finding:
+    """ZeroMQ's library, which has known holes below the least version."""
+    text, least = ".".join(map(str, version)), ".".join(map(str, LEAST_LIBZMQ))
+    if version < LEAST_LIBZMQ:
+        return fail("libzmq", f"{text} has known holes", f"install a pyzmq that brings libzmq {least} or newer")
+    return ok("libzmq", f"{text} (least: {least})")
+
+
+def check_java(major: int | None, spark: str | None) -> Finding:
+    """Java and Spark: nothing else needs them."""
+    install = "for Spark jobs and `epochal demo`: apt-get install openjdk-17-jre-headless, or set JAVA_HOME"
+    if major is None or major < LEAST_JAVA:
+        return warn("java", "none found" if major is None else f"{major} is older than {LEAST_JAVA}", install)
+    if spark is None:
+        return warn("spark", f"Java {major}, but no PySpark", "for Spark jobs: pip install 'epochal[spark]'")
+    return ok("spark", f"PySpark {spark}, Java {major}")
+
+
+def check_files(soft: int, hard: int, segments: int) -> Finding:
+    """The limit of open files, against what following every segment takes."""
+    wanted = FILES_LEAST + FILES_PER_SEGMENT * segments
+    if soft < FILES_LEAST:
+        return fail("open files", f"at most {soft}", f"ulimit -n {min(hard, max(wanted, 65536))}")
+    if soft < wanted:
+        seen = f"at most {soft}; to follow all {segments} segments takes up to {wanted}"
+        return warn("open files", seen, f"ulimit -n {min(hard, max(wanted, 65536))}")
+    return ok("open files", f"at most {soft}")
+
+
+def check_versions(ours: str, theirs: str | None) -> Finding:
+    """Client and catalog."""
+    if theirs is None:
+        return warn("version", f"{ours} here; the catalog does not tell its own", "is the address that of a catalog?")
+    if ours != theirs:
+        return warn("version", f"{ours} here, {theirs} at the catalog", "run the same version on both sides")
+    return ok("version", f"{ours} here and at the catalog")
+
+
+def check_latency(url: str, seconds: float) -> Finding:
+    """How long the catalog takes."""
+    seen = f"{url} answers in {1000 * seconds:.0f} ms"
+    if seconds > SLOW:
+        return warn("catalog", seen, "it, or the way to it, is slow: look at its load")
+    return ok("catalog", seen)
+
+
+def check_clock(skew: float | None) -> Finding:
+    """Our clock against the catalog's. Ages, leases in logs and wall-clock watermarks are read by it."""
+    if skew is None:
+        return warn("clock", "the catalog's answer has no Date", "is there a proxy that drops it?")
+    if abs(skew) > SKEW:
+        direction = "behind" if skew > 0 else "ahead of"
+        return warn("clock", f"{abs(skew):.0f} s {direction} the catalog's", "synchronise both clocks (chrony, NTP)")
+    return ok("clock", f"within {SKEW:g} s of the catalog's")
+
+
+def check_leases(publishers: Sequence[Document]) -> list[Finding]:
+    """What became of the publishers' registrations."""
+    findings: list[Finding] = []
+    live = 0
+    for item in publishers:
+        name = f"{PUBLISHERS.key(item)} ({item['stream']})"
+        match lease_state(item):
+            case "live":
+                live += 1
+            case "unverified":
+                advice = "it was registered before the catalog started anew; it renews within seconds if it lives"
+                findings.append(warn("lease", f"{name} has not renewed since the catalog started", advice))
+            case "lapsed":
+                findings.append(warn("lease", f"{name} has stopped renewing", "look at its log; is the process there?"))
+            case _:
+                pass  # replaced: its successor is looked at
+    return [*findings, *([ok("lease", f"{live} of {live} live")] if live else [])]
+
+
+def check_streams(streams: Sequence[Document]) -> list[Finding]:
+    """Which streams are served, and which stand still."""
+    if not streams:
+        return [ok("streams", "none is declared yet; declare one with: epochal apply -f FILE")]
+    bad = [finding for item in streams for finding in _check_stream(item)]
+    well = len(streams) - len({finding.seen.split(":")[0] for finding in bad})
+    return [*bad, *([ok("streams", f"{well} of {len(streams)} well")] if well else [])]
+
+
+def _check_stream(item: Document) -> list[Finding]:
+    name = STREAMS.key(item)
+    if item["phase"] == "Complete":
+        return []
+    without = [segment["id"] for segment in item["segments"] if segment["publisher"] is None]
+    if without:
+        seen = f"{name}: no publisher for segment{'s' if len(without) > 1 else ''} {', '.join(without[:SHOWN])}"
+        return [fail("streams", seen, "with `epochal up`, look at DIR/logs/publishers; else at the publishers' pods")]
+    held = [HeldBack.from_json(holder) for holder in item.get("held_back") or ()]
+    return [finding for holder in held[:1] if (finding := _check_held(name, holder)) is not None]
+
+
+def _check_held(name: str, held: HeldBack) -> Finding | None:
+    """Whether somebody should look. A stream that waits for its next writer is well: nobody publishes."""
+    seconds = held.seconds or 0.0
+    words = f"{name}: {describe_holder(held)}"
+    match held.kind:
+        case "writer" if (held.silent or 0.0) > SILENT_LONG:
+            return warn(
+                "held back", words, f"is {held.writer} still there? it is given up after progress.writerTimeout"
+            )
+        case "writer" if seconds > HELD_LONG:
+            return warn("held back", words, f"{held.writer} is alive; it should advance, or finish")
+        case "returning" if seconds > SILENT_LONG:
+            return warn("held back", words, f"start {held.writer} again, or wait for progress.writerTimeout")
+        case "opening" if seconds > HELD_LONG:
+            return warn("held back", words, "start the missing writers, or declare a smaller progress.minWriters")
+        case "finishing" if seconds > HELD_LONG:
+            return warn("held back", words, "the writers of the other segments have not finished")
+        case _:
+            return None

@@ -1,0 +1,121 @@
+"""`epochal delete`: take streams back, by name or by the manifests that declare them.
+
+Apart from `apply` because what it does cannot be undone: it says what goes.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from epochal.cli.documents import Document, Documents
+from epochal.cli.get import chosen
+from epochal.cli.kinds import PUBLISHERS, STREAMS
+from epochal.cli.manifests import read_manifests
+from epochal.cli.options import (
+    DEFAULT_TIMEOUT,
+    Catalog,
+    Manifests,
+    Namespace,
+    OptionalKind,
+    Streams,
+    Timeout,
+    open_catalog,
+    open_documents,
+    run,
+)
+from epochal.cli.terminal import note
+from epochal.client.catalog_types import StreamInfo
+from epochal.errors import StreamNotFound, TimedOut
+
+EPILOG = """\b
+Kinds:
+  stream
+
+\b
+Examples:
+  epochal delete stream demo/flights
+  epochal delete stream/demo/flights stream/demo/delays --wait
+  epochal delete -f examples/flights.yaml
+
+Nothing is asked. Deleting a stream ends its publishers, its writers and its subscriptions, and loses its history: what
+goes is told on standard error. A stream of the same name may be declared again; it is another one. With --wait the
+command ends once no publisher of the stream is left; status 4 if one is after --timeout."""
+
+LOOK_AGAIN = 0.1
+"""Seconds between looks at what is still there."""
+
+
+def delete(
+    kind: OptionalKind = None,
+    names: Streams = None,
+    filename: Manifests = None,
+    wait: Annotated[bool, typer.Option("--wait", help="End only when its publishers have gone.")] = False,
+    namespace: Namespace = None,
+    catalog: Catalog = None,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+) -> None:
+    """Delete streams, by name or by their manifests."""
+    usage = "write `epochal delete stream NAME` or `epochal delete -f FILE`"
+    if bool(filename) == (kind is not None):
+        raise typer.BadParameter(usage)
+    if filename:
+        wanted = [(manifest.namespace, manifest.name) for manifest in read_manifests(filename, namespace)]
+    else:
+        found, wanted = chosen(kind or "", names, namespace)
+        if found is not STREAMS:
+            raise typer.BadParameter(f"{found.plural} cannot be deleted; {usage}")
+        if not wanted:
+            raise typer.BadParameter(usage)
+    run(_delete(wanted, wait, catalog, timeout))
+
+
+async def _delete(wanted: Sequence[tuple[str, str]], wait: bool, url: str | None, timeout: float) -> None:
+    """Delete all; one that is not there is told at the end, when the others are gone."""
+    missing: StreamNotFound | None = None
+    deleted: list[StreamInfo] = []
+    async with open_catalog(url, timeout) as catalog:
+        for namespace, name in wanted:
+            try:
+                stream = await catalog.get(namespace, name)
+                await catalog.delete(namespace, name)
+            except StreamNotFound as error:
+                missing = error
+                continue
+            deleted.append(stream)
+            note(_what_goes(stream))
+            print(f"stream {namespace}/{name} deleted", flush=True)
+    if wait:
+        async with open_documents(url, timeout) as documents:
+            await _gone(documents, deleted, timeout)
+    if missing is not None:
+        raise missing
+
+
+def _what_goes(stream: StreamInfo) -> str:
+    publishers = {segment.publisher.id for segment in stream.segments if segment.publisher is not None}
+    counts = {
+        "segment": len(stream.segments),
+        "publisher": len(publishers),
+        "open writer": len(stream.writers),
+        "subscription": stream.subscriptions,
+    }
+    parts = [f"{number:,} {what}{'s' if number > 1 else ''}" for what, number in counts.items() if number]
+    return f"{stream.qualified}: its history goes, and with it {', '.join(parts)}"
+
+
+async def _gone(documents: Documents, streams: Sequence[StreamInfo], timeout: float) -> None:
+    """Wait until no publisher of the deleted streams is registered; raises `TimedOut`."""
+    waited, left = {stream.uid for stream in streams}, list[Document]()
+    try:
+        async with asyncio.timeout(timeout):
+            while left := [  # noqa: ASYNC110 - the catalog announces no end of a process
+                item for item in await documents.all(PUBLISHERS.path) if item["uid"] in waited
+            ]:
+                await asyncio.sleep(LOOK_AGAIN)
+    except TimeoutError:
+        names = ", ".join(map(PUBLISHERS.key, left))
+        raise TimedOut(
+            f"the streams are deleted, but after {timeout:g} s there are still publishers: {names}"
+        ) from None

@@ -1,0 +1,134 @@
+"""`epochal describe`: one stream whole, and first of all what holds its time back.
+
+Apart from `get`, which gives a row to each of many.
+"""
+
+import typer
+
+from epochal.cli.documents import Document
+from epochal.cli.get import chosen
+from epochal.cli.kinds import STREAMS, stream_frontier
+from epochal.cli.options import (
+    DEFAULT_TIMEOUT,
+    Catalog,
+    Format,
+    Kind,
+    Namespace,
+    Output,
+    Streams,
+    Timeout,
+    open_documents,
+    run,
+)
+from epochal.cli.output import flat, print_document, print_fields, show_age, show_frontier
+from epochal.client.catalog_types import SegmentInfo, StreamInfo
+from epochal.client.held_back import HeldBack, describe_holder, show_seconds, show_time
+from epochal.protocol.times import from_json
+
+EPILOG = """\b
+Kinds:
+  stream
+
+\b
+Examples:
+  epochal describe stream demo/flights
+  epochal describe stream/demo/flights -o json
+
+"Held back" tells who keeps the times at the frontier from completing: a writer that is open there and has not advanced,
+writers that are still to open or to come back, or a segment without a publisher. The rest is what was declared, each
+segment with its publisher, frontier and counters, and declared fields whose function is planned. With -o json and
+-o yaml the catalog's own object, in which "held_back" says the same; -o wide adds addresses and exact key ranges."""
+
+_KEYS = 2**64
+
+
+def describe(
+    kind: Kind,
+    names: Streams = None,
+    output: Output = Format.TABLE,
+    namespace: Namespace = None,
+    catalog: Catalog = None,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+) -> None:
+    """Show a stream whole, and what holds its time back."""
+    found, streams = chosen(kind, names, namespace)
+    if found is not STREAMS:
+        raise typer.BadParameter(f"{found.plural} cannot be described; list them with: epochal get {found.plural}")
+    if not streams:
+        raise typer.BadParameter("name a stream: epochal describe stream NAME")
+    run(_describe(streams, output, catalog, timeout))
+
+
+async def _describe(streams: list[tuple[str, str]], output: Format, url: str | None, timeout: float) -> None:
+    async with open_documents(url, timeout) as documents:
+        for number, name in enumerate(streams):
+            item = await documents.stream(*name)
+            if output.is_document:
+                if number and output is Format.YAML:
+                    print("---")
+                print_document(item, output is Format.YAML)
+            elif output is Format.NAME:
+                print(f"stream/{STREAMS.key(item)}")
+            else:
+                print("\n" if number else "", end="")
+                _show(item, wide=output is Format.WIDE)
+
+
+def _show(item: Document, *, wide: bool) -> None:
+    stream = StreamInfo.from_json(item)
+    print_fields(
+        [
+            ("Stream", stream.qualified),
+            ("Phase", stream.phase),
+            ("Frontier", stream_frontier(item)),
+            *_held_back(item),
+            ("Writers", ", ".join(stream.writers) or "none open"),
+            ("Subscriptions", str(item.get("subscriptions", "-"))),
+            ("Created", f"{stream.created} ({show_age(stream.created)} ago)"),
+            ("Generation", str(stream.generation)),
+            ("Uid", stream.uid),
+        ]
+    )
+    print("\nSpec:")
+    print_fields(flat(stream.manifest["spec"]), indent="  ")
+    for segment, document in zip(stream.segments, item["segments"], strict=True):
+        print(f"\nSegment {segment.id}:")
+        print_fields(_segment(segment, document, wide), indent="  ")
+    print("\nNot yet in effect:" if stream.not_in_effect else "\nNot yet in effect:  nothing")
+    for field in item.get("not_in_effect", ()):
+        print(f"  {field['path']}: {field['note']}")
+
+
+def _held_back(item: Document) -> list[tuple[str, str]]:
+    """What holds time back, in words: nothing once the stream is complete."""
+    held = [describe_holder(HeldBack.from_json(holder)) for holder in item.get("held_back") or ()]
+    first = "nothing: it is complete" if item["phase"] == "Complete" else "nothing reported"
+    return [("Held back" if number == 0 else "", words) for number, words in enumerate(held or [first])]
+
+
+def _segment(segment: SegmentInfo, document: Document, wide: bool) -> list[tuple[str, str]]:
+    share = f"{100 * segment.lo / _KEYS:.3g} % to {100 * segment.hi / _KEYS:.3g} %"
+    fields = [
+        ("Keys", f"{share}, [{segment.lo}, {segment.hi})" if wide else share),
+        ("State", segment.state + (", finishing" if segment.finishing else "")),
+        ("Frontier", show_frontier(segment.lower)),
+        *(("Held by", _holder(holder)) for holder in document.get("holders") or ()),
+        ("Incarnation", str(segment.incarnation)),
+    ]
+    if segment.publisher is None:
+        return [*fields, ("Publisher", "none")]
+    verified = "" if segment.publisher.verified else ", not verified since the catalog started"
+    fields.append(("Publisher", f"{segment.publisher.id} ({show_age(segment.publisher.since)}{verified})"))
+    if wide:
+        fields.extend((kind.capitalize(), address) for kind, address in segment.publisher.addresses.items())
+    fields.extend(
+        (key.replace("_", " ").capitalize(), f"{value:,}")
+        for key, value in sorted(segment.counters.items())
+        if isinstance(value, int | float)
+    )
+    return fields
+
+
+def _holder(holder: Document) -> str:
+    lasting = f" for {show_seconds(holder['seconds'])}" if holder["seconds"] is not None else ""
+    return f"{holder['writer'] or holder['kind']}{lasting}, at {show_time(from_json(holder['time']))}"

@@ -1,0 +1,145 @@
+"""`epochal doctor`: look at everything that must work, and say what does not and what to do.
+
+Apart from `probes`, which look, and `checks`, which judge: here is what is looked at, and that it ends.
+"""
+
+import asyncio
+import importlib.metadata
+import resource
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import aiohttp
+import typer
+import zmq
+
+from epochal.cli import checks, probes
+from epochal.cli.documents import Document, Documents
+from epochal.cli.failures import ExitStatus
+from epochal.cli.findings import Finding, Verdict, fail, ok, print_findings, summary, warn
+from epochal.cli.kinds import PUBLISHERS, STREAMS, lease_state
+from epochal.cli.options import Catalog, Format, Output, run
+from epochal.cli.output import print_document
+from epochal.cli.terminal import note
+from epochal.client.catalog import catalog_url
+from epochal.errors import EpochalError
+from epochal.local import DEFAULT_DATA
+
+EPILOG = """\b
+Examples:
+  epochal doctor
+  epochal doctor --catalog http://catalog.demo:8700 -o json
+  epochal doctor --data /var/lib/epochal        # also the data directory of local mode
+
+A line for each check: ok, warn or fail, what is seen, and under it what to do. Looked at are this machine (Python,
+ZeroMQ, Java and Spark, the limit of open files, the data directory of local mode), the catalog (reachable, ready, how
+fast, version, clock), the publishers' leases, each of their ports with a real ZeroMQ handshake and a protocol hello,
+and the streams (publishers missing, times held back).
+
+Exit status 0 when nothing failed, also with warnings; 1 when a check failed. Every look ends after --timeout seconds.
+-o json and -o yaml print {"verdict", "findings": [{"check", "verdict", "seen", "advice"}]}."""
+
+DOCTOR_TIMEOUT = 5.0
+MOST_PROBED = 64
+"""Publishers whose ports are tried: enough to see what is wrong with a network."""
+AT_ONCE = 16
+LEAST_FREE = 100 * 2**20
+"""Bytes on the disk of the data directory below which it may soon be full."""
+
+
+def doctor(
+    output: Output = Format.TABLE,
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", metavar="DIR", help=f"Of local mode; {DEFAULT_DATA} if that is there.",
+                     show_default=False),
+    ] = None,
+    catalog: Catalog = None,
+    timeout: Annotated[
+        float, typer.Option("--timeout", metavar="SECONDS", min=0.1, max=60, help="The longest wait for each answer.")
+    ] = DOCTOR_TIMEOUT,
+) -> int:  # fmt: skip
+    """Look what does not work, and say what to do."""
+    url = catalog_url(catalog)
+    findings = run(_examine(url, data, timeout))
+    failed = any(finding.verdict is Verdict.FAIL for finding in findings)
+    if output.is_document:
+        verdict = max((finding.verdict for finding in findings), key=list(Verdict).index)
+        document = {"verdict": str(verdict), "findings": [finding.to_json() for finding in findings]}
+        print_document(document, output is Format.YAML)
+    else:
+        print_findings(findings)
+        note(summary(findings))
+    return ExitStatus.FAILURE if failed else ExitStatus.OK
+
+
+async def _examine(url: str, data: Path | None, timeout: float) -> list[Finding]:
+    findings = [checks.check_python(sys.version_info[:3]), checks.check_libzmq(zmq.zmq_version_info())]
+    java = await asyncio.to_thread(probes.java_major, timeout)
+    findings.append(checks.check_java(java, probes.installed("pyspark")))
+    if data is not None or DEFAULT_DATA.is_dir():
+        findings.append(_directory(probes.look_at_directory((data or DEFAULT_DATA).absolute())))
+    streams, remote = await _realm(url, timeout)
+    segments = sum(len(stream["segments"]) for stream in streams)
+    findings.append(checks.check_files(*resource.getrlimit(resource.RLIMIT_NOFILE), segments))
+    return findings + remote
+
+
+async def _realm(url: str, timeout: float) -> tuple[list[Document], list[Finding]]:
+    """The streams, and what was found from the catalog on."""
+    advice = "start one with `epochal up`, or name another with --catalog or EPOCHAL_CATALOG"
+    try:
+        seen = await probes.look_at_catalog(url, timeout)
+    except TimeoutError:
+        return [], [fail("catalog", f"{url} does not answer within {timeout:g} s", advice)]
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        return [], [fail("catalog", f"{url} cannot be reached: {error}", advice)]
+    findings = [
+        checks.check_latency(url, seen.seconds),
+        checks.check_versions(importlib.metadata.version("epochal"), seen.version),
+        checks.check_clock(seen.skew),
+    ]
+    if seen.problem:
+        findings.insert(1, fail("catalog", f"it is not ready: {seen.problem}", "look at its log, and at its disk"))
+    try:
+        async with asyncio.timeout(timeout), Documents(url, patience=0.0, timeout=timeout) as documents:
+            streams, publishers = await documents.all(STREAMS.path), await documents.all(PUBLISHERS.path)
+    except (EpochalError, TimeoutError) as error:
+        return [], [*findings, fail("streams", f"cannot be listed: {str(error) or 'no answer in time'}", advice)]
+    live = [item for item in publishers if lease_state(item) in ("live", "unverified")]
+    reached = await _ports(live[:MOST_PROBED], timeout)
+    return streams, [*findings, *checks.check_leases(publishers), *reached, *checks.check_streams(streams)]
+
+
+async def _ports(publishers: list[Document], timeout: float) -> list[Finding]:
+    """Every address of every publisher, some at a time."""
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def reach(item: Document, socket: str, address: str) -> Finding | None:
+        async with gate:
+            reason = await probes.reach(address, socket, timeout)
+            if reason is None and socket == "requests":
+                reason = await probes.greet(address, item["uid"], item["segments"][0], timeout)
+        if reason is None:
+            return None
+        seen = f"{PUBLISHERS.key(item)} ({item['stream']}) {socket} at {address}: {reason}"
+        return fail("ports", seen, "can this machine reach that host and port? is the process alive?")
+
+    asked = [reach(item, socket, address) for item in publishers for socket, address in item["addresses"].items()]
+    failed = [finding for finding in await asyncio.gather(*asked) if finding is not None]
+    if failed or not asked:
+        return failed
+    return [ok("ports", f"{len(asked)} of {len(publishers)} publishers answer")]
+
+
+def _directory(seen: probes.DirectorySeen) -> Finding:
+    """The data directory of local mode."""
+    if not seen.exists:
+        return warn("data", f"{seen.path} is not there", "`epochal up --data DIR` makes it")
+    if not seen.writable:
+        return fail("data", f"{seen.path} cannot be written to", "choose another with --data, or mend its permissions")
+    if seen.free_bytes < LEAST_FREE:
+        return warn("data", f"{seen.path}: {seen.free_bytes // 2**20} MiB free", "free some space")
+    use = "not in use" if seen.holder is None else f"in use by process {seen.holder}"
+    return ok("data", f"{seen.path}: {use}, {seen.free_bytes // 2**30} GiB free")

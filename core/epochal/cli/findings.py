@@ -1,0 +1,75 @@
+"""What `epochal doctor` found: a verdict for each check, what is wrong, and what to do about it.
+
+Apart from the checks so that all of them speak alike.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+from rich.text import Text
+
+from epochal.cli.output import printable
+from epochal.cli.terminal import console
+
+
+class Verdict(StrEnum):
+    """How a check went."""
+
+    OK = "ok"
+    WARN = "warn"
+    """It works, but something is not as it should be, or could not be looked at."""
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line: what was looked at, how it is, what is seen, and what to do."""
+
+    check: str
+    verdict: Verdict
+    seen: str
+    advice: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """`{"check", "verdict", "seen", "advice"}`."""
+        return {**asdict(self), "verdict": str(self.verdict)}
+
+
+def ok(check: str, seen: str) -> Finding:
+    """All is well."""
+    return Finding(check, Verdict.OK, seen)
+
+
+def warn(check: str, seen: str, advice: str) -> Finding:
+    """It works, but look at it."""
+    return Finding(check, Verdict.WARN, seen, advice)
+
+
+def fail(check: str, seen: str, advice: str) -> Finding:
+    """It does not work."""
+    return Finding(check, Verdict.FAIL, seen, advice)
+
+
+_STYLES = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "bold red"}
+_WIDTH = 12
+
+
+def print_findings(findings: Iterable[Finding]) -> None:
+    """A line for each, and under it what to do; on a terminal in colours."""
+    screen = console()
+    for finding in findings:
+        head = Text(f"{finding.verdict:<5} ", style=_STYLES[finding.verdict])
+        line = head.append(f"{finding.check:<{_WIDTH}} {printable(finding.seen)}", style="none")
+        screen.print(line, soft_wrap=True)
+        if finding.advice:
+            screen.print(Text(f"{'':<5} {'':<{_WIDTH}} -> {printable(finding.advice)}"), soft_wrap=True)
+
+
+def summary(findings: Sequence[Finding]) -> str:
+    """The last line."""
+    counts = {verdict: sum(finding.verdict is verdict for finding in findings) for verdict in Verdict}
+    if not counts[Verdict.FAIL] + counts[Verdict.WARN]:
+        return f"all {len(findings)} checks are well"
+    return ", ".join(f"{number} {verdict}" for verdict, number in counts.items())

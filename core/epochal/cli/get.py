@@ -1,0 +1,216 @@
+"""`epochal get`: list streams, publishers, writers or subscriptions, once or again at each change.
+
+Apart from `kinds`, which says what a row holds, and from `describe`, which shows one stream whole.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Annotated
+
+import typer
+
+from epochal.cli.documents import Document, Documents, stream_path
+from epochal.cli.kinds import KINDS, STREAMS, WRITERS, Kind, find_kind
+from epochal.cli.options import (
+    DEFAULT_TIMEOUT,
+    AllNamespaces,
+    Catalog,
+    Format,
+    Namespace,
+    Output,
+    Streams,
+    Timeout,
+    chosen_namespace,
+    open_documents,
+    run,
+)
+from epochal.cli.options import Kind as KindArgument
+from epochal.cli.output import aligned, as_yaml, print_document, print_table, printable
+from epochal.cli.terminal import note
+from epochal.client.catalog import CatalogClient, catalog_url
+from epochal.errors import EpochalError
+from epochal.resources import DEFAULT_NAMESPACE, parse_stream_name
+
+EPILOG = """\b
+Kinds:
+  streams        what is declared, and how far its times are
+  publishers     the processes that own segments, and their leases
+  writers        who has a stream open for publishing
+  subscriptions  who reads, and how far they are
+
+\b
+Examples:
+  epochal get streams                        # of all namespaces
+  epochal get streams -n demo -o wide
+  epochal get stream demo/flights -o yaml    # one object
+  epochal get writers demo/flights           # of one stream
+  epochal get streams --watch                # a further row for each change, until Ctrl-C
+  epochal delete $(epochal get streams -n demo -o name)
+
+Lists are of all namespaces unless -n or EPOCHAL_NAMESPACE names one; a name may always be written NS/NAME.
+
+FRONTIER holds the least times that can still arrive: all that are not at or after one of them are complete; {} means
+that all are. On a terminal a table, else plain lines, columns two spaces apart, nothing cut off. With -o json and
+-o yaml a list is {"items": [...]} of the catalog's own objects, which docs/cli.md describes; one named stream is the
+object itself; with --watch there is one JSON object, or one YAML document, for each row. -o name prints KIND/NAME."""
+
+Watch = Annotated[
+    bool, typer.Option("--watch", "-w", help="After the list, print each object again whenever it changes.")
+]
+WATCH_INTERVAL = 1.0
+"""Seconds between looks at what the catalog does not announce: frontiers and counters move without a revision."""
+
+
+def get(
+    kind: KindArgument,
+    names: Streams = None,
+    output: Output = Format.TABLE,
+    watch: Watch = False,
+    namespace: Namespace = None,
+    everywhere: AllNamespaces = False,
+    catalog: Catalog = None,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+) -> None:
+    """List streams, publishers, writers or subscriptions."""
+    found, streams = chosen(kind, names, namespace)
+    query = _Query(found, streams, None if streams else chosen_namespace(namespace, everywhere))
+    run((_watch if watch else _get)(query, output, catalog, timeout))
+
+
+def chosen(kind: str, names: list[str] | None, namespace: str | None) -> tuple[Kind, list[tuple[str, str]]]:
+    """What `KIND [NAME]...` or `KIND/NAME...`, as `-o name` prints it, asks for: a kind, and streams by name."""
+    word, slash, rest = kind.partition("/")
+    found = find_kind(word)
+    if found is None:
+        listed = ", ".join(each.plural for each in KINDS)
+        raise typer.BadParameter(f"'{word}' is no kind of object; write one of: {listed}")
+    more = [name.removeprefix(f"{found.name}/") if slash else name for name in names or ()]
+    texts = [rest, *more] if slash else more
+    return found, [parse_stream_name(text, namespace or DEFAULT_NAMESPACE) for text in texts]
+
+
+class _Query:
+    """What to list: objects of a kind, of `streams` if any are named, else of `namespace`, else all."""
+
+    def __init__(self, kind: Kind, streams: list[tuple[str, str]], namespace: str | None) -> None:
+        self.kind, self.streams, self.namespace = kind, streams, namespace
+
+    @property
+    def is_one(self) -> bool:
+        """Whether the answer is an object and no list."""
+        return self.kind is STREAMS and len(self.streams) == 1
+
+    async def ask(self, documents: Documents) -> list[Document]:
+        """The objects now, ordered by stream and name; raises `StreamNotFound` for a stream that was named."""
+        if self.kind is STREAMS and self.streams:
+            return [await documents.stream(*stream) for stream in self.streams]
+        if self.streams:
+            for stream in self.streams:
+                await documents.stream(*stream)
+        items = [item for item in await self._all(documents) if self._wants(item)]
+        return sorted(items, key=lambda item: (self.kind.stream(item), self.kind.key(item)))
+
+    async def _all(self, documents: Documents) -> list[Document]:
+        if self.kind is not WRITERS:
+            return await documents.all(self.kind.path)
+        streams = self.streams or [(item["namespace"], item["name"]) for item in await documents.all(STREAMS.path)]
+        found = [await documents.all(f"{stream_path(*stream)}/writers") for stream in streams]
+        return [
+            {**item, "stream": "/".join(stream)} for stream, items in zip(streams, found, strict=True) for item in items
+        ]
+
+    def _wants(self, item: Document) -> bool:
+        stream = self.kind.stream(item)
+        if self.streams:
+            return tuple(stream.split("/")) in self.streams
+        return self.namespace is None or stream.startswith(f"{self.namespace}/")
+
+
+async def _get(query: _Query, output: Format, url: str | None, timeout: float) -> None:
+    async with open_documents(url, timeout) as documents:
+        items = await query.ask(documents)
+    kind = query.kind
+    if output.is_document:
+        print_document(items[0] if query.is_one else {"items": items}, output is Format.YAML)
+    elif output is Format.NAME:
+        for item in items:
+            print(f"{kind.name}/{kind.key(item)}")
+    elif items:
+        print_table(kind.header(output is Format.WIDE), [kind.row(item, output is Format.WIDE) for item in items])
+    else:
+        note(kind.nothing)
+
+
+# ---- watching ----
+
+
+async def _watch(query: _Query, output: Format, url: str | None, timeout: float) -> None:
+    """Print every object, and again each that shows something else than before; what goes is told on stderr."""
+    shown: dict[str, list[str]] = {}
+    rows = _Rows(query.kind, output)
+    async with open_documents(url, timeout) as documents, _changes(catalog_url(url), timeout) as changed:
+        while True:
+            items = {query.kind.key(item): item for item in await query.ask(documents)}
+            look = {key: query.kind.row(item, wide=True) for key, item in items.items()}
+            rows.show([item for key, item in items.items() if shown.get(key) != look[key]])
+            for key in shown.keys() - look.keys():
+                note(f"{query.kind.name}/{key} is gone")
+            shown = look
+            changed.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(WATCH_INTERVAL):
+                    await changed.wait()
+
+
+@asynccontextmanager
+async def _changes(url: str, timeout: float) -> AsyncIterator[asyncio.Event]:
+    """Set whenever the catalog announces a change, so that it is seen at once; without, it is seen a second later."""
+    changed = asyncio.Event()
+
+    async def follow() -> None:
+        async with CatalogClient(url, patience=timeout) as catalog:
+            with suppress(EpochalError):  # the list is asked for all the same, and tells what is wrong
+                async for _ in catalog.watch():
+                    changed.set()
+
+    task = asyncio.create_task(follow(), name="watch the catalog")
+    try:
+        yield changed
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+class _Rows:
+    """Prints rows as they come. Columns keep the widths of the first ones, and grow when they must."""
+
+    def __init__(self, kind: Kind, output: Format) -> None:
+        self._kind, self._output = kind, output
+        self._wide = output is Format.WIDE
+        header = kind.header(self._wide)
+        self._widths = [0] * len(header)
+        self._header: list[str] | None = header
+
+    def show(self, items: Sequence[Document]) -> None:
+        """Print some objects."""
+        match self._output:
+            case Format.JSON:
+                lines = [json.dumps(item, ensure_ascii=False) for item in items]
+            case Format.YAML:
+                lines = [f"---\n{as_yaml(item)}".rstrip("\n") for item in items]
+            case Format.NAME:
+                lines = [f"{self._kind.name}/{self._kind.key(item)}" for item in items]
+            case _:
+                lines = self._table([list(map(printable, self._kind.row(item, self._wide))) for item in items])
+        for line in lines:
+            print(line, flush=True)
+
+    def _table(self, rows: list[list[str]]) -> list[str]:
+        if rows and self._header is not None:
+            rows.insert(0, self._header)
+            self._header = None
+        for row in rows:
+            self._widths = [max(width, len(cell)) for width, cell in zip(self._widths, row, strict=True)]
+        return [aligned(row, self._widths) for row in rows]

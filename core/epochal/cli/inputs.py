@@ -1,0 +1,264 @@
+"""Records to publish: from arguments, standard input and files, each knowing where it came from.
+
+Apart from `pub`, which publishes them: here is what a line, a row or an argument means, and how a bad one is named.
+"""
+
+import asyncio
+import json
+import os
+import stat
+import sys
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from epochal.cli.records import json_value
+from epochal.client.arrow_schemas import pyarrow
+from epochal.errors import RecordTypeError
+
+CHUNK_BYTES = 1 << 16
+CHUNK_ROWS = 4096
+MAX_LINE = 1 << 26
+"""Bytes of one line; a payload holds 64 MiB at most."""
+TABLES = (".parquet", ".arrow", ".feather")
+
+
+class LineFormat(StrEnum):
+    """What a line of text is."""
+
+    AUTO = "auto"
+    JSON = "json"
+    TEXT = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One record and where it stands: `flights.jsonl:17`, from 1."""
+
+    source: str
+    number: int
+    record: Any
+
+    @property
+    def where(self) -> str:
+        """For messages."""
+        return f"{self.source}:{self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One input. `chunks()` reads it from its start; `again`: whether it can be read twice; `size`: bytes, if known."""
+
+    name: str
+    chunks: Callable[[], AsyncIterator[list[Item]]]
+    again: bool
+    size: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Parse:
+    """Makes a record of a line, or of an argument (True); raises ValueError with the reason."""
+
+    parse: Callable[[bytes, bool], Any]
+    skips_blank: bool = False
+
+    def __call__(self, text: bytes, is_argument: bool) -> Any:
+        """The record."""
+        return self.parse(text, is_argument)
+
+
+def line_parser(encoding: str, form: LineFormat) -> Parse:
+    """How texts are read for a stream of `encoding`.
+
+    Bytes are the line as it is. Else a line is JSON, or with `text` a text; an argument may, with `auto`, be either.
+    Raises `RecordTypeError` for a format that the encoding cannot carry.
+    """
+    if encoding == "bytes":
+        if form is LineFormat.JSON:
+            raise RecordTypeError("this stream's encoding is bytes: a record is the line as it is; leave --format out")
+        return Parse(lambda line, _: line)
+    if form is LineFormat.TEXT:
+        if encoding == "arrow":
+            raise RecordTypeError("this stream's encoding is arrow: a record is a row, so a line is a JSON object")
+        return Parse(lambda line, _: line.decode())
+    lenient = form is LineFormat.AUTO and encoding != "arrow"
+    return Parse(lambda line, is_argument: _json(line, lenient=lenient and is_argument), skips_blank=True)
+
+
+def _json(line: bytes, *, lenient: bool) -> Any:
+    text = line.decode()  # a UnicodeDecodeError is a ValueError
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        if lenient:
+            return text
+        reason = (
+            f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else "nested too deep"
+        )
+        raise ValueError(f"is not JSON: {reason}") from None
+
+
+def bad(item: Item, reason: str) -> RecordTypeError:
+    """The error that names a record."""
+    return RecordTypeError(f"{item.where}: {reason}")
+
+
+# ---- sources ----
+
+
+def open_sources(records: Sequence[str], files: Sequence[str], parse: Parse, encoding: str) -> list[Source]:
+    """The inputs in order: arguments, then files; standard input if there are neither. Raises `OSError`."""
+    sources: list[Source] = []
+    if records:
+        sources.append(Source("argument", lambda: _arguments(records, parse), again=True))
+    chosen = files or ([] if records else ["-"])
+    return [*sources, *(_file(name, parse, encoding) for name in chosen)]
+
+
+def _file(name: str, parse: Parse, encoding: str) -> Source:
+    if name == "-":
+        return Source("standard input", lambda: _lines("standard input", sys.stdin.fileno, parse), again=False)
+    path = Path(name)
+    status = path.stat()
+    regular = stat.S_ISREG(status.st_mode)
+    if path.suffix in TABLES:
+        if encoding == "bytes":
+            raise RecordTypeError(f"{name} holds rows, and this stream's records are bytes")
+        return Source(name, lambda: _rows(path, encoding == "arrow"), again=regular)
+    size = status.st_size if regular else None
+    return Source(name, lambda: _lines(name, lambda: os.open(path, os.O_RDONLY), parse), regular, size)
+
+
+async def _arguments(records: Sequence[str], parse: Parse) -> AsyncIterator[list[Item]]:
+    """All of them at once, or none."""
+    yield [_item("argument", number, text.encode(), parse, True) for number, text in enumerate(records, 1)]
+
+
+async def _lines(name: str, opened: Callable[[], int], parse: Parse) -> AsyncIterator[list[Item]]:
+    """The lines of a file in groups, as they come; the last may lack its end.
+
+    Before `RecordTypeError` is raised for a bad line, those before it are yielded.
+    """
+    number, rest = 0, b""
+    async with aclosing(_read(opened())) as chunks:
+        async for chunk in chunks:
+            lines = (rest + chunk).split(b"\n")
+            rest = lines.pop()
+            if not chunk and rest:
+                lines.append(rest)
+            items, failed = _items(name, number, lines, parse)
+            number += len(lines)
+            if items:
+                yield items
+            if failed is None and len(rest) > MAX_LINE:
+                failed = bad(Item(name, number + 1, None), f"is longer than {MAX_LINE} bytes")
+            if failed is not None:
+                raise failed
+
+
+def _items(name: str, before: int, lines: list[bytes], parse: Parse) -> tuple[list[Item], RecordTypeError | None]:
+    """The records of some lines up to the first bad one, and what is wrong with that."""
+    items: list[Item] = []
+    for number, line in enumerate(lines, before + 1):
+        if parse.skips_blank and not line.strip():
+            continue
+        try:
+            items.append(_item(name, number, line, parse, False))
+        except RecordTypeError as error:
+            return items, error
+    return items, None
+
+
+def _item(source: str, number: int, line: bytes, parse: Parse, argument: bool) -> Item:
+    item = Item(source, number, None)
+    try:
+        return Item(source, number, parse(line, argument))
+    except UnicodeDecodeError:
+        raise bad(item, "is no text in UTF-8") from None
+    except ValueError as error:
+        raise bad(item, str(error)) from None
+
+
+async def _read(fd: int) -> AsyncGenerator[bytes]:
+    """What comes on `fd`, in the end an empty chunk.
+
+    Read in a daemon thread, since a file cannot be waited for and a terminal must not hold up Ctrl-C.
+    """
+    loop = asyncio.get_running_loop()
+    chunks: asyncio.Queue[bytes | OSError] = asyncio.Queue(maxsize=4)
+
+    def read() -> None:
+        chunk: bytes | OSError = b"?"
+        while isinstance(chunk, bytes) and chunk:
+            try:
+                chunk = os.read(fd, CHUNK_BYTES)
+            except OSError as error:
+                chunk = error
+            try:
+                asyncio.run_coroutine_threadsafe(chunks.put(chunk), loop).result()
+            except (RuntimeError, asyncio.CancelledError):
+                break  # the loop has ended
+        if fd > 2:
+            os.close(fd)
+
+    threading.Thread(target=read, name="read", daemon=True).start()
+    chunk: bytes | OSError = b"?"
+    while chunk:
+        chunk = await chunks.get()
+        if isinstance(chunk, OSError):
+            raise chunk
+        yield chunk
+
+
+async def _rows(path: Path, as_arrow: bool) -> AsyncIterator[list[Item]]:
+    """The rows of a Parquet or Arrow file as dicts; unless they become Arrow again, dates and the like as texts."""
+    number = 0
+    for batch in _batches(path):
+        rows = batch.to_pylist() if as_arrow else [_plain(row) for row in batch.to_pylist()]
+        yield [Item(str(path), number + offset, row) for offset, row in enumerate(rows, 1)]
+        number += len(rows)
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case None | bool() | int() | float() | str() | bytes():
+            return value
+        case dict():
+            return {name: _plain(member) for name, member in value.items()}
+        case list():
+            return [_plain(member) for member in value]
+        case _:
+            return json_value(value)
+
+
+def _batches(path: Path) -> Iterator[Any]:
+    pa = pyarrow()
+    try:
+        if path.suffix == ".parquet":
+            import pyarrow.parquet as parquet
+
+            with parquet.ParquetFile(path) as file:
+                yield from file.iter_batches(CHUNK_ROWS)
+            return
+        with pa.memory_map(str(path)) as mapped:
+            for batch in _arrow_batches(pa, mapped):
+                for start in range(0, batch.num_rows, CHUNK_ROWS):
+                    yield batch.slice(start, CHUNK_ROWS)
+    except pa.ArrowInvalid as error:
+        raise RecordTypeError(f"{path} is no {path.suffix.removeprefix('.')} file: {error}") from None
+
+
+def _arrow_batches(pa: Any, mapped: Any) -> Iterator[Any]:
+    """Of the file format, else of the stream format."""
+    try:
+        reader = pa.ipc.open_file(mapped)
+    except pa.ArrowInvalid:
+        mapped.seek(0)
+        yield from pa.ipc.open_stream(mapped)
+        return
+    for number in range(reader.num_record_batches):
+        yield reader.get_batch(number)

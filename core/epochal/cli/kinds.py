@@ -1,0 +1,218 @@
+"""What `get` lists: for each kind where the catalog has it, its name, and its columns.
+
+Apart from the command, which knows no column: a kind is a row of the table here and nothing else.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from epochal.cli.documents import Document
+from epochal.cli.output import merge_frontiers, show_age, show_frontier
+from epochal.client.catalog_types import StreamInfo
+from epochal.client.held_back import show_seconds
+from epochal.protocol.times import from_json
+
+Cell = Callable[[Document], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of object. `path`: of the list of all; `columns` and, with `-o wide`, `more` make an object's row."""
+
+    name: str
+    path: str
+    columns: Sequence[tuple[str, Cell]]
+    more: Sequence[tuple[str, Cell]]
+    stream: Cell
+    """`namespace/name` of the stream that an object is of."""
+    key: Cell
+    """What names an object among its kind, for `-o name`."""
+    nothing: str
+    """Said on standard error when there is none."""
+
+    @property
+    def plural(self) -> str:
+        """How a list of them is called."""
+        return f"{self.name}s"
+
+    def header(self, wide: bool) -> list[str]:
+        """Names of the columns."""
+        return [title for title, _ in self._shown(wide)]
+
+    def row(self, item: Document, wide: bool) -> list[str]:
+        """One object's cells."""
+        return [cell(item) for _, cell in self._shown(wide)]
+
+    def _shown(self, wide: bool) -> list[tuple[str, Cell]]:
+        return [*self.columns, *(self.more if wide else ())]
+
+
+def _field(name: str) -> Cell:
+    return lambda item: _text(item.get(name))
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return ",".join(map(_text, value)) or "-"
+    return "-" if value is None or value == "" else str(value)
+
+
+def _yes(name: str) -> Cell:
+    return lambda item: "yes" if item.get(name, True) else "no"
+
+
+def _age(name: str) -> Cell:
+    return lambda item: show_age(item.get(name) or "")
+
+
+def _number(value: object) -> str:
+    return f"{value:,.0f}" if isinstance(value, int | float) else "-"
+
+
+# ---- streams ----
+
+
+def _qualified(item: Document) -> str:
+    return f"{item['namespace']}/{item['name']}"
+
+
+def _ready(item: Document) -> str:
+    segments = [segment for segment in item["segments"] if segment["state"] == "open"]
+    return f"{sum(segment['publisher'] is not None for segment in segments)}/{len(segments)}"
+
+
+def stream_frontier(item: Document) -> str:
+    """The stream's lower frontier: that of its open segments together."""
+    segments = StreamInfo.from_json(item).segments
+    return show_frontier(merge_frontiers(segment.lower for segment in segments if segment.state == "open"))
+
+
+def _held_by(item: Document) -> str:
+    held = item.get("held_back")
+    if not held:
+        return "-"
+    longest = held[0]
+    lasting = "" if longest["seconds"] is None else f" for {show_seconds(longest['seconds'])}"
+    return f"{longest['writer'] or longest['kind']}{lasting}"
+
+
+def _declared(*path: str) -> Cell:
+    def cell(item: Document) -> str:
+        value: Any = item["manifest"]["spec"]
+        for part in path:
+            value = value[part]
+        return _text(value)
+
+    return cell
+
+
+STREAMS = Kind(
+    name="stream",
+    path="/v1/streams",
+    columns=(
+        ("NAMESPACE", _field("namespace")),
+        ("NAME", _field("name")),
+        ("READY", _ready),
+        ("PHASE", _field("phase")),
+        ("FRONTIER", stream_frontier),
+        ("WRITERS", lambda item: str(len(item.get("writers") or ()))),
+        ("SUBS", lambda item: _text(item.get("subscriptions"))),
+        ("AGE", _age("created")),
+    ),
+    more=(
+        ("HELD BY", _held_by),
+        ("TIMES", _declared("time", "shape")),
+        ("ENCODING", _declared("payload", "encoding")),
+        ("GENERATION", _field("generation")),
+        ("UID", _field("uid")),
+    ),
+    stream=_qualified,
+    key=_qualified,
+    nothing="no streams; declare one with: epochal apply -f FILE",
+)
+
+# ---- publishers ----
+
+
+def lease_state(item: Document) -> str:
+    """What became of a publisher's registration."""
+    if item.get("superseded"):
+        return "superseded"
+    if not item.get("live", True):
+        return "lapsed"
+    return "live" if item.get("verified", True) else "unverified"
+
+
+def _address(socket: str) -> Cell:
+    return lambda item: _text((item.get("addresses") or {}).get(socket))
+
+
+PUBLISHERS = Kind(
+    name="publisher",
+    path="/v1/publishers",
+    columns=(
+        ("PUBLISHER", _field("id")),
+        ("STREAM", _field("stream")),
+        ("SEGMENTS", _field("segments")),
+        ("LEASE", lease_state),
+        ("AGE", _age("since")),
+    ),
+    more=tuple((socket.upper(), _address(socket)) for socket in ("events", "requests", "ingest", "http")),
+    stream=_field("stream"),
+    key=_field("id"),
+    nothing="no publishers; `epochal get streams` shows which streams wait for theirs",
+)
+
+# ---- writers and subscriptions ----
+
+WRITERS = Kind(
+    name="writer",
+    path="",  # the catalog lists the writers of one stream
+    columns=(
+        ("WRITER", _field("writer")),
+        ("STREAM", _field("stream")),
+        ("SESSION", _field("session")),
+        ("OPEN", _yes("open")),
+    ),
+    more=(),
+    stream=_field("stream"),
+    key=lambda item: f"{item['stream']}/{item['writer']}",
+    nothing="no writers; `epochal pub STREAM` is one while it publishes",
+)
+
+
+def _lower(item: Document) -> str:
+    lower = item.get("lower")
+    return show_frontier(None if lower is None else [from_json(time) for time in lower])
+
+
+def _counter(name: str) -> Cell:
+    return lambda item: _number((item.get("counters") or {}).get(name))
+
+
+SUBSCRIPTIONS = Kind(
+    name="subscription",
+    path="/v1/subscriptions",
+    columns=(
+        ("SUBSCRIBER", _field("subscriber")),
+        ("STREAM", _field("stream")),
+        ("FRONTIER", _lower),
+        ("EPOCHS", _counter("epochs")),
+        ("GAPS", _counter("gaps")),
+        ("WAITING", _counter("waiting_bytes")),
+        ("AGE", _age("since")),
+    ),
+    more=(("VERIFIED", _yes("verified")), ("ABORTED", _counter("aborted")), ("HEALED", _counter("healed")),
+          ("ID", _field("id"))),
+    stream=_field("stream"),
+    key=_field("id"),
+    nothing="no subscriptions; `epochal sub STREAM` is one while it runs",
+)  # fmt: skip
+
+KINDS = (STREAMS, PUBLISHERS, WRITERS, SUBSCRIPTIONS)
+
+
+def find_kind(word: str) -> Kind | None:
+    """The kind of that name, singular or plural."""
+    return next((kind for kind in KINDS if word in (kind.name, kind.plural)), None)

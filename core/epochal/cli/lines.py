@@ -1,0 +1,128 @@
+"""What `epochal sub` prints: one line a record, or one JSON object a line.
+
+Apart from the subscription because this is the form that scripts read, and it is tested without one.
+"""
+
+import dataclasses
+import re
+import sys
+from collections.abc import Iterable
+from enum import Enum, auto
+from typing import Any
+
+import epochal
+from epochal.cli.output import show_frontier
+from epochal.cli.records import dumps, json_value, raw_record, rows, show_record
+from epochal.cli.terminal import note
+from epochal.client.held_back import show_time
+from epochal.protocol.times import to_json
+
+
+class Style(Enum):
+    """How a record is printed."""
+
+    TEXT = auto()
+    JSON = auto()
+    RAW = auto()
+
+
+class Printer:
+    """Prints items in whole lines; `done` once `count` records, or epochs, were shown."""
+
+    def __init__(self, style: Style, count: int | None) -> None:
+        self._style, self._count = style, count
+        self.shown = 0
+        """Records, or epochs, so far."""
+        self.cut = False
+        """Whether the last batch was shown in part because the count was reached in it."""
+
+    @property
+    def counts(self) -> bool:
+        """Whether there is a number to reach."""
+        return self._count is not None
+
+    @property
+    def left(self) -> int:
+        """How many are still wanted; 0 when all are."""
+        return 0 if self._count is None else max(self._count - self.shown, 0)
+
+    @property
+    def done(self) -> bool:
+        """Whether that number is reached."""
+        return self._count is not None and self.left == 0
+
+    def show(self, item: Any) -> None:
+        """One item of `epochs()` or `events()`."""
+        if isinstance(item, epochal.Epoch):
+            self._epoch(item)
+        elif isinstance(item, epochal.Data):
+            self._data(item)
+        elif self._style is Style.JSON:
+            self._write([dumps(_other_json(item))])
+        else:
+            note(_other_text(item))
+
+    def _epoch(self, epoch: epochal.Epoch) -> None:
+        records = list(rows(epoch.records()))
+        if self._style is Style.JSON:
+            shown = [json_value(record) for record in records]
+            self._write([dumps({"kind": "epoch", "time": to_json(epoch.time), "records": shown})])
+        else:
+            self._write(self._line(epoch, record) for record in records)
+            note(f"epoch {show_time(epoch.time)} complete")
+        self.shown += 1
+
+    def _data(self, data: epochal.Data) -> None:
+        records = list(rows(data.records()))
+        shown = records if self._count is None else records[: self.left]
+        self.cut = len(shown) < len(records)
+        if self._style is Style.JSON:
+            fields = {
+                "kind": "data",
+                "time": to_json(data.time),
+                "topic": json_value(data.topic),
+                "segment": data.segment,
+                "seq": data.seq,
+                "records": [json_value(record) for record in shown],
+            }
+            self._write([dumps(fields)])
+        else:
+            self._write(self._line(data, record) for record in shown)
+        self.shown += len(shown)
+
+    def _line(self, item: Any, record: Any) -> bytes:
+        if self._style is Style.RAW:
+            return raw_record(record)
+        return f"{show_time(item.time)}\t{show_record(record)}".encode("utf-8", "backslashreplace")
+
+    def _write(self, lines: Iterable[str | bytes]) -> None:
+        """Write all lines of an item at once, so that an interruption leaves no half of one."""
+        encoded = (line.encode("utf-8", "backslashreplace") if isinstance(line, str) else line for line in lines)
+        sys.stdout.buffer.write(b"".join(line + b"\n" for line in encoded))
+        sys.stdout.buffer.flush()
+
+
+def _other_json(item: Any) -> dict[str, Any]:
+    match item:
+        case epochal.EpochAborted():
+            return {"kind": "aborted", "time": to_json(item.time)}
+        case epochal.FrontierChanged():
+            return {"kind": "frontier", "frontier": [to_json(time) for time in sorted(item.frontier)]}
+        case _:
+            return {"kind": _kind(item), **dataclasses.asdict(item)}
+
+
+def _other_text(item: Any) -> str:
+    match item:
+        case epochal.EpochAborted():
+            return f"epoch {show_time(item.time)} aborted: it will never be complete"
+        case epochal.FrontierChanged():
+            return f"frontier {show_frontier(item.frontier)}" + ("" if item.frontier else ": the stream is complete")
+        case _:
+            fields = ", ".join(f"{key} {value}" for key, value in dataclasses.asdict(item).items())
+            return f"{_kind(item)}: {fields}"
+
+
+def _kind(item: object) -> str:
+    """`segment-down` of `SegmentDown`."""
+    return re.sub("(?<=[a-z])(?=[A-Z])", "-", type(item).__name__).lower()

@@ -1,0 +1,109 @@
+"""Sends what the inputs hold, and knows at every moment what became of it.
+
+Apart from the command, so that its words at the end ("published up to line 16") can be trusted: they are made here from
+what the writer said.
+"""
+
+import asyncio
+import time as clock
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+
+import epochal
+from epochal.cli.inputs import Item, Source
+from epochal.cli.placing import Append, Placing, encode
+from epochal.cli.progress import Counter
+from epochal.errors import EpochalError, RecordTypeError, TimedOut
+from epochal.protocol.times import Time
+from epochal.resources.schemas import Schema
+
+FLUSH_INTERVAL = 1.0
+"""Seconds between looks at what is acknowledged, so that a failure can say from where to go on."""
+LAST_WORDS = 10.0
+"""Seconds for what is under way to be acknowledged after Ctrl-C."""
+
+
+class Interrupted(EpochalError):
+    """Ctrl-C: what was read before is published."""
+
+    code = "interrupted"
+
+
+@dataclass(slots=True)
+class Publishing:
+    """One run of the command over its sources."""
+
+    placing: Placing
+    encoding: str
+    schema: Schema | None
+    topic: bytes
+    sent: int = 0
+    acknowledged: int = 0
+    last_acknowledged: Item | None = None
+    times: set[Time] = field(default_factory=set)
+    """At which something was sent."""
+    _last: Item | None = None
+    _at: Time | None = None
+
+    async def run(self, writer: epochal.Writer, sources: Sequence[Source], counter: Counter) -> EpochalError | None:
+        """Publish everything. Returns what ended it early: a bad record, or Ctrl-C; what came before is acknowledged.
+
+        Raises what the writer raises, and `TimedOut` when after Ctrl-C no acknowledgement comes.
+        """
+        ended: EpochalError | None = None
+        try:
+            await self._send_all(writer, sources, counter)
+        except RecordTypeError as error:
+            ended = error
+        except asyncio.CancelledError:
+            ended = Interrupted("interrupted")
+            if (task := asyncio.current_task()) is not None:
+                task.uncancel()
+        try:
+            async with asyncio.timeout(LAST_WORDS if isinstance(ended, Interrupted) else None):
+                await self._flush(writer)
+        except TimeoutError:
+            raise TimedOut(f"interrupted; {self.known()}, and of the rest nothing was heard") from None
+        return ended
+
+    async def _send_all(self, writer: epochal.Writer, sources: Sequence[Source], counter: Counter) -> None:
+        flushed = clock.monotonic()
+        async for items in _chunks(sources):
+            for append in self.placing.appends(items):
+                await self._send(writer, append)
+                counter.show(self.sent)
+            if clock.monotonic() - flushed >= FLUSH_INTERVAL:
+                await self._flush(writer)
+                flushed = clock.monotonic()
+
+    async def _send(self, writer: epochal.Writer, append: Append) -> None:
+        if self.placing.in_order and append.time != self._at:
+            writer.advance_nowait(append.time)
+            self._at = append.time
+        records = encode(append, self.encoding, self.schema)
+        try:
+            writer.append_nowait(append.time, records, key=append.key, topic=self.topic)
+        except RecordTypeError as error:
+            raise RecordTypeError(f"{append.first.where} to {append.last.where}: {error}") from None
+        self.sent += len(append.records)
+        self.times.add(append.time)
+        self._last = append.last
+        await writer.drain()
+
+    async def _flush(self, writer: epochal.Writer) -> None:
+        sent, last = self.sent, self._last
+        await writer.flush()
+        self.acknowledged, self.last_acknowledged = sent, last
+
+    def known(self) -> str:
+        """What is certainly published: `16 records (up to flights.jsonl:16) are published`."""
+        if self.last_acknowledged is None:
+            return "nothing is published"
+        up_to = f" (up to {self.last_acknowledged.where})"
+        return f"{self.acknowledged:,} record{'s are' if self.acknowledged > 1 else ' is'} published{up_to}"
+
+
+async def _chunks(sources: Sequence[Source]) -> AsyncIterator[list[Item]]:
+    for source in sources:
+        async for items in source.chunks():
+            yield items
