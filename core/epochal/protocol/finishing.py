@@ -46,6 +46,11 @@ class Finishing:
         self._waiting.append((peer, ask))
         return self.report(False) if len(self._waiting) == 1 else None
 
+    @property
+    def waiting(self) -> int:
+        """How many opens wait."""
+        return len(self._waiting)
+
     def answered(self, number: int) -> list[Reply]:
         """The catalog answered report `number`; returns the confirmations that waited for it, if it was the last."""
         if number != self._number:

@@ -14,6 +14,15 @@ from epochal.protocol.times import Time, TimeShape
 STATE_BYTES = 15_000
 """Bytes that one list of times in a message may take: four of them fit a header, with room to spare."""
 
+MAX_WRITER_ID = 253
+"""Characters; the catalog, to which open writers are reported, takes no more."""
+MAX_WRITERS = 4000
+"""Writers that have a segment open at once; their ids fit one report."""
+MAX_WAITING_OPENS = 1000
+"""Opens that wait for the catalog's word at once."""
+MAX_DETAIL = 1000
+"""Characters of the reason for a refused append, of which thousands are remembered."""
+
 
 class SegmentLimits:
     """The bounds of one segment, and how much its epochs hold; sizes in bytes, `retention_bytes` 0 for no history."""

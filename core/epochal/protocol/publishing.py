@@ -16,10 +16,12 @@ from epochal.errors import (
     CapabilityError,
     EpochAbortedError,
     EpochalError,
+    LimitExceeded,
     RemoteProtocolError,
     StreamComplete,
     StreamGone,
     TimeShapeError,
+    Unavailable,
     WriterFenced,
     WriterLost,
 )
@@ -29,7 +31,7 @@ from epochal.protocol.finishing import Finishing
 from epochal.protocol.frontier import Antichain, Change
 from epochal.protocol.history import History, State, empty_state
 from epochal.protocol.holders import MOST_HOLDERS, Holder, HolderKind
-from epochal.protocol.limits import SegmentLimits
+from epochal.protocol.limits import MAX_DETAIL, MAX_WAITING_OPENS, MAX_WRITER_ID, MAX_WRITERS, SegmentLimits
 from epochal.protocol.progress import Progress
 from epochal.protocol.sessions import Writers, WriterState, follows
 from epochal.protocol.times import Time, TimeShape
@@ -97,6 +99,8 @@ class SegmentPublisher:
         self._finishing = Finishing(complete, stands=finishing and not complete)
         self._effects: list[PublisherEffect] = []
         self._acks: dict[Writer, tuple[int, int, int]] = {}
+        self._told_to_open: set[Writer] = set()
+        """Who was told so since effects were last taken."""
         self._admitted: dict[Writer, Time] = {}
         """The time of each writer's last append, while it may append there again: a run at one time is judged once."""
         self._started = self._ticked = now
@@ -153,6 +157,7 @@ class SegmentPublisher:
         for peer in list(self._acks):
             self._flush_ack(peer)
         effects, self._effects = self._effects, []
+        self._told_to_open.clear()
         return effects
 
     def emit(self, effect: PublisherEffect) -> None:
@@ -270,8 +275,9 @@ class SegmentPublisher:
                 self._effects.append(Reply(state.peer, m.AppendRefused(self.segment, number, code, detail)))
 
     def _refuse_append(self, state: WriterState, number: int, error: EpochalError) -> None:
-        state.refused(number, error.code, str(error))
-        self._reply(state.peer, m.AppendRefused(self.segment, number, error.code, str(error)))
+        detail = str(error)[:MAX_DETAIL]
+        state.refused(number, error.code, detail)
+        self._reply(state.peer, m.AppendRefused(self.segment, number, error.code, detail))
 
     # ---- sessions ----
 
@@ -282,6 +288,8 @@ class SegmentPublisher:
             self._admit(peer, ask, now)  # neither brings a writer back, so neither cancels anything
         elif self.complete:
             self._refuse_complete(peer, ask.op)
+        elif self._finishing.stands and self._finishing.waiting >= MAX_WAITING_OPENS:
+            self._refuse(peer, ask.op, Unavailable("too many writers wait to open; try again"))
         elif self._finishing.stands:
             report = self._finishing.wait(peer, ask)
             if report is not None:
@@ -310,9 +318,8 @@ class SegmentPublisher:
             )
             return
         try:
-            for time in () if ask.resume is None else (*ask.resume.held, *ask.resume.touched):
-                self.settings.shape.check(time)
-        except TimeShapeError as error:
+            self._check_open(ask, known=state is not None)
+        except EpochalError as error:
             self._refuse(peer, ask.op, error)
             return
         if state is not None and ask.resume is not None and state.session < ask.session:
@@ -339,6 +346,16 @@ class SegmentPublisher:
             ),
         )  # fmt: skip
         self._settle()
+
+    def _check_open(self, ask: m.Open, *, known: bool) -> None:
+        """Raise for an open that would make the segment keep more than it can, or than it can tell of."""
+        if not 1 <= len(ask.writer) <= MAX_WRITER_ID:
+            raise LimitExceeded(f"a writer's id has 1 to {MAX_WRITER_ID} characters, not {len(ask.writer)}")
+        if not known and self._writers.present >= MAX_WRITERS:
+            raise Unavailable(f"{MAX_WRITERS} writers have this segment open; try again when some have left")
+        if ask.resume is not None:
+            self._limits.check_times(ask.resume.held, len(self.progress.lower.frontier))
+            self._limits.check_times(ask.resume.touched, len(self.progress.aborted.difference(ask.resume.touched)))
 
     def _evict(self, state: WriterState, ask: m.Open) -> None:
         """Undo what an older session did here before the newer one could return to this incarnation.
@@ -414,7 +431,10 @@ class SegmentPublisher:
         """The writer behind `peer`, heard of now; a peer without one is told to open."""
         state = self._writers.at(peer)
         if state is None:
-            self._effects.append(Reply(peer, m.Lost(self.segment, RemoteProtocolError.code, "open a session first")))
+            if peer not in self._told_to_open:  # once, however much it sends, or the answers would be a flood as well
+                self._told_to_open.add(peer)
+                lost = m.Lost(self.segment, RemoteProtocolError.code, "open a session first")
+                self._effects.append(Reply(peer, lost))
             return None
         state.heard = now
         return state

@@ -6,15 +6,16 @@ behind the events that it reflects, and before all later ones, is the whole of S
 Sources: rules S8, S9, S21-S24; E13, E14; Push-Pull Publish-Subscribe (`since`); DESIGN section 5.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from epochal.errors import (
     EpochalError,
     HistoryTruncated,
-    LimitExceeded,
     RemoteProtocolError,
     StreamGone,
+    Unavailable,
     VersionMismatch,
 )
 from epochal.protocol import messages as m
@@ -39,8 +40,12 @@ class ServingSettings:
     """How long a hello waits for its subscription."""
     max_pending: int = 20_000
     """Hellos that wait for their subscription at once."""
+    max_pending_each: int = 64
+    """... of one peer, which joins one segment at a time, so that it cannot keep the others out."""
     max_answers: int = 1_000
     """Answers to `since` under way at once."""
+    max_answers_each: int = 4
+    """... to one peer, which asks for one at a time."""
     answer_ttl: float = 60.0
     """How long an answer waits for credit."""
 
@@ -58,7 +63,10 @@ class SegmentServer:
     def __init__(self, publisher: SegmentPublisher, channel: bytes, settings: ServingSettings, now: float) -> None:
         self.publisher, self.channel, self.settings = publisher, channel, settings
         self.subscriptions: set[bytes] = set()
-        self._pending: dict[bytes, float] = {}
+        self._pending: dict[bytes, tuple[float, bytes]] = {}
+        """Nonce -> when its hello came, and from whom."""
+        self._joining = Counter[bytes]()
+        """Peer -> how many of its hellos are pending."""
         self._used: dict[bytes, float] = {}
         self._answers: dict[tuple[bytes, int], _Answering] = {}
         self._beaten = now
@@ -96,9 +104,10 @@ class SegmentServer:
             raise StreamGone("the stream was deleted and created anew; look it up again")
         if hello.nonce in self._used or hello.nonce in self._pending or hello.nonce in self.subscriptions:
             raise RemoteProtocolError("a subscription id is used once; draw a fresh one")
-        if len(self._pending) >= self.settings.max_pending:
-            raise LimitExceeded("too many joins are under way; try again")
-        self._pending[hello.nonce] = now
+        if len(self._pending) >= self.settings.max_pending or self._joining[peer] >= self.settings.max_pending_each:
+            raise Unavailable("too many joins are under way; try again")
+        self._pending[hello.nonce] = (now, peer)
+        self._joining[peer] += 1
         welcome = m.Welcome(
             hello.request, m.VERSION, self.channel, publisher.incarnation, publisher.seq,
             publisher.settings.max_payload, self.settings.heartbeat, FEATURES,
@@ -116,7 +125,7 @@ class SegmentServer:
 
         Send the snapshot at once, the state after the last event queued for push (E14, S8, S9).
         """
-        if self._pending.pop(nonce, None) is None:
+        if not self._no_longer_pending(nonce):
             detail = "this subscription id is unknown, expired or used; say hello again with a fresh one"
             self.publisher.emit(Private(nonce, m.Refused(0, RemoteProtocolError.code, detail)))
             return
@@ -129,14 +138,25 @@ class SegmentServer:
     def unsubscribed(self, nonce: bytes) -> None:
         """The notice of leaving, or of a broken connection (S23)."""
         self.subscriptions.discard(nonce)
-        self._pending.pop(nonce, None)
+        self._no_longer_pending(nonce)
+
+    def _no_longer_pending(self, nonce: bytes) -> bool:
+        pending = self._pending.pop(nonce, None)
+        if pending is None:
+            return False
+        _, peer = pending
+        self._joining[peer] -= 1
+        if not self._joining[peer]:
+            del self._joining[peer]
+        return True
 
     # ---- history ----
 
     def _since(self, peer: bytes, ask: m.Since, now: float) -> None:
         history, incarnation = self.publisher.history, self.publisher.incarnation
-        if len(self._answers) >= self.settings.max_answers:
-            raise LimitExceeded("too many history queries are under way; try again")
+        of_peer = sum(1 for of, _ in self._answers if of == peer)
+        if len(self._answers) >= self.settings.max_answers or of_peer >= self.settings.max_answers_each:
+            raise Unavailable("too many history queries are under way; try again")
         first = m.Position(incarnation, history.truncated_at)
         position = first if ask.position is None else ask.position
         if position.incarnation > incarnation or (position.incarnation == incarnation and position.seq > history.last):
@@ -178,8 +198,10 @@ class SegmentServer:
             self._forget(now)
 
     def _forget(self, now: float) -> None:
-        for table, ttl in ((self._pending, self.settings.nonce_ttl), (self._used, 2 * self.settings.nonce_ttl)):
-            for nonce in [nonce for nonce, since in table.items() if now - since > ttl]:
-                del table[nonce]
+        ttl = self.settings.nonce_ttl
+        for nonce in [nonce for nonce, (since, _) in self._pending.items() if now - since > ttl]:
+            self._no_longer_pending(nonce)
+        for nonce in [nonce for nonce, since in self._used.items() if now - since > 2 * ttl]:
+            del self._used[nonce]
         for key in [key for key, answer in self._answers.items() if now - answer.heard > self.settings.answer_ttl]:
             del self._answers[key]

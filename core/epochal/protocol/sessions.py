@@ -124,6 +124,11 @@ class Writers:
     def __iter__(self) -> Iterator[WriterState]:
         return iter(self._by_id.values())
 
+    @property
+    def present(self) -> int:
+        """How many have opened and neither left nor been lost, at least."""
+        return len(self._by_id) - len(self._departed)
+
     def get(self, writer: str) -> WriterState | None:
         """The writer of that id."""
         return self._by_id.get(writer)
