@@ -59,3 +59,24 @@ async def test_two_hundred_subscriptions_of_one_client(realm) -> None:
     async with asyncio.timeout(5):
         while len(os.listdir("/proc/self/task")) > threads:  # noqa: ASYNC110 - the kernel tells nobody
             await asyncio.sleep(0.01)
+
+
+async def test_a_cancelled_close_frees_the_sockets_all_the_same(realm, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = await realm.stream()
+    client = epochal.connect(realm.url)
+    writer = await client.writer(stream).__aenter__()
+    links = list(writer._links.values())
+    writer.detach()
+    for ending, held in ((writer.__aexit__(None, None, None), None), (client.close(), asyncio.Event())):
+        if held is not None:
+            monkeypatch.setattr(client.catalog, "close", held.wait)  # connections that do not end at once
+        task = asyncio.create_task(ending)
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert writer._tasks == []
+        assert all(link._socket is None for link in links)
+    assert client._context.closed
+    monkeypatch.undo()
+    await client.catalog.close()

@@ -49,9 +49,11 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        """End the calls to the catalog and free the sockets' threads."""
-        await self.catalog.close()
-        self._context.destroy(linger=0)
+        """End the calls to the catalog and free the sockets' threads, also when this is cancelled."""
+        try:
+            await self.catalog.close()
+        finally:
+            self._context.destroy(linger=0)
 
     def writer(
         self,

@@ -415,12 +415,14 @@ class Writer:
         tasks = [*self._tasks, *([self._reopening] if self._reopening is not None else [])]
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self._tasks, self._reopening = [], None
-        for link in self._links.values():
-            link.close()
-        self._end(WriterClosed("the writer was closed"))
-        self._left = True
+        try:
+            await asyncio.gather(*tasks, return_exceptions=True)
+        finally:  # also when this is cancelled: nobody will come for the sockets later
+            self._tasks, self._reopening = [], None
+            for link in self._links.values():
+                link.close()
+            self._end(WriterClosed("the writer was closed"))
+            self._left = True
 
     def fail(self, error: EpochalError) -> None:
         """The session cannot go on: everything open fails."""
