@@ -6,7 +6,7 @@ import time
 import msgpack
 import zmq
 
-from roles.common import RECORD, paced, say, used
+from roles.common import RECORD, age, paced, say, stamped, used
 
 
 def send_batches(address: str, batch: int, messages: int) -> None:
@@ -48,3 +48,34 @@ async def publish_paced(address: str, rate: int, messages: int, batch: int, subs
         await paced(rate, messages, send)
         await asyncio.sleep(0.5)  # the library still sends
         say(cpu=used() - before)
+
+
+async def send_paced(address: str, rate: int, messages: int) -> None:
+    """PUSH of records at a steady rate, each stamped with its moment."""
+    with zmq.Context() as context, context.socket(zmq.PUSH) as socket:
+        socket.connect(address)
+
+        async def send(number: int) -> None:
+            socket.send(stamped())
+
+        await paced(rate, messages, send)
+        say(done=True)
+
+
+def pass_on(address: str, onward: str) -> None:
+    """PULL and PUSH, until ended: a hop that does nothing else."""
+    with zmq.Context() as context, context.socket(zmq.PULL) as source, context.socket(zmq.PUSH) as sink:
+        source.bind(address)
+        sink.connect(onward)
+        say(ready=True)
+        while True:
+            sink.send(source.recv())
+
+
+def receive_aged(address: str, messages: int) -> None:
+    """The age of every record at its arrival, in seconds."""
+    with zmq.Context() as context, context.socket(zmq.PULL) as socket:
+        socket.bind(address)
+        say(ready=True)
+        ages = [age(socket.recv()) for _ in range(messages)]
+        say(ages=ages)
