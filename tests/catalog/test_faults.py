@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import sqlite3
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -126,3 +127,21 @@ async def test_a_watch_goes_on_over_kill_9_without_a_hole(serve: Serve, document
         (5, "stream", "delete", "demo/a"),
     ]
     assert found[-1].object is None
+
+
+@pytest.mark.rule("S30")
+async def test_a_publisher_that_reports_while_the_database_is_locked_keeps_its_lease(
+    start: Any, clock: Any, tmp_path: Path
+) -> None:
+    async with start(busy_timeout=0.05, lease_ttl=100.0) as client:
+        granted = (await client.register("p", (await client.apply()).body["uid"])).body
+        lease = client.server.catalog.state.leases.get(granted["token"])
+        clock.now += 60.0
+        stray = sqlite3.connect(tmp_path / "catalog.sqlite", isolation_level=None)
+        stray.execute("BEGIN IMMEDIATE").close()
+        refused = await client.renew("p", granted["token"], s0={"incarnation": 1, "lower": [7]})
+        assert (refused.status, refused.code) == (503, "store_unavailable")
+        assert lease.expires == clock.now + 100.0  # it is alive, whatever the disk can take
+        assert (await client("GET", "/v1/streams/demo/flights")).body["segments"][0]["lower"] is None
+        stray.execute("ROLLBACK").close()
+        stray.close()
