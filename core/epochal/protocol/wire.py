@@ -326,15 +326,26 @@ def _read_header(header: bytes) -> tuple[type[Any], tuple[Any, ...]]:
         raise _bad(f"a {kind.__name__} of {len(checks)} fields", fields)
     if len(fields) > len(checks) + 1:
         _not_deeper(fields[len(checks) + 1 :], 1)
-    if kind is m.Append and len(fields) == 7:  # nearly all there is to read; checks written out are three times as fast
-        _, segment, number, time, topic, count, crc = fields
-        if (
-            type(segment) is str and len(segment) <= MAX_TEXT and type(number) is int and -1 <= number <= MAX_TIME
-            and type(time) is int and 0 <= time <= MAX_TIME and type(topic) is bytes and len(topic) <= MAX_TOPIC
-            and type(count) is int and 0 <= count <= 0xFFFFFFFF and type(crc) is int and 0 <= crc <= 0xFFFFFFFF
-        ):  # fmt: skip
-            return kind, fields[1:]
+    if kind in _WITH_PAYLOAD and len(fields) == 7 and _plain(kind, fields):
+        return kind, fields[1:]
     return kind, tuple([check(value) for check, value in zip(checks, fields[1:], strict=False)])
+
+
+def _plain(kind: type[Any], fields: tuple[Any, ...]) -> bool:
+    """Whether the header of a batch passes every check, for a time that is an int.
+
+    Nearly all there is to read are batches, and checks written out are three times as fast.
+    """
+    _, first, number, time, topic, count, crc = fields
+    if kind is m.Append:
+        sound = type(first) is str and len(first) <= MAX_TEXT
+    else:
+        sound = type(first) is int and -1 <= first <= MAX_TIME
+    return (
+        sound and type(number) is int and -1 <= number <= MAX_TIME
+        and type(time) is int and 0 <= time <= MAX_TIME and type(topic) is bytes and len(topic) <= MAX_TOPIC
+        and type(count) is int and 0 <= count <= 0xFFFFFFFF and type(crc) is int and 0 <= crc <= 0xFFFFFFFF
+    )  # fmt: skip
 
 
 def _not_deeper(fields: tuple[Any, ...], depth: int) -> None:
