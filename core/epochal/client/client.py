@@ -3,6 +3,8 @@
 Apart from writers and subscribers because their lifetimes differ: a client is the address book and the sockets' home.
 """
 
+import os
+import socket
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Self
@@ -16,6 +18,7 @@ from epochal.client.options import Expected, SchemaLike, read_schema
 from epochal.client.sockets import check_libzmq
 from epochal.client.subscriber import Since, Subscription
 from epochal.client.writer import Writer
+from epochal.errors import UsageError
 from epochal.protocol.following import FollowerSettings
 from epochal.protocol.times import TimeCodec
 
@@ -24,6 +27,10 @@ DEFAULT_WAIT = 30.0
 
 MAX_SOCKETS = 16_384
 """Sockets of one client: a subscription takes four a segment (two, and what watches them); zmq's own limit is 1023."""
+
+
+MAX_SUBSCRIBER = 253
+"""Characters of a subscriber's name, as of a host's."""
 
 
 class Client:
@@ -35,6 +42,8 @@ class Client:
         check_libzmq()
         keep_freed_memory(CLIENT_KEEPS)
         self.catalog = CatalogClient(url, patience=patience, on_unreachable=on_unreachable)
+        # What is said in the background is tried once at a time, and an unreachable catalog is nobody's news then.
+        self._background = CatalogClient(self.catalog.url, patience=0.0)
         self._context: zmq.Context[Any] = zmq.Context()
         self._context.set(zmq.MAX_SOCKETS, MAX_SOCKETS)
 
@@ -51,6 +60,7 @@ class Client:
     async def close(self) -> None:
         """End the calls to the catalog and free the sockets' threads, also when this is cancelled."""
         try:
+            await self._background.close()
             await self.catalog.close()
         finally:
             self._context.destroy(linger=0)
@@ -99,6 +109,7 @@ class Client:
         encoding: str | None = None,
         schema: SchemaLike | None = None,
         max_buffer_bytes: int = 256 * 2**20,
+        subscriber: str | None = None,
         wait: float = DEFAULT_WAIT,
         settings: FollowerSettings | None = None,
     ) -> Subscription:
@@ -108,13 +119,17 @@ class Client:
         prefixes, the longest wins; they are applied here, at the receiver. `partial` delivers epochs that were under
         way at the join as well, by `events()` only (S15b). `time_shape`, `encoding` and `schema` (a mapping as in the
         manifest, a `Schema` or a `pyarrow.Schema`), if given, must be the declared ones, else `SchemaMismatch` before
-        anything is connected (S28). Raises `ConfigError` for a `schema` that is none.
+        anything is connected (S28). Raises `ConfigError` for a `schema` that is none. `subscriber` names the reader to
+        people who look at the catalog, which is told in the background; `<host>/<process id>` unless given.
         """
+        if subscriber is not None and not 0 < len(subscriber) <= MAX_SUBSCRIBER:
+            raise UsageError(f"subscriber= is a name of 1 to {MAX_SUBSCRIBER} characters, not {len(subscriber)}")
+        name = subscriber or f"{socket.gethostname()}/{os.getpid()}"[-MAX_SUBSCRIBER:]
         return Subscription(
             self._context, Directory(self.catalog, stream, wait=wait),
             since=since, topics=topics, reject=reject, partial=partial, time_codec=time_codec,
             expected=Expected(time_shape, encoding, read_schema(schema)),
-            max_buffer_bytes=max_buffer_bytes, settings=settings,
+            max_buffer_bytes=max_buffer_bytes, settings=settings, announce=(self._background, name),
         )  # fmt: skip
 
 

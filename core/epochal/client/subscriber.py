@@ -14,6 +14,8 @@ from typing import Any, Literal, Self
 import zmq
 
 from epochal.client import values
+from epochal.client.announcing import Announcement, Report
+from epochal.client.catalog import CatalogClient
 from epochal.client.directory import Backoff, Directory, worth_retrying
 from epochal.client.encodings import decoder
 from epochal.client.options import NOTHING, Expected
@@ -61,6 +63,7 @@ class Subscription:
         expected: Expected = NOTHING,
         max_buffer_bytes: int = 256 * 2**20,
         settings: FollowerSettings | None = None,
+        announce: tuple[CatalogClient, str] | None = None,
     ) -> None:
         if not (since is None or since == "start" or isinstance(since, Cursor)):
             raise UsageError(f"since is None (live), 'start' or a Cursor, not {since!r}")
@@ -68,6 +71,10 @@ class Subscription:
         self._topics = None if topics is None and not list(reject) else TopicChoice(topics, reject)
         self._partial, self._max_buffer = partial, max_buffer_bytes
         self._expected = expected
+        self._announce = announce
+        self._announcement: Announcement | None = None
+        self._counters = dict.fromkeys(("gaps", "healed", "epochs", "aborted"), 0)
+        self._began: set[str] = set()
         self._decode_time: Callable[[Time], Any] = (lambda time: time) if time_codec is None else time_codec.decode
         self._encode_time: Callable[[Any], Time] = (lambda time: time) if time_codec is None else time_codec.encode
         self._settings = settings or FollowerSettings()
@@ -108,6 +115,10 @@ class Subscription:
         self._tasks = [
             asyncio.create_task(link.run(), name=f"follow {info.qualified}/{link.segment}") for link in self._links
         ]
+        if self._announce is not None:
+            catalog, subscriber = self._announce
+            self._announcement = Announcement(catalog, info, subscriber, self._report)
+            self._tasks.append(asyncio.create_task(self._announcement.run(), name=f"announce {info.qualified}"))
         return self
 
     async def __aexit__(
@@ -116,6 +127,8 @@ class Subscription:
         """Leave; sockets and tasks are gone when this returns."""
         self.fail(UsageError("the subscription was left; open a new one"))
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._announcement is not None:
+            await self._announcement.withdraw()
 
     # ---- what the application reads ----
 
@@ -206,6 +219,7 @@ class Subscription:
             return  # what came before is kept as it was, for `cursor()`
         for told in follower.told():
             if type(told) is Began:
+                self._count_beginning(segment, told)
                 machine.began(segment, told)
             elif type(told) is not Broke:
                 machine.event(segment, told)  # type: ignore[arg-type]  # what is left are events
@@ -216,6 +230,13 @@ class Subscription:
             for link in self._links:
                 link.pause()
         self._changed.set()
+
+    def _count_beginning(self, segment: str, told: Began) -> None:
+        if told.gap:
+            self._counters["gaps"] += 1
+        elif segment in self._began:
+            self._counters["healed"] += 1  # joined again, with nothing lost between
+        self._began.add(segment)
 
     def down(self, segment: str, reason: str) -> None:
         """A link is lost and tries again."""
@@ -236,6 +257,11 @@ class Subscription:
         self.ready.set()
         self._changed.set()
 
+    def _report(self) -> Report:
+        machine = self._machine
+        lower = tuple(machine.frontier) if machine.ready else None
+        return lower, {**self._counters, "waiting_bytes": machine.waiting_bytes}
+
     def _public_data(self, segment: str, data: m.Data) -> values.Data:
         time = self._decode_time(data.time)
         return values.Data(time, data.topic, segment, data.seq, data.records, data.payload, self._decode)
@@ -244,7 +270,9 @@ class Subscription:
         self, epoch: subscribing.EpochBatches | subscribing.EpochWasAborted
     ) -> values.Epoch | values.EpochAborted:
         if isinstance(epoch, subscribing.EpochWasAborted):
+            self._counters["aborted"] += 1
             return values.EpochAborted(self._decode_time(epoch.time))
+        self._counters["epochs"] += 1
         batches = tuple(self._public_data(segment, data) for segment, data in epoch.batches)
         return values.Epoch(self._decode_time(epoch.time), batches)
 
@@ -255,6 +283,7 @@ class Subscription:
             case subscribing.FrontierMoved():
                 return values.FrontierChanged(tuple(map(self._decode_time, event.frontier)))
             case subscribing.EpochWasAborted():
+                self._counters["aborted"] += 1
                 return values.EpochAborted(self._decode_time(event.time))
             case subscribing.GapFound():
                 return values.Gap(*event)

@@ -1,0 +1,64 @@
+"""Makes a subscription known to the catalog, in the background, for as long as it lives (S30, S31).
+
+Apart from the subscription because reading never depends on it: a catalog that is away is tried again, and nothing
+waits for it.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+
+from epochal.client.catalog import CatalogClient
+from epochal.client.catalog_types import StreamInfo, SubscriptionLease
+from epochal.client.directory import Backoff
+from epochal.errors import EpochalError, StreamGone, StreamNotFound
+from epochal.protocol.times import Time
+
+WITHDRAW = 1.0
+"""Seconds that leaving may take to say so; after that the lease lapses by itself (S30)."""
+
+Report = tuple[Sequence[Time] | None, Mapping[str, float]]
+"""The frontier, None before there is one, and what was counted."""
+
+
+class Announcement:
+    """One subscription's entry in the catalog. `run` is a task; `withdraw` comes after it has ended."""
+
+    def __init__(
+        self, catalog: CatalogClient, stream: StreamInfo, subscriber: str, report: Callable[[], Report]
+    ) -> None:
+        self._catalog, self._stream, self._subscriber, self._report = catalog, stream, subscriber, report
+        self._lease: SubscriptionLease | None = None
+
+    async def run(self) -> None:
+        """Enter, renew each third of the lease with a report, enter anew when it lapsed; until the stream is gone."""
+        backoff = Backoff()
+        while True:
+            try:
+                ttl = await self._enter() if self._lease is None else await self._renew(self._lease)
+            except (StreamNotFound, StreamGone):
+                return
+            except EpochalError as error:
+                if error.code in ("unknown_subscription", "not_owner"):
+                    self._lease = None
+                await backoff.pause()
+            else:
+                backoff.reset()
+                await asyncio.sleep(ttl / 3)
+
+    async def _enter(self) -> float:
+        stream = self._stream
+        self._lease = await self._catalog.subscribed(stream.namespace, stream.name, self._subscriber, stream.uid)
+        return 0.0  # the first report follows at once
+
+    async def _renew(self, lease: SubscriptionLease) -> float:
+        lower, counters = self._report()
+        return await self._catalog.renew_subscription(lease.id, lease.token, lower, counters)
+
+    async def withdraw(self) -> None:
+        """Say that the subscription has ended, if that takes no longer than `WITHDRAW`."""
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            with suppress(EpochalError, TimeoutError):
+                async with asyncio.timeout(WITHDRAW):
+                    await self._catalog.unsubscribe(lease.id, lease.token)

@@ -1,0 +1,93 @@
+"""Subscriptions as the catalog knows them: one by one, with their reports, withdrawn with their reader."""
+
+import asyncio
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import epochal
+from epochal.client.catalog import CatalogClient
+from epochal.client.catalog_types import SubscriptionInfo
+from epochal.errors import UsageError
+
+Known = tuple[SubscriptionInfo, ...]
+
+
+async def known(catalog: CatalogClient, stream: str, until: Callable[[Known], bool], seconds: float = 25) -> Known:
+    """The subscriptions of a stream, asked for until they are as wanted."""
+    async with asyncio.timeout(seconds):
+        while not until(found := await catalog.subscriptions(*stream.split("/"))):  # noqa: ASYNC110 - asked, as people do
+            await asyncio.sleep(0.05)
+    return found
+
+
+@pytest.mark.rule("S31")
+async def test_two_subscriptions_of_one_program_are_two(realm) -> None:
+    stream = await realm.stream()
+    async with epochal.connect(realm.url) as client:
+        async with client.subscribe(stream), client.subscribe(stream, subscriber="second"):
+            first, second = sorted(
+                await known(client.catalog, stream, lambda found: len(found) == 2),
+                key=lambda one: one.subscriber == "second",
+            )
+            assert first.id != second.id
+            assert first.subscriber.endswith(f"/{os.getpid()}")
+            assert second.subscriber == "second"
+        assert await client.catalog.subscriptions(*stream.split("/")) == ()
+
+
+async def test_an_unusable_name_is_refused() -> None:
+    async with epochal.connect("http://127.0.0.1:1") as client:
+        for name in ("", "x" * 254):
+            with pytest.raises(UsageError, match="subscriber"):
+                client.subscribe("test/any", subscriber=name)
+
+
+@pytest.mark.rule("S30")
+async def test_a_lapsed_subscription_is_entered_anew_and_reports(realm, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = await realm.stream()
+    async with (
+        epochal.connect(realm.url) as client,
+        client.writer(stream) as writer,
+        client.subscribe(stream, since="start") as sub,
+    ):
+        often(client, monkeypatch)
+        (old,) = await known(client.catalog, stream, lambda found: len(found) == 1)
+        await writer.append(1, ["x"])
+        await writer.advance(3)
+        await anext(sub.epochs())
+        announcement = sub._announcement
+        assert announcement is not None
+        assert announcement._lease is not None
+        # As the catalog does when a lease lapses.
+        await client.catalog.unsubscribe(announcement._lease.id, announcement._lease.token)
+        (new,) = await known(client.catalog, stream, lambda found: len(found) == 1 and bool(found[0].counters))
+        assert new.id != old.id
+        assert dict(new.counters) == {"gaps": 0, "healed": 0, "epochs": 1, "aborted": 0, "waiting_bytes": 0}
+        assert new.lower == (3,)
+
+
+def often(client: epochal.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Renew without waiting for a third of the lease."""
+    renew = client._background.renew_subscription
+
+    async def renewed(*arguments: Any) -> float:
+        await renew(*arguments)
+        return 0.3
+
+    monkeypatch.setattr(client._background, "renew_subscription", renewed)
+
+
+async def test_reading_and_leaving_need_no_catalog(realm) -> None:
+    stream = await realm.stream()
+    async with epochal.connect(realm.url) as client, CatalogClient("http://127.0.0.1:1", patience=0.0) as away:
+        client._background = away
+        async with client.subscribe(stream, since="start") as sub:
+            async with client.writer(stream) as writer:
+                await writer.append(1, ["x"])
+                await writer.finish()
+            async with asyncio.timeout(20):
+                assert [epoch.time async for epoch in sub.epochs()] == [1]
+        assert await client.catalog.subscriptions(*stream.split("/")) == ()
