@@ -87,8 +87,9 @@ async def lookup(request: web.Request) -> web.Response:
     catalog = request.app[CATALOG]
     wait = bodies.read_wait(request, catalog.settings.max_wait)
     entry = await catalog.lookup(*_stream_name(request), bodies.read_expected(request), wait)
-    head = views.stream(catalog.state, entry, catalog.now(), with_segments=False)
-    return web.json_response({"stream": head, "segments": views.segments(catalog.state, entry, catalog.now())})
+    state, now = catalog.state, catalog.now()
+    body = catalog.lookups.answer(entry.record.uid, state.version, now, lambda: views.lookup(state, entry, now))
+    return web.Response(body=body, content_type="application/json", charset="utf-8")
 
 
 async def open_session(request: web.Request) -> web.Response:

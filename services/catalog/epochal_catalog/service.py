@@ -15,6 +15,7 @@ from epochal_catalog.decisions import Decision
 from epochal_catalog.errors import Overloaded, ShuttingDown, StoreFailed, StoreUnavailable
 from epochal_catalog.records import Change, InMemory
 from epochal_catalog.registry import Expected, Registry
+from epochal_catalog.remembered import Remembered
 from epochal_catalog.settings import Settings
 from epochal_catalog.state import State, StreamEntry
 from epochal_catalog.store import Store
@@ -48,6 +49,7 @@ class Catalog:
         )
         self.room = WaitingRoom(settings.max_waiters)
         self.watchers = Watchers(self.state.history, settings.max_watchers, settings.watch_queue, telemetry.watcher_cut)
+        self.lookups = Remembered()
         self.telemetry = telemetry
         self.broken = asyncio.Event()
         """Set when memory and disk may differ; the process must end and read the disk anew."""

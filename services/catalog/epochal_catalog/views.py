@@ -34,6 +34,12 @@ def stream(state: State, entry: StreamEntry, now: float, *, with_segments: bool 
     return shown
 
 
+def lookup(state: State, entry: StreamEntry, now: float) -> dict[str, Any]:
+    """Where to connect for a stream."""
+    head = stream(state, entry, now, with_segments=False)
+    return {"stream": head, "segments": segments(state, entry, now)}
+
+
 def reserved(state: State) -> dict[str, Any]:
     """The catalog's own stream (S26)."""
     return {
