@@ -102,12 +102,19 @@ def check_leases(publishers: Sequence[Document]) -> list[Finding]:
                 live += 1
             case "unverified":
                 advice = "it was registered before the catalog started anew; it renews within seconds if it lives"
-                findings.append(warn("lease", f"{name} has not renewed since the catalog started", advice))
+                findings.append(warn("leases", f"{name} has not renewed since the catalog started", advice))
             case "lapsed":
-                findings.append(warn("lease", f"{name} has stopped renewing", "look at its log; is the process there?"))
+                findings.append(
+                    warn("leases", f"{name} has stopped renewing", "look at its log; is the process there?")
+                )
             case _:
                 pass  # replaced: its successor is looked at
-    return [*findings, *([ok("lease", f"{live} of {live} live")] if live else [])]
+    return [*findings, *([ok("leases", f"{count(live, 'publisher')} live")] if live else [])]
+
+
+def count(number: int, what: str) -> str:
+    """`1 publisher`, `2 publishers`."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def check_streams(streams: Sequence[Document]) -> list[Finding]:
@@ -128,11 +135,11 @@ def _check_stream(item: Document) -> list[Finding]:
         seen = f"{name}: no publisher for segment{'s' if len(without) > 1 else ''} {', '.join(without[:SHOWN])}"
         return [fail("streams", seen, "with `epochal up`, look at DIR/logs/publishers; else at the publishers' pods")]
     held = [HeldBack.from_json(holder) for holder in item.get("held_back") or ()]
-    return [finding for holder in held[:1] if (finding := _check_held(name, holder)) is not None]
+    return [finding for holder in held[:1] if (finding := _check_held(name, holder, bool(item["writers"]))) is not None]
 
 
-def _check_held(name: str, held: HeldBack) -> Finding | None:
-    """Whether somebody should look. A stream that waits for its next writer is well: nobody publishes."""
+def _check_held(name: str, held: HeldBack, begun: bool) -> Finding | None:
+    """Whether somebody should look. A stream without a writer is well: nobody publishes. `begun`: one has opened."""
     seconds = held.seconds or 0.0
     words = f"{name}: {describe_holder(held)}"
     match held.kind:
@@ -144,7 +151,7 @@ def _check_held(name: str, held: HeldBack) -> Finding | None:
             return warn("held back", words, f"{held.writer} is alive; it should advance, or finish")
         case "returning" if seconds > SILENT_LONG:
             return warn("held back", words, f"start {held.writer} again, or wait for progress.writerTimeout")
-        case "opening" if seconds > HELD_LONG:
+        case "opening" if seconds > HELD_LONG and begun:
             return warn("held back", words, "start the missing writers, or declare a smaller progress.minWriters")
         case "finishing" if seconds > HELD_LONG:
             return warn("held back", words, "the writers of the other segments have not finished")

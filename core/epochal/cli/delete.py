@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from epochal.cli.documents import Document, Documents
+from epochal.cli import probes
 from epochal.cli.get import chosen
-from epochal.cli.kinds import PUBLISHERS, STREAMS
+from epochal.cli.kinds import STREAMS
 from epochal.cli.manifests import read_manifests
 from epochal.cli.options import (
     DEFAULT_TIMEOUT,
@@ -22,7 +22,6 @@ from epochal.cli.options import (
     Streams,
     Timeout,
     open_catalog,
-    open_documents,
     run,
 )
 from epochal.cli.terminal import note
@@ -41,10 +40,10 @@ Examples:
 
 Nothing is asked. Deleting a stream ends its publishers, its writers and its subscriptions, and loses its history: what
 goes is told on standard error. A stream of the same name may be declared again; it is another one. With --wait the
-command ends once no publisher of the stream is left; status 4 if one is after --timeout."""
+command ends once no publisher of the stream answers any more; status 4 if one does after --timeout."""
 
-LOOK_AGAIN = 0.1
-"""Seconds between looks at what is still there."""
+LOOK_AGAIN, LOOK_AT_MOST = 0.1, 2.0
+"""Seconds between looks at what is still there, and for one look."""
 
 
 def delete(
@@ -87,8 +86,7 @@ async def _delete(wanted: Sequence[tuple[str, str]], wait: bool, url: str | None
             note(_what_goes(stream))
             print(f"stream {namespace}/{name} deleted", flush=True)
     if wait:
-        async with open_documents(url, timeout) as documents:
-            await _gone(documents, deleted, timeout)
+        await _gone(deleted, timeout)
     if missing is not None:
         raise missing
 
@@ -105,17 +103,18 @@ def _what_goes(stream: StreamInfo) -> str:
     return f"{stream.qualified}: its history goes, and with it {', '.join(parts)}"
 
 
-async def _gone(documents: Documents, streams: Sequence[StreamInfo], timeout: float) -> None:
-    """Wait until no publisher of the deleted streams is registered; raises `TimedOut`."""
-    waited, left = {stream.uid for stream in streams}, list[Document]()
-    try:
-        async with asyncio.timeout(timeout):
-            while left := [  # noqa: ASYNC110 - the catalog announces no end of a process
-                item for item in await documents.all(PUBLISHERS.path) if item["uid"] in waited
-            ]:
-                await asyncio.sleep(LOOK_AGAIN)
-    except TimeoutError:
-        names = ", ".join(map(PUBLISHERS.key, left))
-        raise TimedOut(
-            f"the streams are deleted, but after {timeout:g} s there are still publishers: {names}"
-        ) from None
+async def _gone(streams: Sequence[StreamInfo], timeout: float) -> None:
+    """Wait until no publisher of the deleted streams answers any more; raises `TimedOut`."""
+    left = {
+        segment.publisher.id: segment.publisher.addresses.get("http", "")
+        for stream in streams
+        for segment in stream.segments
+        if segment.publisher is not None
+    }
+    deadline = asyncio.get_running_loop().time() + timeout
+    while left:
+        answers = await asyncio.gather(*(probes.reach(address, "http", LOOK_AT_MOST) for address in left.values()))
+        left = {name: left[name] for name, reason in zip(left, answers, strict=True) if reason is None}
+        if left and asyncio.get_running_loop().time() >= deadline:
+            raise TimedOut(f"the streams are deleted, but after {timeout:g} s publishers still run: {', '.join(left)}")
+        await asyncio.sleep(LOOK_AGAIN if left else 0)

@@ -22,8 +22,7 @@ from epochal.cli.options import (
 )
 from epochal.cli.output import flat, print_document, print_fields, show_age, show_frontier
 from epochal.client.catalog_types import SegmentInfo, StreamInfo
-from epochal.client.held_back import HeldBack, describe_holder, show_seconds, show_time
-from epochal.protocol.times import from_json
+from epochal.client.held_back import HeldBack, describe_holder
 
 EPILOG = """\b
 Kinds:
@@ -112,7 +111,7 @@ def _segment(segment: SegmentInfo, document: Document, wide: bool) -> list[tuple
         ("Keys", f"{share}, [{segment.lo}, {segment.hi})" if wide else share),
         ("State", segment.state + (", finishing" if segment.finishing else "")),
         ("Frontier", show_frontier(segment.lower)),
-        *(("Held by", _holder(holder)) for holder in document.get("holders") or ()),
+        *(("Held at", _holder(segment.id, holder)) for holder in document.get("holders") or ()),
         ("Incarnation", str(segment.incarnation)),
     ]
     if segment.publisher is None:
@@ -120,7 +119,7 @@ def _segment(segment: SegmentInfo, document: Document, wide: bool) -> list[tuple
     verified = "" if segment.publisher.verified else ", not verified since the catalog started"
     fields.append(("Publisher", f"{segment.publisher.id} ({show_age(segment.publisher.since)}{verified})"))
     if wide:
-        fields.extend((kind.capitalize(), address) for kind, address in segment.publisher.addresses.items())
+        fields.extend((f"{kind.capitalize()} at", address) for kind, address in segment.publisher.addresses.items())
     fields.extend(
         (key.replace("_", " ").capitalize(), f"{value:,}")
         for key, value in sorted(segment.counters.items())
@@ -129,6 +128,6 @@ def _segment(segment: SegmentInfo, document: Document, wide: bool) -> list[tuple
     return fields
 
 
-def _holder(holder: Document) -> str:
-    lasting = f" for {show_seconds(holder['seconds'])}" if holder["seconds"] is not None else ""
-    return f"{holder['writer'] or holder['kind']}{lasting}, at {show_time(from_json(holder['time']))}"
+def _holder(segment: str, holder: Document) -> str:
+    words = describe_holder(HeldBack.from_json({**holder, "segment": segment}))
+    return words.removeprefix(f"segment {segment} stands at ")

@@ -94,7 +94,7 @@ async def _realm(url: str, timeout: float) -> tuple[list[Document], list[Finding
     except TimeoutError:
         return [], [fail("catalog", f"{url} does not answer within {timeout:g} s", advice)]
     except (aiohttp.ClientError, OSError, ValueError) as error:
-        return [], [fail("catalog", f"{url} cannot be reached: {error}", advice)]
+        return [], [fail("catalog", f"{url} cannot be reached: {probes.reason(error)}", advice)]
     findings = [
         checks.check_latency(url, seen.seconds),
         checks.check_versions(importlib.metadata.version("epochal"), seen.version),
@@ -120,7 +120,7 @@ async def _ports(publishers: list[Document], timeout: float) -> list[Finding]:
         async with gate:
             reason = await probes.reach(address, socket, timeout)
             if reason is None and socket == "requests":
-                reason = await probes.greet(address, item["uid"], item["segments"][0], timeout)
+                reason = await probes.greet(address, item["uid"], next(iter(item["segments"])), timeout)
         if reason is None:
             return None
         seen = f"{PUBLISHERS.key(item)} ({item['stream']}) {socket} at {address}: {reason}"
@@ -130,7 +130,7 @@ async def _ports(publishers: list[Document], timeout: float) -> list[Finding]:
     failed = [finding for finding in await asyncio.gather(*asked) if finding is not None]
     if failed or not asked:
         return failed
-    return [ok("ports", f"{len(asked)} of {len(publishers)} publishers answer")]
+    return [ok("ports", f"all {len(asked)} ports of {checks.count(len(publishers), 'publisher')} answer")]
 
 
 def _directory(seen: probes.DirectorySeen) -> Finding:

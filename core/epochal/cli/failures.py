@@ -10,6 +10,7 @@ from enum import IntEnum
 
 import typer
 
+from epochal.cli.terminal import note
 from epochal.errors import EpochalError, StreamNotFound, Unavailable, UsageError
 
 
@@ -81,12 +82,12 @@ def report(error: BaseException) -> ExitStatus:
     if os.environ.get("EPOCHAL_DEBUG"):
         traceback.print_exception(error, file=sys.stderr)
     if not isinstance(error, KeyboardInterrupt):
-        print(describe(error), file=sys.stderr)
+        note(describe(error))
     return status_of(error)
 
 
 def report_usage(error: typer.TyperException) -> ExitStatus:
     """Print what the argument parser found wrong, and how to ask for help."""
     command = getattr(getattr(error, "ctx", None), "command_path", "epochal")
-    print(f"error: {error.format_message()}\nwhat to do: see `{command} --help`", file=sys.stderr)
+    note(f"error: {error.format_message()}\nwhat to do: see `{command} --help`")
     return ExitStatus.USAGE

@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.text import Text
 
-from epochal.cli.output import printable
+from epochal.cli.output import hanging, printable
 from epochal.cli.terminal import console
 
 
@@ -57,14 +57,15 @@ _WIDTH = 12
 
 
 def print_findings(findings: Iterable[Finding]) -> None:
-    """A line for each, and under it what to do; on a terminal in colours."""
+    """A line for each, and under it what to do; on a terminal in colours, and broken under itself."""
     screen = console()
     for finding in findings:
-        head = Text(f"{finding.verdict:<5} ", style=_STYLES[finding.verdict])
-        line = head.append(f"{finding.check:<{_WIDTH}} {printable(finding.seen)}", style="none")
-        screen.print(line, soft_wrap=True)
+        verdict = str(finding.verdict)
+        line = hanging(f"{verdict:<5} {finding.check:<{_WIDTH}} ", printable(finding.seen))
+        styled = Text.assemble((verdict, _STYLES[finding.verdict]), line.removeprefix(verdict))
+        screen.print(styled, soft_wrap=True)
         if finding.advice:
-            screen.print(Text(f"{'':<5} {'':<{_WIDTH}} -> {printable(finding.advice)}"), soft_wrap=True)
+            screen.print(Text(hanging(f"{'':<{_WIDTH + 7}}-> ", printable(finding.advice))), soft_wrap=True)
 
 
 def summary(findings: Sequence[Finding]) -> str:

@@ -7,6 +7,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from difflib import get_close_matches
 from typing import Annotated
 
 import typer
@@ -36,7 +37,7 @@ from epochal.resources import DEFAULT_NAMESPACE, parse_stream_name
 EPILOG = """\b
 Kinds:
   streams        what is declared, and how far its times are
-  publishers     the processes that own segments, and their leases
+  publishers     the processes that own segments, and their leases; -o wide also those that were replaced
   writers        who has a stream open for publishing
   subscriptions  who reads, and how far they are
 
@@ -84,8 +85,10 @@ def chosen(kind: str, names: list[str] | None, namespace: str | None) -> tuple[K
     word, slash, rest = kind.partition("/")
     found = find_kind(word)
     if found is None:
-        listed = ", ".join(each.plural for each in KINDS)
-        raise typer.BadParameter(f"'{word}' is no kind of object; write one of: {listed}")
+        listed = [each.plural for each in KINDS]
+        close = get_close_matches(word, listed, 1)
+        told = f"did you mean {close[0]}?" if close else f"write one of: {', '.join(listed)}"
+        raise typer.BadParameter(f"'{word}' is no kind of object; {told}")
     more = [name.removeprefix(f"{found.name}/") if slash else name for name in names or ()]
     texts = [rest, *more] if slash else more
     return found, [parse_stream_name(text, namespace or DEFAULT_NAMESPACE) for text in texts]
@@ -132,6 +135,8 @@ async def _get(query: _Query, output: Format, url: str | None, timeout: float) -
     async with open_documents(url, timeout) as documents:
         items = await query.ask(documents)
     kind = query.kind
+    if output in (Format.TABLE, Format.NAME):
+        items = [item for item in items if not item.get("superseded")]
     if output.is_document:
         print_document(items[0] if query.is_one else {"items": items}, output is Format.YAML)
     elif output is Format.NAME:
@@ -139,6 +144,8 @@ async def _get(query: _Query, output: Format, url: str | None, timeout: float) -
             print(f"{kind.name}/{kind.key(item)}")
     elif items:
         print_table(kind.header(output is Format.WIDE), [kind.row(item, output is Format.WIDE) for item in items])
+    elif query.namespace is not None:
+        note(f"no {kind.plural} in namespace {query.namespace}; -A lists those of all namespaces")
     else:
         note(kind.nothing)
 
@@ -153,7 +160,7 @@ async def _watch(query: _Query, output: Format, url: str | None, timeout: float)
     async with open_documents(url, timeout) as documents, _changes(catalog_url(url), timeout) as changed:
         while True:
             items = {query.kind.key(item): item for item in await query.ask(documents)}
-            look = {key: query.kind.row(item, wide=True) for key, item in items.items()}
+            look = {key: query.kind.state(item) for key, item in items.items()}
             rows.show([item for key, item in items.items() if shown.get(key) != look[key]])
             for key in shown.keys() - look.keys():
                 note(f"{query.kind.name}/{key} is gone")

@@ -85,8 +85,16 @@ def line_parser(encoding: str, form: LineFormat) -> Parse:
         if encoding == "arrow":
             raise RecordTypeError("this stream's encoding is arrow: a record is a row, so a line is a JSON object")
         return Parse(lambda line, _: line.decode())
-    lenient = form is LineFormat.AUTO and encoding != "arrow"
+    if encoding == "arrow":
+        return Parse(lambda line, _: _row(_json(line, lenient=False)), skips_blank=True)
+    lenient = form is LineFormat.AUTO
     return Parse(lambda line, is_argument: _json(line, lenient=lenient and is_argument), skips_blank=True)
+
+
+def _row(record: Any) -> Any:
+    if not isinstance(record, dict):
+        raise ValueError("is no JSON object, and a record of an arrow stream is a row")
+    return record
 
 
 def _json(line: bytes, *, lenient: bool) -> Any:
@@ -198,10 +206,12 @@ async def _read(fd: int) -> AsyncGenerator[bytes]:
                 chunk = os.read(fd, CHUNK_BYTES)
             except OSError as error:
                 chunk = error
+            handing_over = chunks.put(chunk)
             try:
-                asyncio.run_coroutine_threadsafe(chunks.put(chunk), loop).result()
-            except (RuntimeError, asyncio.CancelledError):
-                break  # the loop has ended
+                asyncio.run_coroutine_threadsafe(handing_over, loop).result()
+            except (RuntimeError, asyncio.CancelledError):  # the loop has ended
+                handing_over.close()
+                break
         if fd > 2:
             os.close(fd)
 

@@ -15,6 +15,8 @@ from epochal.protocol.times import from_json
 
 Cell = Callable[[Document], str]
 
+_GROWING = ("AGE", "HELD BY")
+
 
 @dataclass(frozen=True, slots=True)
 class Kind:
@@ -44,6 +46,10 @@ class Kind:
         """One object's cells."""
         return [cell(item) for _, cell in self._shown(wide)]
 
+    def state(self, item: Document) -> list[str]:
+        """What makes an object worth a new row when it changes: all but what grows by itself."""
+        return [cell(item) for title, cell in self._shown(True) if title not in _GROWING]
+
     def _shown(self, wide: bool) -> list[tuple[str, Cell]]:
         return [*self.columns, *(self.more if wide else ())]
 
@@ -53,7 +59,7 @@ def _field(name: str) -> Cell:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, list):
+    if isinstance(value, list | dict):  # of a dict its keys: a publisher's segments, by incarnation
         return ",".join(map(_text, value)) or "-"
     return "-" if value is None or value == "" else str(value)
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from epochal.errors import ManifestError, Problem
+from epochal.errors import ConfigError, ManifestError, Problem
 from epochal.resources import StreamManifest, load_manifests
 
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -48,7 +48,7 @@ def _texts(filenames: Sequence[str]) -> Iterator[tuple[str, str]]:
             files = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES and file.is_file())
             if not files:
                 wanted = ", ".join(f"*{suffix}" for suffix in SUFFIXES)
-                raise ManifestError("no manifests", [Problem(filename, f"is a directory without {wanted}")])
+                raise ConfigError(f"{filename} is a directory without manifests ({wanted})")
             for file in files:
                 yield str(file), _read(file)
         else:

@@ -4,13 +4,14 @@ Apart from the commands because scripts read the plain form: no colours, no fram
 """
 
 import json
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import yaml
-from rich.table import Table
 from rich.text import Text
 
 from epochal.cli.terminal import console
@@ -27,18 +28,19 @@ _STYLES = {
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print rows under upper-case column names."""
+    """Print rows under upper-case column names: the same lines everywhere, on a terminal with colours."""
     cells = [list(map(printable, row)) for row in rows]
     if not sys.stdout.isatty():
         for line in plain_lines(columns, cells):
             print(line)
         return
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in columns:
-        table.add_column(column, overflow="fold", no_wrap=False)
+    screen, widths = console(), _widths(columns, cells)
+    screen.print(Text(aligned(columns, widths), style="bold"), soft_wrap=True)
     for row in cells:
-        table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
-    console().print(table)
+        parts = [(cell.ljust(width), _STYLES.get(cell, "")) for cell, width in zip(row, widths, strict=True)]
+        shown = Text("  ").join(Text(text, style) for text, style in parts)
+        shown.rstrip()
+        screen.print(shown, soft_wrap=True)
 
 
 def print_document(document: object, in_yaml: bool) -> None:
@@ -58,8 +60,12 @@ def plain_lines(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[s
     >>> plain_lines(["A", "LONG"], [["xyz", "1"]])
     ['A    LONG', 'xyz  1']
     """
-    widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
+    widths = _widths(columns, rows)
     return [aligned(row, widths) for row in (columns, *rows)]
+
+
+def _widths(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
 
 
 def aligned(row: Sequence[str], widths: Sequence[int]) -> str:
@@ -72,7 +78,17 @@ def print_fields(fields: Iterable[tuple[str, str]], indent: str = "") -> None:
     pairs = list(fields)
     width = max((len(name) for name, _ in pairs), default=0) + 1
     for name, value in pairs:
-        print(f"{indent}{(name + ':' if name else '').ljust(width)}  {printable(value)}".rstrip())
+        head = f"{indent}{(name + ':' if name else '').ljust(width)}  "
+        print(hanging(head, printable(value)))
+
+
+def hanging(head: str, text: str) -> str:
+    """`text` behind `head`, its further lines under it where a terminal would break them; else in one line."""
+    room = shutil.get_terminal_size().columns - len(head)
+    if not sys.stdout.isatty() or room < 30:
+        return (head + text).rstrip()
+    lines = textwrap.wrap(text, room, break_on_hyphens=False) or [""]
+    return f"\n{' ' * len(head)}".join([(head + lines[0]).rstrip(), *lines[1:]])
 
 
 def flat(document: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:

@@ -98,12 +98,10 @@ def _field(item: Item, name: str) -> Any:
 def arrow_records(append: Append, schema: Schema | None) -> list[Any]:
     """The rows of an append as one Arrow batch, of the declared schema if there is one."""
     pa = pyarrow()
-    if not all(isinstance(row, dict) for row in append.records):
-        raise bad(append.first, "or one after it is no object, and a record of this stream is a row")
     try:
         return [pa.RecordBatch.from_pylist(append.records, schema=None if schema is None else to_arrow(schema))]
     except (pa.ArrowInvalid, pa.ArrowTypeError, ValueError, TypeError, OverflowError) as error:
-        raise bad(append.first, f"or a row after it does not fit the schema: {error}") from None
+        raise RecordTypeError(f"{append.first.where} to {append.last.where}: do not fit the schema: {error}") from None
 
 
 def encode(append: Append, encoding: str, schema: Schema | None) -> Sequence[Any]:

@@ -92,7 +92,14 @@ async def _get(url: str, timeout: float) -> str | None:
     except TimeoutError:
         return f"no answer within {timeout:g} s"
     except (aiohttp.ClientError, OSError, ValueError) as error:
-        return str(error) or type(error).__name__
+        return reason(error)
+
+
+def reason(error: BaseException) -> str:
+    """Why nobody answered, in few words."""
+    if isinstance(error, aiohttp.ClientConnectorError) and error.os_error.errno:
+        return os.strerror(error.os_error.errno).lower()
+    return str(error) or type(error).__name__
 
 
 def _handshake(address: str, kind: int, timeout: float) -> str | None:

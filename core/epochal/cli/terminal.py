@@ -40,5 +40,6 @@ def is_live(file: TextIO) -> bool:
 
 
 def note(text: str) -> None:
-    """Print what is not data, on stderr."""
-    print(text, file=sys.stderr, flush=True)
+    """Print what is not data, on stderr: in one write, so that lines of several processes are not mixed."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
