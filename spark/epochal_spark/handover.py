@@ -1,4 +1,4 @@
-"""How a commit, which Spark runs in another process, reaches the writer in the driver's process.
+"""How a commit or an abort, which Spark runs in another process, reaches the writer that holds the capability.
 
 Over one loopback connection, answered once the writer has acted.
 
@@ -9,6 +9,7 @@ completing epochs.
 """
 
 import asyncio
+import contextlib
 import hmac
 import json
 import secrets
@@ -36,20 +37,34 @@ class Committed:
 
 
 class HandoverServer:
-    """The driver's end. `on_commit` is awaited before the commit is answered, one commit at a time, in order."""
+    """The writer's end.
 
-    def __init__(self, on_commit: Callable[[Committed], Awaitable[None]]) -> None:
-        self._on_commit = on_commit
+    `on_commit` is awaited before a commit is answered, `on_abort` before an abort is, one at a time, in order.
+    """
+
+    def __init__(
+        self, on_commit: Callable[[Committed], Awaitable[None]], on_abort: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
+        self._on_commit, self._on_abort = on_commit, on_abort
         self._token = secrets.token_hex(16)
         self._turn = asyncio.Lock()
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.StreamWriter] = set()
+        self._answered = asyncio.Event()
 
     async def start(self) -> str:
         """Listen on a free port of the loopback; returns the address for the option `handover`."""
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=MAX_LINE)
         port = self._server.sockets[0].getsockname()[1]
         return f"127.0.0.1:{port}/{self._token}"
+
+    async def settle(self, patience: float = 5.0) -> None:
+        """Wait until who has asked is answered, up to `patience` seconds."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                while self._open:
+                    self._answered.clear()
+                    await self._answered.wait()
 
     async def close(self) -> None:
         """Stop listening; a commit that waits is cut off, so its batch is not committed."""
@@ -69,6 +84,7 @@ class HandoverServer:
             pass  # the other end has gone, or is none of ours
         finally:
             self._open.discard(writer)
+            self._answered.set()
             writer.close()
 
     async def _answer(self, line: bytes) -> dict[str, Any]:
@@ -76,37 +92,52 @@ class HandoverServer:
         if not isinstance(ask, dict) or not hmac.compare_digest(str(ask.get("token")), self._token):
             return _refusal(RemoteProtocolError("wrong token"))
         try:
-            greatest = None if ask["greatest"] is None else from_json(ask["greatest"])
-            committed = Committed(int(ask["batch"]), greatest, int(ask["records"]))
             async with self._turn:
-                await self._on_commit(committed)
+                await self._act(ask)
         except EpochalError as error:
             return _refusal(error)
         return {"ok": True}
 
+    async def _act(self, ask: dict[str, Any]) -> None:
+        if ask.get("abort") is True:
+            if self._on_abort is None:
+                raise RemoteProtocolError("a query is not aborted by a batch")
+            await self._on_abort()
+            return
+        greatest = None if ask["greatest"] is None else from_json(ask["greatest"])
+        await self._on_commit(Committed(int(ask["batch"]), greatest, int(ask["records"])))
+
 
 def hand_over(address: str, committed: Committed, timeout: float = COMMIT_TIMEOUT) -> None:
-    """Tell the driver's writer of a commit and wait until it has acted.
+    """Tell the writer of a commit and wait until it has acted.
 
     Raises the writer's error, or `Unavailable` when it is gone.
     """
+    greatest = None if committed.greatest is None else to_json(committed.greatest)
+    ask = {"batch": committed.batch, "greatest": greatest, "records": committed.records}
+    _ask(address, ask, f"batch {committed.batch} was committed", timeout)
+
+
+def call_off(address: str, timeout: float = COMMIT_TIMEOUT) -> None:
+    """Tell the writer that the job failed, and wait until every epoch that it appended at is aborted.
+
+    Raises `Unavailable` when it is gone: then it has aborted them, or the publishers do after their time-out.
+    """
+    _ask(address, {"abort": True}, "the job was called off", timeout)
+
+
+def _ask(address: str, ask: dict[str, Any], what: str, timeout: float) -> None:
     place, _, token = address.partition("/")
     host, _, port = place.rpartition(":")
-    greatest = None if committed.greatest is None else to_json(committed.greatest)
-    ask = {"token": token, "batch": committed.batch, "greatest": greatest, "records": committed.records}
     try:
         with socket.create_connection((host, int(port)), timeout) as connection:
-            connection.sendall(json.dumps(ask).encode() + b"\n")
+            connection.sendall(json.dumps({**ask, "token": token}).encode() + b"\n")
             with connection.makefile("rb") as lines:
                 line = lines.readline(MAX_LINE)
     except OSError as error:
-        raise Unavailable(
-            f"the writer that holds the query's capability cannot be told of batch {committed.batch}: {error}"
-        ) from None
+        raise Unavailable(f"the writer that holds the capability left before {what}: {error}") from None
     if not line:
-        raise Unavailable(
-            f"the writer that holds the query's capability left before batch {committed.batch} was committed"
-        )
+        raise Unavailable(f"the writer that holds the capability left before {what}")
     answer = json.loads(line)
     if not answer.get("ok"):
         raise from_code(str(answer.get("code")), str(answer.get("detail")))

@@ -4,36 +4,67 @@ Apart from the sink because they are read in several processes (driver, planner,
 alike, and because all problems are told at once.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
+from epochal.client.catalog import catalog_url
 from epochal.errors import ConfigError, ManifestError, Problem
 from epochal.resources import parse_stream_name
 
 
 class Complete(StrEnum):
-    """What the commit of a micro-batch completes."""
+    """What a commit completes."""
 
     BATCH = "batch"
     """Every time up to the greatest one published so far: later batches hold later times only."""
     NEVER = "never"
-    """Nothing: the driver says so itself, by `Publication.advance()`."""
+    """Nothing: whoever publishes next says so, or for a query the driver, by `Publication.advance()`."""
 
+
+class Option(NamedTuple):
+    """One option; `default` is None where it must be given."""
+
+    name: str
+    default: str | None
+    batch: bool
+    streaming: bool
+
+
+OPTIONS = (
+    Option("stream", None, batch=True, streaming=True),
+    Option("time", None, batch=True, streaming=True),
+    Option("catalog", "", batch=True, streaming=True),
+    Option("key", "", batch=True, streaming=True),
+    Option("complete", "batch", batch=True, streaming=True),
+    Option("finish", "false", batch=True, streaming=False),
+    Option("writer", "spark", batch=True, streaming=False),
+    Option("wait", "30", batch=True, streaming=False),
+    Option("query", None, batch=False, streaming=True),
+    Option("handover", None, batch=False, streaming=True),
+)
+"""All of them; docs/spark.md says what each means. `query` and `handover` are set by `epochal_spark.publish()`."""
 
 _OF_SPARK = frozenset({"checkpointlocation", "path", "queryname"})
 """What Spark itself may put among the options of a sink."""
 
-_KNOWN = frozenset({"stream", "catalog", "time", "key", "complete", "query", "handover"})
+_PUBLISH = (
+    "start the query by epochal_spark.publish(), which holds its capability, with the trigger processingTime, once or "
+    "availableNow; continuous and real-time ones cannot be used"
+)
+"""Said where the driver's part is missing, because Spark tells a sink nothing of its trigger, and because under a
+continuous one it would show a query as running that publishes nothing, whatever commits raise."""
 
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """`df.writeStream.format("epochal").option(...)`; `epochal_spark.publish` sets all of them.
+    """What is written where.
 
-    `stream`: `namespace/name`. `catalog`: its URL. `time`: the column of an epoch's time. `key`: the column that places
-    a record; without it a task writes to one segment. `query`: the writer id under whose capability the tasks write.
-    `handover`: where the driver's writer is told of commits; secret, because whoever knows it can complete epochs.
+    `stream`: `namespace/name`. `catalog`: its URL. `time`: the column of an epoch's time. `query`: the writer id under
+    whose capability the tasks write. `key`: the column that places a record; without it a task writes to one segment.
+    `handover`: where that writer is told of commits; secret, because whoever knows it can complete epochs. `finish`:
+    whether a batch job's commit finishes the stream. `wait`: seconds for the stream and its publishers to be there.
     """
 
     stream: str
@@ -42,48 +73,64 @@ class SinkOptions:
     query: str
     key: str | None = None
     complete: Complete = Complete.BATCH
-    handover: str | None = None
+    handover: str = ""
+    finish: bool = False
+    wait: float = 30.0
 
     @classmethod
-    def parse(cls, options: Mapping[str, str]) -> "SinkOptions":
+    def parse(cls, options: Mapping[str, str], *, streaming: bool = True) -> "SinkOptions":
         """Read Spark's options, whose names come in lower case. Raises `ConfigError` with every problem."""
         given = {name.lower(): value for name, value in options.items()}
-        problems = [_unknown(name) for name in sorted(given.keys() - _KNOWN - _OF_SPARK)]
-        problems += [_missing(name) for name in ("stream", "catalog", "time", "query") if not given.get(name)]
-        problems += _wrong_stream(given.get("stream"))
-        complete = given.get("complete", Complete.BATCH)
+        known = [option for option in OPTIONS if (option.streaming if streaming else option.batch)]
+        problems = [_unknown(name, known) for name in sorted(given.keys() - {o.name for o in known} - _OF_SPARK)]
+        complete = given.get("complete") or Complete.BATCH
+        missing = [o.name for o in known if o.default is None and not given.get(o.name)]
+        problems += [_missing(name) for name in missing if name != "handover" or "query" not in missing]
+        problems += [*_wrong_stream(given.get("stream")), *_wrong_catalog(given.get("catalog"))]
         if complete not in list(Complete):
             problems.append(Problem("complete", f"{complete!r} is not known", "write batch or never"))
-        elif complete == Complete.BATCH and not given.get("handover"):
-            problems.append(
-                Problem(
-                    "handover", "is missing", "start the query by epochal_spark.publish(), which holds its capability"
-                )
-            )
+        finish, wait = given.get("finish", "false").lower(), given.get("wait", "30")
+        if finish not in ("true", "false"):
+            problems.append(Problem("finish", f"{finish!r} is not known", "write true or false"))
+        if not _is_seconds(wait):
+            problems.append(Problem("wait", f"{wait!r} is no time to wait", "write seconds, e.g. 30"))
         if problems:
             raise ConfigError("the options of the sink `epochal` cannot be used:", problems)
         return cls(
             stream=given["stream"],
-            catalog=given["catalog"],
+            catalog=catalog_url(given.get("catalog")),
             time=given["time"],
-            query=given["query"],
+            query=given["query"] if streaming else given.get("writer") or "spark",
             key=given.get("key") or None,
             complete=Complete(complete),
-            handover=given.get("handover") or None,
+            handover=given.get("handover", ""),
+            finish=finish == "true",
+            wait=float(wait),
         )
 
     def to_spark(self) -> dict[str, str]:
-        """The options as Spark takes them."""
-        fields = {name: getattr(self, name) for name in _KNOWN}
-        return {name: str(value) for name, value in sorted(fields.items()) if value is not None}
+        """The options of a streaming query as Spark takes them."""
+        fields = {option.name: getattr(self, option.name) for option in OPTIONS if option.streaming}
+        return {name: str(value) for name, value in sorted(fields.items()) if value}
 
 
-def _unknown(name: str) -> Problem:
-    return Problem(name, "is not an option of this sink", f"there are {', '.join(sorted(_KNOWN))}")
+def _unknown(name: str, known: Iterable[Option]) -> Problem:
+    other = next((option for option in OPTIONS if option.name == name), None)
+    if other is not None:
+        kind = "batch writes" if other.batch else "streaming queries"
+        return Problem(name, f"is an option of {kind} only", "leave it out")
+    return Problem(name, "is not an option of this sink", f"there are {', '.join(sorted(o.name for o in known))}")
 
 
 def _missing(name: str) -> Problem:
-    return Problem(name, "is missing", f'give it by .option("{name}", ...) or use epochal_spark.publish()')
+    return Problem(name, "is missing", _PUBLISH if name in ("query", "handover") else f'write .option("{name}", ...)')
+
+
+def _is_seconds(text: str) -> bool:
+    try:
+        return 0 <= float(text) < float("inf")
+    except ValueError:
+        return False
 
 
 def _wrong_stream(stream: str | None) -> list[Problem]:
@@ -93,4 +140,12 @@ def _wrong_stream(stream: str | None) -> list[Problem]:
         parse_stream_name(stream)
     except (ConfigError, ManifestError) as error:
         return [Problem("stream", str(error), "write namespace/name")]
+    return []
+
+
+def _wrong_catalog(catalog: str | None) -> list[Problem]:
+    try:
+        catalog_url(catalog)
+    except ConfigError as error:
+        return [Problem("catalog", str(error))]
     return []

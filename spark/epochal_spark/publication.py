@@ -18,10 +18,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 import epochal
 from epochal.client.catalog import catalog_url
 from epochal.errors import ConfigError, UsageError
-from epochal.protocol.frontier import Antichain
-from epochal.protocol.times import Time, TimeShape, join
-from epochal.resources import parse_stream_name
-from epochal_spark.handover import Committed, HandoverServer
+from epochal.protocol.times import Time
+from epochal_spark.declared import Declared, look_up
+from epochal_spark.handover import HandoverServer
+from epochal_spark.holding import Holding
 from epochal_spark.options import Complete, SinkOptions
 from epochal_spark.schemas import check_schema
 from epochal_spark.sessions import register
@@ -102,7 +102,7 @@ def publish(
             stream=stream, catalog=holder.catalog, time=time, query=query, key=key, complete=holder.complete,
             handover=holder.address,
         )  # fmt: skip
-        check_schema(df.schema, options, holder.shape)
+        check_schema(df.schema, options, holder.declared)
         register(df.sparkSession)
         writer = df.writeStream.format("epochal").options(**options.to_spark()).outputMode("append").queryName(query)
         writer = writer.option("checkpointLocation", checkpoint)
@@ -141,13 +141,11 @@ class _Holder:
         self._opened: Future[None] = Future()
         self._leaving: asyncio.Future[bool | None]
         self._loop: asyncio.AbstractEventLoop
-        self._writer: epochal.Writer
-        self._done: Time | None = None
-        """The join of all times committed."""
+        self._holding: Holding
         self._thread = threading.Thread(target=self._run, name=f"epochal {query}", daemon=True)
         self._error: BaseException | None = None
         self.address = ""
-        self.shape: TimeShape
+        self.declared: Declared
 
     # ---- the driver's side ----
 
@@ -176,7 +174,7 @@ class _Holder:
     @property
     def held(self) -> tuple[Time, ...]:
         """What the writer holds."""
-        return self._writer.held
+        return self._holding.writer.held
 
     def _end(self, how: bool | None) -> None:
         def say() -> None:
@@ -201,15 +199,13 @@ class _Holder:
         self._loop = asyncio.get_running_loop()
         self._leaving = self._loop.create_future()
         async with epochal.connect(self.catalog) as client:
-            declared = await client.catalog.lookup(
-                *parse_stream_name(self._stream), wait=self._wait, encoding="msgpack"
-            )
-            self.shape = declared.declared().spec.time.shape
-            async with client.writer(self._stream, writer_id=self._query, shared=True, wait=self._wait) as self._writer:
-                await self._hold_while_running()
+            self.declared = await look_up(client.catalog, self._stream, self._wait)
+            async with client.writer(self._stream, writer_id=self._query, shared=True, wait=self._wait) as writer:
+                self._holding = Holding(writer, self.declared.shape, self.complete)
+                await self._hold_while_running(writer)
 
-    async def _hold_while_running(self) -> None:
-        server = HandoverServer(self._committed)
+    async def _hold_while_running(self, writer: epochal.Writer) -> None:
+        server = HandoverServer(self._holding.committed)
         self.address = await server.start()
         self._opened.set_result(None)
         try:
@@ -218,33 +214,12 @@ class _Holder:
             await server.close()
         match how:
             case None:
-                self._writer.detach()
+                writer.detach()
             case True:
-                await self._writer.finish()
+                await writer.finish()
             case False:
-                await self._writer.close()
-
-    async def _committed(self, batch: Committed) -> None:
-        """Advance past the batch's greatest time; one that is committed again changes nothing."""
-        if self.complete is Complete.NEVER or batch.greatest is None:
-            return
-        self._done = batch.greatest if self._done is None else join(self._done, batch.greatest)
-        await self._hold_exactly(Antichain(self._writer.held).join(Antichain(self.shape.successors_past(self._done))))
+                await writer.close()
 
     async def advance(self, time: Time) -> None:
         """Move everything held to `time`."""
-        await self._writer.advance(self.shape.check(time))
-
-    async def _hold_exactly(self, wanted: Antichain) -> None:
-        held = Antichain(self._writer.held)
-        if len(wanted) == 1:
-            (time,) = wanted
-            if wanted != held:
-                await self._writer.advance(time)
-            return
-        for time in wanted:
-            if time not in set(held):
-                await self._writer.hold(time)
-        for time in held:
-            if time not in set(wanted):
-                await self._writer.release(time)
+        await self._holding.advance(time)

@@ -1,6 +1,7 @@
 """What a DataFrame's columns must be so that they can be published.
 
-Apart from `columns`, which works on the data: here a query is refused before it starts, with every wrong column named.
+Apart from `columns`, which works on the data: here a query is refused before it starts, with every wrong column named,
+what the stream has, what the DataFrame has, and what would mend it.
 """
 
 from collections.abc import Iterator
@@ -10,19 +11,70 @@ from pyspark.sql import types as t
 
 from epochal.errors import ConfigError, Problem, TimeShapeError
 from epochal.protocol.times import TimeShape
+from epochal.resources.schemas import Decimal, ListOf, Plain, Schema, Struct, Timestamp, Type
+from epochal_spark.declared import Declared
 from epochal_spark.options import SinkOptions
 
-_PLAIN = (t.NullType, t.BooleanType, t.IntegralType, t.FloatType, t.DoubleType, t.StringType, t.BinaryType)
+_MSGPACK = (t.NullType, t.BooleanType, t.IntegralType, t.FloatType, t.DoubleType, t.StringType, t.BinaryType)
+_ARROW = (*_MSGPACK, t.DecimalType, t.DateType, t.TimestampType, t.TimestampNTZType, t.TimeType, t.DayTimeIntervalType)
+_JSON = tuple(kind for kind in _MSGPACK if kind is not t.BinaryType)
+_CARRIED = {"msgpack": _MSGPACK, "arrow": _ARROW, "json": _JSON}
+"""Plain types that an encoding carries; maps with text keys, arrays and structs of them as well."""
+
+_SPARK_TYPES = {
+    "bool": "boolean", "int8": "tinyint", "int16": "smallint", "int32": "int", "int64": "bigint",
+    "uint8": "smallint", "uint16": "int", "uint32": "bigint", "uint64": "bigint",
+    "float32": "float", "float64": "double", "string": "string", "binary": "binary", "date32": "date",
+}  # fmt: skip
+"""Spark's type for each plain one. Spark has no unsigned ints: the next larger type carries them, value by value."""
 
 
-def check_schema(schema: t.StructType, options: SinkOptions, shape: TimeShape | None = None) -> None:
-    """Raise `ConfigError` with every column that cannot be published; `shape` is the stream's, where it is known."""
-    problems = [*_time(schema, options.time, shape), *_key(schema, options.key), *_payload(schema, options.time)]
+def check_schema(schema: t.StructType, options: SinkOptions, declared: Declared | None = None) -> None:
+    """Raise `ConfigError` with every column that cannot be published; `declared` is the stream's, where it is known."""
+    encoding = "arrow" if declared is None else declared.encoding
+    problems = [*_columns(schema), *_time(schema, options.time, declared), *_key(schema, options.key)]
+    if declared is not None and declared.schema is not None:
+        problems += _fields(schema, options.time, declared.schema)
+    problems += _payload(schema, options.time, encoding)
+    if declared is not None and encoding == "arrow" and schema.names == [options.time]:
+        problems.append(Problem(options.time, "is the only column", "the time is the epoch's; add another column"))
     if problems:
         raise ConfigError(f"the columns cannot be published to {options.stream}:", problems)
 
 
-def _time(schema: t.StructType, name: str, shape: TimeShape | None) -> Iterator[Problem]:
+def payload_columns(names: list[str], time: str, declared: Schema | None) -> list[str]:
+    """The columns that a record holds, in order: those declared, else all but the time's, which is the epoch's."""
+    if declared is not None:
+        return [field.name for field in declared.fields]
+    return [name for name in names if name != time]
+
+
+def spark_type(kind: Type) -> str:
+    """The type of a column that carries a declared type, as Spark spells it.
+
+    >>> from epochal.resources.schemas import parse_type
+    >>> spark_type(parse_type("struct<at: timestamp[ms, UTC], fares: list<decimal128(9, 2)>>"))
+    'struct<at:timestamp,fares:array<decimal(9,2)>>'
+    """
+    match kind:
+        case Plain():
+            return _SPARK_TYPES[kind.name]
+        case Timestamp():
+            return "timestamp" if kind.zone else "timestamp_ntz"
+        case Decimal():
+            return f"decimal({kind.precision},{kind.scale})"
+        case ListOf():
+            return f"array<{spark_type(kind.item)}>"
+        case Struct():
+            return f"struct<{','.join(f'{name}:{spark_type(member)}' for name, member in kind.members)}>"
+
+
+def _columns(schema: t.StructType) -> Iterator[Problem]:
+    for name in sorted({name for name in schema.names if schema.names.count(name) > 1}):
+        yield Problem(name, "stands more than once", "give every column a name of its own")
+
+
+def _time(schema: t.StructType, name: str, declared: Declared | None) -> Iterator[Problem]:
     if name not in schema.names:
         yield Problem(name, "is no column (option time)", f"there are {', '.join(schema.names)}")
         return
@@ -30,12 +82,11 @@ def _time(schema: t.StructType, name: str, shape: TimeShape | None) -> Iterator[
     try:
         form = _form(kind)
     except TimeShapeError:
-        yield Problem(
-            name, f"is {kind.simpleString()} (option time)", "a time is an integer, or a struct of integers; cast it"
-        )
+        hint = f'a time is an integer, or a struct of integers; cast it, e.g. f.col("{name}").cast("bigint")'
+        yield Problem(name, f"is {kind.simpleString()} (option time)", hint)
         return
-    if shape is not None and form != shape.form:
-        yield Problem(name, f"has the shape {TimeShape(form)}", f"the stream's times have the shape {shape}")
+    if declared is not None and form != declared.shape.form:
+        yield Problem(name, f"has the shape {TimeShape(form)}", f"the stream's times have the shape {declared.shape}")
 
 
 def _form(kind: t.DataType) -> Any:
@@ -57,24 +108,41 @@ def _key(schema: t.StructType, name: str | None) -> Iterator[Problem]:
         yield Problem(name, f"is {kind} (option key)", "a key is a string, binary or an integer; cast it")
 
 
-def _payload(schema: t.StructType, time: str) -> Iterator[Problem]:
-    for name in schema.names:
-        if schema.names.count(name) > 1:
-            yield Problem(name, "stands more than once", "give every column a name of its own")
+def _fields(schema: t.StructType, time: str, declared: Schema) -> Iterator[Problem]:
+    """Where the columns differ from the fields that the stream declares (S28)."""
+    has = {field.name: field.dataType for field in schema.fields}
+    for field in declared.fields:
+        wanted = spark_type(field.type)
+        if field.name not in has:
+            mend = f'.withColumn("{field.name}", f.lit(None).cast("{wanted}"))' if field.nullable else "add it"
+            yield Problem(field.name, f"is no column; the stream has {field.type}", mend)
+        elif (found := _spelled(has[field.name])) != wanted:
+            mend = f'.withColumn("{field.name}", f.col("{field.name}").cast("{wanted}"))'
+            yield Problem(field.name, f"is {found}; the stream has {field.type}", mend)
+    for name in has.keys() - {field.name for field in declared.fields} - {time}:
+        yield Problem(name, f"is {_spelled(has[name])}; the stream has no such field", f'.drop("{name}")')
+
+
+def _spelled(kind: t.DataType) -> str:
+    return "string" if isinstance(kind, t.StringType) else kind.simpleString()
+
+
+def _payload(schema: t.StructType, time: str, encoding: str) -> Iterator[Problem]:
     for field in schema.fields:
         if field.name != time:
-            yield from _carried(field.name, field.dataType)
+            yield from _carried(field.name, field.dataType, encoding)
 
 
-def _carried(path: str, kind: t.DataType) -> Iterator[Problem]:
-    """What msgpack cannot carry."""
+def _carried(path: str, kind: t.DataType, encoding: str) -> Iterator[Problem]:
+    """What the encoding cannot carry."""
     match kind:
         case t.StructType():
             for field in kind.fields:
-                yield from _carried(f"{path}.{field.name}", field.dataType)
+                yield from _carried(f"{path}.{field.name}", field.dataType, encoding)
         case t.ArrayType():
-            yield from _carried(f"{path}[]", kind.elementType)
+            yield from _carried(f"{path}[]", kind.elementType, encoding)
         case t.MapType() if isinstance(kind.keyType, t.StringType):
-            yield from _carried(f"{path}{{}}", kind.valueType)
-        case _ if not isinstance(kind, _PLAIN):
-            yield Problem(path, f"is {kind.simpleString()}, which msgpack cannot carry", "cast it to string or bigint")
+            yield from _carried(f"{path}{{}}", kind.valueType, encoding)
+        case _ if not isinstance(kind, _CARRIED[encoding]):
+            hint = "cast it to string or bigint" + ("" if encoding == "arrow" else ", or declare encoding: arrow")
+            yield Problem(path, f"is {kind.simpleString()}, which {encoding} cannot carry", hint)

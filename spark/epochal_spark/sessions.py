@@ -39,9 +39,16 @@ def session(name: str, master: str = "local[*]", settings: Mapping[str, str] | N
 def register(spark: SparkSession) -> None:
     """Make the data source known to `spark`, and `spark` to the calling thread.
 
-    Spark looks for data sources in the session that is active in the thread, and only in the thread that made a session
-    it is: elsewhere Spark would answer that there is no such data source.
+    Does what `spark.dataSource.register(EpochalDataSource)` does, and two things more. Where Spark runs on this machine
+    only, its workers run this interpreter from now on, whatever PYSPARK_PYTHON was. And Spark looks for data sources in
+    the session that is active in the thread, and only in the thread that made a session it is: elsewhere Spark would
+    answer that there is no such data source.
+
+    Raises `ConfigError` if Spark's workers run a Python that cannot run the sink.
     """
+    context = spark.sparkContext
+    if str(context.master).startswith("local"):
+        context.pythonExec = sys.executable
     spark.dataSource.register(EpochalDataSource)
     jvm = spark._jvm
     assert jvm is not None

@@ -5,18 +5,28 @@ its tasks and makes another one for each commit, all in different processes: not
 `write` to `commit`, only the messages do.
 """
 
-from collections.abc import Iterator, MutableMapping
-from dataclasses import dataclass
+import contextlib
+import os
+import uuid
+from collections.abc import Iterator, MutableMapping, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from pyspark import TaskContext
-from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark import SparkContext, TaskContext
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
 from pyspark.sql.types import StructType
 
-from epochal.errors import ConfigError, LocalProtocolError, UsageError
+from epochal.errors import ConfigError, EpochalError, LocalProtocolError, UsageError
 from epochal.protocol.times import Time, join
-from epochal_spark.handover import Committed, hand_over
+from epochal_spark.handover import Committed, call_off, hand_over
+from epochal_spark.holder import look_up_now, start_holder
+from epochal_spark.interpreter import check_workers
 from epochal_spark.options import SinkOptions
 from epochal_spark.schemas import check_schema
 from epochal_spark.tasks import TaskRun, publish_partition
@@ -32,6 +42,18 @@ class TaskCommit(WriterCommitMessage):
     partition: int
     greatest: Time | None
     records: int
+
+
+def _committed(messages: "Sequence[WriterCommitMessage | None]", batch: int) -> Committed:
+    """What all tasks have published together; raises `UsageError` where one has not told."""
+    tasks = [message for message in messages if isinstance(message, TaskCommit)]
+    if len(tasks) != len(messages):
+        raise UsageError(
+            f"batch {batch} is committed without word of its tasks: continuous and real-time triggers cannot be "
+            "used with the sink `epochal`; use processingTime or availableNow"
+        )
+    times = [task.greatest for task in tasks if task.greatest is not None]
+    return Committed(batch, reduce(join, times) if times else None, sum(task.records for task in tasks))
 
 
 class EpochalSink(DataSourceStreamArrowWriter):
@@ -51,22 +73,11 @@ class EpochalSink(DataSourceStreamArrowWriter):
         if context is None or batch is None or query is None:
             raise LocalProtocolError("the sink `epochal` writes the micro-batches of a streaming query; this is none")
         run = TaskRun(query, int(batch), context.partitionId())
-        greatest, records = publish_partition(iterator, self._options, run)
-        return TaskCommit(run.partition, greatest, records)
+        return TaskCommit(run.partition, *publish_partition(iterator, self._options, run))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """All tasks of a batch have published: let the driver's writer say so; runs in a process of its own."""
-        tasks = [message for message in messages if isinstance(message, TaskCommit)]
-        if len(tasks) != len(messages):
-            raise UsageError(
-                f"batch {batchId} is committed without word of its tasks: continuous and real-time triggers cannot be "
-                "used with the sink `epochal`; use processingTime or availableNow"
-            )
-        if self._options.handover is None:
-            return
-        times = [task.greatest for task in tasks if task.greatest is not None]
-        greatest = reduce(join, times) if times else None
-        hand_over(self._options.handover, Committed(batchId, greatest, sum(task.records for task in tasks)))
+        hand_over(self._options.handover, _committed(messages, batchId))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """A batch failed, and Spark will run it again: nothing to do.
@@ -75,16 +86,62 @@ class EpochalSink(DataSourceStreamArrowWriter):
         """
 
 
+class EpochalBatch(DataSourceArrowWriter):
+    """Writes one batch job, under the capability of a process that lives as long as the job."""
+
+    def __init__(self, options: SinkOptions, handover: str) -> None:
+        self._options, self._handover = options, handover
+
+    def write(self, iterator: Iterator["RecordBatch"]) -> TaskCommit:
+        """Publish one partition; runs in a task."""
+        context = TaskContext.get()
+        if context is None:
+            raise LocalProtocolError("a batch is written by Spark's tasks; this is none")
+        run = TaskRun("", 0, context.partitionId())
+        return TaskCommit(run.partition, *publish_partition(iterator, self._options, run))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """All tasks have published: let the job's writer say what is complete, and leave."""
+        hand_over(self._handover, _committed(messages, 0))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """The job failed: every epoch that it published to is aborted."""
+        with contextlib.suppress(EpochalError):  # it has left, and what it held is aborted without it
+            call_off(self._handover)
+
+
 class EpochalDataSource(DataSource):
-    """`df.writeStream.format("epochal")`; register it by `spark.dataSource.register(EpochalDataSource)`."""
+    """`df.write.format("epochal")`; register it by `spark.dataSource.register(EpochalDataSource)`."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """The format's name.
+
+        Spark asks for it, in the driver, when the data source is registered: there this raises `ConfigError` if Spark's
+        workers are to run a Python in which this package cannot be imported.
+        """
+        context = SparkContext._active_spark_context
+        if context is not None:
+            check_workers(context)
         return "epochal"
+
+    def writer(self, schema: StructType, overwrite: bool) -> EpochalBatch:
+        """The sink of a batch job, whose capability is held from here on.
+
+        Raises `ConfigError` for options or columns that cannot be used, `StreamNotFound`, `NoPublisher`,
+        `StreamComplete`, before any task runs.
+        """
+        if overwrite:
+            raise ConfigError('a stream is never overwritten: use .mode("append")')
+        options = SinkOptions.parse(self.options, streaming=False)
+        check_schema(schema, options)
+        check_schema(schema, options, look_up_now(options))
+        job = replace(options, query=f"{options.query}/{uuid.uuid4().hex[:12]}")
+        # The parent is the process from which Spark's workers are forked; it ends with the session.
+        return EpochalBatch(job, start_holder(job, os.getppid()))
 
     def streamWriter(
         self, schema: StructType, overwrite: bool

@@ -1,4 +1,4 @@
-"""One task's part of a micro-batch: Arrow batches in, acknowledged appends out.
+"""One task's part of a batch: Arrow batches in, acknowledged appends out.
 
 Apart from the sink because this is the only module that talks to publishers, and so that it runs without Spark. The
 task's writer holds no capability: it writes under the query's, with append numbers that begin anew with every
@@ -15,8 +15,10 @@ import pyarrow as pa
 import epochal
 from epochal.errors import CapabilityError, EpochAbortedError, EpochalError, TimeShapeError
 from epochal.protocol.times import Time, join
-from epochal_spark.columns import Group, chunks, groups, records
+from epochal_spark.columns import Group, groups
+from epochal_spark.declared import Declared
 from epochal_spark.options import SinkOptions
+from epochal_spark.payload import Payload
 
 UNFLUSHED_BYTES = 8 << 20
 """Bytes of appends, roughly, after which a task waits for their acknowledgements."""
@@ -25,8 +27,21 @@ _FORBIDDEN = (CapabilityError, EpochAbortedError, TimeShapeError)
 """What is wrong with a time, so that the error names it."""
 
 
+_WHY_A_QUERY = (
+    "A batch can publish only while the writer of epochal_spark.publish() is open, and at times that it still holds: "
+    "with complete=batch those later than all batches before"
+)
+_WHY_A_JOB = (
+    "A job can publish at times that the stream has not completed, and that no failed job has left aborted: publish "
+    "under later ones"
+)
+
+
 class TaskRun(NamedTuple):
-    """Which part of which micro-batch; `spark_query` is the id that Spark keeps in the query's checkpoint."""
+    """Which part of which micro-batch.
+
+    `spark_query` is the id that Spark keeps in a query's checkpoint; empty for a batch job, whose writer is its own.
+    """
 
     spark_query: str
     batch: int
@@ -35,10 +50,10 @@ class TaskRun(NamedTuple):
     def writer_id(self, query: str) -> str:
         """The task's writer. Spark's query id is in it because a new checkpoint counts its batches from 0 again.
 
-        >>> TaskRun("5f0c2a7e-9d1b", 3, 0).writer_id("flights")
-        'flights/5f0c2a7e/0'
+        >>> TaskRun("5f0c2a7e-9d1b", 3, 0).writer_id("flights"), TaskRun("", 0, 2).writer_id("nightly/77e1")
+        ('flights/5f0c2a7e/0', 'nightly/77e1/2')
         """
-        return f"{query}/{self.spark_query[:8]}/{self.partition}"
+        return "/".join(part for part in (query, self.spark_query[:8], str(self.partition)) if part)
 
 
 def publish_partition(batches: Iterator[pa.RecordBatch], options: SinkOptions, run: TaskRun) -> tuple[Time | None, int]:
@@ -56,7 +71,7 @@ async def _publish(batches: Iterator[pa.RecordBatch], options: SinkOptions, run:
             options.stream, writer_id=run.writer_id(options.query), under=options.query, group=run.batch
         ) as writer,
     ):
-        part = _Part(writer, options, run)
+        part = _Part(writer, Declared.of(writer.directory.info), options, run)
         await part.publish(first)
         async for batch in _rest(batches):
             await part.publish(batch)
@@ -67,8 +82,9 @@ async def _publish(batches: Iterator[pa.RecordBatch], options: SinkOptions, run:
 class _Part:
     """Appends in order and remembers what a commit must know."""
 
-    def __init__(self, writer: epochal.Writer, options: SinkOptions, run: TaskRun) -> None:
+    def __init__(self, writer: epochal.Writer, declared: Declared, options: SinkOptions, run: TaskRun) -> None:
         self._writer, self._options, self._run = writer, options, run
+        self._payload = Payload(declared, options.time)
         self._unflushed = 0
         self._unacknowledged: list[Time] = []
         self.greatest: Time | None = None
@@ -77,7 +93,8 @@ class _Part:
     async def publish(self, batch: pa.RecordBatch) -> None:
         """Append the rows of one Arrow batch, by time and segment."""
         try:
-            for group in groups(batch, self._options.time, self._options.key, self._place):
+            rows = self._payload.rows(batch)
+            for group in groups(batch, self._options.time, self._options.key, self._place, rows):
                 await self._append(group)
         except _FORBIDDEN as error:
             raise self._named(error) from None
@@ -86,8 +103,8 @@ class _Part:
         self.greatest = group.time if self.greatest is None else reduce(join, (self.greatest, group.time))
         if not self._unacknowledged or self._unacknowledged[-1] != group.time:
             self._unacknowledged.append(group.time)
-        for rows in chunks(group.rows):
-            self._writer.append_nowait(group.time, records(rows), key=group.key)
+        for rows in self._payload.chunks(group.rows):
+            self._writer.append_nowait(group.time, self._payload.records(rows), key=group.key)
             self.count += rows.num_rows
             self._unflushed += rows.nbytes
             if self._unflushed > UNFLUSHED_BYTES:
@@ -108,11 +125,10 @@ class _Part:
     def _named(self, error: EpochalError) -> EpochalError:
         times = self._unacknowledged
         span = f"times {times[0]} to {times[-1]}" if len(times) > 1 else f"time {times[0]}" if times else "a time"
-        return type(error)(
-            f"batch {self._run.batch}, partition {self._run.partition}, {span}: {error}. "
-            "A batch can publish only while the writer of epochal_spark.publish() is open, and at times that it still "
-            "holds: with complete=batch those later than all batches before"
-        )
+        where, why = f"partition {self._run.partition}, {span}: {error}. ", _WHY_A_JOB
+        if self._run.spark_query:
+            where, why = f"batch {self._run.batch}, {where}", _WHY_A_QUERY
+        return type(error)(where + why)
 
 
 async def _next(batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:

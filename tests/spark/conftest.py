@@ -10,7 +10,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
 
+import epochal_spark
 from epochal.client.catalog import CatalogClient
 from epochal.local import LocalMode, LocalSettings
 
@@ -61,6 +64,20 @@ def local() -> Iterator[_LocalThread]:
     running.close()
 
 
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """One Spark session for all tests; starting one takes seconds."""
+    session = epochal_spark.session("tests", "local[2]", {"spark.sql.shuffle.partitions": "2"})
+    session.sparkContext.setLogLevel("OFF")
+    gateway: Any = SparkContext._gateway
+    yield session
+    session.stop()
+    gateway.shutdown()
+    gateway.proc.stdin.close()  # the JVM ends with its standard input, and would otherwise outlive the tests' own check
+    gateway.proc.wait(30)
+    SparkContext._gateway = SparkContext._jvm = None
+
+
 @pytest.fixture
 def catalog(local: _LocalThread) -> str:
     """The URL of a running catalog."""
@@ -71,15 +88,18 @@ def catalog(local: _LocalThread) -> str:
 def declare(local: _LocalThread) -> Declare:
     """Declare a stream of a fresh name: `declare(shape="int", segments=2)` returns `test/<name>` once it is served."""
 
-    async def apply(shape: str, encoding: str, segments: int, timeout: str) -> str:
+    async def apply(shape: str, encoding: str, segments: int, timeout: str, schema: dict[str, str] | None) -> str:
         name = f"s{uuid.uuid4().hex[:12]}"
+        payload: dict[str, Any] = {"encoding": encoding}
+        if schema is not None:
+            payload["schema"] = {"fields": [{"name": field, "type": kind} for field, kind in schema.items()]}
         document = {
             "apiVersion": "epochal.dev/v1alpha1",
             "kind": "Stream",
             "metadata": {"name": name, "namespace": "test"},
             "spec": {
                 "time": {"shape": shape},
-                "payload": {"encoding": encoding},
+                "payload": payload,
                 "segments": segments,
                 "progress": {"writerTimeout": timeout},
                 "publishers": {"segmentsPerPod": segments},
@@ -90,7 +110,13 @@ def declare(local: _LocalThread) -> Declare:
             await client.lookup("test", name, wait=30)
         return f"test/{name}"
 
-    def declared(shape: str = "int", encoding: str = "msgpack", segments: int = 2, timeout: str = "60s") -> str:
-        return str(local.call(apply(shape, encoding, segments, timeout)))
+    def declared(
+        shape: str = "int",
+        encoding: str = "msgpack",
+        segments: int = 2,
+        timeout: str = "60s",
+        schema: dict[str, str] | None = None,
+    ) -> str:
+        return str(local.call(apply(shape, encoding, segments, timeout, schema)))
 
     return declared

@@ -16,8 +16,8 @@ from typing import Any
 import pyarrow as pa
 
 import epochal_spark
-from epochal_spark import publication
 from epochal_spark.handover import Committed
+from epochal_spark.holding import Holding
 
 
 async def die(_: Any, commit: Committed) -> None:
@@ -44,7 +44,7 @@ def main() -> None:
     spark = epochal_spark.session("job", "local[2,2]", apart)
     rows = spark.readStream.schema("t bigint, n bigint, part int").parquet(options.input)
     if options.fault == "commit":
-        publication._Holder._committed = die  # type: ignore[method-assign, assignment]
+        Holding.committed = die  # type: ignore[method-assign, assignment]
     if options.fault == "stall":
         rows = rows.mapInArrow(stall, rows.schema)
     if options.fault == "flaky":

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from epochal.errors import RecordTypeError, TimeShapeError
-from epochal_spark.columns import APPEND_RECORDS, chunks, groups, key_bytes, records
+from epochal_spark.columns import groups, key_bytes
+from epochal_spark.payload import maps
 
 
 def place(key: bytes | None) -> str:
@@ -29,7 +30,7 @@ def test_every_row_is_in_the_group_of_its_time_and_segment_in_order(rows: list[t
     assert [group.time for group in found] == sorted(group.time for group in found)
     for group in found:
         wanted = [{"k": k, "n": n} for t, k, n in rows if (t, place(k.encode())) == (group.time, group.segment)]
-        assert records(group.rows) == wanted
+        assert maps(group.rows.drop_columns(["t"])) == wanted
         assert group.key is not None
         assert place(group.key) == group.segment
     assert sum(group.rows.num_rows for group in found) == len(rows)
@@ -38,7 +39,7 @@ def test_every_row_is_in_the_group_of_its_time_and_segment_in_order(rows: list[t
 def test_nested_times_are_read_from_structs_and_come_in_their_order() -> None:
     times = [{"a": 2, "b": {"c": 0, "d": 1}}, {"a": 1, "b": {"c": 5, "d": 0}}, {"a": 1, "b": {"c": 5, "d": 0}}]
     found = list(groups(batch(t=times, n=[1, 2, 3]), "t", None, place))
-    assert [(group.time, records(group.rows)) for group in found] == [
+    assert [(group.time, maps(group.rows.drop_columns(["t"]))) for group in found] == [
         ((1, (5, 0)), [{"n": 2}, {"n": 3}]),
         ((2, (0, 1)), [{"n": 1}]),
     ]
@@ -55,27 +56,6 @@ def test_a_time_that_is_none_is_refused(times: list[Any], word: str) -> None:
 def test_a_null_key_is_no_key_and_numbers_are_keys_too() -> None:
     found = list(groups(batch(t=[1, 1, 1], k=[8, None, 9]), "t", "k", place))
     assert sorted((group.segment, group.key) for group in found if group.key) == [("0", b"8"), ("1", b"9")]
-    assert [records(group.rows) for group in found if group.key is None] == [[{"k": None}]]
+    assert [maps(group.rows) for group in found if group.key is None] == [[{"t": 1, "k": None}]]
     with pytest.raises(RecordTypeError):
         key_bytes(1.5)
-
-
-def test_a_large_group_is_divided_and_nothing_is_lost() -> None:
-    rows = batch(n=list(range(2 * APPEND_RECORDS + 1)))
-    parts = list(chunks(rows))
-    assert [part.num_rows for part in parts] == [APPEND_RECORDS, APPEND_RECORDS, 1]
-    assert [record["n"] for part in parts for record in records(part)] == list(range(2 * APPEND_RECORDS + 1))
-    wide = batch(text=["x" * (1 << 20)] * 20)
-    assert max(part.num_rows for part in chunks(wide)) <= 4
-
-
-def test_values_keep_their_kinds() -> None:
-    values = {"b": b"\x00", "f": 1.5, "l": [1, None], "s": {"x": "y"}, "none": None, "yes": True}
-    schema = pa.schema(
-        [("t", pa.int64())]
-        + [pa.field(name, pa.array([value]).type) for name, value in values.items()]
-        + [pa.field("m", pa.map_(pa.string(), pa.int32()))]
-    )
-    row = pa.RecordBatch.from_pylist([{"t": 1, **values, "m": [("a", 1)]}], schema=schema)
-    (group,) = groups(row, "t", None, place)
-    assert records(group.rows) == [{**values, "m": {"a": 1}}]

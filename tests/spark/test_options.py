@@ -5,6 +5,7 @@ from pyspark.sql import types as t
 
 from epochal.errors import ConfigError, UsageError
 from epochal.protocol.times import TimeShape
+from epochal_spark.declared import Declared
 from epochal_spark.options import Complete, SinkOptions
 from epochal_spark.schemas import check_schema
 from epochal_spark.sink import EpochalDataSource
@@ -22,19 +23,27 @@ def wrong(error: pytest.ExceptionInfo[ConfigError]) -> set[str]:
 
 
 def test_options_come_back_as_they_were_given_to_spark() -> None:
-    options = SinkOptions("demo/x", "http://c", "t", "q", "k", Complete.NEVER)
+    options = SinkOptions("demo/x", "http://c", "t", "q", "k", Complete.NEVER, "h:1/t")
     assert SinkOptions.parse({name.upper(): value for name, value in options.to_spark().items()}) == options
 
 
 def test_all_missing_options_are_named() -> None:
     with pytest.raises(ConfigError) as error:
         SinkOptions.parse({"checkpointlocation": "/x"})
-    assert wrong(error) == {"stream", "catalog", "time", "query", "handover"}
+    assert wrong(error) == {"stream", "time", "query"}
     assert "epochal_spark.publish" in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("option", "value"), [("compleet", "batch"), ("complete", "hourly"), ("stream", "No Name/x"), ("handover", "")]
+    ("option", "value"),
+    [
+        ("compleet", "batch"),
+        ("complete", "hourly"),
+        ("stream", "No Name/x"),
+        ("handover", ""),
+        ("finish", "true"),
+        ("catalog", "nowhere"),
+    ],
 )
 def test_a_wrong_option_is_named(option: str, value: str) -> None:
     with pytest.raises(ConfigError) as error:
@@ -49,26 +58,25 @@ def test_overwriting_is_refused() -> None:
 
 def test_a_commit_without_word_of_its_tasks_is_refused() -> None:
     """So commits look under a continuous trigger, where the sink would never be asked to write."""
-    sink = EpochalDataSource({**GIVEN, "complete": "never", "handover": ""}).streamWriter(
-        fields(t=t.LongType()), overwrite=False
-    )
+    sink = EpochalDataSource(GIVEN).streamWriter(fields(t=t.LongType()), overwrite=False)
     with pytest.raises(UsageError, match="continuous"):
         sink.commit([None, None], 3)
-    sink.commit([], 4)
 
 
 def test_columns_that_can_be_published() -> None:
     nested = fields(a=t.IntegerType(), b=fields(c=t.LongType()))
     carried = t.MapType(t.StringType(), t.ArrayType(t.BinaryType()))
-    check_schema(fields(t=t.ShortType(), x=t.DoubleType(), y=carried), OPTIONS, TimeShape.parse("int"))
-    check_schema(fields(t=nested, x=t.BooleanType()), OPTIONS, TimeShape.parse("(int, (int,))"))
+    check_schema(
+        fields(t=t.ShortType(), x=t.DoubleType(), y=carried), OPTIONS, Declared(TimeShape.parse("int"), "msgpack")
+    )
+    check_schema(fields(t=nested, x=t.BooleanType()), OPTIONS, Declared(TimeShape.parse("(int, (int,))"), "msgpack"))
 
 
 def test_every_wrong_column_is_named() -> None:
     options = SinkOptions.parse({**GIVEN, "key": "k"})
     columns = fields(t=t.TimestampType(), k=t.DoubleType(), d=t.DateType(), s=fields(x=t.DecimalType()))
     with pytest.raises(ConfigError) as error:
-        check_schema(columns, options)
+        check_schema(columns, options, Declared(TimeShape.parse("int"), "msgpack"))
     assert wrong(error) == {"t", "k", "d", "s.x"}
     with pytest.raises(ConfigError) as error:
         check_schema(fields(x=t.LongType()), options)
@@ -77,4 +85,4 @@ def test_every_wrong_column_is_named() -> None:
 
 def test_a_time_of_another_shape_than_the_streams_is_refused() -> None:
     with pytest.raises(ConfigError, match="have the shape int"):
-        check_schema(fields(t=fields(a=t.LongType())), OPTIONS, TimeShape.parse("int"))
+        check_schema(fields(t=fields(a=t.LongType())), OPTIONS, Declared(TimeShape.parse("int"), "msgpack"))

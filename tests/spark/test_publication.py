@@ -2,14 +2,13 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -27,19 +26,6 @@ pytestmark = [
 
 SCHEMA = "t bigint, k string, n bigint"
 NOW = {"availableNow": True}
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    session = epochal_spark.session("tests", "local[2]", {"spark.sql.shuffle.partitions": "2"})
-    session.sparkContext.setLogLevel("OFF")
-    gateway: Any = SparkContext._gateway
-    yield session
-    session.stop()
-    gateway.shutdown()
-    gateway.proc.stdin.close()  # the JVM ends with its standard input, and would otherwise outlive the tests' own check
-    gateway.proc.wait(30)
-    SparkContext._gateway = SparkContext._jvm = None
 
 
 class Source:
@@ -184,7 +170,7 @@ async def test_what_cannot_be_published_is_refused_before_it_runs(
 
 
 def test_the_plain_data_source_refuses_what_it_cannot_do(
-    source: Source, catalog: str, declare: Callable[..., str]
+    source: Source, spark: SparkSession, catalog: str, declare: Callable[..., str]
 ) -> None:
     df = source.read()
 
@@ -196,10 +182,20 @@ def test_the_plain_data_source_refuses_what_it_cannot_do(
         finally:
             query.stop()
 
-    full = {"stream": declare(), "catalog": catalog, "time": "t", "query": "q", "complete": "never"}
+    plain = {"stream": declare(), "catalog": catalog, "time": "t"}
+    held = {**plain, "query": "q", "handover": "127.0.0.1:1/x"}
+    counted = df.groupBy("t").count()
 
     source.write((1, "a", 1))
-    with pytest.raises(PySparkException, match="handover: is missing"):
-        start(df, "append", trigger=NOW, **{**full, "complete": "batch"})
+    with pytest.raises(PySparkException, match=r"query: is missing; start the query by epochal_spark\.publish"):
+        start(df, "append", trigger=NOW, **plain)
     with pytest.raises(PySparkException, match="never overwritten"):
-        start(df.groupBy("t").count(), "complete", trigger=NOW, **full)
+        start(counted, "complete", trigger=NOW, **held)
+    with pytest.raises(PySparkException, match="does not support Update mode"):
+        start(counted, "update", trigger=NOW, **held)
+    # Under this trigger Spark would show a query as running that never writes, so it must not even start.
+    rate = spark.readStream.format("rate").load().select(f.col("value").alias("t"), "timestamp")
+    with pytest.raises(PySparkException, match="continuous and real-time ones cannot be used"):
+        start(rate, "append", trigger={"continuous": "1 second"}, **plain)
+    with pytest.raises(PySparkException, match="REAL_TIME_MODE"):
+        start(rate, "append", trigger={"realTime": "5 seconds"}, **plain)

@@ -1,0 +1,44 @@
+"""What a stream declares, as far as the sink must agree with it.
+
+Apart from the checks, which compare it with columns, because the driver, Spark's planner and every task look it up.
+"""
+
+from dataclasses import dataclass
+from typing import Self
+
+from epochal.client.catalog import CatalogClient
+from epochal.client.catalog_types import StreamInfo
+from epochal.errors import Problem, SchemaMismatch
+from epochal.protocol.times import TimeShape
+from epochal.resources import parse_stream_name
+from epochal.resources.schemas import Schema
+
+CARRIED = ("arrow", "msgpack", "json")
+"""Encodings that can carry a row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """Time, encoding and, where it is declared, schema of a stream."""
+
+    shape: TimeShape
+    encoding: str
+    schema: Schema | None = None
+
+    @classmethod
+    def of(cls, info: StreamInfo) -> Self:
+        """What the catalog told; raises `SchemaMismatch` for an encoding that carries no rows."""
+        spec = info.declared().spec
+        encoding = str(spec.payload.encoding)
+        if encoding not in CARRIED:
+            problem = Problem("encoding", f"the stream has {encoding}", f"declare one of {', '.join(CARRIED)}")
+            raise SchemaMismatch(f"rows cannot be published to {info.qualified}:", [problem])
+        return cls(spec.time.shape, encoding, spec.payload.fields)
+
+
+async def look_up(catalog: CatalogClient, stream: str, wait: float) -> Declared:
+    """Ask the catalog, waiting up to `wait` seconds for the stream and its publishers.
+
+    Raises `StreamNotFound`, `NoPublisher`, `CatalogUnavailable`, `SchemaMismatch`.
+    """
+    return Declared.of(await catalog.lookup(*parse_stream_name(stream), wait=wait))

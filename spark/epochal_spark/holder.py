@@ -1,0 +1,187 @@
+"""The process that holds a batch job's capability.
+
+Spark calls our code for a batch write only in short-lived processes (its planner, its tasks, its commit), none of which
+lives as long as the job. So the planner starts this one: it is heard by the publishers while the tasks write, says what
+is complete when the job commits, aborts what the job has published when it fails, and ends with Spark's driver.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from enum import Enum, auto
+from typing import Any, NamedTuple
+
+import epochal
+from epochal.client.catalog import CatalogClient
+from epochal.errors import EpochalError, Unavailable, from_code
+from epochal_spark.declared import Declared, look_up
+from epochal_spark.handover import Committed, HandoverServer
+from epochal_spark.holding import Holding
+from epochal_spark.options import Complete, SinkOptions
+
+POLL = 0.5
+"""Seconds between looks at the driver where the system does not tell of its end."""
+
+
+class Order(NamedTuple):
+    """What a holder is to do; `driver` is the process whose end ends it."""
+
+    stream: str
+    catalog: str
+    writer: str
+    complete: str
+    finish: bool
+    wait: float
+    driver: int
+
+
+class _Outcome(Enum):
+    COMMITTED = auto()
+    FAILED = auto()
+
+
+class _JobFailed(Exception):
+    """Leaves the writer's block so that its epochs are aborted."""
+
+
+def look_up_now(options: SinkOptions) -> Declared:
+    """What the stream declares, asked from a process without an event loop."""
+
+    async def ask() -> Declared:
+        async with CatalogClient(options.catalog) as catalog:
+            return await look_up(catalog, options.stream, options.wait)
+
+    return asyncio.run(ask())
+
+
+def start_holder(options: SinkOptions, driver: int) -> str:
+    """Start the process; returns its address for commits once it holds the capability. Raises what it failed with."""
+    order = Order(
+        options.stream, options.catalog, options.query, options.complete, options.finish, options.wait, driver
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from epochal_spark.holder import main; main()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        start_new_session=True,  # Spark ends its workers by their process group
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with contextlib.suppress(OSError), process.stdin:
+        process.stdin.write(json.dumps(order).encode())
+    with process.stdout:
+        line = process.stdout.readline()
+    status = process.wait()
+    if not line:
+        raise Unavailable(
+            f"the process that should hold the capability ended at once (status {status}); see its stderr"
+        )
+    answer = json.loads(line)
+    if "address" not in answer:
+        raise from_code(answer["code"], answer["detail"])
+    return str(answer["address"])
+
+
+class _Job:
+    """One job's capability, from open to commit or abort."""
+
+    def __init__(self, order: Order) -> None:
+        self._order = order
+        self._outcome: asyncio.Future[_Outcome] = asyncio.get_running_loop().create_future()
+        self._left = asyncio.Event()
+        self._holding: Holding
+
+    async def run(self) -> None:
+        """Hold, and print the address, until the job is over. Raises what opening failed with."""
+        order = self._order
+        watching = asyncio.create_task(self._end_with(order.driver))
+        server = HandoverServer(self._committed, self._aborted)
+        try:
+            async with epochal.connect(order.catalog) as client:
+                declared = await look_up(client.catalog, order.stream, order.wait)
+                with contextlib.suppress(_JobFailed):
+                    async with client.writer(
+                        order.stream, writer_id=order.writer, shared=True, wait=order.wait
+                    ) as writer:
+                        self._holding = Holding(writer, declared.shape, Complete(order.complete))
+                        _tell({"address": await server.start()})
+                        if await self._outcome is _Outcome.FAILED:
+                            raise _JobFailed
+            self._left.set()
+            await server.settle()
+        finally:
+            watching.cancel()
+            await server.close()
+
+    async def _committed(self, batch: Committed) -> None:
+        await self._holding.committed(batch)
+        await (self._holding.writer.finish() if self._order.finish else self._holding.writer.close())
+        self._end(_Outcome.COMMITTED)
+
+    async def _aborted(self) -> None:
+        self._end(_Outcome.FAILED)
+        await self._left.wait()
+
+    def _end(self, outcome: _Outcome) -> None:
+        if not self._outcome.done():
+            self._outcome.set_result(outcome)
+
+    async def _end_with(self, driver: int) -> None:
+        await _ended(driver)
+        self._end(_Outcome.FAILED)
+
+
+async def _ended(process: int) -> None:
+    """Return once a process, which is none of ours, has ended."""
+    try:
+        watched = os.pidfd_open(process)
+    except ProcessLookupError:
+        return
+    except (AttributeError, OSError):  # not Linux, or an old one
+        while _lives(process):  # noqa: ASYNC110  # there is nothing to await
+            await asyncio.sleep(POLL)
+        return
+    over = asyncio.Event()
+    asyncio.get_running_loop().add_reader(watched, over.set)
+    try:
+        await over.wait()
+    finally:
+        asyncio.get_running_loop().remove_reader(watched)
+        os.close(watched)
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def _tell(answer: dict[str, Any]) -> None:
+    """The one line for who started this process; nothing is printed after it."""
+    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.flush()
+    sys.stdout.close()
+    sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # for as long as the process lives
+
+
+async def _hold(order: Order) -> None:
+    try:
+        await _Job(order).run()
+    except EpochalError as error:
+        if sys.stdout.name != os.devnull:
+            _tell({"code": error.code, "detail": str(error)})
+
+
+def main() -> None:
+    """Read the order from standard input, answer with one line on standard output, and hold in the background."""
+    order = Order(*json.load(sys.stdin))
+    if os.fork() == 0:  # who started this one need not wait for the job
+        asyncio.run(_hold(order))

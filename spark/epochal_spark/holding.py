@@ -1,0 +1,46 @@
+"""The writer that holds the capability under which tasks write, and what a commit makes it say.
+
+Apart from where it runs (`publication`: a thread of the driver's program; `holder`: a process of its own) because both
+must say the same: this is the only place that turns a commit into complete times.
+"""
+
+import epochal
+from epochal.protocol.frontier import Antichain
+from epochal.protocol.times import Time, TimeShape, join
+from epochal_spark.handover import Committed
+from epochal_spark.options import Complete
+
+
+class Holding:
+    """Moves of an open writer, within its event loop."""
+
+    def __init__(self, writer: epochal.Writer, shape: TimeShape, complete: Complete) -> None:
+        self.writer, self._shape, self._complete = writer, shape, complete
+        self._done: Time | None = None
+        """The join of all times committed."""
+
+    async def committed(self, batch: Committed) -> None:
+        """Advance past the batch's greatest time; one that is committed again changes nothing."""
+        if self._complete is Complete.NEVER or batch.greatest is None:
+            return
+        self._done = batch.greatest if self._done is None else join(self._done, batch.greatest)
+        past = Antichain(self._shape.successors_past(self._done))
+        await self._hold_exactly(Antichain(self.writer.held).join(past))
+
+    async def advance(self, time: Time) -> None:
+        """Move everything held to `time`."""
+        await self.writer.advance(self._shape.check(time))
+
+    async def _hold_exactly(self, wanted: Antichain) -> None:
+        held = Antichain(self.writer.held)
+        if len(wanted) == 1:
+            (time,) = wanted
+            if wanted != held:
+                await self.writer.advance(time)
+            return
+        for time in wanted:
+            if time not in set(held):
+                await self.writer.hold(time)
+        for time in held:
+            if time not in set(wanted):
+                await self.writer.release(time)
