@@ -38,6 +38,23 @@ async def test_two_subscriptions_of_one_program_are_two(realm) -> None:
         assert await client.catalog.subscriptions(*stream.split("/")) == ()
 
 
+async def test_leaving_while_it_is_made_known_withdraws_it(realm, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = await realm.stream()
+    async with epochal.connect(realm.url) as client:
+        entered, subscribed = asyncio.Event(), client._background.subscribed
+
+        async def slowly(*arguments: Any) -> Any:
+            lease = await subscribed(*arguments)
+            entered.set()
+            await asyncio.sleep(0.1)
+            return lease
+
+        monkeypatch.setattr(client._background, "subscribed", slowly)
+        async with client.subscribe(stream):
+            await entered.wait()
+        assert await client.catalog.subscriptions(*stream.split("/")) == ()
+
+
 async def test_an_unusable_name_is_refused() -> None:
     async with epochal.connect("http://127.0.0.1:1") as client:
         for name in ("", "x" * 254):

@@ -29,6 +29,7 @@ class Announcement:
     ) -> None:
         self._catalog, self._stream, self._subscriber, self._report = catalog, stream, subscriber, report
         self._lease: SubscriptionLease | None = None
+        self._entering: asyncio.Future[SubscriptionLease] | None = None
 
     async def run(self) -> None:
         """Enter, renew each third of the lease with a report, enter anew when it lapsed; until the stream is gone."""
@@ -48,7 +49,9 @@ class Announcement:
 
     async def _enter(self) -> float:
         stream = self._stream
-        self._lease = await self._catalog.subscribed(stream.namespace, stream.name, self._subscriber, stream.uid)
+        asked = self._catalog.subscribed(stream.namespace, stream.name, self._subscriber, stream.uid)
+        self._entering = asyncio.ensure_future(asked)
+        self._lease = await asyncio.shield(self._entering)  # a leave meanwhile must learn the lease, to withdraw it
         return 0.0  # the first report follows at once
 
     async def _renew(self, lease: SubscriptionLease) -> float:
@@ -58,7 +61,14 @@ class Announcement:
     async def withdraw(self) -> None:
         """Say that the subscription has ended, if that takes no longer than `WITHDRAW`."""
         lease, self._lease = self._lease, None
-        if lease is not None:
+        entering, self._entering = self._entering, None
+        try:
             with suppress(EpochalError, TimeoutError):
                 async with asyncio.timeout(WITHDRAW):
-                    await self._catalog.unsubscribe(lease.id, lease.token)
+                    if lease is None and entering is not None:
+                        lease = await entering
+                    if lease is not None:
+                        await self._catalog.unsubscribe(lease.id, lease.token)
+        finally:
+            if entering is not None:
+                entering.cancel()
