@@ -42,24 +42,36 @@ def test_a_stalled_subscriber_costs_bounded_memory_sees_a_gap_and_heals(start, w
     assert [event.seq for event in missed] == list(range(last.seq + 1, total))
 
 
-def test_the_library_lets_a_changed_mark_count_for_pipes_that_exist():
-    """What `Events` rests on: bytes are bounded by lowering the mark as larger messages are seen."""
+def test_the_library_silences_a_subscriber_for_good_when_its_mark_is_lowered():
+    """Why `Events` sends padding instead: if this test ever fails, it could lower the mark as messages grow."""
     with zmq.Context() as context, context.socket(zmq.XPUB) as publisher, context.socket(zmq.SUB) as subscriber:
         publisher.linger = subscriber.linger = 0
-        publisher.sndhwm, subscriber.rcvhwm = 10_000, 1
+        publisher.sndhwm = 2048
         port = publisher.bind_to_random_port("tcp://127.0.0.1")
-        subscriber.setsockopt(zmq.RCVBUF, 4096)
         subscriber.subscribe(b"")
         subscriber.connect(f"tcp://127.0.0.1:{port}")
         publisher.recv()
-        publisher.sndhwm = 10
-        for number in range(2000):
-            publisher.send(number.to_bytes(4, "big") + b"x" * 65_000)
-        got = 0
-        while subscriber.poll(300):
+        for _ in range(500):
+            publisher.send(b"small")
+            assert subscriber.poll(20_000)
             subscriber.recv()
-            got += 1
-        assert got < 500  # 10 in the pipe, the rest in the kernel's buffers
+        publisher.sndhwm = 128
+        publisher.send(b"large")
+        assert not subscriber.poll(300)
+
+
+def test_a_large_message_after_many_small_ones_reaches_who_reads(start, wires):
+    """It was dropped, and so was everything after it, for whoever had read hundreds of messages before."""
+    stream, publisher = start(push={"bufferBytes": "4Mi"})
+    writer, subscriber = wires.writer(publisher, stream), wires.subscriber(publisher, stream)
+    writer.open()
+    subscriber.join()
+    for size in (10, 5_000, 70_000, 1_000_000, 10):
+        for _ in range(130):
+            writer.acked(0, b"x" * size)
+            assert len(subscriber.next_event().payload) == size
+            if size > 100_000:
+                break
 
 
 @pytest.mark.parametrize(

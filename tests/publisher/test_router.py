@@ -37,7 +37,7 @@ BROKEN: dict[str, list[bytes]] = {
     "huge string claimed": [framed(b"\x92\x29\xdb\xff\xff\xff\xff")],
     "extension type": [framed(b"\x92\x29\xd4\x01\x00")],
     "map": [framed(b"\x92\x29\x81\x01\x02")],
-    "a million empty maps": [b"\x80" * MIB],
+    "sixty thousand empty maps": [b"\x80" * 60_000],
     "five frames": [b"x"] * 5,
     "20,000 frames": [b"x" * 1000] * 20_000,
     "payload apart missing": [framed(msgpack.packb([34, "0", 0, 0, b"", 1, 1]), claimed=0xFFFFFFFF)],

@@ -3,7 +3,7 @@
 Apart from `telemetry` so that counting costs one addition and knows no metrics library.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 
 @dataclass(slots=True)
@@ -26,6 +26,8 @@ class ProcessCounters:
     received_messages: int = 0
     received_bytes: int = 0
     refused_messages: int = 0
+    refusals: dict[tuple[str, str], int] = field(default_factory=dict)
+    """The same by socket and by the code of the error that was told."""
     discarded_messages: int = 0
     """Messages of peers that had broken the protocol."""
     dropped_answers: int = 0
@@ -34,6 +36,11 @@ class ProcessCounters:
     failures: int = 0
     """Messages on which this process failed: bugs."""
 
+    def refused(self, socket: str, code: str) -> None:
+        """Count a message of a peer that broke the protocol."""
+        self.refused_messages += 1
+        self.refusals[socket, code] = self.refusals.get((socket, code), 0) + 1
+
     def snapshot(self) -> dict[str, int]:
-        """All numbers by name."""
-        return asdict(self)
+        """All plain numbers by name."""
+        return {name: value for name, value in asdict(self).items() if isinstance(value, int)}

@@ -1,8 +1,8 @@
 """The `events` socket: live push to everybody, and who comes and goes.
 
 Apart from the ROUTERs because an XPUB is another thing: what arrives are subscriptions, and what is sent is
-dropped, for that subscriber alone, where a queue is full. The queue is bounded in bytes, though
-the library counts messages.
+dropped, for that subscriber alone, where a queue is full. The queue is bounded in bytes, though the library counts
+messages.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -10,14 +10,28 @@ from time import monotonic
 
 import zmq
 
-from epochal.client.sockets import MAX_SUBSCRIPTION, Frames, Socket
+from epochal.client.sockets import Frames, Socket
+from epochal.errors import RemoteProtocolError
+from epochal.protocol.wire import CHANNEL_PREFIX, NONCE_PREFIX
 from epochal_publisher.counters import ProcessCounters
+from epochal_publisher.patience import Patience
 from epochal_publisher.segment import Served
 
+MAX_SUBSCRIPTION = 512
+"""Bytes of what a subscriber may send: what a handshake needs.
+
+A subscription is 18 bytes here, and each byte of one costs 50 to 65 in the library's tables.
+"""
 _MESSAGE_OVERHEAD = 128
 """Bytes that the library holds for one queued message beside its content, roughly."""
-_FIRST_LARGEST = 4096
-"""Messages are taken for this large until a larger one is sent."""
+_SLOTS = 2048
+_LEAST_SLOT, _MOST_SLOT = 4 * 1024, 64 * 1024
+"""Bytes that one queued message stands for.
+
+A larger one is followed by as many empty ones as make up for it, which hold places in the queues here and at the
+subscriber. The library counts messages alone, and its mark must never be lowered later: a subscriber that has read
+everything, but whose last reads were not reported back yet, would be taken for full, and never hear anything again.
+"""
 
 
 class Events:
@@ -30,39 +44,37 @@ class Events:
         segments: Mapping[str, Served],
         on_idle: Callable[[], None],
         counters: ProcessCounters,
+        patience: Patience,
     ) -> None:
         self._segments, self._counters = segments, counters
-        self._buffer_bytes = 64 * 2**20
-        self._largest = _FIRST_LARGEST
+        self._slot = _MOST_SLOT
         self.socket = Socket(
             context, zmq.XPUB, self._receive, on_idle,
-            max_message=MAX_SUBSCRIPTION, send_queue=self._buffer_bytes // self._largest,
+            max_message=MAX_SUBSCRIPTION, send_queue=_SLOTS,
         )  # fmt: skip
         # Every subscription is told, also to a prefix that somebody holds already: each P<nonce> is a join.
         self.socket.zmq.setsockopt(zmq.XPUB_VERBOSE, 1)
+        patience.apply(self.socket.zmq)
         self.socket.zmq.bind(address)
 
     def bound(self, buffer_bytes: int) -> None:
-        """Hold at most `buffer_bytes` for a subscriber that does not read."""
-        self._buffer_bytes = buffer_bytes
-        self._adjust()
+        """Hold about `buffer_bytes`, and one message, for a subscriber that does not read. Before anything is sent."""
+        self._slot = min(max(buffer_bytes // _SLOTS, _LEAST_SLOT), _MOST_SLOT)
+        self.socket.zmq.sndhwm = max(1, buffer_bytes // (self._slot + _MESSAGE_OVERHEAD))  # 0 would mean no bound
 
     def send(self, messages: Iterable[Frames]) -> int:
         """Push; returns the bytes. Never blocks and never fails: who cannot take it sees the gap and heals."""
         total = 0
-        send = self.socket.send
+        send, slot = self.socket.send, self._slot
         for frames in messages:
             size = sum(map(len, frames))
-            if size > self._largest:
-                self._largest = size
-                self._adjust()
             total += size
             send(frames)
+            if size > slot:
+                padding = [frames[0][: CHANNEL_PREFIX if frames[0][:1] == b"C" else NONCE_PREFIX]]
+                for _ in range((size - 1) // slot):
+                    send(padding)
         return total
-
-    def _adjust(self) -> None:
-        # The library lets a changed mark count for pipes that exist. 0 would mean no bound.
-        self.socket.zmq.sndhwm = max(1, self._buffer_bytes // (self._largest + _MESSAGE_OVERHEAD))
 
     def _receive(self, frames: Frames) -> None:
         r"""A subscription `\x01<prefix>` or its end `\x00<prefix>`; anything else is counted and ignored."""
@@ -75,7 +87,7 @@ class Events:
                 if served.server.channel == notice[2:]:
                     served.subscribed = notice[0] == 1  # the end is told only when the last one leaves
         else:
-            self._counters.refused_messages += 1
+            self._counters.refused("events", RemoteProtocolError.code)
 
     def _private(self, comes: bool, nonce: bytes) -> None:
         every = list(self._segments.values())

@@ -7,11 +7,16 @@ from collections.abc import Mapping
 
 from epochal.errors import EpochalError, NoPublisher, RemoteProtocolError, Unavailable
 from epochal.protocol import messages as m
+from epochal.protocol.wire import MAX_PAYLOAD, PACK_BYTES
 from epochal_publisher.router import Router
 from epochal_publisher.segment import Served
 
 SEND_QUEUE = 4096
 """Acknowledgements are small, and one stands for many appends."""
+MAX_FRAME = MAX_PAYLOAD + PACK_BYTES
+"""Whatever the setting of `max_payload`: an append above that is refused by name, not cut off without a word."""
+MAX_MESSAGES = 8192
+"""In one zmq message; ours gather up to 64 KiB."""
 
 
 class Ingest:

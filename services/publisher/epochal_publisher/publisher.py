@@ -50,12 +50,15 @@ class Publisher:
         self._ingest, self._requests = Ingest(self.segments), Requests(self.segments)
         try:
             self._events = Events(
-                self._context, self._address(settings.events_port), self.segments, self.flush, self.counters
+                self._context,
+                self._address(settings.events_port),
+                self.segments,
+                self.flush,
+                self.counters,
+                settings.patience,
             )
-            self._ingest.router = self._router(settings.ingest_port, self._ingest, ingest.SEND_QUEUE, self.discarded[0])
-            self._requests.router = self._router(
-                settings.requests_port, self._requests, requests.SEND_QUEUE, self.discarded[1]
-            )
+            self._ingest.router = self._router("ingest", self._ingest)
+            self._requests.router = self._router("requests", self._requests)
         except zmq.ZMQError as error:
             self._context.destroy(0)
             raise Unavailable(f"cannot listen on {settings.host}: {error}") from error
@@ -73,10 +76,13 @@ class Publisher:
         host = self.settings.host
         return f"tcp://{f'[{host}]' if ':' in host else host}:{port or '*'}"
 
-    def _router(self, port: int, handler: Ingest | Requests, send_queue: int, discarded: Discarded) -> Router:
+    def _router(self, name: str, handler: Ingest | Requests) -> Router:
+        writes, settings = isinstance(handler, Ingest), self.settings
+        limits, port = (ingest, settings.ingest_port) if writes else (requests, settings.requests_port)
         return Router(
-            self._context, self._address(port), handler.handle, self.flush,
-            send_queue=send_queue, counters=self.counters, discarded=discarded, max_payload=self.settings.max_payload,
+            self._context, name, self._address(port), handler.handle, self.flush,
+            send_queue=limits.SEND_QUEUE, max_frame=limits.MAX_FRAME, max_messages=limits.MAX_MESSAGES,
+            counters=self.counters, discarded=self.discarded[not writes], patience=settings.patience,
         )  # fmt: skip
 
     @property
@@ -181,7 +187,11 @@ class Publisher:
             case Private(subscription, message):
                 # The snapshot stands for every event before it: those go out first (S9).
                 served.counters.pushed_bytes += self._events.send(served.packer.flush())
-                self._events.send(encode(message, prefix=b"P" + subscription))
+                try:
+                    self._events.send(encode(message, prefix=b"P" + subscription))
+                except LocalProtocolError as error:
+                    logger.error("a subscriber cannot be answered: %s", error)
+                    self.counters.failures += 1
             case Answer(peer, messages):
                 self._requests.router.send(peer, messages)
             case ReportFinishing(number, finishing):

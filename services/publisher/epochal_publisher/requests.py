@@ -12,6 +12,10 @@ from epochal_publisher.segment import Served
 
 SEND_QUEUE = 256
 """An answer's chunk is up to 256 KiB, and a client that gives credit as it reads has few under way."""
+MAX_FRAME = 64 * 1024
+"""Nothing that a subscriber asks carries a payload."""
+MAX_MESSAGES = 16
+"""In one zmq message: each can cost a replay of a thousand events, and ours asks one thing at a time."""
 
 
 class Requests:

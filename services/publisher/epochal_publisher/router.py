@@ -11,11 +11,12 @@ from time import monotonic
 import zmq
 
 from epochal.client.sockets import Frames, Socket
-from epochal.errors import EpochalError, RemoteProtocolError
+from epochal.errors import EpochalError, LocalProtocolError, RemoteProtocolError
 from epochal.protocol import messages as m
-from epochal.protocol.wire import PACK_BYTES, decode, encode
+from epochal.protocol.wire import decode, encode
 from epochal_publisher.counters import ProcessCounters
 from epochal_publisher.discarded import Discarded
+from epochal_publisher.patience import Patience
 
 logger = logging.getLogger("epochal.publisher")
 
@@ -28,11 +29,14 @@ class Router:
     """One bound ROUTER; `handle(peer, message, now)` gets every sound message.
 
     `send_queue`: messages that one peer may leave unread; windows and credits keep honest peers far below.
+    `max_frame`: bytes of the largest frame taken, above which the library cuts the peer; `max_messages`: how many one
+    zmq message may hold.
     """
 
     def __init__(
         self,
         context: "zmq.Context[zmq.Socket[bytes]]",
+        name: str,
         address: str,
         handle: Handler,
         on_idle: Callable[[], None],
@@ -40,14 +44,18 @@ class Router:
         send_queue: int,
         counters: ProcessCounters,
         discarded: Discarded,
-        max_payload: int,
+        max_frame: int,
+        max_messages: int,
+        patience: Patience,
     ) -> None:
-        self._handle, self._counters, self._discarded, self._max_payload = handle, counters, discarded, max_payload
+        self._name, self._handle, self._counters, self._discarded = name, handle, counters, discarded
+        self._max_messages = max_messages
         self.socket = Socket(
             context, zmq.ROUTER, self._receive, on_idle,
-            max_message=max_payload + PACK_BYTES, send_queue=send_queue, receive_queue=RECEIVE_QUEUE,
+            max_message=max_frame, send_queue=send_queue, receive_queue=RECEIVE_QUEUE,
         )  # fmt: skip
         self.socket.zmq.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        patience.apply(self.socket.zmq)
         self.socket.zmq.bind(address)
 
     def send(self, peer: bytes, messages: Iterable[m.Message]) -> None:
@@ -58,10 +66,14 @@ class Router:
         except zmq.ZMQError:
             # EHOSTUNREACH: it left. EAGAIN: it does not read. Either way it must ask again; a ROUTER cannot close it.
             self._counters.dropped_answers += 1
+        except LocalProtocolError:
+            # An answer that cannot be written is a bug, but no reason to lose those of the others behind it.
+            logger.exception("an answer could not be written")
+            self._counters.failures += 1
 
     def refuse(self, peer: bytes, error: EpochalError, answer: m.Message | None = None) -> None:
         """Say no, once, and read nothing more from this peer."""
-        self._counters.refused_messages += 1
+        self._counters.refused(self._name, error.code)
         self._discarded.add(peer, monotonic())
         self.send(peer, (answer or m.Refused(0, error.code, str(error)),))
 
@@ -75,7 +87,7 @@ class Router:
         counters.received_bytes += sum(map(len, frames))
         handle, now = self._handle, monotonic()
         try:
-            for message in decode(frames[1:], max_payload=self._max_payload):
+            for message in decode(frames[1:], max_messages=self._max_messages):
                 handle(peer, message, now)
         except EpochalError as error:
             self.refuse(peer, error)

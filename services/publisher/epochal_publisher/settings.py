@@ -13,6 +13,7 @@ from epochal.client.catalog import catalog_url
 from epochal.errors import ConfigError
 from epochal.protocol.wire import MAX_PAYLOAD
 from epochal.service.settings import ServiceSettings
+from epochal_publisher.patience import Patience
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 """0 takes a free port: several publishers share a machine, and clients learn addresses from the catalog."""
@@ -38,8 +39,8 @@ class Settings(ServiceSettings):
     requests_port: Port = 0
     ingest_port: Port = 0
     http_port: Port = 0
-    max_payload: int = Field(default=MAX_PAYLOAD, ge=1024, le=2**31)
-    """The largest append; every peer can make the process hold one."""
+    max_payload: int = Field(default=MAX_PAYLOAD, ge=1024, le=MAX_PAYLOAD)
+    """The largest append that is taken; more than the protocol allows, no subscriber would read."""
     window: int = Field(default=8 * 2**20, ge=64 * 1024)
     """Bytes that one writer may have unacknowledged: a loopback round trip's worth many times over."""
     renew_interval: float = Field(default=1.0, gt=0.0, le=60.0)
@@ -52,6 +53,12 @@ class Settings(ServiceSettings):
     """How long a peer that broke the protocol is ignored; its connection has been cut by then."""
     max_discarded: int = Field(default=1024, ge=1)
     """Peers ignored at once; the oldest is forgotten first."""
+    handshake_timeout: float = Field(default=2.0, ge=0.01, le=60.0)
+    """How long a connection may take to say that it speaks ZeroMQ; on a network it takes milliseconds."""
+    heartbeat_interval: float = Field(default=10.0, ge=0.01, le=60.0)
+    """ZeroMQ's own heartbeats, which tell a peer that is gone from one that is quiet."""
+    heartbeat_timeout: float = Field(default=30.0, ge=0.01, le=600.0)
+    """How long a peer may answer no heartbeat before it is cut: above the pauses of busy applications."""
     drain_timeout: float = Field(default=3.0, ge=0.0)
     """How long the catalog and slow peers may hold up a stop, each."""
 
@@ -63,6 +70,11 @@ class Settings(ServiceSettings):
     """Half of all, so that one machine leaves room for others."""
     port_retries: int = Field(default=0, ge=0, le=60)
     """None: who names a port of a publisher is told at once, and free ports are never taken."""
+
+    @property
+    def patience(self) -> Patience:
+        """How long peers are waited for."""
+        return Patience(self.handshake_timeout, self.heartbeat_interval, self.heartbeat_timeout)
 
     @field_validator("segments", mode="before")
     @classmethod

@@ -53,6 +53,9 @@ class Telemetry(ServiceTelemetry):
         for name in publisher.counters.snapshot():
             observed = self._counted(name)
             meter.create_observable_counter(f"epochal.publisher.{name.replace('_', '.')}", [observed])
+        meter.create_observable_counter(
+            "epochal.publisher.refusals", [self._refusals], "{message}", "Messages refused, by socket and reason"
+        )
         meter.create_observable_gauge(
             "epochal.publisher.discarded.peers", [self._discarded], "{peer}", "Peers that broke the protocol"
         )
@@ -73,6 +76,10 @@ class Telemetry(ServiceTelemetry):
             yield Observation(getattr(self._publisher.counters, name))
 
         return observed
+
+    def _refusals(self, _options: CallbackOptions) -> Iterable[Observation]:
+        for (socket, code), count in self._publisher.counters.refusals.items():
+            yield Observation(count, {"socket": socket, "code": code})
 
     def _discarded(self, _options: CallbackOptions) -> Iterable[Observation]:
         yield Observation(sum(map(len, self._publisher.discarded)))
