@@ -1,13 +1,27 @@
-"""A local mode for the commands under test, and a way to run one command as a user does."""
+"""The commands under test: run as a user does, against the one real local mode of the whole run."""
 
 import io
+import re
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from epochal.cli import main
+
+MANIFEST = """
+apiVersion: epochal.dev/v1alpha1
+kind: Stream
+metadata: {name: NAME, namespace: demo}
+spec:
+  time: {shape: "SHAPE"}
+  payload: {encoding: ENCODING}
+  segments: SEGMENTS
+  publishers: {segmentsPerPod: SEGMENTS}
+"""
 
 
 @dataclass(frozen=True)
@@ -41,5 +55,48 @@ class Shell:
 @pytest.fixture
 def epochal(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]) -> Shell:
     """Run one command: `epochal("get", "streams")`."""
-    monkeypatch.delenv("EPOCHAL_CATALOG", raising=False)
+    for name in ("EPOCHAL_CATALOG", "EPOCHAL_NAMESPACE", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
     return Shell(monkeypatch, capfdbinary)
+
+
+@pytest.fixture
+def catalog(_background: Any) -> str:
+    """The catalog of the run's local mode."""
+    return str(_background.url)
+
+
+@pytest.fixture
+def run(epochal: Shell, catalog: str, monkeypatch: pytest.MonkeyPatch) -> Shell:
+    """One command against that catalog."""
+    monkeypatch.setenv("EPOCHAL_CATALOG", catalog)
+    return epochal
+
+
+def _manifest(name: str, *, shape: str = "int", encoding: str = "msgpack", segments: int = 2) -> str:
+    """A manifest of a stream in namespace demo."""
+    values = {"NAME": name, "SHAPE": shape, "ENCODING": encoding, "SEGMENTS": str(segments)}
+    return re.sub("|".join(values), lambda found: values[found[0]], MANIFEST)
+
+
+@pytest.fixture
+def manifest() -> Any:
+    """The text of a manifest: `manifest("flights", segments=3)`."""
+    return _manifest
+
+
+@pytest.fixture
+def declared(run: Shell, request: pytest.FixtureRequest) -> Iterator[Any]:
+    """Declare a stream of the test's own; deleted at its end."""
+    names: list[str] = []
+
+    def declare(encoding: str = "msgpack", shape: str = "int", **more: Any) -> str:
+        name = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower())[:48].strip("-") + f"-{len(names)}"
+        result = run("apply", "-f", "-", stdin=_manifest(name, shape=shape, encoding=encoding, **more))
+        assert result.out == f"stream demo/{name} created\n", result
+        names.append(name)
+        return f"demo/{name}"
+
+    yield declare
+    for name in names:
+        run("delete", "stream", f"demo/{name}")

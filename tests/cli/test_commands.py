@@ -1,62 +1,18 @@
 """The commands against a real local mode: declare, look, publish, subscribe, take back."""
 
 import json
-import re
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from epochal.local.child import console_script
 
-MANIFEST = """
-apiVersion: epochal.dev/v1alpha1
-kind: Stream
-metadata: {name: NAME, namespace: demo}
-spec:
-  time: {shape: SHAPE}
-  payload: {encoding: ENCODING}
-  segments: 2
-"""
 
-
-@pytest.fixture(scope="module")
-def catalog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    data = tmp_path_factory.mktemp("data")
-    command = [console_script("epochal"), "up", "--data", str(data), "--port", "0", "--poll-interval", "0.05"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as up:
-        assert up.stdout is not None
-        yield up.stdout.readline().decode().split()[2]
-        up.send_signal(signal.SIGTERM)
-        _, err = up.communicate(timeout=20)
-    assert up.returncode == 0, err
-
-
-@pytest.fixture
-def run(epochal, catalog: str, monkeypatch: pytest.MonkeyPatch):
-    """One command against that catalog."""
-    monkeypatch.setenv("EPOCHAL_CATALOG", catalog)
-    return epochal
-
-
-@pytest.fixture
-def declared(run, request: pytest.FixtureRequest) -> Callable[..., str]:
-    """Declare a stream of the test's own."""
-
-    def declare(encoding: str = "msgpack", shape: str = "int") -> str:
-        name = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower())[:50].strip("-")
-        text = MANIFEST.replace("NAME", name).replace("SHAPE", f'"{shape}"').replace("ENCODING", encoding)
-        assert run("apply", "-f", "-", stdin=text).status == 0
-        return f"demo/{name}"
-
-    return declare
-
-
-def test_declare_look_and_take_back(run, tmp_path: Path) -> None:
+def test_declare_look_and_take_back(run, manifest, tmp_path: Path) -> None:
     file = tmp_path / "stream.yaml"
-    file.write_text(MANIFEST.replace("NAME", "flights").replace("SHAPE", "int").replace("ENCODING", "msgpack"))
+    file.write_text(manifest("flights"))
     assert run("apply", "-f", file).out == "stream demo/flights created\n"
     assert run("apply", "-f", file).out == "stream demo/flights unchanged\n"
     with file.open("a") as more:
@@ -85,8 +41,8 @@ def test_declare_look_and_take_back(run, tmp_path: Path) -> None:
     assert "epochal get streams" in gone.err
 
 
-def test_a_wrong_manifest_changes_nothing(run, tmp_path: Path) -> None:
-    good = MANIFEST.replace("NAME", "good").replace("SHAPE", "int").replace("ENCODING", "bytes")
+def test_a_wrong_manifest_changes_nothing(run, manifest) -> None:
+    good = manifest("good", encoding="bytes")
     result = run("apply", "-f", "-", stdin=f"{good}---\n{good.replace('good', 'Bad')}  segmets: 1\n")
     assert (result.status, result.out) == (2, "")
     assert "document 2: metadata.name: must be lower-case letters" in result.err
@@ -94,9 +50,9 @@ def test_a_wrong_manifest_changes_nothing(run, tmp_path: Path) -> None:
     assert run("describe", "stream", "demo/good").status == 3
 
 
-def test_what_cannot_change_is_told(run, declared) -> None:
+def test_what_cannot_change_is_told(run, manifest, declared) -> None:
     stream = declared().removeprefix("demo/")
-    changed = MANIFEST.replace("NAME", stream).replace("SHAPE", "int").replace("ENCODING", "json")
+    changed = manifest(stream, encoding="json")
     result = run("apply", "-f", "-", stdin=changed)
     assert (result.status, result.out) == (2, "")
     assert "spec.payload.encoding: cannot change from msgpack to json" in result.err

@@ -78,7 +78,7 @@ def test_every_exit_status_is_on_the_page() -> None:
 )  # fmt: skip
 def test_examples_parse(line: str) -> None:
     words = shlex.split(line.replace("$(epochal get streams -n demo -o name)", "stream/demo/x"))[1:]
-    ROOT.commands[words[0]].make_context(words[0], words[1:])
+    COMMANDS[words[0]].make_context(words[0], words[1:])
 
 
 def test_every_option_and_argument_is_explained() -> None:

@@ -10,6 +10,7 @@ import stat
 import sys
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
 from contextlib import aclosing
 from dataclasses import dataclass
 from enum import StrEnum
@@ -209,7 +210,7 @@ async def _read(fd: int) -> AsyncGenerator[bytes]:
             handing_over = chunks.put(chunk)
             try:
                 asyncio.run_coroutine_threadsafe(handing_over, loop).result()
-            except (RuntimeError, asyncio.CancelledError):  # the loop has ended
+            except (RuntimeError, CancelledError):  # the loop has ended, or is about to
                 handing_over.close()
                 break
         if fd > 2:

@@ -33,8 +33,6 @@ class Printer:
         self._style, self._count = style, count
         self.shown = 0
         """Records, or epochs, so far."""
-        self.cut = False
-        """Whether the last batch was shown in part because the count was reached in it."""
 
     @property
     def counts(self) -> bool:
@@ -75,7 +73,6 @@ class Printer:
     def _data(self, data: epochal.Data) -> None:
         records = list(rows(data.records()))
         shown = records if self._count is None else records[: self.left]
-        self.cut = len(shown) < len(records)
         if self._style is Style.JSON:
             fields = {
                 "kind": "data",

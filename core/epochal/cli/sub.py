@@ -46,8 +46,8 @@ standard error. With --json everything is one JSON object a line, by "kind":
   rewound, segment-down, segment-up       what happened to the connection of a segment
 
 Bytes are shown as text with escapes, and untouched with --raw; rows of Arrow batches are records. Ends when the stream
-is complete, after --count, or when whoever reads the output goes. The cursor is written at every end, also by Ctrl-C; a
-batch that --count cut comes again, whole."""
+is complete, after --count, or when whoever reads the output goes. The cursor is written at every end, also by Ctrl-C;
+epochs that were not complete then come again, whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,18 +131,15 @@ async def _sub(name: tuple[str, str], choice: _Choice, printer: Printer, url: st
             "/".join(name), since=choice.since, topics=choice.topics, reject=choice.reject
         ) as subscription,
     ):
-        cursor: epochal.Cursor | None = None
         try:
             async with contextlib.aclosing(_until_idle(subscription, choice, printer)) as items:
                 async for item in items:
                     printer.show(item)
                     if printer.done:
                         break
-                    if choice.save is not None and printer.counts:
-                        cursor = subscription.cursor() if subscription.ready.is_set() else None
         finally:
             if choice.save is not None:
-                _save(choice.save, subscription, cursor if printer.cut else None)
+                _save(choice.save, subscription)
 
 
 async def _until_idle(subscription: Any, choice: _Choice, printer: Printer) -> AsyncGenerator[Any]:
@@ -198,10 +195,10 @@ def _is_pipe(file: Any) -> bool:
         return False
 
 
-def _save(path: Path, subscription: Any, cursor: epochal.Cursor | None) -> None:
+def _save(path: Path, subscription: epochal.Subscription) -> None:
     """Replace the file as a whole: an interruption leaves the old cursor or the new one, never half of one."""
     try:
-        text = (cursor or subscription.cursor()).to_json()
+        text = subscription.cursor().to_json()
     except UsageError:
         note(f"{path} is not written: the subscription stood nowhere yet")
         return

@@ -1,0 +1,63 @@
+"""`apply` and `delete`: several files, directories, what would happen, what failed, what goes."""
+
+from pathlib import Path
+
+import pytest
+
+from epochal.cli.manifests import read_manifests
+from epochal.errors import ConfigError, ManifestError
+
+
+def test_a_directory_stands_for_its_manifests(run, manifest, tmp_path: Path) -> None:
+    for name in ("one.yaml", "two.yml", "three.json"):
+        (tmp_path / name).write_text(manifest(f"dir-{name.split('.')[0]}"))
+    (tmp_path / "notes.txt").write_text("not a manifest")
+    (tmp_path / "deeper").mkdir()
+    dry = run("apply", "-f", tmp_path, "--dry-run")
+    names = ["dir-one", "dir-three", "dir-two"]
+    assert dry.out == "".join(f"stream demo/{name} created (dry run)\n" for name in names)
+    assert run("get", "stream", "demo/dir-one").status == 3
+    assert run("apply", "-f", tmp_path).out == "".join(f"stream demo/{name} created\n" for name in names)
+    deleted = run("delete", "-f", tmp_path)
+    assert deleted.out == "".join(f"stream demo/{name} deleted\n" for name in names)
+    assert "demo/dir-one: its history goes, and with it 2 segments" in deleted.err
+
+
+def test_what_is_wrong_names_its_file_and_changes_nothing(manifest, tmp_path: Path) -> None:
+    good, wrong = tmp_path / "good.yaml", tmp_path / "wrong.yaml"
+    good.write_text(manifest("same"))
+    wrong.write_text(manifest("same") + "  segmets: 1\n")
+    with pytest.raises(ManifestError, match=r"wrong\.yaml: spec\.segmets"):
+        read_manifests([str(good), str(wrong)], None)
+    wrong.write_text(manifest("same"))
+    with pytest.raises(ManifestError, match=r"wrong\.yaml: metadata\.name: declares demo/same again; .*good\.yaml"):
+        read_manifests([str(good), str(wrong)], None)
+    wrong.write_bytes(b"\xff")
+    with pytest.raises(ManifestError, match="UTF-8"):
+        read_manifests([str(wrong)], None)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ConfigError, match="directory without manifests"):
+        read_manifests([str(tmp_path / "empty")], None)
+
+
+def test_one_that_is_refused_does_not_stop_the_others(run, manifest, declared) -> None:
+    stream = declared()
+    changed = manifest(stream.removeprefix("demo/"), encoding="json")
+    both = run("apply", "-f", "-", stdin=f"{changed}---\n{manifest('beside')}")
+    assert (both.status, both.out) == (2, "stream demo/beside created\n")
+    assert "1 of 2 streams failed" in both.err
+    assert "spec.payload.encoding: cannot change from msgpack to json" in both.err
+    dry = run("apply", "--dry-run", "-f", "-", stdin=f"{changed}---\n{manifest('beside')}  relays: 0\n")
+    assert (dry.status, dry.out.startswith("stream demo/beside ")) == (2, True)
+    assert "spec.payload.encoding: cannot change from msgpack to json" in dry.err
+    assert run("delete", "stream", "demo/beside").status == 0
+
+
+def test_a_delete_can_wait_for_the_publishers(run, manifest) -> None:
+    assert run("apply", "-f", "-", stdin=manifest("goes", segments=1)).status == 0
+    assert run("pub", "demo/goes", "-t", "1", "1").status == 0
+    assert "publisher/demo.goes-0" in run("get", "publishers", "-o", "name").out
+    gone = run("delete", "stream/demo/goes", "--wait")
+    assert (gone.status, gone.out) == (0, "stream demo/goes deleted\n")
+    assert "1 segment, 1 publisher" in gone.err
+    assert "publisher/demo.goes-0" not in run("get", "publishers", "-o", "name").out

@@ -1,0 +1,149 @@
+"""`doctor`: each judgement on its own, and the whole against a real local mode."""
+
+import asyncio
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from epochal.cli import checks, doctor, probes
+from epochal.cli.documents import Documents
+from epochal.cli.findings import Finding, Verdict, fail, ok, print_findings, summary, warn
+
+
+def verdict(found: Finding | list[Finding]) -> str:
+    return " ".join(str(finding.verdict) for finding in ([found] if isinstance(found, Finding) else found))
+
+
+def test_a_well_realm_is_well(run, declared, catalog: str) -> None:
+    stream = declared(segments=1)
+    assert run("pub", stream, "-t", "1", "1").status == 0
+    result = run("doctor", "-o", "json", "--timeout", "10")
+    document = json.loads(result.out)
+    assert result.status == 0, document
+    seen = {finding["check"]: finding["verdict"] for finding in document["findings"]}
+    assert {seen[check] for check in ("python", "libzmq", "catalog", "version", "clock", "ports")} == {"ok"}
+    text = run("doctor")
+    assert text.status == 0
+    assert f"\nok    catalog      {catalog} answers in " in text.out
+
+
+def test_without_a_catalog_it_fails_soon(run, unused_tcp_port: int) -> None:
+    result = run("doctor", "--catalog", f"http://127.0.0.1:{unused_tcp_port}")
+    assert result.status == 1
+    assert "cannot be reached: connection refused\n" in result.out
+    assert "-> start one with `epochal up`" in result.out
+    assert result.err.endswith("1 fail\n")
+
+
+async def test_what_never_answers_is_given_up() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        assert "within 0.3 s" in str(await probes.reach(f"tcp://127.0.0.1:{port}", "events", 0.3))
+        assert await probes.reach(f"http://127.0.0.1:{port}", "http", 0.3) == "no answer within 0.3 s"
+        assert await probes.greet(f"tcp://127.0.0.1:{port}", "uid", "0", 0.3) == "no welcome within 0.3 s"
+        with pytest.raises(TimeoutError):
+            await probes.look_at_catalog(f"http://127.0.0.1:{port}", 0.3)
+
+
+async def test_what_is_no_publisher_is_told(unused_tcp_port: int) -> None:
+    async def talk(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(talk, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with asyncio.timeout(20):
+        assert "not as a publisher" in str(await probes.reach(f"tcp://127.0.0.1:{port}", "ingest", 5.0))
+        assert "refused" in str(await probes.reach(f"tcp://127.0.0.1:{unused_tcp_port}", "requests", 5.0)).lower()
+        assert "is no address" in str(await probes.reach("nonsense", "events", 1.0))
+    server.close()
+
+
+async def test_a_segment_that_moved_is_told(realm) -> None:
+    stream = await realm.stream()
+    async with Documents(realm.url, patience=0.0) as documents:
+        item = await documents.stream(*stream.split("/"))
+    requests = item["segments"][0]["publisher"]["addresses"]["requests"]
+    assert await probes.greet(requests, item["uid"], "0", 10.0) is None
+    assert "refuses" in str(await probes.greet(requests, item["uid"], "7", 10.0))
+    assert "refuses" in str(await probes.greet(requests, "another", "0", 10.0))
+
+
+def test_each_judgement() -> None:
+    assert verdict([checks.check_python((3, 10, 1)), checks.check_python((3, 13, 0))]) == "fail ok"
+    assert verdict([checks.check_libzmq((4, 3, 4)), checks.check_libzmq((4, 3, 5))]) == "fail ok"
+    assert verdict([checks.check_java(None, None), checks.check_java(11, "4"), checks.check_java(17, None)]) == (
+        "warn warn warn"
+    )
+    assert verdict(checks.check_java(21, "4.3.0")) == "ok"
+    assert verdict([checks.check_files(256, 4096, 0), checks.check_files(2048, 4096, 500)]) == "fail warn"
+    assert "ulimit -n 4096" in checks.check_files(256, 4096, 0).advice
+    assert verdict([checks.check_versions("1", "1"), checks.check_versions("1", "2")]) == "ok warn"
+    assert verdict([checks.check_clock(None), checks.check_clock(1.0), checks.check_clock(-60.0)]) == "warn ok warn"
+    assert "60 s ahead of the catalog's" in checks.check_clock(-60.0).seen
+    assert verdict([checks.check_latency("u", 0.01), checks.check_latency("u", 2.0)]) == "ok warn"
+
+
+def lease(**fields: Any) -> dict[str, Any]:
+    return {"id": "p", "stream": "a/b", "live": True, "verified": True, "superseded": False, **fields}
+
+
+def test_leases() -> None:
+    assert verdict(checks.check_leases([lease(), lease(verified=False), lease(live=False)])) == "warn warn ok"
+    assert checks.check_leases([lease(superseded=True)]) == []
+
+
+def stream(kind: str = "writer", seconds: float = 1.0, silent: float | None = 0.1, **fields: Any) -> dict[str, Any]:
+    held = {"segment": "0", "time": 4, "kind": kind, "writer": "w1", "seconds": seconds, "silent": silent}
+    segment = {"id": "0", "publisher": {"id": "p"}}
+    return {"namespace": "a", "name": "b", "phase": "Ready", "segments": [segment], "writers": ["w1"],
+            "held_back": [held], **fields}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("item", "found"),
+    [
+        (stream(), "ok"),
+        (stream(seconds=100), "warn"),
+        (stream(seconds=20, silent=15), "warn"),
+        (stream("parked", 9000, None), "ok"),
+        (stream("opening", 9000, None), "warn"),
+        (stream("opening", 9000, None, writers=[]), "ok"),
+        (stream("returning", 20), "warn"),
+        (stream("finishing", 100, None), "warn"),
+        (stream("something new", 100, None), "ok"),
+        (stream(segments=[{"id": "0", "publisher": None}]), "fail"),
+        (stream(segments=[{"id": "0", "publisher": None}], phase="Complete"), "ok"),
+    ],
+)
+def test_streams(item: dict[str, Any], found: str) -> None:
+    assert verdict(checks.check_streams([item])) == found
+    assert checks.check_streams([item, stream(name="c")])[-1].seen.startswith("2 of 2" if found == "ok" else "1 of 2")
+
+
+def test_the_data_directory(tmp_path: Path) -> None:
+    assert verdict(doctor._directory(probes.look_at_directory(tmp_path / "none"))) == "warn"
+    assert "not in use" in doctor._directory(probes.look_at_directory(tmp_path)).seen
+    (tmp_path / "lock").write_text("1\n")
+    assert "in use by process 1" in doctor._directory(probes.look_at_directory(tmp_path)).seen
+    full = probes.DirectorySeen(tmp_path, True, True, 1 << 20, None)
+    assert verdict(doctor._directory(full)) == "warn"
+    assert verdict(doctor._directory(probes.DirectorySeen(tmp_path, True, False, 1 << 40, None))) == "fail"
+
+
+def test_findings_say_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    findings = [ok("a", "fine"), warn("b", "odd\x1b", "look"), fail("c", "broken", "mend")]
+    print_findings(findings)
+    assert capsys.readouterr().out.splitlines() == [
+        "ok    a            fine",
+        "warn  b            odd\\x1b",
+        "                   -> look",
+        "fail  c            broken",
+        "                   -> mend",
+    ]
+    assert summary(findings) == "1 ok, 1 warn, 1 fail"
+    assert summary(findings[:1]) == "all 1 checks are well"
+    assert findings[0].to_json() == {"check": "a", "verdict": str(Verdict.OK), "seen": "fine", "advice": ""}

@@ -1,0 +1,89 @@
+"""`get` and `describe`: every format, every kind, and what holds time back in words."""
+
+import json
+import signal
+import subprocess
+
+import pytest
+import yaml
+
+from epochal.client.held_back import HeldBack, describe_holder
+from epochal.local.child import console_script
+
+
+def test_one_stream_in_every_format(run, declared) -> None:
+    stream = declared(segments=1)
+    assert run("pub", stream, "-t", "3", "1", "-q").err == ""
+    document = json.loads(run("get", "stream", stream, "-o", "json").out)
+    assert (document["namespace"], document["name"]) == tuple(stream.split("/"))
+    assert {"uid", "manifest", "segments", "held_back", "subscriptions"} <= document.keys()
+    assert yaml.safe_load(run("get", "stream", stream, "-o", "yaml").out)["uid"] == document["uid"]
+    listed = json.loads(run("get", "streams", "-n", "demo", "-o", "json").out)["items"]
+    assert document["uid"] in [item["uid"] for item in listed]
+    assert run("get", "streams", stream, "-o", "name").out == f"stream/{stream}\n"
+    assert run("get", f"stream/{stream}", "-o", "name").out == f"stream/{stream}\n"
+    header, row = run("get", "streams", stream, "-o", "wide").out.splitlines()
+    assert header.endswith("TIMES  ENCODING  GENERATION  UID")
+    assert row.endswith(document["uid"])
+
+
+def test_the_kinds_beside_streams_are_those_of_the_named_stream(run, declared) -> None:
+    stream, other = declared(segments=1), declared(segments=1)
+    assert run("pub", stream, "-t", "3", "1", "--writer", "w1").status == 0
+    assert run("pub", other, "-t", "3", "1", "--writer", "w2").status == 0
+    _, row = run("get", "writers", stream).out.splitlines()
+    assert row.split() == ["w1", stream, "1", "no"]
+    assert {f"writer/{stream}/w1", f"writer/{other}/w2"} <= set(run("get", "writers", "-o", "name").out.split())
+    (publisher,) = json.loads(run("get", "publishers", stream, "-o", "json").out)["items"]
+    assert publisher["stream"] == stream
+    assert publisher["addresses"]["ingest"] in run("get", "publishers", stream, "-o", "wide").out
+    none = run("get", "subscriptions", stream)
+    assert (none.status, none.out) == (0, "")
+    assert "no subscriptions" in none.err
+    assert run("get", "writers", "demo/nothing-here").status == 3
+
+
+def test_namespaces(run, declared, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = declared(segments=1)
+    empty = run("get", "streams", "-n", "nothing-here")
+    assert (empty.out, empty.err) == ("", "no streams in namespace nothing-here; -A lists those of all namespaces\n")
+    monkeypatch.setenv("EPOCHAL_NAMESPACE", "nothing-here")
+    assert run("get", "streams").out == ""
+    assert f"stream/{stream}\n" in run("get", "streams", "-A", "-o", "name").out
+    assert run("get", "streams", "-n", "demo", stream.removeprefix("demo/"), "-o", "name").out == f"stream/{stream}\n"
+    assert run("describe", "stream", stream.removeprefix("demo/")).status == 3
+
+
+def test_held_back_stands_at_the_top_in_the_words_of_the_document(run, declared) -> None:
+    stream = declared(segments=1)
+    assert run("pub", stream, "-t", "3", "1").status == 0
+    (held,) = json.loads(run("describe", "stream", stream, "-o", "json").out)["held_back"]
+    assert held["words"] == describe_holder(HeldBack.from_json(held))
+    text = run("describe", "stream", stream).out
+    line = next(line for line in text.splitlines() if line.startswith("Held back:"))
+    assert text.index(line) < text.index("Spec:")
+    assert line.split(":", 1)[1].strip().startswith("segment 0 stands at 0: it has had no writer for")
+    assert run("pub", stream, "--finish").status == 0
+    assert "Held back:      nothing: it is complete" in run("describe", "stream", stream).out
+
+
+def test_a_watch_shows_what_changes_and_ends_by_ctrl_c(run, declared, catalog: str) -> None:
+    stream = declared(segments=1)
+    assert run("pub", stream, "-t", "1", "1", "--advance", "2").status == 0
+    command = [console_script("epochal"), "get", "stream", stream, "--watch", "-o", "json", "--catalog", catalog]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watching:
+        assert watching.stdout is not None
+        assert json.loads(watching.stdout.readline())["name"] == stream.removeprefix("demo/")
+        assert run("pub", stream, "--advance", "7").status == 0
+        while json.loads(watching.stdout.readline())["segments"][0]["lower"] != [7]:
+            pass
+        watching.send_signal(signal.SIGINT)
+        _, err = watching.communicate(timeout=20)
+    assert watching.returncode == 130
+    assert err == ""
+
+
+def test_a_misspelt_kind_is_told_the_nearest(run) -> None:
+    assert "did you mean writers?" in run("get", "writer5").err
+    assert "Did you mean 'delete'" in run("delet").err
+    assert "list them with: epochal get writers" in run("describe", "writers", "x").err

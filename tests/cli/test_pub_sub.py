@@ -1,0 +1,125 @@
+"""`pub` and `sub` in full: files, what was published when something went wrong, filters, ends."""
+
+import json
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from epochal.local.child import console_script
+
+
+def epochs(run, stream: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in run("sub", stream, "--since", "start", "--epochs", "--json").out.splitlines()]
+
+
+def test_files_are_published_by_their_fields(run, declared, tmp_path: Path) -> None:
+    stream = declared()
+    file = tmp_path / "x.jsonl"
+    file.write_text('{"h": 1, "o": "JFK"}\n{"h": 1, "o": "EWR"}\n{"h": 2, "o": "JFK"}\n')
+    result = run("pub", stream, "-f", file, "--time-field", "h", "--key-field", "o", "--in-order", "--linger", "0.01")
+    assert (result.status, result.out) == (0, "")
+    assert result.err.startswith("published 3 records at 2 times: demo/")
+    assert "its latest epoch is not complete by this" in result.err
+    assert run("pub", stream, "--complete", "-q").err == ""
+    first, second = epochs(run, stream)
+    assert (first["time"], sorted(record["o"] for record in first["records"])) == (1, ["EWR", "JFK"])
+    assert (second["time"], second["records"]) == (2, [{"h": 2, "o": "JFK"}])
+
+
+def test_a_bad_line_of_a_file_publishes_nothing(run, declared, tmp_path: Path) -> None:
+    stream = declared(segments=1)
+    good, bad = tmp_path / "good.jsonl", tmp_path / "bad.jsonl"
+    good.write_text("1\n")
+    bad.write_text("2\n{oops\n")
+    result = run("pub", stream, "first", "-f", good, "-f", bad, "-t", "1")
+    assert (result.status, result.out) == (2, "")
+    assert f"{bad}:2: is not JSON" in result.err
+    assert run("pub", stream, "-t", "1", "only", "--finish").status == 0
+    assert epochs(run, stream) == [{"kind": "epoch", "time": 1, "records": ["only"]}]
+
+
+def test_a_bad_line_of_standard_input_tells_what_was_published(declared, run, catalog: str) -> None:
+    stream = declared(segments=1)
+    command = [console_script("epochal"), "pub", stream, "-t", "1", "--advance", "2", "--catalog", catalog]
+    result = subprocess.run(command, input=b"1\n2\nno\n4\n", capture_output=True, timeout=30, check=False)
+    assert (result.returncode, result.stdout) == (2, b"")
+    told, error = result.stderr.decode().splitlines()
+    assert told == "2 records are published (up to standard input:2); nothing was advanced or finished"
+    assert error.startswith("error: standard input:3: is not JSON")
+    assert run("pub", stream, "-t", "1", "3", "--finish").status == 0
+    assert epochs(run, stream) == [{"kind": "epoch", "time": 1, "records": [1, 2, 3]}]
+
+
+def test_ctrl_c_keeps_what_was_read(declared, run, catalog: str) -> None:
+    stream = declared(segments=1)
+    command = [console_script("epochal"), "pub", stream, "-t", "1", "--catalog", catalog]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as pub:
+        assert pub.stdin is not None
+        pub.stdin.write(b"1\n2\n")
+        pub.stdin.flush()
+        follow = [console_script("epochal"), "sub", stream, "--since", "start", "--count", "2", "--catalog", catalog]
+        subprocess.run(follow, capture_output=True, timeout=30, check=True)
+        pub.send_signal(signal.SIGINT)
+        _, err = pub.communicate(timeout=30)
+    assert pub.returncode == 130
+    assert err == b"2 records are published (up to standard input:2); nothing was advanced or finished\n"
+    assert run("pub", stream, "--finish").status == 0
+    assert epochs(run, stream) == [{"kind": "epoch", "time": 1, "records": [1, 2]}]
+
+
+def test_rows_of_an_arrow_stream(run, declared, tmp_path: Path) -> None:
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    stream = declared("arrow", segments=1)
+    parquet.write_table(pa.table({"h": [1, 1, 2], "o": ["JFK", "EWR", "JFK"]}), tmp_path / "x.parquet")
+    published = run("pub", stream, "-f", tmp_path / "x.parquet", "--time-field", "h", "--key-field", "o")
+    assert published.err.startswith("published 3 records at 2 times")
+    assert run("pub", stream, "-t", "2", '{"h": 2, "o": "LGA"}', "--finish").status == 0
+    assert [epoch["records"] for epoch in epochs(run, stream)] == [
+        [{"h": 1, "o": "JFK"}, {"h": 1, "o": "EWR"}],
+        [{"h": 2, "o": "JFK"}, {"h": 2, "o": "LGA"}],
+    ]
+    assert run("sub", stream, "--since", "start", "--count", "1", "--raw").out == '{"h": 1, "o": "JFK"}\n'
+
+
+def test_topics_choose(run, declared) -> None:
+    stream = declared("json", segments=1)
+    for topic in ("delay/JFK", "delay/EWR", "gate/JFK"):
+        assert run("pub", stream, "-t", "1", f'"{topic}"', "--topic", topic).status == 0
+    assert run("pub", stream, "--finish").status == 0
+    chosen = run("sub", stream, "--since", "start", "--raw", "--topic", "delay/", "--reject", "delay/EWR")
+    assert chosen.out == '"delay/JFK"\n'
+
+
+def test_a_saved_cursor_loses_nothing_of_a_batch_that_the_count_cut(run, declared, tmp_path: Path) -> None:
+    stream, saved = declared("json", segments=1), tmp_path / "at.json"
+    assert run("pub", stream, "-t", "1", "1", "2", "3").status == 0
+    assert run("pub", stream, "-t", "1", "4", "--finish").status == 0
+    cut = run("sub", stream, "--since", "start", "--raw", "--count", "2", "--save-cursor", saved)
+    assert cut.out == "1\n2\n"
+    assert run("sub", stream, "--since", saved, "--raw").out == "1\n2\n3\n4\n"
+    assert run("sub", stream, "--since", "start", "--epochs", "--count", "1", "--save-cursor", saved).status == 0
+    assert run("sub", stream, "--since", saved, "--raw").out == ""
+
+
+def test_an_idle_subscription_ends(run, declared) -> None:
+    stream = declared(segments=1)
+    assert run("pub", stream, "-t", "1", "1").status == 0
+    plain = run("sub", stream, "--since", "start", "--idle", "0.3")
+    assert (plain.status, plain.out) == (0, "1\t1\n")
+    wanted = run("sub", stream, "--since", "start", "--idle", "0.3", "--count", "3")
+    assert (wanted.status, wanted.out) == (4, "1\t1\n")
+    assert "1 of 3 records came, then none for 0.3 s" in wanted.err
+
+
+def test_a_reader_that_goes_ends_the_subscription_at_once(run, declared, catalog: str) -> None:
+    """Also when nothing more is ever published, so that no write could find out."""
+    stream = declared(segments=1)
+    assert run("pub", stream, "-t", "1", "1").status == 0
+    line = f"{console_script('epochal')} sub {stream} --since start --catalog {catalog}"
+    script = f"{line} | head -1; echo ${{PIPESTATUS[0]}}"
+    result = subprocess.run(["bash", "-c", script], capture_output=True, timeout=30, check=True)
+    assert result.stdout == b"1\t1\n141\n"
+    assert b"rror" not in result.stderr
