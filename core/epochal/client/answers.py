@@ -27,7 +27,7 @@ def read(from_json: Callable[..., V], *values: Any) -> V:
     """What `from_json(*values)` makes, with every field of its declared type; else `RemoteProtocolError`."""
     try:
         found = from_json(*values)
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, EpochalError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError, EpochalError) as error:
         raise RemoteProtocolError(f"the catalog's answer cannot be read: {_short(error)}") from None
     _check(found, type(found), type(found).__name__)
     return found
@@ -60,7 +60,7 @@ def _is(value: Any, hint: Any, path: str) -> bool:
     if hint is Any or isinstance(hint, ForwardRef):  # within a time, which was read as one
         return True
     if hint is float:
-        return type(value) in (int, float) and math.isfinite(value)
+        return (type(value) is float and math.isfinite(value)) or (type(value) is int and abs(value) < 2**64)
     if hint is str:
         return isinstance(value, str) and len(value) <= MAX_TEXT and _is_text(value)
     origin = get_origin(hint)

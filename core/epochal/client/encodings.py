@@ -87,15 +87,69 @@ def _decode_msgpack(payload: bytes) -> list[Any]:
     return decoded
 
 
+def _decode_bytes(payload: bytes) -> list[Any]:
+    records = msgpack.unpackb(payload, max_array_len=MAX_RECORDS, max_map_len=0, max_ext_len=0)
+    if not isinstance(records, list) or set(map(type, records)) - {bytes}:
+        raise ValueError("a list of byte strings was expected")
+    return records
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
 def _decode_json(payload: bytes) -> list[Any]:
-    decoded = json.loads(payload)
+    decoded = json.loads(payload, parse_constant=_no_number)
     if not isinstance(decoded, list):
         raise ValueError(f"a list of records was expected, not {type(decoded).__name__}")
     return decoded
 
 
 def _decode_arrow(payload: bytes) -> list[Any]:
-    return list(pyarrow().ipc.open_stream(payload))
+    pa = pyarrow()
+    if any(_is_compressed(message) for message in pa.ipc.MessageReader.open_stream(payload)):
+        # Nobody here writes it, and a kilobyte could unpack to gigabytes.
+        raise ValueError("its buffers are compressed")
+    batches = list(pa.ipc.open_stream(payload))
+    for batch in batches:
+        if batch.num_rows > max(MAX_RECORDS, 8 * len(payload)):
+            raise ValueError(f"{batch.num_rows} rows are claimed by {len(payload)} bytes")
+        batch.validate(full=True)  # or offsets that lead elsewhere would be followed when a record is read
+    return batches
+
+
+_DICTIONARY, _RECORDS = 2, 3
+
+
+def _is_compressed(message: Any) -> bool:
+    """Whether an IPC message of Arrow declares compression; pyarrow says so only after it has unpacked it.
+
+    Reads the flatbuffer of its metadata: Message.header_type is field 1, .header 2; DictionaryBatch.data is field 1;
+    RecordBatch.compression is field 3.
+    """
+    metadata = message.metadata.to_pybytes()
+    table = int.from_bytes(metadata[:4], "little")
+    kind = metadata[_field(metadata, table, 1)]
+    if kind not in (_DICTIONARY, _RECORDS):
+        return False
+    batch = _follow(metadata, _field(metadata, table, 2))
+    if kind == _DICTIONARY:
+        batch = _follow(metadata, _field(metadata, batch, 1))
+    return _field(metadata, batch, 3) != 0
+
+
+def _field(buffer: bytes, table: int, number: int) -> int:
+    """Where a table's field stands; 0 where it has none."""
+    vtable = table - int.from_bytes(buffer[table : table + 4], "little", signed=True)
+    slot = 4 + 2 * number
+    if slot >= int.from_bytes(buffer[vtable : vtable + 2], "little"):
+        return 0
+    offset = int.from_bytes(buffer[vtable + slot : vtable + slot + 2], "little")
+    return table + offset if offset else 0
+
+
+def _follow(buffer: bytes, at: int) -> int:
+    return at + int.from_bytes(buffer[at : at + 4], "little")
 
 
 _ENCODERS: dict[str, Callable[[Sequence[Any]], bytes]] = {
@@ -104,7 +158,7 @@ _ENCODERS: dict[str, Callable[[Sequence[Any]], bytes]] = {
     "json": _encode_json,
 }
 _DECODERS: dict[str, Callable[[bytes], list[Any]]] = {
-    "bytes": _decode_msgpack,
+    "bytes": _decode_bytes,
     "msgpack": _decode_msgpack,
     "json": _decode_json,
     "arrow": _decode_arrow,

@@ -50,7 +50,7 @@ class Cursor:
             value: Any = json.loads(text)
             if type(value) is not dict:
                 raise TypeError("it is no JSON object")
-            if value["cursor"] != _FORM:
+            if type(value["cursor"]) is not int or value["cursor"] != _FORM:
                 raise CursorError(f"this is a cursor of form {value['cursor']!r}; this version reads form {_FORM}")
             if type(value["stream"]) is not str:
                 raise TypeError(f"a stream's uid is a string, not {value['stream']!r}")
