@@ -39,16 +39,23 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     for name in ("catalog", "stream", "input", "checkpoint", "fault"):
         parser.add_argument(f"--{name}", default="")
+    parser.add_argument("--batch", action="store_true")
     options = parser.parse_args()
     apart = {"spark.sql.files.openCostInBytes": "128MB", "spark.ui.enabled": "false"}  # one task a file
     spark = epochal_spark.session("job", "local[2,2]", apart)
-    rows = spark.readStream.schema("t bigint, n bigint, part int").parquet(options.input)
+    source = spark.read if options.batch else spark.readStream
+    rows = source.schema("t bigint, n bigint, part int").parquet(options.input)
     if options.fault == "commit":
         Holding.committed = die  # type: ignore[method-assign, assignment]
     if options.fault == "stall":
         rows = rows.mapInArrow(stall, rows.schema)
     if options.fault == "flaky":
         rows = rows.mapInArrow(Flaky(Path(options.checkpoint)), rows.schema)
+    if options.batch:
+        where = {"stream": options.stream, "catalog": options.catalog, "time": "t", "finish": "true"}
+        rows.write.format("epochal").options(**where).mode("append").save()
+        spark.stop()
+        return
     with epochal_spark.publish(
         rows, stream=options.stream, time="t", query="job", catalog=options.catalog, checkpoint=options.checkpoint,
         trigger={"availableNow": True},

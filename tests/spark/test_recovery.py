@@ -38,11 +38,11 @@ class Job:
 
 
 @contextlib.asynccontextmanager
-async def job(catalog: str, stream: str, folder: Path, fault: str = "") -> AsyncIterator[Job]:
+async def job(catalog: str, stream: str, folder: Path, fault: str = "", *more: str) -> AsyncIterator[Job]:
     with (folder / "job.log").open("ab") as log:
         process = await asyncio.create_subprocess_exec(
             sys.executable, str(JOB), "--catalog", catalog, "--stream", stream, "--input", str(folder / "input"),
-            "--checkpoint", str(folder / "checkpoint"), "--fault", fault,
+            "--checkpoint", str(folder / "checkpoint"), "--fault", fault, *more,
             stdout=log, stderr=log, stdin=asyncio.subprocess.DEVNULL, start_new_session=True, cwd=folder,
         )  # fmt: skip
     running = Job(process)
@@ -145,3 +145,37 @@ async def test_half_an_epoch_of_a_killed_job_is_aborted_and_never_complete(
         assert told[0] == epochal.EpochAborted(3)
         assert [(epoch.time, epoch.count) for epoch in told[1:] if isinstance(epoch, epochal.Epoch)] == [(4, 1)]
         assert len(told) == 2
+
+
+@pytest.mark.rule("E6")
+async def test_tasks_of_a_batch_job_that_fail_once_publish_once(
+    catalog: str, declare: Callable[..., str], tmp_path: Path
+) -> None:
+    stream = declare(segments=2)
+    write(tmp_path, 0, (3, 1), (4, 2))
+    write(tmp_path, 1, (3, 3), (4, 4))
+    async with epochal.connect(catalog) as client, client.subscribe(stream) as sub:
+        await sub.ready.wait()
+        async with job(catalog, stream, tmp_path, "flaky", "--batch") as flaky:
+            assert await flaky.ended() == 0, log(tmp_path)
+        assert failed(tmp_path) == {"failed-0", "failed-1"}
+        assert await whole(sub) == {3: [1, 3], 4: [2, 4]}
+
+
+@pytest.mark.rule("E3")
+async def test_what_a_killed_batch_job_published_is_aborted_without_waiting_for_a_time_out(
+    catalog: str, declare: Callable[..., str], tmp_path: Path
+) -> None:
+    stream = declare(segments=2, timeout="1h")
+    write(tmp_path, 0, (3, 1))
+    write(tmp_path, 1, (3, 2))
+    async with epochal.connect(catalog) as client, client.subscribe(stream, partial=True) as watch:
+        await watch.ready.wait()
+        async with job(catalog, stream, tmp_path, "stall", "--batch") as stalled, asyncio.timeout(PATIENCE):
+            async for event in watch.events():
+                if isinstance(event, epochal.Data):
+                    stalled.kill()
+                if isinstance(event, epochal.EpochAborted):
+                    assert event.time == 3
+                    break
+        assert watch.frontier() == (0,)
