@@ -5,10 +5,10 @@ Instrumented at import, so it stands apart from the tests. `python fuzz.py -max_
 
 import sys
 
-import atheris  # type: ignore[import-not-found]  # it is not in the lock: there is no wheel for every platform
+import atheris  # it is not in the lock: there is no wheel for every platform
 
 with atheris.instrument_imports(include=["epochal", "verdicts"]):
-    from verdicts import DECODERS, verdict  # type: ignore[import-not-found]  # beside this file
+    from verdicts import DECODERS, verdict  # beside this file
 
 NAMES = sorted(DECODERS)
 

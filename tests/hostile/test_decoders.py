@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))  # no package: a subprocess and the fuzzer import it by its plain name as well
-from verdicts import CORPUS, DECODERS, decoder_of, verdict  # type: ignore[import-not-found]  # noqa: E402  # the line above
+from verdicts import CORPUS, DECODERS, decoder_of, verdict  # noqa: E402  # the line above
 
 MIB = 2**20
 FILES = sorted(CORPUS.iterdir())
