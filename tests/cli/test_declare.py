@@ -1,5 +1,7 @@
 """`apply` and `delete`: several files, directories, what would happen, what failed, what goes."""
 
+import json
+import socket
 from pathlib import Path
 
 import pytest
@@ -56,8 +58,12 @@ def test_one_that_is_refused_does_not_stop_the_others(run, manifest, declared) -
 def test_a_delete_can_wait_for_the_publishers(run, manifest) -> None:
     assert run("apply", "-f", "-", stdin=manifest("goes", segments=1)).status == 0
     assert run("pub", "demo/goes", "-t", "1", "1").status == 0
-    assert "publisher/demo.goes-0" in run("get", "publishers", "-o", "name").out
+    (publisher,) = json.loads(run("get", "publishers", "demo/goes", "-o", "json").out)["items"]
+    port = int(publisher["addresses"]["http"].rpartition(":")[2])
+    socket.create_connection(("127.0.0.1", port)).close()
     gone = run("delete", "stream/demo/goes", "--wait")
     assert (gone.status, gone.out) == (0, "stream demo/goes deleted\n")
     assert "1 segment, 1 publisher" in gone.err
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port))
     assert "publisher/demo.goes-0" not in run("get", "publishers", "-o", "name").out

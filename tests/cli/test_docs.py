@@ -81,6 +81,13 @@ def test_examples_parse(line: str) -> None:
     COMMANDS[words[0]].make_context(words[0], words[1:])
 
 
+def test_what_is_not_wrapped_fits_a_terminal_of_80_columns() -> None:
+    for command in COMMANDS.values():
+        for block in (command.epilog or "").split("\n\n"):
+            if block.startswith("\b"):
+                assert [line for line in block.splitlines() if len(line) > 78] == []
+
+
 def test_every_option_and_argument_is_explained() -> None:
     for command in COMMANDS.values():
         for param in command.get_params(typer.Context(command)):

@@ -12,8 +12,8 @@ from typer._completion_shared import get_completion_script  # what typer's own -
 
 EPILOG = """\b
 Examples:
-  source <(epochal completion bash)                                      # for this shell
-  epochal completion bash > /etc/bash_completion.d/epochal               # for all, with bash-completion
+  source <(epochal completion bash)                          # for this shell
+  epochal completion bash > /etc/bash_completion.d/epochal   # for all
   epochal completion zsh > "${fpath[1]}/_epochal"
   epochal completion fish > ~/.config/fish/completions/epochal.fish
 

@@ -30,7 +30,7 @@ EPILOG = """\b
 Examples:
   epochal doctor
   epochal doctor --catalog http://catalog.demo:8700 -o json
-  epochal doctor --data /var/lib/epochal        # also the data directory of local mode
+  epochal doctor --data /var/lib/epochal   # the data directory of local mode
 
 A line for each check: ok, warn or fail, what is seen, and under it what to do. Looked at are this machine (Python,
 ZeroMQ, Java and Spark, the limit of open files, the data directory of local mode), the catalog (reachable, ready, how

@@ -31,9 +31,9 @@ EXIT_STATUSES = """Exit status:
   1    failed; of doctor: a check failed
   2    wrong usage, or a manifest, record or setting that is not valid
   3    no such stream
-  4    a service cannot be reached now, or nothing came in time; the same command may work later
+  4    a service cannot be reached, or nothing came in time: try again later
   130  interrupted by Ctrl-C
-  141  whoever read the output has gone, as in `epochal sub NAME | head -1`"""
+  141  whoever read the output has gone, as in `epochal sub NAME | head`"""
 
 _ADVICE = {
     "stream_not_found": "list the streams with: epochal get streams",

@@ -37,17 +37,17 @@ from epochal.resources import DEFAULT_NAMESPACE, parse_stream_name
 EPILOG = """\b
 Kinds:
   streams        what is declared, and how far its times are
-  publishers     the processes that own segments, and their leases; -o wide also those that were replaced
+  publishers     who owns segments; with -o wide also those that were replaced
   writers        who has a stream open for publishing
   subscriptions  who reads, and how far they are
 
 \b
 Examples:
-  epochal get streams                        # of all namespaces
+  epochal get streams                      # of all namespaces
   epochal get streams -n demo -o wide
-  epochal get stream demo/flights -o yaml    # one object
-  epochal get writers demo/flights           # of one stream
-  epochal get streams --watch                # a further row for each change, until Ctrl-C
+  epochal get stream demo/flights -o yaml  # one object
+  epochal get writers demo/flights         # of one stream
+  epochal get streams --watch              # a row for each change, until Ctrl-C
   epochal delete $(epochal get streams -n demo -o name)
 
 Lists are of all namespaces unless -n or EPOCHAL_NAMESPACE names one; a name may always be written NS/NAME.

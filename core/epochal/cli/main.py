@@ -19,13 +19,13 @@ from epochal.cli.terminal import forbid_colors
 
 EPILOG = f"""\b
 Examples:
-  epochal up                                         # catalog and publishers on this machine
+  epochal up                           # catalog and publishers, right here
   epochal apply -f examples/flights.yaml
   epochal get streams
   epochal pub demo/flights --time 5 '{{"origin": "JFK"}}' --advance 6
   epochal sub demo/flights --since start --epochs
-  epochal describe stream demo/flights               # also: what holds time back
-  epochal doctor                                     # when something does not work
+  epochal describe stream demo/flights # also: what holds time back
+  epochal doctor                       # when something does not work
 
 \b
 {EXIT_STATUSES}

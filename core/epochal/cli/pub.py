@@ -26,11 +26,11 @@ from epochal.resources import DEFAULT_NAMESPACE, parse_stream_name
 
 EPILOG = """\b
 Examples:
-  epochal pub demo/flights --time 5 --key JFK '{"delay": 12}' '{"delay": 3}' --advance 6
-  epochal pub demo/flights -f flights.jsonl --time-field hour --key-field origin --in-order --finish
-  epochal pub demo/flights -f flights.parquet --time-field hour
+  epochal pub demo/flights --time 5 --key JFK '{"delay": 12}' --advance 6
+  epochal pub demo/flights -f flights.jsonl --time-field hour --in-order
+  epochal pub demo/flights -f x.parquet --time-field hour --key-field origin
   journalctl -f -o json | epochal pub logs --time 0 --linger 0.2
-  epochal pub demo/flights --finish                              # no more, ever
+  epochal pub demo/flights --finish                   # no more, ever
 
 A record of a msgpack or json stream is a JSON value: an argument (what is no JSON is published as a text), a line, or
 a row of a .parquet, .arrow or .feather file. --format text takes lines as texts. In a bytes stream a record is the line

@@ -26,24 +26,25 @@ from epochal.resources import DEFAULT_NAMESPACE, parse_stream_name
 
 EPILOG = """\b
 Examples:
-  epochal sub demo/flights                              # from now on, as records come
-  epochal sub demo/flights --since start --epochs       # only whole epochs, from the start
+  epochal sub demo/flights                          # from now on
+  epochal sub demo/flights --since start --epochs   # whole epochs, from the start
   epochal sub demo/flights --epochs --json | jq .time
   epochal sub demo/flights --topic delay/ --reject delay/EWR
-  epochal sub demo/flights --since start --count 1 --idle 10   # one record, or status 4 after 10 s without
-  epochal sub demo/flights --since start --epochs --count 5 --save-cursor at.json
-  epochal sub demo/flights --since at.json --epochs            # what comes after these five
+  epochal sub demo/flights --since start --count 1 --idle 10
+  epochal sub demo/flights --epochs --count 5 --save-cursor at.json
+  epochal sub demo/flights --since at.json --epochs # after these five
 
 A line holds the time, a tab, and the record as JSON; what is not a record (frontiers, aborted epochs, gaps) is told on
 standard error. With --json everything is one JSON object a line, by "kind":
 
 \b
-  data       {"time", "topic", "segment", "seq", "records": [...]}
-  epoch      {"time", "records": [...]}                          with --epochs, in place of data
-  aborted    {"time"}                     the epoch will never be complete
-  frontier   {"frontier": [...]}          the least times that can still arrive; none: the stream is complete
-  gap        {"segment", "incarnation", "seq"}    events were lost for good
-  rewound, segment-down, segment-up       what happened to the connection of a segment
+  data      {"time", "topic", "segment", "seq", "records": [...]}
+  epoch     {"time", "records": [...]}   with --epochs, in place of data
+  aborted   {"time"}                     the epoch will never be complete
+  frontier  {"frontier": [...]}          the least times that can still arrive;
+                                         none: the stream is complete
+  gap       {"segment", "incarnation", "seq"}   events were lost for good
+  rewound, segment-down, segment-up      what became of a segment's connection
 
 Bytes are shown as text with escapes, and untouched with --raw; rows of Arrow batches are records. Ends when the stream
 is complete, after --count, or when whoever reads the output goes. The cursor is written at every end, also by Ctrl-C;
