@@ -11,7 +11,7 @@ import platform
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
@@ -36,20 +36,26 @@ MEASURES = {
 }
 
 
-async def run(names: Sequence[str], rounds: int, scale: float) -> list[Table]:
-    """All tables of the named measures; one that fails says why instead, and the others go on."""
-    tables: list[Table] = []
+async def run(names: Sequence[str], rounds: int, scale: float, tell: Callable[[Table], None]) -> bool:
+    """Tell the tables of the named measures as they come; one that fails says why instead, and the others go on.
+
+    Returns whether all of them were measured.
+    """
+    whole = True
     with tempfile.TemporaryDirectory() as data:
         async with LocalMode(data=Path(data), port=0) as local:
             bench = Bench(local, rounds, scale)
             for name in names:
                 started = time.monotonic()
                 try:
-                    tables += await MEASURES[name](bench)
-                except (RuntimeError, TimeoutError) as error:
-                    tables.append(Table(name, name, [], [], reason=f"{type(error).__name__}: {error}"))
+                    tables = await MEASURES[name](bench)
+                except Exception as error:  # a fault of one measure must not cost the minutes of the others
+                    tables = [Table(name, name, [], [], reason=f"{type(error).__name__}: {error}")]
                 bench.tell(f"{name} took {time.monotonic() - started:.0f} s")
-    return tables
+                for table in tables:
+                    tell(table)
+                    whole = whole and not table.reason
+    return whole
 
 
 def machine() -> str:
@@ -65,21 +71,22 @@ def main() -> None:
     """Measure, print, and write where asked to."""
     parser = argparse.ArgumentParser(description="Measure Epochal beside other systems on this machine.")
     parser.add_argument("measures", nargs="*", default=list(MEASURES), help=f"of {', '.join(MEASURES)}; all of them")
-    parser.add_argument("--rounds", type=int, default=3, help="runs of each system, in turn")
+    parser.add_argument("--rounds", type=int, default=5, help="runs of each system, in turn")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the usual number of messages")
     parser.add_argument("--write", action="store_true", help="put the tables into docs/performance.md")
     arguments = parser.parse_args()
     if unknown := set(arguments.measures) - set(MEASURES):
         parser.error(f"there is no measure {', '.join(sorted(unknown))}")
-    tables = asyncio.run(run(arguments.measures, arguments.rounds, arguments.scale))
     console = Console()
-    for table in tables:
+
+    def tell(table: Table) -> None:
         table.show(console)
+        if arguments.write:
+            write(PAGE, [table], machine())
+
+    whole = asyncio.run(run(arguments.measures, arguments.rounds, arguments.scale, tell))
     console.print(machine())
-    if arguments.write:
-        write(PAGE, tables, machine())
-    if any(table.reason for table in tables):
-        sys.exit(1)
+    sys.exit(0 if whole else 1)
 
 
 if __name__ == "__main__":

@@ -42,14 +42,8 @@ async def publisher_cpu(bench: Bench, messages: int, subscribers: int) -> float:
     async with bench.stream("p5") as stream:
         segment = stream.info.segments[0]
         assert segment.publisher is not None
-        addresses = {name: segment.publisher.addresses[name] for name in ("requests", "events")}
-        crowd = {
-            "stream": stream.info.uid,
-            "segment": segment.id,
-            "size": subscribers,
-            "expected": expected,
-            **addresses,
-        }
+        crowd = {name: segment.publisher.addresses[name] for name in ("requests", "events")}
+        crowd |= {"stream": stream.info.uid, "segment": segment.id}
         sends = {"catalog": bench.catalog, "stream": stream.name, "rate": RATE, "messages": messages, "batch": BATCH}
         with (
             role("crowd.listen", **crowd, size=subscribers, expected=expected) as listening,
