@@ -3,12 +3,23 @@
 import json
 import signal
 import subprocess
+import time
 
 import pytest
 import yaml
 
 from epochal.client.held_back import HeldBack, describe_holder
 from epochal.local.child import console_script
+
+
+def once_writers_have_left(run, stream: str) -> list[str]:
+    """The rows of the stream's writers, once its publishers have reported that none is open: at their next renewal."""
+    deadline = time.monotonic() + 30
+    while True:
+        _, *rows = run("get", "writers", stream).out.splitlines()
+        if all(row.split()[-1] == "no" for row in rows) or time.monotonic() > deadline:
+            return rows
+        time.sleep(0.1)
 
 
 def test_one_stream_in_every_format(run, declared) -> None:
@@ -31,7 +42,7 @@ def test_the_kinds_beside_streams_are_those_of_the_named_stream(run, declared) -
     stream, other = declared(segments=1), declared(segments=1)
     assert run("pub", stream, "-t", "3", "1", "--writer", "w1").status == 0
     assert run("pub", other, "-t", "3", "1", "--writer", "w2").status == 0
-    _, row = run("get", "writers", stream).out.splitlines()
+    (row,) = once_writers_have_left(run, stream)
     assert row.split() == ["w1", stream, "1", "no"]
     assert {f"writer/{stream}/w1", f"writer/{other}/w2"} <= set(run("get", "writers", "-o", "name").out.split())
     (publisher,) = json.loads(run("get", "publishers", stream, "-o", "json").out)["items"]
@@ -57,6 +68,7 @@ def test_namespaces(run, declared, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_held_back_stands_at_the_top_in_the_words_of_the_document(run, declared) -> None:
     stream = declared(segments=1)
     assert run("pub", stream, "-t", "3", "1").status == 0
+    once_writers_have_left(run, stream)
     (held,) = json.loads(run("describe", "stream", stream, "-o", "json").out)["held_back"]
     assert held["words"] == describe_holder(HeldBack.from_json(held))
     text = run("describe", "stream", stream).out

@@ -19,7 +19,7 @@ from epochal.resources import StreamManifest, immutable_changes
 EPILOG = """\b
 Examples:
   epochal apply -f examples/flights.yaml
-  epochal apply -f examples -f more.yaml --dry-run   # a directory, and a file
+  epochal apply -f examples -f more.yaml --dry-run   # a directory, a file
   cat streams.yaml | epochal apply -n demo -f -
 
 Prints "created", "configured" or "unchanged" for each stream. All manifests are checked before anything is applied; one

@@ -31,7 +31,7 @@ from epochal.errors import ConfigError
 
 EPILOG = """\b
 Examples:
-  epochal demo                        # 14 days of flights; a live table on a terminal
+  epochal demo                        # 14 days of flights, as a live table
   epochal demo --days 365 --keep /tmp/flights
 
 Starts a catalog and publishers on free ports in a temporary directory, and a Spark job that publishes the flights from

@@ -47,7 +47,7 @@ Examples:
   epochal get streams -n demo -o wide
   epochal get stream demo/flights -o yaml  # one object
   epochal get writers demo/flights         # of one stream
-  epochal get streams --watch              # a row for each change, until Ctrl-C
+  epochal get streams --watch              # a row for each change
   epochal delete $(epochal get streams -n demo -o name)
 
 Lists are of all namespaces unless -n or EPOCHAL_NAMESPACE names one; a name may always be written NS/NAME.

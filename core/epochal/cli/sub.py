@@ -27,7 +27,7 @@ from epochal.resources import DEFAULT_NAMESPACE, parse_stream_name
 EPILOG = """\b
 Examples:
   epochal sub demo/flights                          # from now on
-  epochal sub demo/flights --since start --epochs   # whole epochs, from the start
+  epochal sub demo/flights --since start --epochs   # whole epochs, all
   epochal sub demo/flights --epochs --json | jq .time
   epochal sub demo/flights --topic delay/ --reject delay/EWR
   epochal sub demo/flights --since start --count 1 --idle 10
@@ -41,7 +41,7 @@ standard error. With --json everything is one JSON object a line, by "kind":
   data      {"time", "topic", "segment", "seq", "records": [...]}
   epoch     {"time", "records": [...]}   with --epochs, in place of data
   aborted   {"time"}                     the epoch will never be complete
-  frontier  {"frontier": [...]}          the least times that can still arrive;
+  frontier  {"frontier": [...]}          the least times that can still come;
                                          none: the stream is complete
   gap       {"segment", "incarnation", "seq"}   events were lost for good
   rewound, segment-down, segment-up      what became of a segment's connection

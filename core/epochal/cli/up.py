@@ -18,8 +18,8 @@ from epochal.local import DEFAULT_DATA, LocalMode, LocalSettings
 
 EPILOG = """\b
 Examples:
-  epochal up                          # catalog at http://127.0.0.1:8700, files in ./.epochal
-  epochal up --data /tmp/x --port 0   # any free port; the ready line tells it
+  epochal up                          # port 8700, files in ./.epochal
+  epochal up --data /tmp/x --port 0   # any free port: the ready line says
 
 Prints one line on standard output when ready: `epochal ready URL data=DIR`. Ctrl-C or SIGTERM stops the publishers,
 then the catalog; what was declared stays in the directory for the next time. Records are kept in memory only."""
