@@ -5,30 +5,32 @@ from pathlib import Path
 import pytest
 
 from epochal_catalog import datadir
-from epochal_catalog.datadir import DataDirectory, file_system_of
+from epochal_catalog.datadir import DataDirectory
 from epochal_catalog.errors import DataDirectoryError
 
-MOUNTS = [
-    "/dev/sda1 / ext4 rw 0 0",
-    "server:/x /srv/my\\040data nfs4 rw 0 0",
-    "tmpfs /srv tmpfs rw 0 0",
-    "bucket /mnt/bucket fuse.s3fs rw 0 0",
-    "",
-]
 
-
-@pytest.mark.parametrize(
-    ("path", "kind"),
-    [("/var/lib", "ext4"), ("/srv/my data/a", "nfs4"), ("/srv/mydata", "tmpfs"), ("/mnt/bucket", "fuse.s3fs")],
-)
-def test_the_innermost_mount_decides(path: str, kind: str) -> None:
-    assert file_system_of(Path(path), MOUNTS) == kind
+def mounted(monkeypatch: pytest.MonkeyPatch, path: Path, kind: str) -> None:
+    monkeypatch.setattr(datadir, "_mountinfo", lambda: f"30 1 0:40 / {path} rw shared:1 - {kind} source rw")
 
 
 @pytest.mark.parametrize("kind", ["nfs4", "cifs", "fuse.s3fs", "9p"])
 def test_a_file_system_that_loses_data_is_refused(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(datadir, "_mounts", lambda: [f"x {tmp_path} {kind} rw 0 0"])
+    mounted(monkeypatch, tmp_path, kind)
     with pytest.raises(DataDirectoryError, match=kind), DataDirectory(tmp_path):
+        pass
+
+
+def test_a_program_s_file_system_is_taken_when_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mounted(monkeypatch, tmp_path, "fuse.mergerfs")
+    with (
+        pytest.raises(DataDirectoryError, match=r"EPOCHAL_CATALOG_TRUST_FILE_SYSTEM=fuse\.mergerfs"),
+        DataDirectory(tmp_path, "fuse.other"),
+    ):
+        pass
+    with DataDirectory(tmp_path, "fuse.mergerfs"):
+        pass
+    mounted(monkeypatch, tmp_path, "nfs")
+    with pytest.raises(DataDirectoryError), DataDirectory(tmp_path, "nfs"):
         pass
 
 

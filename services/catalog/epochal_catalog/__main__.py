@@ -34,7 +34,7 @@ def serve(
 async def _serve(stop: asyncio.Event, given: dict[str, Any]) -> int:
     logging.getLogger("alembic").setLevel(logging.WARNING)
     settings = Settings.read(**given)
-    with DataDirectory(settings.data):
+    with DataDirectory(settings.data, settings.trust_file_system):
         async with Server(settings) as server:
             print(f"ready {server.url}", flush=True)
             await any_set(stop, server.catalog.broken)

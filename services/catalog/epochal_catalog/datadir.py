@@ -6,37 +6,29 @@ the process.
 
 import os
 import socket
-from collections.abc import Iterable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Self
 
 from epochal.locks import FileLock, LockTaken
 from epochal_catalog.errors import DataDirectoryError
-
-_UNFIT = ("nfs", "cifs", "smb", "fuse", "9p", "afs", "ceph")
-"""File systems on which locks or fsync may not hold: SQLite must not be put there."""
+from epochal_catalog.filesystems import Verdict, judge, kind_of
 
 
 class DataDirectory:
     """Holds an exclusive lock on `catalog.lock` in the directory while it is entered.
 
-    The kernel drops the lock with the process, however that ends.
+    The kernel drops the lock with the process, however that ends. `trusted`: a type of FUSE file system that is taken.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, trusted: str = "") -> None:
+        self.path, self._trusted = path, trusted
         self._lock = FileLock(path / "catalog.lock", f"process {os.getpid()} on {socket.gethostname()}")
 
     def __enter__(self) -> Self:
         """Create, check and lock the directory. Raises `DataDirectoryError`."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            kind = file_system_of(self.path.resolve(), _mounts())
-            if kind.startswith(_UNFIT):
-                raise DataDirectoryError(
-                    f"the data directory {self.path} is on a {kind} file system, where SQLite can lose or mix data;"
-                    " give a directory on a local disk (--data)"
-                )
+            self._check(kind_of(PurePosixPath(self.path.resolve()), _mountinfo()))
             self._lock.__enter__()
         except LockTaken as taken:
             raise DataDirectoryError(
@@ -51,22 +43,23 @@ class DataDirectory:
         """Drop the lock."""
         self._lock.__exit__()
 
+    def _check(self, kind: str) -> None:
+        verdict = judge(kind)
+        if verdict is Verdict.FIT or (verdict is Verdict.UNKNOWN and kind == self._trusted):
+            return
+        advice = "give a directory on a local disk (--data)"
+        if verdict is Verdict.UNKNOWN:
+            advice += (
+                f"; if this one keeps its data on this machine, locks files and means its fsync, set"
+                f" EPOCHAL_CATALOG_TRUST_FILE_SYSTEM={kind}"
+            )
+        raise DataDirectoryError(
+            f"the data directory {self.path} is on a {kind} file system, where SQLite can lose or mix data; {advice}"
+        )
 
-def file_system_of(path: Path, mounts: Iterable[str]) -> str:
-    """The type of the file system that holds `path`, from lines as in /proc/mounts; empty when none matches."""
-    best, kind = "", ""
-    for line in mounts:
-        fields = line.split(" ")
-        if len(fields) < 3:
-            continue
-        point = fields[1].replace("\\040", " ")
-        if path.is_relative_to(point) and len(point) >= len(best):
-            best, kind = point, fields[2]
-    return kind
 
-
-def _mounts() -> list[str]:
+def _mountinfo() -> str:
     try:
-        return Path("/proc/mounts").read_text(encoding="utf-8").splitlines()
+        return Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
-        return []
+        return ""

@@ -22,6 +22,8 @@ class Settings(ServiceSettings):
     """8700 is where clients look; 0 takes a free port."""
     data: Path = Path("epochal-catalog")
     """The directory of the database; created when missing."""
+    trust_file_system: str = ""
+    """A type of FUSE file system, such as `fuse.mergerfs`, that the database may be on; network ones never are."""
     lease_ttl: float = Field(default=10.0, ge=0.1, le=3600.0)
     """Publishers renew every second: ten may be missed before an address is withdrawn."""
     forget_after: float = Field(default=3600.0, ge=0.0)

@@ -1,0 +1,84 @@
+"""On which file system a path is, and whether a database may be kept there.
+
+Apart from the data directory because it is pure: text of the kernel in, a verdict out. SQLite needs locks that hold,
+memory shared between openings of a file, and an fsync that means it; over a network each of these is a maybe.
+"""
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import PurePosixPath
+
+_SHARED = frozenset(
+    (
+        "9p", "acfs", "afs", "beegfs", "ceph", "cifs", "coda", "davfs", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs",
+        "nfs4", "orangefs", "panfs", "prl_fs", "pvfs2", "shfs", "smb2", "smb3", "smbfs", "sshfs", "vboxsf", "virtiofs",
+        "vmhgfs", "wekafs",
+    )
+)  # fmt: skip
+"""Kept by another machine, or by the host of this virtual one."""
+_LOCAL_FUSE = frozenset(("fuseblk", "fuse.fuse-overlayfs"))
+_FUSE = re.compile(r"fuse([.2-9]|$)")
+_OCTAL = re.compile(r"\\([0-7]{3})")
+
+
+class Verdict(StrEnum):
+    """Whether a database may be kept on a file system."""
+
+    FIT = "fit"
+    SHARED = "shared"
+    """Never: what is on it is kept elsewhere."""
+    UNKNOWN = "unknown"
+    """A program answers for it (FUSE), and which promises that keeps cannot be known here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """One line of /proc/self/mountinfo: what is mounted on what, and where."""
+
+    id: str
+    parent: str
+    point: PurePosixPath
+    kind: str
+
+
+def judge(kind: str) -> Verdict:
+    """Whether a database may be kept on a file system of this type.
+
+    >>> judge("ext4"), judge("fuse.sshfs"), judge("fuse.mergerfs")
+    (<Verdict.FIT: 'fit'>, <Verdict.SHARED: 'shared'>, <Verdict.UNKNOWN: 'unknown'>)
+    """
+    if kind.removeprefix("fuse.") in _SHARED:
+        return Verdict.SHARED
+    return Verdict.UNKNOWN if _FUSE.match(kind) and kind not in _LOCAL_FUSE else Verdict.FIT
+
+
+def kind_of(path: PurePosixPath, mountinfo: str) -> str:
+    """The type of the file system that holds an absolute path without links; empty when no mount does.
+
+    Goes down from the root as the kernel does, mount by mount: one that was covered by a later mount further up is not
+    seen, however well its name fits.
+    """
+    mounts = [mount for mount in map(_parse, mountinfo.splitlines()) if mount is not None]
+    mounts = [mount for mount in mounts if path.is_relative_to(mount.point)]
+    known = {mount.id for mount in mounts}
+    below = [mount for mount in mounts if mount.parent not in known or mount.parent == mount.id]
+    kind = ""
+    while below:
+        found = min(below, key=lambda mount: len(mount.point.parts))
+        kind = found.kind
+        below = [mount for mount in mounts if mount.parent == found.id != mount.id]
+    return kind
+
+
+def _parse(line: str) -> Mount | None:
+    """One line: `ID PARENT MAJOR:MINOR ROOT POINT OPTIONS [TAG...] - TYPE SOURCE OPTIONS`; None for any other."""
+    before, _, after = line.partition(" - ")
+    head, tail = before.split(" "), after.split(" ")
+    if len(head) < 6 or not tail[0]:
+        return None
+    return Mount(head[0], head[1], PurePosixPath(_OCTAL.sub(_unescaped, head[4])), tail[0])
+
+
+def _unescaped(match: "re.Match[str]") -> str:
+    return chr(int(match[1], 8))
