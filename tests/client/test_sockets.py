@@ -48,6 +48,27 @@ async def test_everything_is_read_and_others_get_their_turn(context) -> None:
         socket.close()
 
 
+async def test_messages_that_take_long_leave_others_their_turn_too(context, monkeypatch) -> None:
+    monkeypatch.setattr(sockets, "BURST_SECONDS", 0.0)
+    got: list[bytes] = []
+    done, turns = asyncio.Event(), []
+
+    def handle(frames: list[bytes]) -> None:
+        got.extend(frames)
+        if len(got) == 20:
+            done.set()
+
+    reader, writer = pair(context, handle, on_idle=lambda: turns.append(len(got)))
+    for _ in range(20):
+        writer.send([b"x"])
+    reader.start()
+    async with asyncio.timeout(5):
+        await done.wait()
+    assert max(b - a for a, b in zip([0, *turns], turns, strict=False)) == 1
+    for socket in (reader, writer):
+        socket.close()
+
+
 async def test_a_paused_socket_reads_nothing(context) -> None:
     got: asyncio.Queue[list[bytes]] = asyncio.Queue()
     reader, writer = pair(context, got.put_nowait)

@@ -314,9 +314,10 @@ def test_peers_that_offend_under_ever_new_names_are_remembered_within_bounds(sta
 def test_hellos_that_nobody_follows_up_and_used_nonces_keep_nobody_out(shared, wires):
     publisher, segment = shared.publisher, shared.segment()
     greedy = wires.line(zmq.DEALER, publisher.addresses["requests"])
+    answers = []
     for number in range(500):
         greedy.send(m.Hello(number, (1,), shared.stream.uid, segment, secrets.token_bytes(16)))
-    answers = [greedy.receive() for _ in range(500)]
+        answers.append(greedy.receive())  # of more than 256 unread ones the rest is dropped
     refused = [answer for answer in answers if isinstance(answer, m.Refused)]
     assert len(refused) == 500 - 64
     assert {answer.code for answer in refused} == {"unavailable"}
@@ -405,3 +406,114 @@ def test_a_subscriber_that_is_stopped_holds_bounded_memory_and_is_cut(start, wir
         wait_until(lambda: publisher.fds() <= before, 30)
         honest.check()
     assert honest.error is None, repr(honest.error)
+
+
+# ---- long ----
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("where", SOCKETS)
+def test_5000_idle_and_1000_half_open_connections_leave_the_process_as_it_was(impatient, wait_until, where):
+    """Nobody can be kept from connecting, but from staying: a connection that says nothing ends, and costs little."""
+    with files(9000):
+        stream, publisher = impatient()
+        with Honest(publisher, stream.uid, "0") as honest:
+            honest.check()
+            before, memory = publisher.fds(), publisher.rss()
+            held = []
+            for _ in range(3):  # heaps keep what they took once; they must not take it again
+                held.append(flood(publisher, where, 5000, lambda: honest.check()))
+                wait_until(lambda: publisher.fds() <= before + 5, 60)
+            honest.check()
+            after = publisher.rss()
+            each = (max(held) - memory) / 6000
+            print(f"{where}: {memory / MIB:.1f} MiB before, {each:.0f} bytes a connection at most, {after / MIB:.1f} "
+                  f"MiB after; an honest epoch took {honest.slowest * 1000:.0f} ms at most")  # fmt: skip
+        assert honest.error is None, repr(honest.error)
+        assert max(held) - memory < 6000 * 8192
+        assert after <= held[0] * 1.1 + 4 * MIB
+
+
+def flood(publisher: Any, where: str, idle: int, meanwhile: Callable[[], None] = lambda: None) -> int:
+    """Connections that say nothing, and a fifth as many that stop within the greeting; returns the RSS with all."""
+    held = connections(address(publisher, where), idle) + connections(
+        address(publisher, where), idle // 5, GREETING[:11]
+    )
+    try:
+        meanwhile()
+        alive(publisher)
+        return int(publisher.rss())
+    finally:
+        for connection in held:
+            connection.close()
+
+
+@pytest.mark.long
+def test_a_publisher_out_of_descriptors_goes_on_with_those_it_serves(start, wait_until):
+    """Its lease as well: the connection to the catalog stands already. Newcomers wait until the flood ends."""
+    stream, publisher = start()
+    with Honest(publisher, stream.uid, "0") as honest:
+        honest.check()
+        before = publisher.fds()
+        resource.prlimit(publisher.pid, resource.RLIMIT_NOFILE, (150, 150))
+        started = time.monotonic()
+        while time.monotonic() < started + 12:  # a lease that nobody renews is over by then
+            held = connections(address(publisher, "events"), 300, GREETING[:11])
+            wait_until(lambda: publisher.fds() == 150)
+            honest.check(50)
+            for connection in held:
+                connection.close()
+        wait_until(lambda: publisher.fds() <= before + 5, 30)
+        alive(publisher)
+        assert publisher.metric("stalls_total") == 0
+        honest.check()
+        print(f"out of descriptors: an honest epoch took {honest.slowest * 1000:.0f} ms at most")
+    assert honest.error is None, repr(honest.error)
+
+
+@pytest.mark.long
+def test_a_million_tiny_messages_of_one_peer(start, wires):
+    stream, publisher = start(segments=2)
+    with Honest(publisher, stream.uid, "0") as honest:
+        honest.check()
+        memory = publisher.rss()
+        for where, message in (("ingest", m.Alive("1")), ("requests", m.Credit(1, 0))):
+            line = wires.line(zmq.DEALER, publisher.addresses[where])
+            (frames,) = encode(*[message] * (5000 if where == "ingest" else 16))
+            for _ in range(200 if where == "ingest" else 2000):
+                line.raw(frames[0])
+        honest.check(30)
+        alive(publisher)
+        print(f"an honest epoch took {honest.slowest * 1000:.0f} ms at most; "
+              f"{(publisher.rss() - memory) / MIB:.1f} MiB more")  # fmt: skip
+    assert honest.error is None, repr(honest.error)
+    assert publisher.rss() - memory < 96 * MIB
+
+
+@pytest.mark.long
+def test_a_flood_of_subscriptions_costs_what_is_documented_and_is_freed(start, wires, wait_until):
+    """The library keeps every subscription of every connection; docs/hostile-input.md says what that can cost."""
+    stream, publisher = start()
+    with Honest(publisher, stream.uid, "0") as honest:
+        honest.check()
+
+        def subscribe(count: int) -> int:
+            memory = publisher.rss()
+            seen = publisher.metric("joins_total", "0") + count
+            line = wires.line(zmq.XSUB, publisher.addresses["events"])
+            for _ in range(count):
+                line.raw(b"\x01P" + secrets.token_bytes(16))
+            wait_until(lambda: publisher.metric("joins_total", "0") >= seen, 60)
+            cost = publisher.rss() - memory
+            line.close()
+            return int(cost)
+
+        cost = subscribe(20_000)
+        honest.check()
+        again = subscribe(20_000)  # into the room that the first ones left
+        print(f"20,000 subscriptions: {cost / 20_000:.0f} bytes each, then {again / 20_000:.0f}")
+        alive(publisher)
+        honest.check()
+    assert honest.error is None, repr(honest.error)
+    assert cost < 20_000 * 4096
+    assert again < cost / 2 + 4 * MIB

@@ -7,6 +7,7 @@ sockets with `add_reader` keep 0.9-1.0 of the blocking speed, where `zmq.asyncio
 
 import asyncio
 from collections.abc import Callable, Sequence
+from time import monotonic
 
 import zmq
 from zmq.utils.monitor import recv_monitor_message
@@ -23,6 +24,8 @@ BURST_BYTES = 2**20
 
 A subscriber of 512 kB batches spends a third less processor time on each (docs/performance.md).
 """
+BURST_SECONDS = 0.02
+"""... and seconds: a mebibyte can hold 100,000 messages, and everybody's answers wait for the end of a burst."""
 
 LEAST_LIBZMQ = (4, 3, 5)
 HEARTBEAT_MS = 10_000
@@ -157,14 +160,14 @@ class Socket:
             return
         receive, handle = self.zmq.recv_multipart, self._on_message
         try:
-            left = BURST_BYTES
+            left, until = BURST_BYTES, monotonic() + BURST_SECONDS
             for _ in range(BURST):
                 frames = receive(zmq.NOBLOCK)
                 handle(frames)
                 left -= len(frames[-1])
                 if not self._reads():
                     break
-                if left < 0:
+                if left < 0 or monotonic() > until:
                     self._schedule()
                     break
             else:

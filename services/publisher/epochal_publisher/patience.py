@@ -8,6 +8,13 @@ from dataclasses import dataclass
 
 import zmq
 
+BACKLOG = 4096
+"""Connections that may wait to be accepted, where the system allows it.
+
+With the library's 100 a burst of connections made everybody who connected meanwhile wait seconds for the kernel to ask
+again.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Patience:
@@ -22,6 +29,7 @@ class Patience:
 
     def apply(self, socket: "zmq.Socket[bytes]") -> None:
         """Set it; what is bound already is not changed."""
+        socket.setsockopt(zmq.BACKLOG, BACKLOG)
         socket.setsockopt(zmq.HANDSHAKE_IVL, int(self.handshake * 1000))
         socket.setsockopt(zmq.HEARTBEAT_IVL, int(self.heartbeat * 1000))
         socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, int(self.heartbeat_timeout * 1000))
