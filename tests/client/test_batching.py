@@ -57,12 +57,10 @@ class Sender:
         self.refuses: EpochalError | None = None
         self.gathering = Gathering(Batcher(placement(), max_records), linger, self.send, self.failures.append)
 
-    def send(self, slot: Slot, records: list[Any], awaited: bool) -> asyncio.Future[Position]:
+    def send(self, slot: Slot, records: list[Any], awaited: bool, promise: asyncio.Future[Position]) -> None:
         if self.refuses is not None:
             raise self.refuses
-        future: asyncio.Future[Position] = asyncio.get_running_loop().create_future()
-        self.sent.append((slot, records, awaited, future))
-        return future
+        self.sent.append((slot, records, awaited, promise))
 
     def add(self, record: object, *, awaited: bool = True) -> asyncio.Future[Position]:
         return self.gathering.add(0, [record], b"k", b"", awaited=awaited)
@@ -86,6 +84,18 @@ async def test_the_linger_ends_a_batch() -> None:
             await asyncio.sleep(0.001)
     ((_, records, awaited, _),) = sender.sent
     assert (records, awaited) == ([1, 2], False), "a failure must be raised by the next move as well"
+
+
+@pytest.mark.rule("E1")
+async def test_a_batch_whose_reader_went_away_counts_as_not_awaited() -> None:
+    sender = Sender()
+    promise = sender.add(1)
+    sender.gathering.unheard(promise)
+    sender.gathering.send_all()
+    sender.gathering.unheard(promise)  # sent by now: that is for the writer's machine
+    sender.add(2)
+    sender.gathering.send_all()
+    assert [awaited for _, _, awaited, _ in sender.sent] == [False, True]
 
 
 @pytest.mark.rule("E1")

@@ -84,6 +84,20 @@ def test_a_move_behind_an_append_that_failed_fails_and_is_not_sent(wire_up, awai
     assert Moved(writer.advance(1)) in writer.told
 
 
+@pytest.mark.rule("E1")
+def test_the_failure_of_an_append_whose_caller_went_away_stops_the_next_move(wire_up):
+    wiring = wire_up(max_payload=100)
+    writer = wiring.writer()
+    writer.hold_back("0")
+    (append,) = writer.append("0", 0, bytes(200), awaited=True)
+    writer.machine.unheard(append)
+    writer.let_through("0")
+    move = writer.advance(1, awaited=True)
+    assert [told.ticket for told in writer.of(Failed)] == [append, move]
+    writer.machine.raise_failure()  # the move's caller was told
+    assert lower(wiring) == [0]
+
+
 @pytest.mark.rule("E1", "S35")
 @given(st.data())
 def test_no_order_of_links_completes_an_epoch_that_lacks_an_append(wire_up, data):
@@ -214,6 +228,51 @@ def test_a_writer_is_heard_where_it_is_open_while_it_waits_for_other_segments(wi
     writer.connect("1")
     assert writer.of(Ready) == [Ready((0,))]
     assert writer.errors() == []
+
+
+@pytest.mark.rule("E4", "E5")
+@pytest.mark.parametrize("answered", ["nowhere", "at one segment", "on its way"])
+def test_an_open_that_is_withdrawn_holds_nothing_back(wire_up, answered):
+    wiring = wire_up(segments="01")
+    other = wiring.writer("other")
+    writer = wiring.writer(connect=False)
+    if answered == "nowhere":
+        assert writer.machine.withdraw() is None
+    else:
+        writer.connect("0")
+        if answered == "on its way":
+            writer.hold_back("1")
+            writer.connect("1")
+        ticket = writer.machine.withdraw()
+        wiring.run()
+        if answered == "on its way":
+            assert writer.of(Moved) == []
+            writer.let_through("1")
+        assert writer.of(Moved) == [Moved(ticket)]
+        assert writer.machine.over
+    other.advance(5)
+    assert (lower(wiring, "0"), lower(wiring, "1")) == ([5], [5])
+    assert writer.errors() == []
+
+
+@pytest.mark.rule("E4", "E6")
+@pytest.mark.parametrize("left", ["an append", "a move", "nothing"])
+def test_an_open_that_is_withdrawn_keeps_what_an_earlier_session_left(wire_up, left):
+    wiring = wire_up(segments="01")
+    other = wiring.writer("other")
+    earlier = wiring.writer()
+    if left == "an append":
+        earlier.append("0", 3)
+    elif left == "a move":
+        earlier.advance(3)
+    earlier.cut()
+    later = wiring.writer(session=2)
+    ticket = later.machine.withdraw()
+    wiring.run()
+    assert (ticket is None) == (left != "nothing")
+    other.advance(5)
+    held = {"an append": [0], "a move": [3], "nothing": [5]}[left]
+    assert (lower(wiring, "0"), lower(wiring, "1")) == (held, held)
 
 
 # ---- numbers, windows, reconnects: E6 ----

@@ -69,15 +69,15 @@ class Batcher:
 class Gathering:
     """Batches under way, each with a promise for those who await it.
 
-    `send(slot, records, awaited)` returns the future of the batch's position; `tell` is told of a batch that cannot be
-    sent at all and holds records that nobody awaits, so that the next move raises it (E1).
+    `send(slot, records, awaited, promise)` sends a batch and sees that the promise is kept; `tell` is told of a batch
+    that cannot be sent at all and holds records that nobody awaits, so that the next move raises it (E1).
     """
 
     def __init__(
         self,
         batcher: Batcher,
         linger: float,
-        send: Callable[[Slot, list[Any], bool], asyncio.Future[Position]],
+        send: Callable[[Slot, list[Any], bool, asyncio.Future[Position]], None],
         tell: Callable[[EpochalError], None],
     ) -> None:
         self._batcher, self._linger, self._send, self._tell = batcher, linger, send, tell
@@ -101,6 +101,10 @@ class Gathering:
         if full:
             self._end(slot)
         return promise
+
+    def unheard(self, promise: asyncio.Future[Position]) -> None:
+        """Somebody who awaited a batch that is not sent yet went away without an answer."""
+        self._unawaited.update(slot for slot, known in self._promises.items() if known is promise)
 
     def send_all(self) -> None:
         """End every batch: the linger is over, or a move comes."""
@@ -126,21 +130,11 @@ class Gathering:
         awaited = slot not in self._unawaited
         self._unawaited.discard(slot)
         try:
-            sent = self._send(slot, records, awaited)
+            self._send(slot, records, awaited, promise)
         except EpochalError as error:
             fail(promise, error)
             if not awaited:
                 self._tell(error)
-        else:
-            sent.add_done_callback(lambda done: _pass_on(done, promise))
-
-
-def _pass_on(done: asyncio.Future[Position], promise: asyncio.Future[Position]) -> None:
-    error = done.exception()
-    if error is not None:
-        fail(promise, error)
-    elif not promise.done():
-        promise.set_result(done.result())
 
 
 def fail(future: asyncio.Future[Any], error: BaseException) -> None:

@@ -176,19 +176,26 @@ class Subscription:
         """The merged lower frontier.
 
         Every time that can still arrive is at or after one of these; empty when complete.
+
+        Before `ready` is set there is none: raises `UsageError`, or why the subscription failed before that.
         """
+        self._check_ready()
         return tuple(map(self._decode_time, self._machine.frontier))
 
     def cursor(self) -> Cursor:
         """Where to resume: everything not yet yielded comes again, whole (E16).
 
-        Before `ready` is set there is none, but the cursor that the subscription resumes from: raises `UsageError`.
+        Before `ready` is set there is none, but the cursor that the subscription resumes from: raises `UsageError`, or
+        why the subscription failed before that.
         """
-        if self._machine.ready:
-            return self._machine.cursor()
-        if isinstance(self._since, Cursor):
+        if isinstance(self._since, Cursor) and not self._machine.ready:
             return self._since
-        raise UsageError("the subscription stands nowhere yet: await sub.ready.wait() first")
+        self._check_ready()
+        return self._machine.cursor()
+
+    def _check_ready(self) -> None:
+        if not self._machine.ready:
+            raise self._error or UsageError("the subscription stands nowhere yet: await sub.ready.wait() first")
 
     def saw_whole(self, time: Any) -> bool:
         """Whether epoch `time` is complete and was seen whole, so that no data means that there was none (E18)."""

@@ -10,7 +10,7 @@ import time as clock
 import uuid
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import zmq
 
@@ -49,7 +49,11 @@ ABORT_TIMEOUT = 3.0
 After that their time-out does the same.
 """
 
+WITHDRAW_TIMEOUT = 1.0
+"""Seconds that an open which was given up waits for the publishers' word; a silent one has not heard of it either."""
+
 Position = m.Position
+R = TypeVar("R")
 
 
 class Writer:
@@ -95,6 +99,7 @@ class Writer:
         self._told = False
         self._last_told: EpochalError | None = None
         self._reopening: asyncio.Task[None] | None = None
+        self._leaving: tuple[m.Leaving, asyncio.Future[None]] | None = None
 
     async def __aenter__(self) -> Self:
         """Open the writer at every segment (E5).
@@ -111,7 +116,10 @@ class Writer:
         try:
             await self._open_session()
         except BaseException:
-            await self._stop()
+            try:
+                await self._withdraw()
+            finally:
+                await self._stop()
             raise
         return self
 
@@ -124,9 +132,9 @@ class Writer:
                 await asyncio.wait([self._reopening])
             if not self._left and not (self._error is not None and self._told):
                 await self._leave(m.Leaving.CLOSE if kind is None else m.Leaving.ABORT)
-        except EpochalError:
+        except (EpochalError, asyncio.CancelledError):
             if kind is None:
-                # E1: an append failed, so it cannot be said that all is whole.
+                # E1: an append failed, or may yet, so it cannot be said that all is whole.
                 with contextlib.suppress(EpochalError):
                     await self._leave(m.Leaving.ABORT)
                 raise
@@ -149,8 +157,9 @@ class Writer:
         await self._credit()
         if self._gathering is not None:
             self.machine.check(at)
-            return await asyncio.shield(self._gathering.add(at, records, key, topic, awaited=True))
-        return await self._send(self._placement.segment(key), at, topic, self._encoded(records), len(records))
+            return await self._heard(self._gathering.add(at, records, key, topic, awaited=True), shared=True)
+        sent = self._send(self._placement.segment(key), at, topic, self._encoded(records), len(records))
+        return await self._heard(sent)
 
     def append_nowait(self, time: Any, records: Sequence[Any], *, key: bytes | None = None, topic: bytes = b"") -> None:
         """The same, pipelined.
@@ -214,25 +223,53 @@ class Writer:
     def _encoded(self, records: Sequence[Any]) -> bytes:
         return within_limit(self._encode(records))
 
-    def _send(
-        self, segment: str, time: Time, topic: bytes, payload: bytes, count: int, *, awaited: bool = True
-    ) -> asyncio.Future[m.Position]:
-        ticket = self.machine.append(segment, time, topic, count, payload, awaited=awaited)
-        future: asyncio.Future[m.Position] = asyncio.get_running_loop().create_future()
-        self._futures[ticket] = future
+    def _send(self, segment: str, time: Time, topic: bytes, payload: bytes, count: int) -> asyncio.Future[m.Position]:
+        ticket = self.machine.append(segment, time, topic, count, payload, awaited=True)
+        future = self._futures[ticket] = asyncio.get_running_loop().create_future()
         self._act_soon()
         return future
+
+    async def _heard(self, future: asyncio.Future[R], *, shared: bool = False) -> R:
+        """What becomes of a ticket; if its caller is cancelled meanwhile, a failure is told to the next who asks.
+
+        `shared`: others may await the same, so that it is not cancelled with one of them.
+        """
+        try:
+            if shared:
+                await asyncio.wait([future])
+            return await future
+        except asyncio.CancelledError:
+            self._unheard(future)
+            raise
+
+    def _unheard(self, future: asyncio.Future[Any]) -> None:
+        if future.done() and not future.cancelled():
+            error = future.exception()
+            if error is not None and error is self._error:
+                self._told = False
+            elif isinstance(error, EpochalError):
+                self.machine.fail_quietly(error)
+            return
+        if self._gathering is not None:
+            self._gathering.unheard(future)
+        ticket = next((ticket for ticket, known in self._futures.items() if known is future), None)
+        if ticket is not None:
+            self.machine.unheard(ticket)
+            if future.cancelled():
+                del self._futures[ticket]
 
     def _send_gathered(self) -> None:
         if self._gathering is not None:
             self._gathering.send_all()
 
-    def _send_batch(self, slot: Slot, records: list[Any], awaited: bool) -> asyncio.Future[m.Position]:
+    def _send_batch(self, slot: Slot, records: list[Any], awaited: bool, promise: asyncio.Future[m.Position]) -> None:
         """Send a batch, in several appends if it is too large for one; the last one is awaited."""
         *first, (payload, count) = parts(records, self._encode)
         for earlier, number in first:
             self.machine.append(slot.segment, slot.time, slot.topic, number, earlier)
-        return self._send(slot.segment, slot.time, slot.topic, payload, count, awaited=awaited)
+        ticket = self.machine.append(slot.segment, slot.time, slot.topic, count, payload, awaited=awaited)
+        self._futures[ticket] = promise
+        self._act_soon()
 
     # ---- moves ----
 
@@ -298,28 +335,40 @@ class Writer:
     async def _moved(self, ask: Callable[[], int]) -> None:
         await self._reopened()
         self._send_gathered()
+        await self._heard(self._asked(ask))
+
+    def _asked(self, ask: Callable[[], int]) -> asyncio.Future[None]:
         ticket = ask()
         future = self._futures[ticket] = asyncio.get_running_loop().create_future()
         self.act()
-        await future
+        return future
 
     async def _leave(self, how: m.Leaving) -> None:
         if self._left:
             return
-        await self._reopened()
+        patience = min(self._open_timeout, ABORT_TIMEOUT) if how is m.Leaving.ABORT else self._open_timeout
+        try:
+            async with asyncio.timeout(patience):
+                await self._reopened()
+                await self._heard(self._begin_to_leave(how), shared=True)
+        except TimeoutError:
+            raise TimedOut(f"not every publisher answered within {patience:g} s that the writer left") from None
+        self._left = True
+
+    def _begin_to_leave(self, how: m.Leaving) -> asyncio.Future[None]:
+        """Ask to leave; closing after a close or finish whose caller was cancelled goes on with that one."""
         if how is m.Leaving.ABORT:
             if self._gathering is not None:
                 self._gathering.drop(WriterClosed("the writer was left by an exception"))
         else:
             self._send_gathered()
             self.machine.raise_failure()
-        patience = min(self._open_timeout, ABORT_TIMEOUT) if how is m.Leaving.ABORT else self._open_timeout
-        try:
-            async with asyncio.timeout(patience):
-                await self._moved(lambda: self.machine.leave(how, awaited=True))
-        except TimeoutError:
-            raise TimedOut(f"not every publisher answered within {patience:g} s that the writer left") from None
-        self._left = True
+        before = self._leaving
+        if before is not None and how in (m.Leaving.CLOSE, before[0]) and not _has_failed(before[1]):
+            return before[1]
+        future = self._asked(lambda: self.machine.leave(how, awaited=True))
+        self._leaving = (how, future)
+        return future
 
     # ---- sessions and connections ----
 
@@ -411,6 +460,12 @@ class Writer:
                 link.check(now)
             self.act()
 
+    async def _withdraw(self) -> None:
+        """The open was given up: undo it where it took effect."""
+        ticket = self.machine.withdraw() if self._links else None
+        if ticket is not None:
+            await asyncio.wait([self._asked(lambda: ticket)], timeout=WITHDRAW_TIMEOUT)
+
     async def _stop(self) -> None:
         tasks = [*self._tasks, *([self._reopening] if self._reopening is not None else [])]
         for task in tasks:
@@ -465,7 +520,7 @@ class Writer:
             case Failed():
                 future = self._futures.pop(told.ticket, None)
                 if future is not None and future.cancelled():
-                    self.machine.fail_quietly(told.error)  # its caller was cancelled and will not hear of it
+                    self.machine.fail_quietly(told.error)  # its caller is being cancelled and will not hear of it
                 elif future is not None:
                     self._last_told = told.error
                     fail(future, told.error)
@@ -504,3 +559,7 @@ class Writer:
         if self._gathering is not None:
             self._gathering.drop(error)
         self._room.set()
+
+
+def _has_failed(future: asyncio.Future[None]) -> bool:
+    return future.done() and future.exception() is not None

@@ -35,6 +35,10 @@ class Outcomes:
         """Whether the caller of `ticket` will be told of its failure itself."""
         return ticket in self._awaited
 
+    def unheard(self, ticket: int) -> None:
+        """The caller of `ticket` went away: its failure is one that nobody awaits."""
+        self._awaited.discard(ticket)
+
     def take(self) -> list[WriterTold]:
         """What was told since the last call, in order."""
         told, self._told = self._told, []

@@ -28,7 +28,7 @@ from epochal.protocol.frontier import Antichain
 from epochal.protocol.lanes import Lane, Sent
 from epochal.protocol.moves import Move, Moves
 from epochal.protocol.outcomes import Outcomes
-from epochal.protocol.sessions import GROUP, joint
+from epochal.protocol.sessions import FIRST_SESSION, GROUP, joint
 from epochal.protocol.times import Time, TimeShape
 
 
@@ -438,6 +438,27 @@ class WriterMachine:
             self._release_moves()
         return ticket
 
+    def withdraw(self) -> int | None:
+        """Undo an open that its caller gave up, so that nothing waits for this writer's time-out.
+
+        Returns a ticket; None where nothing can be said: of a session that goes on with what an earlier one left,
+        publishers keep what is held until a next session comes for it, or their time-out (E6).
+        """
+        lanes = self._lanes.values()
+        anew = self.session == FIRST_SESSION or all(lane.granted and not lane.touched for lane in lanes)
+        reached = {segment: lane for segment, lane in self._lanes.items() if lane.connected}
+        if self.over or not anew or not reached:
+            return None
+        ticket = self._outcomes.ticket(awaited=True)
+        self._phase = _Phase.LEAVING
+        self._awaiting = {ticket: len(reached)}
+        for segment, lane in reached.items():
+            self._ops += 1
+            leave = m.Leave(self._ops, segment, m.Leaving.ABORT)
+            lane.operations = {self._ops: (ticket, leave)}
+            self._effects.append(Send(segment, leave))  # also where the open is not answered yet: it comes first
+        return ticket
+
     def _reachable(self, time: Time) -> None:
         self._usable()
         self.shape.check(time)
@@ -580,6 +601,10 @@ class WriterMachine:
     def _cancel_moves(self, error: EpochalError) -> None:
         for move in self._moves.cancel():
             self._outcomes.failed(move.ticket, error, quiet=True)
+
+    def unheard(self, ticket: int) -> None:
+        """Nobody awaits `ticket` any longer: if it fails, the next move or flush is told (E1)."""
+        self._outcomes.unheard(ticket)
 
     def fail_quietly(self, error: EpochalError) -> None:
         """Remember a failure that nobody awaits; E1: no move is sent before it has been raised."""
