@@ -20,15 +20,15 @@ CURSORS = st.builds(
     Cursor,
     st.text(max_size=20),
     st.dictionaries(st.text(max_size=5), POSITIONS, max_size=4),
-    st.lists(TIMES, max_size=4).map(tuple),
-    st.lists(TIMES, max_size=4).map(tuple),
+    *[st.lists(TIMES, max_size=4).map(tuple)] * 3,
 )
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
     max_leaves=6,
 )
-GOOD = {"cursor": 1, "stream": "uid", "positions": {"0": [1, 5]}, "frontier": [3], "aborted": []}
+GOOD = {"cursor": 2, "stream": "uid", "positions": {"0": [1, 5]}, "frontier": [3], "aborted": [], "untold": [4]}
+FORM_1 = {"cursor": 1, "stream": "uid", "positions": {"0": [1, 5]}, "frontier": [3], "aborted": [4]}
 
 
 @pytest.mark.rule("E16")
@@ -63,7 +63,9 @@ def test_nesting_without_end_is_a_cursor_error(text):
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"cursor": 2},
+        {"cursor": 3},
+        {"cursor": 0},
+        {"cursor": True},
         {"stream": 7},
         {"positions": {"0": [1]}},
         {"positions": {"0": [1, True]}},
@@ -73,6 +75,8 @@ def test_nesting_without_end_is_a_cursor_error(text):
         {"frontier": {}},
         {"frontier": [1.5]},
         {"aborted": None},
+        {"untold": None},
+        {"untold": [1.5]},
     ],
 )
 def test_each_field_is_checked(wrong):
@@ -81,7 +85,20 @@ def test_each_field_is_checked(wrong):
     Cursor.from_json(json.dumps(GOOD))
 
 
-@pytest.mark.parametrize(("frontier", "aborted"), [(((3, 3),), ()), ((3,), (-1,))])
-def test_a_cursor_with_times_of_another_shape_is_refused(frontier, aborted):
+def test_a_field_of_the_present_form_is_missed_and_none_is_read_into_an_older_one():
+    with pytest.raises(CursorError, match="untold"):
+        Cursor.from_json(json.dumps({name: value for name, value in GOOD.items() if name != "untold"}))
+    assert Cursor.from_json(json.dumps({**FORM_1, "untold": "ignored"})).untold == ()
+
+
+@pytest.mark.rule("E16")
+def test_a_cursor_of_the_first_form_is_still_read():
+    cursor = Cursor.from_json(json.dumps(FORM_1))
+    assert cursor == Cursor("uid", {"0": Position(1, 5)}, (3,), (4,))
+    assert Cursor.from_json(cursor.to_json()) == cursor
+
+
+@pytest.mark.parametrize("times", [(((3, 3),), (), ()), ((3,), (-1,), ()), ((3,), (), ((4, 4),))])
+def test_a_cursor_with_times_of_another_shape_is_refused(times):
     with pytest.raises(CursorError, match="does not fit"):
-        Subscriber("uid", TimeShape.parse("int"), ["0"], cursor=Cursor("uid", {"0": Position(1, 5)}, frontier, aborted))
+        Subscriber("uid", TimeShape.parse("int"), ["0"], cursor=Cursor("uid", {"0": Position(1, 5)}, *times))

@@ -7,7 +7,7 @@ from epochal.protocol import messages as m
 from epochal.protocol.cursors import Cursor
 from epochal.protocol.following import Began
 from epochal.protocol.history import State
-from epochal.protocol.subscribing import EpochBatches, EpochWasAborted, Subscriber
+from epochal.protocol.subscribing import Arrived, EpochBatches, EpochWasAborted, Subscriber
 from epochal.protocol.times import Time, TimeShape
 
 INT = TimeShape.parse("int")
@@ -111,7 +111,7 @@ def test_before_it_is_ready_the_cursor_is_the_one_it_resumes_from() -> None:
 
 
 @pytest.mark.rule("E16", "E15")
-def test_an_abort_that_was_not_taken_yet_is_in_the_cursor() -> None:
+def test_an_abort_that_was_not_taken_yet_is_told_after_a_resume() -> None:
     sub = subscriber()
     joins(sub, "a", [0])
     joins(sub, "b", [0])
@@ -120,12 +120,127 @@ def test_an_abort_that_was_not_taken_yet_is_in_the_cursor() -> None:
     sub.event("b", data(1, 0))
     sub.event("a", moved(1, 0, 2))
     sub.event("b", moved(2, 0, 2))
-    cursor = sub.cursor()  # 0 is to be read again at b, and with it half of 1
-    assert cursor.aborted == (1,)
-    resumed = subscriber(cursor)
+    cursor = sub.cursor()  # 0 is to be read again at b, and with it half of 1; a's abort is behind its position
+    assert (cursor.untold, cursor.aborted) == ((1,), ())
+    resumed = subscriber(Cursor.from_json(cursor.to_json()))
     joins(resumed, "a", [2], seq=1, filters=False)
     joins(resumed, "b", [0], seq=-1, filters=False)
     for event in (data(0, 1), data(1, 0), moved(2, 0, 2)):
         resumed.event("b", event)
-    assert [epoch.time for epoch in epochs(resumed)] == [0]
+    assert [type(epoch) for epoch in epochs(resumed)] == [EpochBatches, EpochWasAborted]
     assert not resumed.saw_whole(1)
+
+
+@pytest.mark.rule("E16")
+def test_an_abort_is_told_once_over_all_lives_and_at_its_turn() -> None:
+    sub = subscriber()
+    joins(sub, "a", [0])
+    joins(sub, "b", [0])
+    sub.event("a", m.Aborted(0, -1, (1,)))
+    for life in (1, 2):  # each saves before the turn of 1 has come
+        cursor = sub.cursor()
+        assert (cursor.untold, cursor.aborted) == ((1,), ()), life
+        sub = subscriber(cursor)
+        joins(sub, "a", [0], seq=0, filters=False)
+        joins(sub, "b", [0], filters=False)
+        assert epochs(sub) == []
+    sub.event("a", moved(1, 0, 2))
+    sub.event("b", m.Aborted(0, -1, (1,)))  # b knows it now, too
+    sub.event("b", moved(1, 0, 2))
+    assert epochs(sub) == [EpochWasAborted(1)]
+    cursor = sub.cursor()
+    assert (cursor.untold, cursor.aborted) == ((), ())
+    sub = subscriber(cursor)
+    joins(sub, "a", [2], seq=1, filters=False)
+    joins(sub, "b", [2], seq=1, filters=False)
+    assert epochs(sub) == []
+
+
+@pytest.mark.rule("E16")
+def test_an_abort_is_told_also_where_the_log_begins_behind_it_or_the_stream_is_complete() -> None:
+    sub = subscriber()
+    joins(sub, "a", [0])
+    joins(sub, "b", [0])
+    sub.event("a", m.Aborted(0, -1, (1,)))
+    sub.event("a", moved(1, 0, None))
+    sub.event("b", moved(0, 0, None))
+    cursor = sub.cursor()
+    assert (cursor.frontier, cursor.untold) == ((), (1,))
+    resumed = subscriber(cursor)
+    joins(resumed, "a", [], seq=1, filters=False)
+    joins(resumed, "b", [], seq=0, filters=False)
+    assert epochs(resumed) == [EpochWasAborted(1)]
+    assert resumed.complete
+
+
+@pytest.mark.rule("E16", "E17")
+def test_an_abort_that_only_the_state_at_the_cursor_knows_is_still_told() -> None:
+    sub = subscriber()
+    joins(sub, "a", [0])
+    joins(sub, "b", [0])
+    sub.event("a", m.Aborted(0, -1, (1,)))
+    resumed = subscriber(sub.cursor())
+    resumed.began("a", Began(1, State(0, (0,), (), (1,)), False, False, False))
+    joins(resumed, "b", [0], filters=False)
+    resumed.event("a", moved(1, 0, 2))
+    resumed.event("b", moved(0, 0, 2))
+    assert epochs(resumed) == [EpochWasAborted(1)]
+
+
+@pytest.mark.rule("E16")
+def test_a_reader_of_events_is_told_after_a_resume_what_it_had_not_taken_and_nothing_twice() -> None:
+    sub = subscriber()
+    sub.only_events()
+    joins(sub, "a", [0])
+    joins(sub, "b", [0])
+    sub.event("a", m.Aborted(0, -1, (1, 2)))
+    events = iter(sub.next_event, None)
+    assert EpochWasAborted(1) in events  # and 2 waits behind it
+    cursor = sub.cursor()
+    assert (cursor.untold, cursor.aborted) == ((2,), (1,))
+    resumed = subscriber(cursor)
+    resumed.only_events()
+    joins(resumed, "a", [0], filters=False)
+    joins(resumed, "b", [0], filters=False)
+    resumed.event("a", m.Aborted(0, -1, (1, 2)))
+    told = [event for event in iter(resumed.next_event, None) if isinstance(event, EpochWasAborted)]
+    assert told == [EpochWasAborted(2)]
+
+
+@pytest.mark.rule("E16", "E15")
+def test_an_epoch_that_was_aborted_before_the_join_is_not_given_by_halves_after_a_resume() -> None:
+    sub = subscriber()
+    joins(sub, "a", [0])
+    sub.began("b", Began(1, State(-1, (0,), (), (1,)), True, False, False))
+    sub.event("a", data(0, 0))
+    sub.event("a", data(1, 1))
+    sub.event("a", moved(2, 0, 2))
+    sub.event("b", moved(0, 0, 2))  # 0 is complete and was not taken, 1 is over
+    resumed = subscriber(sub.cursor())
+    joins(resumed, "a", [0], filters=False)
+    joins(resumed, "b", [2], seq=0, filters=False)
+    for event in (data(0, 0), data(1, 1), moved(2, 0, 2)):
+        resumed.event("a", event)
+    assert [epoch.time for epoch in epochs(resumed)] == [0]
+
+
+@pytest.mark.rule("E16")
+@pytest.mark.parametrize("partial", [False, True])
+def test_a_reader_of_events_is_told_of_no_abort_again_though_it_reads_the_log_again(partial: bool) -> None:
+    sub = Subscriber("uid", INT, ["a"], partial=partial)
+    sub.only_events()
+    log: list[m.Event] = [data(0, 0), m.Aborted(1, 0, (1,)), m.Frontier(2, 1, ((0, -1), (2, 1)))]
+    joins(sub, "a", [0])
+    for event in log:
+        sub.event("a", event)
+    for last in (Arrived, EpochWasAborted):  # the cursor stays before epoch 0 until the frontier is taken, too
+        while type(sub.next_event()) is not last:
+            pass
+    cursor = sub.cursor()
+    assert cursor.positions["a"] == (1, -1)
+    resumed = Subscriber("uid", INT, ["a"], partial=partial, cursor=cursor)
+    resumed.only_events()
+    joins(resumed, "a", [0], filters=False)
+    for event in log:
+        resumed.event("a", event)
+    assert not [event for event in iter(resumed.next_event, None) if type(event) is EpochWasAborted]

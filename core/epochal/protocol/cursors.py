@@ -14,7 +14,8 @@ from epochal.errors import CursorError, TimeShapeError
 from epochal.protocol.messages import NOTHING_YET, Position
 from epochal.protocol.times import MAX_TIME, Time, from_json, to_json
 
-_FORM = 1
+_FORM = 2
+"""What is written. Form 1, which had no `untold`, is read as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +23,15 @@ class Cursor:
     """`stream` is the stream's uid.
 
     `positions` are just before the first event of any epoch not yet yielded; events that no element of `frontier`
-    reaches, and those of `aborted` epochs, are skipped on resume.
+    reaches, and those of `aborted` epochs, are skipped on resume. `untold` epochs are aborted, too, and the application
+    is still to be told so; the log may begin behind their aborts.
     """
 
     stream: str
     positions: Mapping[str, Position]
     frontier: tuple[Time, ...]
     aborted: tuple[Time, ...] = ()
+    untold: tuple[Time, ...] = ()
 
     def to_json(self) -> str:
         """One line of JSON; `from_json` reads it back, on this machine or another."""
@@ -39,6 +42,7 @@ class Cursor:
                 "positions": {segment: list(position) for segment, position in sorted(self.positions.items())},
                 "frontier": [to_json(time) for time in self.frontier],
                 "aborted": [to_json(time) for time in self.aborted],
+                "untold": [to_json(time) for time in self.untold],
             },
             separators=(",", ":"),
         )
@@ -50,8 +54,9 @@ class Cursor:
             value: Any = json.loads(text)
             if type(value) is not dict:
                 raise TypeError("it is no JSON object")
-            if type(value["cursor"]) is not int or value["cursor"] != _FORM:
-                raise CursorError(f"this is a cursor of form {value['cursor']!r}; this version reads form {_FORM}")
+            form = value["cursor"]
+            if type(form) is not int or not 1 <= form <= _FORM:
+                raise CursorError(f"this is a cursor of form {form!r}; this version reads forms 1 to {_FORM}")
             if type(value["stream"]) is not str:
                 raise TypeError(f"a stream's uid is a string, not {value['stream']!r}")
             return cls(
@@ -59,6 +64,7 @@ class Cursor:
                 {segment: _position(pair) for segment, pair in value["positions"].items()},
                 _times(value["frontier"]),
                 _times(value["aborted"]),
+                _times(value["untold"]) if form > 1 else (),
             )
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError, TimeShapeError) as error:
             raise CursorError(f"not a cursor as Cursor.to_json writes it: {error!r}") from None

@@ -121,6 +121,8 @@ class _Open:
     before: dict[str, m.Position] = field(default_factory=dict)
     """Segment -> the position just before its first event of this epoch."""
     bytes: int = 0
+    aborted: list[Time] = field(default_factory=list)
+    """What was aborted and got over while this one was the last that waited: a resume before it reads that again."""
 
 
 class Subscriber:
@@ -149,8 +151,10 @@ class Subscriber:
         self._merged = MutableAntichain()
         self._filters: list[JoinFilter] = []
         self._seen_from = Antichain([shape.bottom])
-        self._aborted: dict[Time, bool] = {}
-        """Aborted times that may still arrive -> whether the application is to be told at their turn."""
+        self._aborted: set[Time] = set()
+        """Aborted times that may still arrive."""
+        self._untold: set[Time] = set()
+        """Aborted times that the application is to be told of, and has not been."""
         self._aborts_remembered: dict[Time, None] = {}
         self._open: dict[Time, _Open] = {}
         self._ready: deque[EpochBatches | EpochWasAborted] = deque()
@@ -168,11 +172,13 @@ class Subscriber:
         """Whether every segment has begun; the first event comes after that (S17)."""
         if cursor is not None:
             try:
-                for time in (*cursor.frontier, *cursor.aborted):
+                for time in (*cursor.frontier, *cursor.aborted, *cursor.untold):
                     shape.check(time)
             except TimeShapeError as error:
                 raise CursorError(f"the cursor does not fit the stream: {error}") from None
             self._restrict(JoinFilter(cursor.frontier, (), cursor.aborted))
+            self._know_aborted(cursor.untold)
+            self._untold.update(cursor.untold)
             for segment in self._segments.values():
                 segment.floor = Antichain(cursor.frontier)
 
@@ -217,6 +223,7 @@ class Subscriber:
         if not self._ready:
             return None
         epoch = self._ready.popleft()
+        self._untold.discard(epoch.time)
         taken = self._ready_open.pop(epoch.time, None)
         if taken is not None:
             self.buffered_bytes -= taken.bytes
@@ -232,6 +239,8 @@ class Subscriber:
         if isinstance(event, _Passed):  # never: none is left at the head
             return self.next_event()
         self.waiting_bytes -= _weight(event)
+        if type(event) is EpochWasAborted and not self._holds:
+            self._untold.discard(event.time)
         return event
 
     def _pass(self) -> None:
@@ -266,9 +275,9 @@ class Subscriber:
         frontier = Antichain([*self._merged.frontier, *(time for time, _ in unyielded)])
         for active in self._filters:
             frontier = frontier.join(active.frontier(self.shape))
-        aborted = set(self._aborted).union(*(f.aborted for f in self._filters))
-        aborted.update(epoch.time for epoch in self._ready if isinstance(epoch, EpochWasAborted))
-        return Cursor(self.stream, positions, tuple(frontier), tuple(sorted(aborted)))
+        over = self._aborted.union(*(epoch.aborted for epoch in self._ready_open.values())) - self._untold
+        aborted = sorted(time for time in over if frontier.less_equal(time))
+        return Cursor(self.stream, positions, tuple(frontier), tuple(aborted), tuple(sorted(self._untold)))
 
     def position(self, segment: str) -> m.Position:
         """The last event of `segment` that was taken in; a new follower goes on behind it."""
@@ -305,8 +314,7 @@ class Subscriber:
         if began.filters and not self._partial:
             self._restrict(JoinFilter(began.state.lower, began.state.active, began.state.aborted))
         else:
-            self._aborted.update(dict.fromkeys(began.state.aborted, False))
-            self._aborts_remembered.update(dict.fromkeys(began.state.aborted))
+            self._know_aborted(began.state.aborted)
         if began.gap:
             self._gap(name, began)
         if not self.ready:
@@ -318,8 +326,11 @@ class Subscriber:
         if not all(segment.began for segment in self._segments.values()):
             return
         self.ready = True
+        for time in sorted(self._untold):  # what the cursor carries; their own events may be behind its positions
+            self._happened(EpochWasAborted(time))
         # At once: progress of some alone would drop filters that the others need.
         self._advance(*self._segments.values())
+        self._complete()  # also where nothing moved: at the end of the stream, a cursor's aborts are left to tell
         for name, segment in self._segments.items():
             waiting, segment.waiting = segment.waiting, []
             for event in waiting:
@@ -418,8 +429,8 @@ class Subscriber:
         over = sorted(t for t in {*self._open, *self._aborted} if not merged.less_equal(t))
         for time in over:
             epoch = self._open.pop(time, None)
-            if self._aborted.pop(time, False):
-                self._ready_if_held(EpochWasAborted(time))
+            if time in self._aborted:
+                self._over(time)
             elif epoch is not None and epoch.batches:
                 self._ready_open[time] = epoch
                 self.waiting_bytes += epoch.bytes
@@ -429,6 +440,14 @@ class Subscriber:
                 self._events.append(_Passed(time))
                 self._pass()
         self._filters = [active for active in self._filters if active.prune(merged.frontier)]
+
+    def _over(self, time: Time) -> None:
+        """An aborted time cannot arrive any more."""
+        self._aborted.discard(time)
+        if self._ready_open:
+            next(reversed(self._ready_open.values())).aborted.append(time)
+        if self._holds and time in self._untold:
+            self._ready.append(EpochWasAborted(time))
 
     def _abort(self, times: Iterable[Time]) -> None:
         for time in times:
@@ -441,11 +460,9 @@ class Subscriber:
         epoch = self._open.pop(time, None)
         if epoch is not None:
             self.buffered_bytes -= epoch.bytes
-        self._aborted[time] = tell
-        self._aborts_remembered[time] = None
-        if len(self._aborts_remembered) > REMEMBERED_ABORTS:
-            self._aborts_remembered.pop(next(iter(self._aborts_remembered)))
+        self._know_aborted((time,))
         if tell:
+            self._untold.add(time)
             self._happened(EpochWasAborted(time))
 
     def _gap(self, name: str, began: Began) -> None:
@@ -455,17 +472,20 @@ class Subscriber:
 
     def _restrict(self, only: JoinFilter) -> None:
         self._seen_from = self._seen_from.join(only.frontier(self.shape))
-        self._aborts_remembered.update(dict.fromkeys(only.aborted))
+        self._know_aborted(only.aborted)
         self._filters.append(only)
+
+    def _know_aborted(self, times: Iterable[Time]) -> None:
+        for time in times:
+            self._aborted.add(time)
+            self._aborts_remembered[time] = None
+            if len(self._aborts_remembered) > REMEMBERED_ABORTS:
+                self._aborts_remembered.pop(next(iter(self._aborts_remembered)))
 
     def _happened(self, what: Happened) -> None:
         if self._tells:
             self._events.append(what)
             self.waiting_bytes += _weight(what)
-
-    def _ready_if_held(self, epoch: EpochWasAborted) -> None:
-        if self._holds:
-            self._ready.append(epoch)
 
 
 def _weight(event: Happened) -> int:

@@ -77,7 +77,7 @@ def _check_left(memory: Memory, sessions: list[Session], session: Session, time:
 
 
 def _check_all_and_only(oracle: Oracle, memory: Memory, life: Life) -> None:
-    """E15, I2: without a gap, exactly the epochs that the joins admit, that are complete, and that nobody aborted."""
+    """E15, E16, I2: without a gap, all that the joins admit and that is over, and only that: given, or told aborted."""
     logs = _logs_read(oracle, memory)
     yielded = {time for time, _ in memory.yields}
     aborted = {time for log in logs for time in log.aborted}
@@ -89,6 +89,9 @@ def _check_all_and_only(oracle: Oracle, memory: Memory, life: Life) -> None:
     if life.ended or not life.machine.ready:
         return
     frontier = life.machine.frontier
+    for time in sorted(aborted - memory.aborted):
+        if not frontier.less_equal(time) and _admitted(memory.began, time):
+            raise Violation(f"E16: {memory.name} was never told that {time!r} was aborted")
     for time in sorted({time for log in logs for time in log.data} - yielded):
         if _expected(memory.began, frontier, aborted, time):
             raise Violation(f"I2: {memory.name} was not given {time!r}, which is whole")

@@ -195,8 +195,11 @@ class Life:
     def _frontier_moved(self, frontier: Antichain) -> None:
         for time in sorted(time for time in self._gathered if not frontier.less_equal(time)):
             payloads = self._gathered.pop(time)
-            if not self.memory.partial:
-                self.memory.yields.append((time, payloads))
+            if self.memory.partial:
+                continue
+            if any(time == before for before, _ in self.memory.yields):
+                raise Violation(f"E16: {self.memory.name} is given epoch {time!r} twice")
+            self.memory.yields.append((time, payloads))
 
 
 class Link:
@@ -344,7 +347,7 @@ class Reader:
         pause = world.random.expovariate(1 / self._slowness)
         if not life.ended:
             life.read(world.random.choice((1, 3, 100)))
-            if memory.reads_epochs and life.machine.ready and world.chance(0.3):
+            if life.machine.ready and world.chance(0.3):
                 self._store()
             if not world.calm:
                 self._suffer(pause)
