@@ -1,8 +1,10 @@
 """Subscriptions as the catalog knows them: one by one, with their reports, withdrawn with their reader."""
 
 import asyncio
+import gc
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ import pytest
 import epochal
 from epochal.client.catalog import CatalogClient
 from epochal.client.catalog_types import SubscriptionInfo
-from epochal.errors import UsageError
+from epochal.errors import CatalogUnavailable, UsageError
 
 Known = tuple[SubscriptionInfo, ...]
 
@@ -53,6 +55,37 @@ async def test_leaving_while_it_is_made_known_withdraws_it(realm, monkeypatch: p
         async with client.subscribe(stream):
             await entered.wait()
         assert await client.catalog.subscriptions(*stream.split("/")) == ()
+
+
+async def test_a_leave_that_is_interrupted_leaves_no_word_behind(realm, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = await realm.stream()
+    said: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context))
+    async with epochal.connect(realm.url) as client:
+        asked, fails = asyncio.Event(), asyncio.Event()
+
+        async def fail_late(*_: Any) -> Any:
+            asked.set()
+            while not fails.is_set():
+                with suppress(asyncio.CancelledError):  # as a connection that is cut just when it is cancelled
+                    await fails.wait()
+            raise CatalogUnavailable("cut")
+
+        monkeypatch.setattr(client._background, "subscribed", fail_late)
+
+        async def read() -> None:
+            async with client.subscribe(stream):
+                await asked.wait()
+
+        reading = asyncio.create_task(read())
+        await asked.wait()
+        await asyncio.sleep(0)
+        reading.cancel()
+        await asyncio.wait([reading])
+        fails.set()
+        await asyncio.sleep(0.05)
+    gc.collect()
+    assert said == []
 
 
 async def test_an_unusable_name_is_refused() -> None:

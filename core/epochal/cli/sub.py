@@ -9,7 +9,7 @@ import contextlib
 import os
 import stat
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -126,7 +126,7 @@ async def _sub(name: tuple[str, str], choice: _Choice, printer: Printer, url: st
     async with open_catalog(url, timeout) as catalog:  # also the place where a missing catalog is waited for and told
         await catalog.get(*name)
     async with (
-        _reader_watched(),
+        _reader_watched() as unwatch,
         epochal.connect(catalog_url(url), patience=timeout) as client,
         client.subscribe(
             "/".join(name), since=choice.since, topics=choice.topics, reject=choice.reject
@@ -139,6 +139,7 @@ async def _sub(name: tuple[str, str], choice: _Choice, printer: Printer, url: st
                     if printer.done:
                         break
         finally:
+            unwatch()  # leaving is not to be interrupted
             if choice.save is not None:
                 _save(choice.save, subscription)
 
@@ -163,10 +164,13 @@ async def _until_idle(subscription: Any, choice: _Choice, printer: Printer) -> A
 
 
 @contextlib.asynccontextmanager
-async def _reader_watched() -> AsyncIterator[None]:
-    """End by `BrokenPipeError` as soon as the reader of our output has gone, also while there is nothing to print."""
+async def _reader_watched() -> AsyncIterator[Callable[[], object]]:
+    """End by `BrokenPipeError` as soon as the reader of our output has gone, also while there is nothing to print.
+
+    Gives what ends the watch before the block does.
+    """
     if not _is_pipe(sys.stdout):
-        yield
+        yield lambda: None
         return
     loop, task, gone = asyncio.get_running_loop(), asyncio.current_task(), False
     fd = sys.stdout.fileno()
@@ -180,7 +184,7 @@ async def _reader_watched() -> AsyncIterator[None]:
 
     loop.add_reader(fd, lose)  # a pipe's writing end is never readable; it only ever reports that nobody reads
     try:
-        yield
+        yield lambda: loop.remove_reader(fd)
     except asyncio.CancelledError:
         if gone:
             raise BrokenPipeError from None

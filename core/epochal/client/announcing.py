@@ -11,6 +11,7 @@ from contextlib import suppress
 from epochal.client.catalog import CatalogClient
 from epochal.client.catalog_types import StreamInfo, SubscriptionLease
 from epochal.client.directory import Backoff
+from epochal.client.ending import ended
 from epochal.errors import EpochalError, StreamGone, StreamNotFound
 from epochal.protocol.times import Time
 
@@ -21,6 +22,12 @@ Report = tuple[Sequence[Time] | None, Mapping[str, float]]
 """The frontier, None before there is one, and what was counted."""
 
 
+def _take_note(entering: "asyncio.Future[SubscriptionLease]") -> None:
+    """Whoever waited may be gone by now: a failure that nobody hears of is no news then."""
+    if not entering.cancelled():
+        entering.exception()
+
+
 class Announcement:
     """One subscription's entry in the catalog. `run` is a task; `withdraw` comes after it has ended."""
 
@@ -29,7 +36,7 @@ class Announcement:
     ) -> None:
         self._catalog, self._stream, self._subscriber, self._report = catalog, stream, subscriber, report
         self._lease: SubscriptionLease | None = None
-        self._entering: asyncio.Future[SubscriptionLease] | None = None
+        self._entering: asyncio.Task[SubscriptionLease] | None = None
 
     async def run(self) -> None:
         """Enter, renew each third of the lease with a report, enter anew when it lapsed; until the stream is gone."""
@@ -50,7 +57,8 @@ class Announcement:
     async def _enter(self) -> float:
         stream = self._stream
         asked = self._catalog.subscribed(stream.namespace, stream.name, self._subscriber, stream.uid)
-        self._entering = asyncio.ensure_future(asked)
+        self._entering = asyncio.create_task(asked)
+        self._entering.add_done_callback(_take_note)
         self._lease = await asyncio.shield(self._entering)  # a leave meanwhile must learn the lease, to withdraw it
         return 0.0  # the first report follows at once
 
@@ -71,4 +79,4 @@ class Announcement:
                         await self._catalog.unsubscribe(lease.id, lease.token)
         finally:
             if entering is not None:
-                entering.cancel()
+                await ended([entering])
