@@ -126,9 +126,18 @@ def test_a_time_of_another_shape_is_refused_before_anything_is_sent(run, declare
     stream = declared(shape="(int, int)")
     result = run("pub", stream, "-t", "5", "x")
     assert (result.status, result.out) == (2, "")
-    assert "'5' is no time; this stream's have the shape (int, int)" in result.err
+    assert "error: --time: '5' is no time; this stream's have the shape (int, int)" in result.err
+    assert "error: --advance: 'x' is no time" in run("pub", stream, "--advance", "x").err
     assert run("pub", stream, "-t", "(1, 2)", "x", "--finish").status == 0
     assert run("sub", stream, "--since", "start", "--epochs").out == '(1, 2)\t"x"\n'
+
+
+def test_a_time_that_is_complete_is_told_where_to_look(run, declared) -> None:
+    stream = declared(segments=1)
+    assert run("pub", stream, "--advance", "6").status == 0
+    late = run("pub", stream, "-t", "5", "x")
+    assert (late.status, late.out) == (2, "")
+    assert "what to do: `epochal get stream NAME` shows, as FRONTIER, the least times" in late.err
 
 
 def test_what_is_no_cursor_is_refused(run, declared, tmp_path: Path) -> None:

@@ -95,7 +95,23 @@ def test_a_watch_shows_what_changes_and_ends_by_ctrl_c(run, declared, catalog: s
     assert err == ""
 
 
-def test_a_misspelt_kind_is_told_the_nearest(run) -> None:
-    assert "did you mean writers?" in run("get", "writer5").err
-    assert "Did you mean 'delete'" in run("delet").err
-    assert "list them with: epochal get writers" in run("describe", "writers", "x").err
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (["get", "writer5"], "'writer5' is no kind of object; did you mean writers?"),
+        (["get", "subs"], "'subs' is no kind of object; did you mean subscriptions?"),
+        (["get", "delays"], "if that is a stream, write: epochal get stream delays"),
+        (["describe", "demo/delays"], "(there are: streams); if that is a stream, write: epochal describe stream demo"),
+        (["delete", "demo/delays"], "if that is a stream, write: epochal delete stream demo/delays"),
+        (["describe", "writers", "x"], "writers cannot be described; list them with: epochal get writers"),
+        (["delete", "writers", "x"], "writers cannot be deleted; list them with: epochal get writers"),
+    ],
+)
+def test_a_wrong_kind_is_told_what_to_write(run, command: list[str], told: str) -> None:
+    result = run(*command)
+    assert (result.status, result.out) == (2, "")
+    assert told in result.err
+
+
+def test_a_misspelt_command_is_told_the_nearest(run) -> None:
+    assert "did you mean 'delete'" in run("delet").err.lower()

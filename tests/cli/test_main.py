@@ -76,6 +76,18 @@ def test_wrong_usage_is_status_2(epochal, arguments: list[str]) -> None:
     assert result.err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["sub", "x", "--json", "--raw"], "error: --json and --raw exclude each other\n"),
+        (["pub", "x", "-t", "1", "--format", "xml", "r"], "error: invalid value for '--format': 'xml' is not one of "),
+        (["get"], "error: missing argument 'KIND'\nwhat to do: see `epochal get --help`\n"),
+    ],
+)
+def test_wrong_usage_is_told_in_plain_words(epochal, arguments: list[str], told: str) -> None:
+    assert epochal(*arguments).err.startswith(told)
+
+
 def test_an_unreachable_catalog_is_status_4(epochal, unused_url: str) -> None:
     result = epochal("get", "streams", "--catalog", unused_url, "--timeout", "0.2")
     assert (result.status, result.out) == (4, "")

@@ -22,7 +22,7 @@ def test_files_are_published_by_their_fields(run, declared, tmp_path: Path) -> N
     result = run("pub", stream, "-f", file, "--time-field", "h", "--key-field", "o", "--in-order", "--linger", "0.01")
     assert (result.status, result.out) == (0, "")
     assert result.err.startswith("published 3 records at 2 times: demo/")
-    assert "its latest epoch is not complete by this" in result.err
+    assert "its latest epoch is not complete yet: `epochal pub demo/" in result.err
     assert run("pub", stream, "--complete", "-q").err == ""
     first, second = epochs(run, stream)
     assert (first["time"], sorted(record["o"] for record in first["records"])) == (1, ["EWR", "JFK"])

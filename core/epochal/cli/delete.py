@@ -11,7 +11,6 @@ import typer
 
 from epochal.cli import probes
 from epochal.cli.get import chosen
-from epochal.cli.kinds import STREAMS
 from epochal.cli.manifests import read_manifests
 from epochal.cli.options import (
     DEFAULT_TIMEOUT,
@@ -62,9 +61,7 @@ def delete(
     if filename:
         wanted = [(manifest.namespace, manifest.name) for manifest in read_manifests(filename, namespace)]
     else:
-        found, wanted = chosen(kind or "", names, namespace)
-        if found is not STREAMS:
-            raise typer.BadParameter(f"{found.plural} cannot be deleted; {usage}")
+        _, wanted = chosen(kind or "", names, namespace, "delete")
         if not wanted:
             raise typer.BadParameter(usage)
     run(_delete(wanted, wait, catalog, timeout))

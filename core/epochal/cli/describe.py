@@ -50,9 +50,7 @@ def describe(
     timeout: Timeout = DEFAULT_TIMEOUT,
 ) -> None:
     """Show a stream whole, and what holds its time back."""
-    found, streams = chosen(kind, names, namespace)
-    if found is not STREAMS:
-        raise typer.BadParameter(f"{found.plural} cannot be described; list them with: epochal get {found.plural}")
+    _, streams = chosen(kind, names, namespace, "describe")
     if not streams:
         raise typer.BadParameter("name a stream: epochal describe stream NAME")
     run(_describe(streams, output, catalog, timeout))

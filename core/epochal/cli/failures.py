@@ -4,6 +4,7 @@ Apart from the commands so that all of them fail alike; the statuses are part of
 """
 
 import os
+import re
 import sys
 import traceback
 from enum import IntEnum
@@ -39,8 +40,14 @@ _ADVICE = {
     "stream_not_found": "list the streams with: epochal get streams",
     "no_publisher": "try again soon; `epochal describe stream NAME` shows which segment has none",
     "invalid_manifest": "correct the fields named above; the documentation shows a manifest with every field",
+    "capability": "`epochal get stream NAME` shows, as FRONTIER, the least times at which can still be published",
+    "epoch_aborted": "publish at a later time; a writer that vanished or failed left this one half published",
     "stream_complete": "read it with `epochal sub NAME --since start`, or publish to a new stream",
 }
+
+
+_PARSERS_WORDS = re.compile(r"^Invalid value: |(?<=: )Value error, |\.$")
+"""What the argument parser puts around our words, and says to programmers."""
 
 
 def status_of(error: BaseException) -> ExitStatus:
@@ -89,5 +96,6 @@ def report(error: BaseException) -> ExitStatus:
 def report_usage(error: typer.TyperException) -> ExitStatus:
     """Print what the argument parser found wrong, and how to ask for help."""
     command = getattr(getattr(error, "ctx", None), "command_path", "epochal")
-    note(f"error: {error.format_message()}\nwhat to do: see `{command} --help`")
+    problem = _PARSERS_WORDS.sub("", error.format_message())
+    note(f"error: {problem[:1].lower()}{problem[1:]}\nwhat to do: see `{command} --help`")
     return ExitStatus.USAGE

@@ -7,13 +7,12 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from difflib import get_close_matches
 from typing import Annotated
 
 import typer
 
 from epochal.cli.documents import Document, Documents, stream_path
-from epochal.cli.kinds import KINDS, STREAMS, WRITERS, Kind, find_kind
+from epochal.cli.kinds import KINDS, STREAMS, WRITERS, Kind, find_kind, similar_kind
 from epochal.cli.options import (
     DEFAULT_TIMEOUT,
     AllNamespaces,
@@ -75,20 +74,29 @@ def get(
     timeout: Timeout = DEFAULT_TIMEOUT,
 ) -> None:
     """List streams, publishers, writers or subscriptions."""
-    found, streams = chosen(kind, names, namespace)
+    found, streams = chosen(kind, names, namespace, "get", KINDS)
     query = _Query(found, streams, None if streams else chosen_namespace(namespace, everywhere))
     run((_watch if watch else _get)(query, output, catalog, timeout))
 
 
-def chosen(kind: str, names: list[str] | None, namespace: str | None) -> tuple[Kind, list[tuple[str, str]]]:
-    """What `KIND [NAME]...` or `KIND/NAME...`, as `-o name` prints it, asks for: a kind, and streams by name."""
+def chosen(
+    kind: str, names: list[str] | None, namespace: str | None, verb: str, kinds: Sequence[Kind] = (STREAMS,)
+) -> tuple[Kind, list[tuple[str, str]]]:
+    """What `KIND [NAME]...` or `KIND/NAME...`, as `-o name` prints it, asks for: a kind, and streams by name.
+
+    `verb` is the command, and `kinds` are those that it takes.
+    """
     word, slash, rest = kind.partition("/")
     found = find_kind(word)
     if found is None:
-        listed = [each.plural for each in KINDS]
-        close = get_close_matches(word, listed, 1)
-        told = f"did you mean {close[0]}?" if close else f"write one of: {', '.join(listed)}"
-        raise typer.BadParameter(f"'{word}' is no kind of object; {told}")
+        listed = ", ".join(each.plural for each in kinds)
+        if (close := similar_kind(word)) is not None:
+            raise typer.BadParameter(f"'{word}' is no kind of object; did you mean {close.plural}?")
+        stream = f"if that is a stream, write: epochal {verb} stream {kind}"
+        raise typer.BadParameter(f"'{word}' is no kind of object (there are: {listed}); {stream}")
+    if found not in kinds:
+        past = {"describe": "described", "delete": "deleted"}.get(verb, verb)
+        raise typer.BadParameter(f"{found.plural} cannot be {past}; list them with: epochal get {found.plural}")
     more = [name.removeprefix(f"{found.name}/") if slash else name for name in names or ()]
     texts = [rest, *more] if slash else more
     return found, [parse_stream_name(text, namespace or DEFAULT_NAMESPACE) for text in texts]

@@ -25,6 +25,7 @@ CHUNK_BYTES = 1 << 16
 CHUNK_ROWS = 4096
 MAX_LINE = 1 << 26
 """Bytes of one line; a payload holds 64 MiB at most."""
+STDIN = "standard input"
 TABLES = (".parquet", ".arrow", ".feather")
 
 
@@ -130,7 +131,7 @@ def open_sources(records: Sequence[str], files: Sequence[str], parse: Parse, enc
 
 def _file(name: str, parse: Parse, encoding: str) -> Source:
     if name == "-":
-        return Source("standard input", lambda: _lines("standard input", sys.stdin.fileno, parse), again=False)
+        return Source(STDIN, lambda: _lines(STDIN, sys.stdin.fileno, parse), again=False)
     path = Path(name)
     status = path.stat()
     regular = stat.S_ISREG(status.st_mode)

@@ -5,6 +5,7 @@ Apart from the command, which knows no column: a kind is a row of the table here
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 from epochal.cli.documents import Document
@@ -222,3 +223,10 @@ KINDS = (STREAMS, PUBLISHERS, WRITERS, SUBSCRIPTIONS)
 def find_kind(word: str) -> Kind | None:
     """The kind of that name, singular or plural."""
     return next((kind for kind in KINDS if word in (kind.name, kind.plural)), None)
+
+
+def similar_kind(word: str) -> Kind | None:
+    """The kind that somebody may have meant: one that begins so, else one that is spelt nearly so."""
+    begun = [kind for kind in KINDS if len(word) > 1 and kind.name.startswith(word.removesuffix("s"))]
+    close = [kind for kind in KINDS if get_close_matches(word, [kind.name, kind.plural], 1)]
+    return next(iter([*begun, *close]), None)

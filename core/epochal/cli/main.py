@@ -96,7 +96,7 @@ def _run() -> int:
         with suppress(AttributeError):  # a test's, which is no file
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # where a locale lacks a letter
     try:
-        status = app(standalone_mode=False)
+        status = app(prog_name="epochal", standalone_mode=False)
         sys.stdout.flush()
         return status if isinstance(status, int) else ExitStatus.OK
     except typer.exceptions.TyperException as error:  # wrong usage: what the argument parser found

@@ -4,6 +4,7 @@ Apart from the client's writer, which does all of the work, from `inputs`, which
 each record its time: here is the order of things, and what is said at the end.
 """
 
+import sys
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ import typer
 
 import epochal
 from epochal.cli.failures import ExitStatus
-from epochal.cli.inputs import LineFormat, Source, line_parser, open_sources
+from epochal.cli.inputs import STDIN, LineFormat, Source, line_parser, open_sources
 from epochal.cli.options import DEFAULT_TIMEOUT, Catalog, Namespace, Stream, Timeout, open_catalog, run
 from epochal.cli.placing import Placing
 from epochal.cli.progress import Counter
@@ -21,7 +22,8 @@ from epochal.cli.publishing import Interrupted, Publishing
 from epochal.cli.records import parse_time
 from epochal.cli.terminal import note
 from epochal.client.catalog import catalog_url
-from epochal.errors import EpochalError
+from epochal.errors import EpochalError, TimeShapeError
+from epochal.protocol.times import Time, TimeShape
 from epochal.resources import DEFAULT_NAMESPACE, parse_stream_name
 
 EPILOG = """\b
@@ -137,13 +139,14 @@ async def _pub(
     async with open_catalog(url, timeout) as catalog:  # also the place where a missing catalog is waited for and told
         declared = (await catalog.get(*name)).declared().spec
     shape, encoding = declared.time.shape, declared.payload.encoding
-    advance = None if asked.advance is None else parse_time(asked.advance, shape)
-    time = None if asked.time is None else parse_time(asked.time, shape)
+    advance, time = _time("--advance", asked.advance, shape), _time("--time", asked.time, shape)
     key = None if asked.key is None else asked.key.encode()
     placing = Placing(shape, time, asked.time_field, key, asked.key_field, asked.in_order)
     parse = line_parser(encoding, asked.form)
     sources = open_sources(inputs.records, inputs.files, parse, encoding) if inputs.any else []
     total = await _check(sources, placing)
+    if any(source.name == STDIN for source in sources) and sys.stdin.isatty() and not asked.quiet:
+        note("reading records from the terminal, one a line; Ctrl-D ends, Ctrl-C gives up")
     publishing = Publishing(placing, encoding, declared.payload.fields, asked.topic.encode())
     try:
         async with (
@@ -170,6 +173,13 @@ async def _pub(
     return ExitStatus.OK
 
 
+def _time(option: str, text: str | None, shape: TimeShape) -> Time | None:
+    try:
+        return None if text is None else parse_time(text, shape)
+    except TimeShapeError as error:
+        raise TimeShapeError(f"{option}: {error}") from None
+
+
 def _tell(publishing: Publishing, asked: _Asked, stream: str, seconds: float) -> None:
     """The summary, and what a newcomer misses: that nothing is complete yet."""
     number, times = publishing.acknowledged, len(publishing.times)
@@ -182,8 +192,8 @@ def _tell(publishing: Publishing, asked: _Asked, stream: str, seconds: float) ->
         parts.append("finished")
     note(f"{', '.join(parts)}: {stream}, {seconds:.1f} s")
     if number and asked.advance is None and not asked.finish:
-        latest = "its latest epoch is" if asked.in_order and times > 1 else "its epochs are"
-        note(f"{latest} not complete by this; --advance T or --finish, now or later, completes what was published")
+        which = "its epoch is" if times == 1 else "its latest epoch is" if asked.in_order else "its epochs are"
+        note(f"{which} not complete yet: `epochal pub {stream} --advance T` or --finish promises that no more comes")
 
 
 async def _check(sources: Sequence[Source], placing: Placing) -> int | None:

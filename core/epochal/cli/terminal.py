@@ -4,10 +4,15 @@ Apart from the commands because all of them must agree, and because whether some
 """
 
 import os
+import shutil
 import sys
+import textwrap
 from typing import TextIO
 
 from rich.console import Console
+
+LEAST_WIDTH = 10
+"""Columns of a terminal below which nothing can be made to look well."""
 
 _no_color = False
 
@@ -40,6 +45,25 @@ def is_live(file: TextIO) -> bool:
 
 
 def note(text: str) -> None:
-    """Print what is not data, on stderr: in one write, so that lines of several processes are not mixed."""
+    """Print what is not data, on stderr: in one write, so that lines of several processes are not mixed.
+
+    A terminal breaks lines anywhere; so there they are broken between words.
+    """
+    if sys.stderr.isatty():
+        text = folded(text, shutil.get_terminal_size().columns)
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
+
+
+def folded(text: str, width: int) -> str:
+    r"""`text` with lines of at most `width` columns where words allow it; what goes on is indented.
+
+    >>> folded("error: no such stream", 15)
+    'error: no such\n  stream'
+    """
+    if width < LEAST_WIDTH:
+        return text
+    fold = textwrap.TextWrapper(
+        width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False, replace_whitespace=False
+    ).wrap
+    return "\n".join("\n".join(fold(line)) if len(line) > width else line for line in text.split("\n"))
