@@ -1,0 +1,195 @@
+"""The processes of a round, and what can be done to each: kill, end, stop, go on, start again.
+
+Apart from the schedule, which decides when. Services are the installed commands with shortened times; actors are forked
+from a server that has imported everything, so that their start costs milliseconds.
+"""
+
+import asyncio
+import contextlib
+import multiprocessing
+import multiprocessing.process
+import os
+import signal
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Self
+
+from tests.chaos.pipeline import Part, read, write
+from tests.chaos.proxy import Proxy
+
+from epochal.local.child import Child, console_script
+
+NEAR, FAR = "127.0.0.1", "127.0.0.2"
+"""Where publishers listen, and where they say that they do."""
+START_TIMEOUT = 60.0
+LOG_BYTES = 1 << 20
+SOCKETS = ("events", "requests", "ingest")
+STREAM = "test/chaos"
+
+_fork = multiprocessing.get_context("forkserver")
+_fork.set_forkserver_preload(["tests.chaos.pipeline"])
+
+
+def _timed(prefix: str, settings: Mapping[str, object]) -> list[str]:
+    return ["env", *(f"EPOCHAL_{prefix}_{name.upper()}={value}" for name, value in settings.items())]
+
+
+class Service:
+    """One service process and its successors."""
+
+    def __init__(self, log: Path) -> None:
+        self.log = log
+        self._child: Child | None = None
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self.child.pid
+
+    @property
+    def child(self) -> Child:
+        """The present process."""
+        assert self._child is not None
+        return self._child
+
+    def command(self) -> list[str]:
+        """What is run."""
+        raise NotImplementedError
+
+    async def start(self) -> None:
+        """Start a process and wait until it is ready."""
+        self._child = await Child.start(self.command(), self.log, LOG_BYTES)
+        await self.is_ready(await self._child.ready(START_TIMEOUT))
+
+    async def is_ready(self, said: str) -> None:
+        """It is ready and `said` where."""
+
+    async def kill(self) -> None:
+        """SIGKILL; gone when this returns."""
+        self.child.kill()
+        await self.child.ended()
+        await self.child.stop(0)
+
+    async def end(self) -> None:
+        """SIGTERM; gone when this returns."""
+        await self.child.stop(START_TIMEOUT)
+
+
+class Catalog(Service):
+    """The catalog; it keeps its address over restarts."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory / "catalog.log")
+        self.url = ""
+        self._data, self._port = directory / "catalog", "0"
+
+    def command(self) -> list[str]:
+        """On the same port and data."""
+        times = {"lease_ttl": 2, "subscription_ttl": 3}
+        command = [console_script("epochal-catalog"), "serve", "--data", str(self._data), "--port", self._port]
+        return [*_timed("CATALOG", times), *command, "--exit-with-stdin"]
+
+    async def is_ready(self, said: str) -> None:
+        """Keep where it is."""
+        self.url = said.split()[0]
+        self._port = self.url.rpartition(":")[2]
+
+
+class Publisher(Service):
+    """The publisher of some segments, behind a proxy for each of its sockets."""
+
+    def __init__(self, directory: Path, name: str, segments: tuple[str, ...], catalog: Catalog) -> None:
+        super().__init__(directory / f"{name}.log")
+        self.name, self.segments, self._catalog = name, segments, catalog
+        self.proxies: dict[str, Proxy] = {}
+        self._stack = contextlib.AsyncExitStack()
+
+    def command(self) -> list[str]:
+        """On free ports: the last process may still hold its own."""
+        command = [console_script("epochal-publisher"), "serve", "--catalog", self._catalog.url, "--stream", STREAM]
+        command += ["--publisher", self.name, "--segments", ",".join(self.segments), "--advertise", FAR]
+        return [*_timed("PUBLISHER", {"renew_interval": 0.3, "drain_timeout": 1}), *command, "--exit-with-stdin"]
+
+    async def is_ready(self, said: str) -> None:
+        """Let everybody in, through proxies."""
+        await self._stack.aclose()
+        addresses = dict(word.split("=", 1) for word in said.split())
+        for name in SOCKETS:
+            port = int(addresses[name].rpartition(":")[2])
+            self.proxies[name] = await self._stack.enter_async_context(Proxy((FAR, port), (NEAR, port)))
+
+    async def replace(self) -> int:
+        """Start another process while this one is stopped, let it go on; returns the exit status of this one."""
+        old = self.child
+        try:
+            await self.start()
+        finally:
+            os.kill(old.pid, signal.SIGCONT)
+        async with asyncio.timeout(START_TIMEOUT):
+            status = await old.ended()
+        await old.stop(0)
+        return status
+
+    async def close(self) -> None:
+        """End its proxies."""
+        await self._stack.aclose()
+
+
+class Actor:
+    """A writer or a subscriber, through all its lives. `since`: where a subscriber begins; writers have none."""
+
+    def __init__(self, part: Part, since: str | None = None, *, writes: bool = False) -> None:
+        self.part, self.since, self.writes = part, since, writes
+        self.process: multiprocessing.process.BaseProcess | None = None
+
+    @property
+    def name(self) -> str:
+        """Its name in the history."""
+        return self.part.name
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        assert self.process is not None
+        assert self.process.pid is not None
+        return self.process.pid
+
+    @property
+    def lives(self) -> bool:
+        """Whether its process runs, or is stopped."""
+        return self.process is not None and self.process.is_alive()
+
+    def start(self) -> Self:
+        """Start it."""
+        call, arguments = (write, (self.part,)) if self.writes else (read, (self.part, self.since))
+        self.process = _fork.Process(target=call, args=arguments, name=self.name, daemon=True)
+        self.process.start()
+        return self
+
+    async def kill(self) -> None:
+        """SIGKILL; gone when this returns."""
+        assert self.process is not None
+        self.process.kill()
+        await self.ended(START_TIMEOUT)
+
+    def restart(self) -> None:
+        """Begin its next life."""
+        self.part = self.part._replace(life=self.part.life + 1)
+        self.start()
+
+    async def ended(self, timeout: float) -> int | None:
+        """Its exit status; None when it has not ended after `timeout` seconds."""
+        assert self.process is not None
+        await asyncio.to_thread(self.process.join, timeout)
+        return self.process.exitcode
+
+
+@contextlib.asynccontextmanager
+async def stopped(pid: int) -> AsyncIterator[None]:
+    """A process that does not run for a while (SIGSTOP, SIGCONT)."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
