@@ -4,7 +4,6 @@ import asyncio
 import gc
 import os
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -62,28 +61,28 @@ async def test_a_leave_that_is_interrupted_leaves_no_word_behind(realm, monkeypa
     said: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context))
     async with epochal.connect(realm.url) as client:
-        asked, fails = asyncio.Event(), asyncio.Event()
+        asked, cut = asyncio.Event(), asyncio.Event()
 
-        async def fail_late(*_: Any) -> Any:
+        async def be_cut(*_: Any) -> Any:
             asked.set()
-            while not fails.is_set():
-                with suppress(asyncio.CancelledError):  # as a connection that is cut just when it is cancelled
-                    await fails.wait()
+            await cut.wait()
             raise CatalogUnavailable("cut")
 
-        monkeypatch.setattr(client._background, "subscribed", fail_late)
+        monkeypatch.setattr(client._background, "subscribed", be_cut)
 
         async def read() -> None:
             async with client.subscribe(stream):
                 await asked.wait()
+                await asyncio.Event().wait()
 
         reading = asyncio.create_task(read())
         await asked.wait()
-        await asyncio.sleep(0)
-        reading.cancel()
+        while not reading.done():
+            reading.cancel()
+            await asyncio.sleep(0)
         await asyncio.wait([reading])
-        fails.set()
-        await asyncio.sleep(0.05)
+        cut.set()
+        await asyncio.sleep(0.01)
     gc.collect()
     assert said == []
 
