@@ -193,6 +193,20 @@ async def test_a_watcher_is_told_that_a_publisher_lapsed_and_came_back(client: A
     ]
 
 
+@pytest.mark.rule("S26", "S30")
+async def test_a_watcher_is_told_that_a_restart_brought_a_lapsed_publisher_back(start: Any, clock: Any) -> None:
+    async with start() as client:
+        await client.register("p", (await client.apply()).body["uid"])
+        clock.now += 2.0
+        client.server.catalog.state.sweep(clock.now, 1e9)
+        async with watching(client, since=0) as events:
+            while (change := (await take(events, 1))[0][1])["object"].get("live") is not False:
+                pass
+    async with start() as client, watching(client, since=change["revision"]) as events:
+        [(_, back)] = await take(events, 1)
+        assert (back["kind"], back["name"], back["object"]["live"]) == ("publisher", "p", True)
+
+
 @pytest.mark.rule("S26")
 async def test_the_catalogs_own_stream_is_listed_and_cannot_be_touched(client: Any, document: Any) -> None:
     own = (await client("GET", "/v1/streams/$catalog")).body

@@ -86,14 +86,23 @@ class State:
         self._counters: dict[str, int] = {}
 
     def load(self, records: Iterable[Change], now: float) -> None:
-        """Take over what a restart found on disk; every lease gets one TTL of grace, not verified."""
+        """Take over what a restart found on disk; every lease gets one TTL of grace, not verified.
+
+        Watchers that had been told that a publisher's lease lapsed, or may have been, are told that it lives again.
+        """
+        told: dict[str, bool] = {}
         for record in records:
+            if isinstance(record, ChangeRecord) and record.kind == "publisher":
+                told[record.name] = record.object is not None and bool(record.object["live"])
             if isinstance(record, SubscriptionRecord):
                 self.subscribers.add(record, now, verified=False)
             else:
                 self._take(record, now)
         for token in self._by_token:
             self.leases.grant(token, now, verified=False)
+        self.noticed = [
+            LivenessNoticed(token, True) for token, record in self._by_token.items() if not told.get(record.publisher)
+        ]
         self.history.settle(self.revision)
 
     def commit(self, changes: Iterable[Change], now: float) -> set[str]:

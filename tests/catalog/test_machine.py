@@ -1,0 +1,538 @@
+"""Every operation of the catalog, driven at random against a model of plain dicts, on a real database.
+
+Both sides take each step and must answer alike and show the same after it: through restarts, lapsed leases and stalls.
+A watcher follows all along and must arrive at what the catalog shows; others resume from anywhere.
+"""
+
+import asyncio
+import json
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from epochal.errors import EpochalError, HistoryTruncated, StreamComplete, StreamGone, StreamNotFound, Superseded
+from epochal.resources import StreamManifest
+from epochal_catalog import subscriptions, views
+from epochal_catalog.errors import (
+    ImmutableField,
+    NotOwner,
+    Overloaded,
+    ReservedName,
+    RevisionAhead,
+    UnknownPublisher,
+    UnknownSubscription,
+)
+from epochal_catalog.records import SubscriptionRecord, SubscriptionRenewed
+from epochal_catalog.registry import FinishingMark, Registering, Registry, Report
+from epochal_catalog.state import State
+from epochal_catalog.store import Store
+
+NAMES = st.sampled_from(["a", "b"])
+WRITERS = st.sampled_from(["w1", "w2"])
+PUBLISHERS = st.sampled_from(["p1", "p2", "p3"])
+SEGMENTS = ("0", "1")
+WHICH = st.integers(0, 5)
+TTL, SUBSCRIPTION_TTL, FORGET_AFTER = 10.0, 30.0, 60.0
+KEPT, MOST = 20, 4
+MEMORY = Path("/dev/shm")
+"""Where an fsync costs nothing; what the disk does is not what is tried here."""
+
+
+def manifest(name: str, writers: int = 1, segments: int = len(SEGMENTS)) -> StreamManifest:
+    return StreamManifest.from_document(
+        {
+            "apiVersion": "epochal.dev/v1alpha1",
+            "kind": "Stream",
+            "metadata": {"name": name, "namespace": "demo"},
+            "spec": {
+                "time": {"shape": "int"},
+                "payload": {"encoding": "bytes"},
+                "segments": segments,
+                "progress": {"minWriters": writers},
+            },
+        }
+    )
+
+
+@dataclass
+class ModelSegment:
+    token: int = 0
+    incarnation: int = 0
+    lower: int | None = None
+    finishing: bool = False
+    number: int = -1
+
+
+@dataclass
+class ModelStream:
+    uid: str
+    writers: int = 1
+    generation: int = 1
+    complete: bool = False
+    sessions: dict[str, int] = field(default_factory=dict)
+    segments: dict[str, ModelSegment] = field(default_factory=lambda: {name: ModelSegment() for name in SEGMENTS})
+
+
+@dataclass
+class Leased:
+    expires: float
+    live: bool = True
+    verified: bool = True
+
+
+@dataclass
+class ModelPublisher:
+    token: int
+    stream: str
+    uid: str
+    segments: dict[str, int]
+    lease: Leased
+
+
+@dataclass
+class ModelSubscription:
+    token: int
+    stream: str
+    lease: Leased
+    lower: int | None = None
+
+
+class Follower:
+    """Puts the changes together to what there is, as a watcher would."""
+
+    def __init__(self) -> None:
+        self.revision = 0
+        self.frames: dict[int, bytes] = {}
+        self.objects: dict[tuple[str, str], dict[str, Any]] = {}
+
+    def take(self, revision: int, data: bytes) -> None:
+        for frame in data.split(b"\n\n")[:-1]:
+            change = json.loads(frame.split(b"\ndata: ")[1])
+            assert change["revision"] > self.revision, "a change came twice, or out of order"
+            self.revision = change["revision"]
+            self.frames[self.revision] = frame
+            self._put(change["kind"], change["name"], change["object"])
+        self.revision = max(self.revision, revision)
+
+    def _put(self, kind: str, name: str, value: dict[str, Any] | None) -> None:
+        if value is not None:
+            self.objects[kind, name] = value
+            return
+        del self.objects[kind, name]
+        if kind == "stream":  # takes along what hangs on it
+            gone = [key for key, item in self.objects.items() if key[0] != "publisher" and item.get("stream") == name]
+            for key in gone:
+                del self.objects[key]
+
+    def of(self, kind: str) -> dict[str, dict[str, Any]]:
+        return {name: value for (found, name), value in self.objects.items() if found == kind}
+
+
+class CatalogMachine(RuleBasedStateMachine):
+    """The catalog's rules, memory and database on one side, dicts on the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        self.directory = tempfile.TemporaryDirectory(prefix="catalog-", dir=MEMORY if MEMORY.is_dir() else None)
+        self.now = 1000.0
+        self.instances = self.token = 0
+        self.streams: dict[str, ModelStream] = {}
+        self.publishers: dict[str, ModelPublisher] = {}
+        self.subscribers: dict[str, ModelSubscription] = {}
+        self.uids: list[str] = []
+        self.ids: list[str] = []
+        self.follower = Follower()
+
+    @initialize()
+    def begin(self) -> None:
+        self.open()
+        self.apply("a", 1)
+        self.register("a", "p1", {*SEGMENTS}, 1)
+
+    def open(self) -> None:
+        self.store = Store(Path(self.directory.name), 5.0)
+        self.state = State(TTL, subscription_ttl=SUBSCRIPTION_TTL, watch_events=KEPT)
+        self.state.load(self.loop.run_until_complete(self.store.open()), self.now)
+        self.state.sweep(self.now, 1e9)
+
+    def teardown(self) -> None:
+        if hasattr(self, "store"):
+            self.loop.run_until_complete(self.store.close())
+        self.loop.close()
+        self.directory.cleanup()
+
+    def do(self, decide: Any) -> Any:
+        """The answer, or the type of the error; afterwards what time brings about by itself is done too."""
+        try:
+            answer = self._step(decide(Registry(self.state)))
+        except EpochalError as error:
+            answer = type(error)
+        self.tidy()
+        return answer
+
+    def tidy(self) -> None:
+        while (decision := Registry(self.state).tidy(FORGET_AFTER, self.now)) is not None:
+            self._step(decision)
+
+    def _step(self, decision: Any) -> Any:
+        self.loop.run_until_complete(self.store.write(decision.changes))
+        self.state.commit(decision.changes, self.now)
+        history = self.state.history
+        self.follower.take(*reversed(history.read(self.follower.revision, 1 << 20)))  # type: ignore[arg-type]
+        return decision.answer()
+
+    def forget(self) -> None:
+        """The model of `tidy`: what lapsed is withdrawn, what was superseded long ago is forgotten."""
+        for key in [key for key, item in self.subscribers.items() if not item.lease.live]:
+            del self.subscribers[key]
+        for key, item in list(self.publishers.items()):
+            long_ago = not item.lease.live and self.now - item.lease.expires >= FORGET_AFTER
+            if long_ago and not isinstance(self.judge(key, item.token), tuple):
+                del self.publishers[key]
+
+    def leases(self) -> list[Leased]:
+        return [item.lease for item in (*self.publishers.values(), *self.subscribers.values())]
+
+    # --- streams ------------------------------------------------------------------------------------------------------
+
+    @rule(name=NAMES, writers=st.integers(1, 2))
+    def apply(self, name: str, writers: int) -> None:
+        uid = f"u{len(self.uids)}"
+        entry, created = self.do(lambda registry: registry.apply(manifest(name, writers), uid, "now"))
+        assert created == (name not in self.streams)
+        if created:
+            self.uids.append(uid)
+        stream = self.streams.setdefault(name, ModelStream(uid, writers))
+        if stream.writers != writers:
+            stream.writers, stream.generation = writers, stream.generation + 1
+        assert (entry.record.uid, entry.record.generation) == (stream.uid, stream.generation)
+
+    @rule(name=NAMES)
+    def apply_what_cannot_change(self, name: str) -> None:
+        if name in self.streams:
+            assert self.do(lambda registry: registry.apply(manifest(name, segments=3), "u", "now")) is ImmutableField
+
+    @rule(name=NAMES)
+    def delete(self, name: str) -> None:
+        answer = self.do(lambda registry: registry.delete("demo", name))
+        assert answer is (None if self.streams.pop(name, None) else StreamNotFound)
+        self.subscribers = {key: item for key, item in self.subscribers.items() if item.stream != name}
+        assert self.do(lambda registry: registry.delete("demo", "$catalog")) is ReservedName
+
+    @rule(name=NAMES, writer=WRITERS)
+    def session(self, name: str, writer: str) -> None:
+        answer = self.do(lambda registry: registry.open_session("demo", name, writer))
+        stream = self.streams.get(name)
+        if stream is None:
+            assert answer is StreamNotFound
+        elif stream.complete:
+            assert answer is StreamComplete
+        else:
+            stream.sessions[writer] = stream.sessions.get(writer, 0) + 1
+            assert answer == {"session": stream.sessions[writer], "uid": stream.uid}
+
+    # --- publishers ---------------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.uids)
+    @rule(name=NAMES, publisher=PUBLISHERS, taken=st.sampled_from([{*SEGMENTS}, {"0"}, {"1"}]), which=WHICH)
+    def register(self, name: str, publisher: str, taken: set[str], which: int) -> None:
+        stream = self.streams.get(name)
+        uid = stream.uid if which and stream else self.uids[which % len(self.uids)]
+        self.instances += 1
+        asked = Registering(publisher, f"i{self.instances}", ("demo", name), uid, tuple(sorted(taken)), {})
+        answer = self.do(lambda registry: registry.register(asked, "now"))
+        if stream is None:
+            assert answer is StreamNotFound
+        elif stream.uid != uid:
+            assert answer is StreamGone
+        else:
+            self.registered(publisher, name, stream, answer)
+            revision = self.state.revision
+            assert self.do(lambda registry: registry.register(asked, "later")) == answer  # its answer was lost
+            assert self.state.revision == revision
+
+    def registered(self, publisher: str, name: str, stream: ModelStream, answer: Any) -> None:
+        self.token += 1
+        assert (answer["token"], answer["ttl"]) == (self.token, TTL)
+        mine = {}
+        for granted in answer["segments"]:
+            segment = stream.segments[granted["id"]]
+            segment.incarnation, segment.token, segment.number = segment.incarnation + 1, self.token, -1
+            mine[granted["id"]] = segment.incarnation
+            assert granted["incarnation"] == segment.incarnation
+            assert granted["lower"] == (None if segment.lower is None else [segment.lower])
+            assert (granted["finishing"], granted["complete"]) == (segment.finishing, stream.complete)
+        self.publishers[publisher] = ModelPublisher(self.token, name, stream.uid, mine, Leased(self.now + TTL))
+        self.forget()
+
+    def judge(self, publisher: str, token: int) -> type[EpochalError] | tuple[ModelPublisher, ModelStream]:
+        known = self.publishers.get(publisher)
+        if known is None:
+            return UnknownPublisher
+        if known.token != token:
+            return Superseded
+        stream = self.streams.get(known.stream)
+        if stream is None or stream.uid != known.uid:
+            return StreamGone
+        if any(stream.segments[segment].token != token for segment in known.segments):
+            return Superseded
+        return known, stream
+
+    @rule(publisher=PUBLISHERS, segment=st.sampled_from(SEGMENTS), back=WHICH, lower=st.integers(0, 9))
+    def renew(self, publisher: str, segment: str, back: int, lower: int) -> None:
+        known = self.publishers.get(publisher)
+        token = (known.token if known else 1) - (back == 2)
+        incarnation = (known.segments.get(segment, 1) if known else 1) - (back == 1)
+        report = {segment: Report(incarnation, [lower])}
+        answer = self.do(lambda registry: registry.renew(publisher, token, report))
+        match self.judge(publisher, token):
+            case (owner, stream):
+                if owner.segments.get(segment) != incarnation:
+                    assert answer is Superseded
+                else:
+                    stream.segments[segment].lower = lower
+                    owner.lease = Leased(self.now + TTL)
+                    assert answer == {"ttl": TTL, "complete": stream.complete}
+            case error:
+                assert answer is error
+
+    @rule(publisher=PUBLISHERS, segment=st.sampled_from(SEGMENTS), number=st.integers(0, 9), finishing=st.booleans())
+    def mark(self, publisher: str, segment: str, number: int, finishing: bool) -> None:
+        self.finish(publisher, segment, number, finishing)
+
+    @rule(publisher=PUBLISHERS)
+    def mark_all(self, publisher: str) -> None:
+        for segment in SEGMENTS:
+            self.finish(publisher, segment, 6, True)
+
+    def finish(self, publisher: str, segment: str, number: int, finishing: bool) -> None:
+        known = self.publishers.get(publisher)
+        if known is None or known.stream not in self.streams:
+            return
+        if segment not in known.segments:
+            [segment] = known.segments
+        mark = FinishingMark(segment, publisher, known.token, known.segments[segment], number, finishing)
+        answer = self.do(lambda registry: registry.finish("demo", known.stream, mark, "now"))
+        judged = self.judge(publisher, known.token)
+        if not isinstance(judged, tuple):
+            assert answer is judged
+            return
+        stream = judged[1]
+        own = stream.segments[segment]
+        if not stream.complete and number > own.number:
+            own.finishing, own.number = finishing, number
+            stream.complete = all(other.finishing for other in stream.segments.values())
+        assert answer == {"complete": stream.complete}
+
+    @rule(publisher=PUBLISHERS, wrong=st.booleans())
+    def deregister(self, publisher: str, wrong: bool) -> None:
+        known = self.publishers.get(publisher)
+        token = (known.token if known else 1) + wrong
+        answer = self.do(lambda registry: registry.deregister(publisher, token))
+        if known is None:
+            assert answer is UnknownPublisher
+        elif wrong:
+            assert answer is Superseded
+        else:
+            assert answer is None
+            del self.publishers[publisher]
+
+    # --- subscriptions ------------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.uids)
+    @rule(name=NAMES, which=WHICH)
+    def subscribe(self, name: str, which: int) -> None:
+        stream = self.streams.get(name)
+        uid = stream.uid if which and stream else self.uids[which % len(self.uids)]
+        key, token = f"s{len(self.ids)}", 100 + len(self.ids)
+        asked = SubscriptionRecord(key, token, uid, "reader", "now")
+        answer = self.do(lambda registry: subscriptions.subscribe(registry.state, "demo", name, asked, MOST))
+        if stream is None:
+            assert answer is StreamNotFound
+        elif stream.uid != uid:
+            assert answer is StreamGone
+        elif len(self.subscribers) == MOST:
+            assert answer is Overloaded
+        else:
+            self.ids.append(key)
+            assert answer == {"id": key, "token": token, "ttl": SUBSCRIPTION_TTL}
+            self.subscribers[key] = ModelSubscription(token, name, Leased(self.now + SUBSCRIPTION_TTL))
+
+    def owned(self, which: int, wrong: bool) -> tuple[str, int, type[EpochalError] | ModelSubscription]:
+        key = self.ids[which % len(self.ids)]
+        known = self.subscribers.get(key)
+        if known is None:
+            return key, 0, UnknownSubscription
+        return key, known.token + wrong, NotOwner if wrong else known
+
+    @precondition(lambda self: self.ids)
+    @rule(which=WHICH, wrong=st.booleans(), lower=st.integers(0, 9))
+    def renew_subscription(self, which: int, wrong: bool, lower: int) -> None:
+        key, token, known = self.owned(which, wrong)
+        renewed = SubscriptionRenewed(key, [lower])
+        answer = self.do(lambda registry: subscriptions.renew(registry.state, token, renewed))
+        if isinstance(known, ModelSubscription):
+            known.lease, known.lower = Leased(self.now + SUBSCRIPTION_TTL), lower
+            assert answer == {"ttl": SUBSCRIPTION_TTL}
+        else:
+            assert answer is known
+
+    @precondition(lambda self: self.ids)
+    @rule(which=WHICH, wrong=st.booleans())
+    def unsubscribe(self, which: int, wrong: bool) -> None:
+        key, token, known = self.owned(which, wrong)
+        answer = self.do(lambda registry: subscriptions.withdraw(registry.state, key, token))
+        if isinstance(known, ModelSubscription):
+            del self.subscribers[key]
+            assert answer is None
+        else:
+            assert answer is known
+
+    # --- time, restarts, watchers -------------------------------------------------------------------------------------
+
+    @rule(seconds=st.sampled_from([1.0, TTL - 1, TTL, SUBSCRIPTION_TTL, FORGET_AFTER]))
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        self.state.sweep(self.now, stall=1e9)
+        for lease in self.leases():
+            lease.live = lease.live and lease.expires > self.now
+        self.forget()
+        self.tidy()
+
+    @rule()
+    def stall(self) -> None:
+        self.now += 100.0
+        self.state.sweep(self.now, stall=50.0)
+        for lease in self.leases():
+            lease.expires += 100.0
+        self.tidy()
+
+    @rule()
+    def restart(self) -> None:
+        old, shown = self.state.history, self.shown()
+        self.loop.run_until_complete(self.store.close())
+        self.open()
+        new = self.state.history
+        assert (new.floor, new.newest, len(new)) == (old.floor, old.newest, len(old))
+        assert new.read(new.floor, 1 << 20) == old.read(old.floor, 1 << 20)
+        assert [(item["uid"], item["segments"]) for item in self.shown()] == [
+            (item["uid"], item["segments"]) for item in shown
+        ]
+        for item in self.subscribers.values():
+            item.lease, item.lower = Leased(self.now + SUBSCRIPTION_TTL, verified=False), None
+        for owner in self.publishers.values():
+            owner.lease = Leased(self.now + TTL, verified=False)
+        self.tidy()
+
+    def shown(self) -> list[dict[str, Any]]:
+        """All streams, without their publishers, whose leases are new after a restart."""
+        found = [views.stream(self.state, entry, self.now) for entry in self.state.streams()]
+        for segment in (segment for item in found for segment in item["segments"]):
+            del segment["publisher"]
+        return found
+
+    @rule(back=st.integers(-2, KEPT + 8))
+    def resume(self, back: int) -> None:
+        history = self.state.history
+        since = history.newest - back
+        if back < 0 or since < history.floor:
+            with pytest.raises(RevisionAhead if back < 0 else HistoryTruncated):
+                history.check(since)
+            return
+        history.check(since)
+        data, _ = history.read(since, 1 << 20)
+        expected = [self.follower.frames[at] for at in sorted(self.follower.frames) if at > since]
+        assert data.split(b"\n\n")[:-1] == expected
+
+    # --- what must always hold ----------------------------------------------------------------------------------------
+
+    @invariant()
+    def streams_are_as_in_the_model(self) -> None:
+        shown = {entry.record.name: entry for entry in self.state.streams()}
+        assert shown.keys() == self.streams.keys()
+        assert self.state.last_token == self.token
+        for name, stream in self.streams.items():
+            entry = shown[name]
+            assert (entry.record.uid, entry.complete) == (stream.uid, stream.complete)
+            assert {key: self.state.session(stream.uid, key) for key in stream.sessions} == stream.sessions
+            for segment in entry.segments.values():
+                model = stream.segments[segment.id]
+                owner = next((key for key, item in self.publishers.items() if item.token == model.token), None)
+                found = self.state.publisher_of(segment)
+                live = owner is not None and self.publishers[owner].lease.live
+                assert (found.publisher if found else None) == (owner if live else None)
+                assert (segment.incarnation, segment.finishing) == (model.incarnation, model.finishing)
+                assert segment.lower == (None if model.lower is None else [model.lower])
+
+    @invariant()
+    def leases_are_as_in_the_model(self) -> None:
+        publishers = {key: views.publisher(self.state, item) for key, item in self.state.registrations.items()}
+        assert {key: (item["live"], item["verified"]) for key, item in publishers.items()} == {
+            key: (item.lease.live, item.lease.verified) for key, item in self.publishers.items()
+        }
+        subscribers = self.state.subscribers
+        assert set(subscribers.keys) == self.subscribers.keys()
+        for key, item in self.subscribers.items():
+            record = subscribers.get(key)
+            assert record is not None
+            shown = views.subscription(self.state, record)
+            lower = None if item.lower is None else [item.lower]
+            assert (shown["stream"], shown["verified"]) == (f"demo/{item.stream}", item.lease.verified)
+            assert shown["lower"] == lower
+
+    @invariant()
+    def the_follower_sees_what_there_is(self) -> None:
+        of = self.follower.of
+        assert self.follower.revision == self.state.history.newest == self.state.revision
+        assert {
+            name: (item["uid"], item["generation"], item["completed"] is not None)
+            for name, item in of("stream").items()
+        } == {f"demo/{name}": (item.uid, item.generation, item.complete) for name, item in self.streams.items()}
+        assert {
+            name: (item["token"], item["incarnation"], item["lower"], item["finishing"])
+            for name, item in of("segment").items()
+        } == {
+            f"demo/{name}/{key}": (
+                item.token,
+                item.incarnation,
+                None if item.lower is None else [item.lower],
+                item.finishing,
+            )
+            for name, stream in self.streams.items()
+            for key, item in stream.segments.items()
+        }
+        assert {name: item["number"] for name, item in of("session").items()} == {
+            f"demo/{name}/{writer}": number
+            for name, stream in self.streams.items()
+            for writer, number in stream.sessions.items()
+        }
+        assert {name: (item["token"], item["live"]) for name, item in of("publisher").items()} == {
+            name: (item.token, item.lease.live) for name, item in self.publishers.items()
+        }
+        assert {name: item["stream"] for name, item in of("subscription").items()} == {
+            name: f"demo/{item.stream}" for name, item in self.subscribers.items()
+        }
+        assert "token" not in str(of("subscription"))
+
+
+class LongMachine(CatalogMachine):
+    """The same, for longer."""
+
+
+_RULES = pytest.mark.rule("S26", "S29", "S30", "S31", "E6", "E7", "E11", "E12")
+_SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
+TestCatalogMachine = _RULES(CatalogMachine.TestCase)
+TestCatalogMachine.settings = settings(
+    max_examples=25, stateful_step_count=30, deadline=None, suppress_health_check=_SLOW
+)
+TestLongMachine = pytest.mark.long(_RULES(LongMachine.TestCase))
+TestLongMachine.settings = settings(
+    max_examples=300, stateful_step_count=60, deadline=None, suppress_health_check=_SLOW
+)
