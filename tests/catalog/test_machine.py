@@ -198,7 +198,8 @@ class CatalogMachine(RuleBasedStateMachine):
                 del self.publishers[key]
 
     def leases(self) -> list[Leased]:
-        return [item.lease for item in (*self.publishers.values(), *self.subscribers.values())]
+        publishers, subscribers = self.publishers.values(), self.subscribers.values()
+        return [item.lease for item in publishers] + [item.lease for item in subscribers]
 
     # --- streams ------------------------------------------------------------------------------------------------------
 
