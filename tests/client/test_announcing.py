@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 import epochal
+from epochal.client.announcing import Announcement
 from epochal.client.catalog import CatalogClient
-from epochal.client.catalog_types import SubscriptionInfo
+from epochal.client.catalog_types import StreamInfo, SubscriptionInfo
 from epochal.errors import CatalogUnavailable, UsageError
 
 Known = tuple[SubscriptionInfo, ...]
@@ -56,33 +57,26 @@ async def test_leaving_while_it_is_made_known_withdraws_it(realm, monkeypatch: p
         assert await client.catalog.subscriptions(*stream.split("/")) == ()
 
 
-async def test_a_leave_that_is_interrupted_leaves_no_word_behind(realm, monkeypatch: pytest.MonkeyPatch) -> None:
-    stream = await realm.stream()
+async def test_a_leave_that_is_interrupted_leaves_no_word_behind() -> None:
     said: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context))
-    async with epochal.connect(realm.url) as client:
-        asked, cut = asyncio.Event(), asyncio.Event()
+    asked, cut = asyncio.Event(), asyncio.Event()
 
-        async def be_cut(*_: Any) -> Any:
+    class Catalog(CatalogClient):
+        async def subscribed(self, *_: Any) -> Any:
             asked.set()
             await cut.wait()
             raise CatalogUnavailable("cut")
 
-        monkeypatch.setattr(client._background, "subscribed", be_cut)
-
-        async def read() -> None:
-            async with client.subscribe(stream):
-                await asked.wait()
-                await asyncio.Event().wait()
-
-        reading = asyncio.create_task(read())
-        await asked.wait()
-        while not reading.done():
-            reading.cancel()
-            await asyncio.sleep(0)
-        await asyncio.wait([reading])
-        cut.set()
-        await asyncio.sleep(0.01)
+    stream = StreamInfo("demo", "x", "1", 1, "Ready", {}, (), (), "")
+    announcement = Announcement(Catalog("http://127.0.0.1:1"), stream, "reader", lambda: (None, {}))
+    running = asyncio.create_task(announcement.run())
+    await asked.wait()
+    running.cancel()
+    await asyncio.wait([running])
+    cut.set()
+    await asyncio.sleep(0.01)
+    del running, announcement
     gc.collect()
     assert said == []
 
