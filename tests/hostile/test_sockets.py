@@ -3,16 +3,11 @@
 import os
 import resource
 import secrets
-import signal
-import socket
 import struct
-import subprocess
 import sys
-import threading
 import time
-import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import google_crc32c
@@ -23,92 +18,22 @@ import zmq
 from epochal.protocol import messages as m
 from epochal.protocol.wire import encode
 
-MIB = 2**20
-SOCKETS = ("events", "requests", "ingest")
-IMPATIENT = {
-    "EPOCHAL_PUBLISHER_HANDSHAKE_TIMEOUT": "0.5",
-    "EPOCHAL_PUBLISHER_HEARTBEAT_INTERVAL": "0.5",
-    "EPOCHAL_PUBLISHER_HEARTBEAT_TIMEOUT": "4",
-}
-
-
-class Honest:
-    """One writer and one subscriber in a thread: epoch after epoch of three records, each checked as it completes."""
-
-    def __init__(self, publisher: Any, uid: str, segment: str) -> None:
-        self._publisher, self._uid, self._segment = publisher, uid, segment
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="honest")
-        self.epochs = 0
-        self.slowest = 0.0
-        self.error: BaseException | None = None
-
-    def __enter__(self) -> "Honest":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join(60)
-
-    def check(self, more: int = 3) -> None:
-        """Wait until `more` further epochs came exactly."""
-        target, deadline = self.epochs + more, time.monotonic() + 30
-        while self.epochs < target:
-            assert self.error is None, repr(self.error)
-            assert time.monotonic() < deadline, f"only {self.epochs} of {target} epochs came"
-            time.sleep(0.01)
-
-    def _run(self) -> None:
-        try:
-            with zmq.Context() as context:
-                self._go_on(context)
-        except BaseException as error:
-            self.error = error
-
-    def _socket(self, context: "zmq.Context[Any]", kind: int, name: str) -> Any:
-        made = context.socket(kind)
-        made.linger, made.rcvtimeo = 0, 20_000
-        made.connect(self._publisher.addresses[name])
-        return made
-
-    def _go_on(self, context: "zmq.Context[Any]") -> None:
-        fixtures = sys.modules["hostile_publisher_fixtures"]
-        lines = [self._socket(context, kind, name) for kind, name in
-                 ((zmq.DEALER, "ingest"), (zmq.DEALER, "requests"), (zmq.SUB, "events"))]  # fmt: skip
-        try:
-            writer = fixtures.RawWriter(fixtures.Line(lines[0]), self._uid, self._segment)
-            subscriber = fixtures.RawSubscriber(
-                fixtures.Line(lines[1]), fixtures.Line(lines[2], prefix=1), self._uid, self._segment
-            )
-            opened = writer.open("honest")
-            assert isinstance(opened, m.Opened), opened
-            assert isinstance(subscriber.join(), m.Snapshot)
-            at, last = int(str(opened.held[0])), None
-            while not self._over.is_set():
-                last = self._one_epoch(writer, subscriber, at, last)
-                at += 1
-                self.epochs += 1
-            writer.leave(m.Leaving.CLOSE)
-        finally:
-            for line in lines:
-                line.close(0)
-
-    def _one_epoch(self, writer: Any, subscriber: Any, at: int, last: int | None) -> int:
-        payloads = [b"%d of %d" % (number, at) for number in range(3)]
-        started = time.monotonic()
-        writer.append(at, *payloads)
-        writer.line.send(m.Hold(at + 1000, self._segment, (at + 1,)))
-        events = [subscriber.next_event() for _ in range(4)]
-        self.slowest = max(self.slowest, time.monotonic() - started)
-        assert [event.payload for event in events[:3]] == payloads
-        assert all(event.time == at for event in events[:3])
-        assert events[3].changes == ((at, -1), (at + 1, 1))
-        assert last is None or events[0].prev == last, "an event was lost"
-        while not isinstance(answer := writer.line.receive(), m.Done):
-            assert isinstance(answer, m.Ack), answer
-        time.sleep(0.005)
-        return int(events[3].seq)
+sys.path.insert(0, str(Path(__file__).parent))  # no package: what these tests share is imported by its plain name
+from abuse import (
+    GREETING,
+    IMPATIENT,
+    JUNK,
+    MIB,
+    SOCKETS,
+    Honest,
+    address,
+    alive,
+    connections,
+    cut,
+    files,
+    flood,
+    stopped_subscriber,
+)
 
 
 @pytest.fixture
@@ -119,70 +44,9 @@ def impatient(start: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Cal
     return start
 
 
-def address(publisher: Any, name: str) -> tuple[str, int]:
-    host, port = publisher.addresses[name].removeprefix("tcp://").split(":")
-    return host, int(port)
-
-
-def alive(publisher: Any) -> None:
-    host, port = publisher.addresses["http"].removeprefix("http://").split(":")
-    with urllib.request.urlopen(f"http://{host}:{port}/healthz", timeout=10) as answer:
-        assert answer.status == 200
-
-
 def framed(*fields: Any, payload: bytes = b"") -> bytes:
     header = msgpack.packb(list(fields))
     return struct.pack(">HI", len(header), len(payload)) + header + payload
-
-
-GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x01NULL" + bytes(16) + b"\x00" + bytes(31)
-JUNK = {
-    "HTTP": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
-    "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(400),
-    "random": os.urandom(20_000),
-    "ZMTP 1": b"\x01\x00" + b"\x06\x00hello",
-    "ZMTP 2": b"\xff" + bytes(8) + b"\x7f\x01\x05\x00\x00",
-    "half a greeting": GREETING[:11],
-    "a greeting and silence": GREETING,
-    "a greeting and a command that never ends": GREETING + b"\x06\xff\xff\xff\xff\xff\xff\xff\xff",
-    "nothing": b"",
-}
-
-
-@contextmanager
-def files(count: int) -> Iterator[None]:
-    """At least `count` descriptors in this process."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard != resource.RLIM_INFINITY and hard < count:
-        pytest.skip(f"this system allows {hard} descriptors, and {count} are needed")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, count), hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-def connections(where: tuple[str, int], count: int, sent: bytes = b"") -> list[socket.socket]:
-    made = []
-    for _ in range(count):
-        connection = socket.create_connection(where, timeout=20)
-        if sent:
-            connection.sendall(sent)
-        made.append(connection)
-    return made
-
-
-def cut(connection: socket.socket, deadline: float) -> bool:
-    """Whether the other side closes a connection in time."""
-    while True:
-        connection.settimeout(max(deadline - time.monotonic(), 0.001))
-        try:
-            if not connection.recv(1 << 16):
-                return True
-        except TimeoutError:
-            return False
-        except OSError:
-            return True
 
 
 def test_junk_on_every_port_is_cut_and_disturbs_nobody(impatient, wait_until):
@@ -351,33 +215,6 @@ def test_a_stalled_reader_of_history_costs_bounded_memory(start, wires):
     assert held < 96 * MIB
 
 
-SUBSCRIBER = """
-import sys, time, zmq
-socket = zmq.Context().socket(zmq.SUB)
-socket.setsockopt(zmq.RCVHWM, 1)
-socket.setsockopt(zmq.RCVBUF, 4096)
-socket.subscribe(b"C" + bytes.fromhex(sys.argv[2]))
-socket.connect(sys.argv[1])
-socket.recv()
-print("subscribed", flush=True)
-time.sleep(600)
-"""
-
-
-@contextmanager
-def stopped_subscriber(publisher: Any, channel: bytes) -> Iterator[None]:
-    """A process that subscribed to a channel and was then stopped as a whole, as a machine that froze."""
-    command = [sys.executable, "-c", SUBSCRIBER, publisher.addresses["events"], channel.hex()]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
-        try:
-            assert child.stdout is not None
-            assert child.stdout.readline() == "subscribed\n"
-            os.kill(child.pid, signal.SIGSTOP)
-            yield
-        finally:
-            child.kill()
-
-
 @pytest.mark.rule("S22")
 @pytest.mark.parametrize("patient", [False, True])
 def test_a_subscriber_that_is_stopped_holds_bounded_memory_and_is_cut(start, wires, wait_until, monkeypatch, patient):
@@ -432,20 +269,6 @@ def test_5000_idle_and_1000_half_open_connections_leave_the_process_as_it_was(im
         assert honest.error is None, repr(honest.error)
         assert max(held) - memory < 6000 * 8192
         assert after <= held[0] * 1.1 + 4 * MIB
-
-
-def flood(publisher: Any, where: str, idle: int, meanwhile: Callable[[], None] = lambda: None) -> int:
-    """Connections that say nothing, and a fifth as many that stop within the greeting; returns the RSS with all."""
-    held = connections(address(publisher, where), idle) + connections(
-        address(publisher, where), idle // 5, GREETING[:11]
-    )
-    try:
-        meanwhile()
-        alive(publisher)
-        return int(publisher.rss())
-    finally:
-        for connection in held:
-            connection.close()
 
 
 @pytest.mark.long

@@ -33,3 +33,5 @@ class Patience:
         socket.setsockopt(zmq.HANDSHAKE_IVL, int(self.handshake * 1000))
         socket.setsockopt(zmq.HEARTBEAT_IVL, int(self.heartbeat * 1000))
         socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, int(self.heartbeat_timeout * 1000))
+        # What the kernel holds for a peer that was cut, megabytes, would outlive the connection for minutes.
+        socket.setsockopt(zmq.TCP_MAXRT, int(self.heartbeat_timeout * 1000))
