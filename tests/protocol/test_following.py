@@ -48,10 +48,10 @@ class Alone:
         (message,) = [effect.message for effect in self.take() if isinstance(effect, Request)]
         return message
 
-    def welcome(self, incarnation=1, version=1):
+    def welcome(self, incarnation=1, version=1, heartbeat=1.0):
         hello = self.request()
         self.nonce = hello.nonce
-        self.answer(m.Welcome(hello.request, version, CHANNEL, incarnation, -1, 1000, 1.0, ()))
+        self.answer(m.Welcome(hello.request, version, CHANNEL, incarnation, -1, 1000, heartbeat, ()))
         return hello
 
     def answer(self, *messages):
@@ -166,6 +166,17 @@ def test_a_refused_subscription_is_over():
 def test_a_join_without_an_answer_times_out():
     alone = Alone()
     alone.follower.tick(3.1)
+    assert alone.error() == "timed_out"
+
+
+@pytest.mark.parametrize(("heartbeat", "silence"), [(1.0, 3.0), (10.0, 20.0), (1e9, 120.0)])
+def test_a_publisher_with_rare_heartbeats_is_given_the_time_that_it_names(heartbeat, silence):
+    alone = Alone()
+    alone.welcome(heartbeat=heartbeat)
+    alone.snapshot()
+    alone.follower.tick(silence)
+    assert not alone.follower.broken
+    alone.follower.tick(silence + 0.1)
     assert alone.error() == "timed_out"
 
 

@@ -88,10 +88,17 @@ class FollowerSettings:
 
     join_timeout: float = 3.0
     silence: float = 3.0
-    """No heartbeat for so long: the publisher is taken for gone, and looked up again."""
+    """No heartbeat for so long: the publisher is taken for gone, and looked up again.
+
+    Two of the stream's heartbeats where those are rarer.
+    """
     max_backlog: int = 64 * 2**20
     """Live events kept while history is pulled; above it they are dropped and pulled as well."""
     credit: int = 8
+
+
+LONGEST_HEARTBEAT = 60.0
+"""Seconds; no stream can be declared with a longer one, and who claims one is not waited for longer."""
 
 
 class _Phase(StrEnum):
@@ -144,6 +151,7 @@ class Follower:
         self._phase = _Phase.GREETING
         self._heard = self._since = now
         self._paused = False
+        self._silence = self.settings.silence
         self._greet(now)
 
     # ---- the shell's side ----
@@ -190,9 +198,9 @@ class Follower:
             self._break(
                 TimedOut(f"segment {self.segment}: no answer to the join within {self.settings.join_timeout:g} s")
             )
-        elif self._phase in (_Phase.LIVE, _Phase.PULLING) and now - self._heard > self.settings.silence:
-            self._break(TimedOut(f"segment {self.segment}: the publisher was silent for {self.settings.silence:g} s"))
-        elif self._phase is _Phase.PULLING and now - self._since > self.settings.silence:
+        elif self._phase in (_Phase.LIVE, _Phase.PULLING) and now - self._heard > self._silence:
+            self._break(TimedOut(f"segment {self.segment}: the publisher was silent for {self._silence:g} s"))
+        elif self._phase is _Phase.PULLING and now - self._since > self._silence:
             # It lives, but has given up the answer, as it may while this side was not reading.
             self._break(TimedOut(f"segment {self.segment}: the history did not come on"))
 
@@ -289,6 +297,7 @@ class Follower:
             )
             return
         self._incarnation = self._least_incarnation = welcome.incarnation
+        self._silence = max(self.settings.silence, 2 * min(welcome.heartbeat, LONGEST_HEARTBEAT))
         if welcome.channel != self._channel:
             if self._channel is not None:
                 self._effects.append(Unsubscribe(b"C" + self._channel))
