@@ -231,11 +231,16 @@ def test_a_writer_is_heard_where_it_is_open_while_it_waits_for_other_segments(wi
 
 
 @pytest.mark.rule("E4", "E5")
-@pytest.mark.parametrize("answered", ["nowhere", "at one segment", "on its way"])
-def test_an_open_that_is_withdrawn_holds_nothing_back(wire_up, answered):
+@pytest.mark.parametrize(
+    ("answered", "session"),
+    [("nowhere", 1), ("nowhere", 2), ("at one segment", 1), ("on its way", 1), ("on its way", 2)],
+)
+def test_an_open_that_is_withdrawn_holds_nothing_back(wire_up, answered, session):
     wiring = wire_up(segments="01")
     other = wiring.writer("other")
-    writer = wiring.writer(connect=False)
+    if session == 2:
+        wiring.writer().leave(m.Leaving.CLOSE)
+    writer = wiring.writer(connect=False, session=session)
     if answered == "nowhere":
         assert writer.machine.withdraw() is None
     else:
@@ -266,10 +271,15 @@ def test_an_open_that_is_withdrawn_keeps_what_an_earlier_session_left(wire_up, l
     elif left == "a move":
         earlier.advance(3)
     earlier.cut()
-    later = wiring.writer(session=2)
+    later = wiring.writer(session=2, connect=False)
+    later.connect("0")
+    later.hold_back("1")
+    later.connect("1")
     ticket = later.machine.withdraw()
     wiring.run()
-    assert (ticket is None) == (left != "nothing")
+    assert later.of(Moved) == [], "nothing is said before it is known"
+    later.let_through("1")
+    assert later.of(Moved) == [Moved(ticket)]
     other.advance(5)
     held = {"an append": [0], "a move": [3], "nothing": [5]}[left]
     assert (lower(wiring, "0"), lower(wiring, "1")) == (held, held)

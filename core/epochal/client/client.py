@@ -13,6 +13,7 @@ import zmq
 
 from epochal.client.catalog import CatalogClient
 from epochal.client.directory import Directory
+from epochal.client.ending import to_the_end
 from epochal.client.memory import CLIENT_KEEPS, keep_freed_memory
 from epochal.client.options import Expected, SchemaLike, read_schema
 from epochal.client.sockets import check_libzmq
@@ -60,10 +61,13 @@ class Client:
     async def close(self) -> None:
         """End the calls to the catalog and free the sockets' threads, also when this is cancelled."""
         try:
-            await self._background.close()
-            await self.catalog.close()
+            await to_the_end(self._end_calls())
         finally:
             self._context.destroy(linger=0)
+
+    async def _end_calls(self) -> None:
+        await self._background.close()
+        await self.catalog.close()
 
     def writer(
         self,

@@ -18,6 +18,7 @@ from epochal.client.announcing import Announcement, Report
 from epochal.client.catalog import CatalogClient
 from epochal.client.directory import Backoff, Directory, worth_retrying
 from epochal.client.encodings import decoder
+from epochal.client.ending import ended, to_the_end
 from epochal.client.options import NOTHING, Expected
 from epochal.client.sockets import Frames, Socket
 from epochal.errors import CursorError, EpochalError, Unavailable, UsageError
@@ -126,7 +127,10 @@ class Subscription:
     ) -> None:
         """Leave; sockets and tasks are gone when this returns."""
         self.fail(UsageError("the subscription was left; open a new one"))
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await to_the_end(self._end())
+
+    async def _end(self) -> None:
+        await ended(self._tasks)
         if self._announcement is not None:
             await self._announcement.withdraw()
 

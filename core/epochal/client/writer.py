@@ -17,6 +17,7 @@ import zmq
 from epochal.client.batching import Batcher, Gathering, Slot, fail, parts, within_limit
 from epochal.client.directory import Backoff, Directory
 from epochal.client.encodings import encoder
+from epochal.client.ending import ended
 from epochal.client.ingest import Link
 from epochal.client.options import NOTHING, Expected
 from epochal.errors import (
@@ -468,10 +469,8 @@ class Writer:
 
     async def _stop(self) -> None:
         tasks = [*self._tasks, *([self._reopening] if self._reopening is not None else [])]
-        for task in tasks:
-            task.cancel()
         try:
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await ended(tasks)
         finally:  # also when this is cancelled: nobody will come for the sockets later
             self._tasks, self._reopening = [], None
             for link in self._links.values():

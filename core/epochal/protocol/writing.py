@@ -38,6 +38,8 @@ class _Phase(StrEnum):
     """All segments have answered; the joint capability is being taken (E5)."""
     OPEN = "open"
     LEAVING = "leaving"
+    WITHDRAWING = "withdrawing"
+    """The open was given up; it is not known yet what an earlier session left."""
     OVER = "over"
 
 
@@ -232,6 +234,8 @@ class WriterMachine:
         if self._phase is _Phase.OPENING:
             if all(other.opened is not None for other in self._lanes.values()):
                 self._join()
+        elif self._phase is _Phase.WITHDRAWING:
+            self._withdraw_once_known()
         else:
             self._send_again(segment, lane)
 
@@ -441,23 +445,41 @@ class WriterMachine:
     def withdraw(self) -> int | None:
         """Undo an open that its caller gave up, so that nothing waits for this writer's time-out.
 
-        Returns a ticket; None where nothing can be said: of a session that goes on with what an earlier one left,
-        publishers keep what is held until a next session comes for it, or their time-out (E6).
+        Returns a ticket, or None where no publisher has heard of the session. What an earlier session left is not
+        touched: publishers keep it until a next session comes for it, or their time-out (E6).
         """
-        lanes = self._lanes.values()
-        anew = self.session == FIRST_SESSION or all(lane.granted and not lane.touched for lane in lanes)
-        reached = {segment: lane for segment, lane in self._lanes.items() if lane.connected}
-        if self.over or not anew or not reached:
+        if self.over or not any(lane.connected for lane in self._lanes.values()):
             return None
-        ticket = self._outcomes.ticket(awaited=True)
+        self._phase = _Phase.WITHDRAWING
+        self._withdrawal = self._outcomes.ticket(awaited=True)
+        self._awaiting.clear()
+        for lane in self._lanes.values():
+            lane.operations.clear()
+        self._withdraw_once_known()
+        return self._withdrawal
+
+    def _withdraw_once_known(self) -> None:
+        """Leave as soon as it is known whether the session goes on with what an earlier one left."""
+        lanes = self._lanes.values()
+        first = self.session == FIRST_SESSION
+        if not first and any(lane.opened is None for lane in lanes):
+            return
+        if first or all(lane.granted and not lane.touched for lane in lanes):
+            self._leave_where_connected(self._withdrawal)
+        else:
+            self._phase = _Phase.OVER
+            self._outcomes.succeeded(self._withdrawal, Moved(self._withdrawal))
+
+    def _leave_where_connected(self, ticket: int) -> None:
+        """Also where the open is not answered yet: it comes there first."""
         self._phase = _Phase.LEAVING
-        self._awaiting = {ticket: len(reached)}
+        reached = {segment: lane for segment, lane in self._lanes.items() if lane.connected}
+        self._awaiting[ticket] = len(reached)
         for segment, lane in reached.items():
             self._ops += 1
             leave = m.Leave(self._ops, segment, m.Leaving.ABORT)
-            lane.operations = {self._ops: (ticket, leave)}
-            self._effects.append(Send(segment, leave))  # also where the open is not answered yet: it comes first
-        return ticket
+            lane.operations[self._ops] = (ticket, leave)
+            self._effects.append(Send(segment, leave))
 
     def _reachable(self, time: Time) -> None:
         self._usable()
@@ -471,7 +493,7 @@ class WriterMachine:
             )
 
     def _usable(self) -> None:
-        if self._phase in (_Phase.LEAVING, _Phase.OVER):
+        if self._phase in (_Phase.LEAVING, _Phase.WITHDRAWING, _Phase.OVER):
             raise WriterClosed(f"writer {self.writer!r} has left the stream; open a new one")
         if self._phase is not _Phase.OPEN:
             raise WriterClosed(f"writer {self.writer!r} is not open yet")
@@ -612,3 +634,4 @@ class WriterMachine:
 
     _joining = 0
     _aborting = 0
+    _withdrawal = 0

@@ -1,0 +1,48 @@
+"""Ends what runs in the background, also when whoever waits for that is cancelled.
+
+Apart from writers, subscriptions and clients because all three leave in this one way: a cancelled leave is still a
+leave, and what it did not close nobody would come back for.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Iterable
+from typing import Any
+
+AFTER_CANCELLATION = 1.5
+"""Seconds that clean-up goes on after its caller was cancelled."""
+
+
+async def to_the_end(work: Coroutine[Any, Any, None]) -> None:
+    """Run clean-up to its end.
+
+    A cancellation of the caller is raised once it is over, after `AFTER_CANCELLATION` at the latest; a second one ends
+    it at once.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait([task])
+    except asyncio.CancelledError:
+        try:
+            await asyncio.wait([task], timeout=AFTER_CANCELLATION)
+        finally:
+            await ended([task])
+        raise
+    task.result()
+
+
+async def ended(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancel tasks and see them end; what they raised is nobody's news any more.
+
+    Only for tasks that end soon after they are cancelled: nothing interrupts this.
+    """
+    left = set(tasks)
+    for task in left:
+        task.cancel()
+    cancelled: asyncio.CancelledError | None = None
+    while left := {task for task in left if not task.done()}:
+        try:
+            await asyncio.wait(left)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
