@@ -1,34 +1,66 @@
-"""Epochal: publish/subscribe for timely streams. Everything promised to users is exported here."""
+"""Epochal: publish/subscribe for timely streams. Everything promised to users is exported here.
 
-from importlib.metadata import version
+What is exported is loaded when it is first used: the command line, and programs that need the errors alone, start at
+once.
+"""
+
+from typing import TYPE_CHECKING, Any
 
 from epochal import errors
-from epochal.client import (
-    BlockingClient,
-    BlockingSubscription,
-    BlockingWriter,
-    Client,
-    Subscription,
-    Writer,
-    connect,
-    connect_blocking,
-)
-from epochal.client.values import (
-    Data,
-    Epoch,
-    EpochAborted,
-    FrontierChanged,
-    Gap,
-    Rewound,
-    SegmentDown,
-    SegmentUp,
-)
 from epochal.errors import EpochalError
-from epochal.protocol.cursors import Cursor
-from epochal.protocol.messages import Position
-from epochal.protocol.times import TimeCodec
 
-__version__ = version("epochal")
+if TYPE_CHECKING:
+    from epochal.client import (
+        BlockingClient,
+        BlockingSubscription,
+        BlockingWriter,
+        Client,
+        Subscription,
+        Writer,
+        connect,
+        connect_blocking,
+    )
+    from epochal.client.values import (
+        Data,
+        Epoch,
+        EpochAborted,
+        FrontierChanged,
+        Gap,
+        Rewound,
+        SegmentDown,
+        SegmentUp,
+    )
+    from epochal.protocol.cursors import Cursor
+    from epochal.protocol.messages import Position
+    from epochal.protocol.times import TimeCodec
+
+    __version__: str
+else:
+    _HOMES = {
+        "Cursor": "epochal.protocol.cursors",
+        "Position": "epochal.protocol.messages",
+        "TimeCodec": "epochal.protocol.times",
+        **dict.fromkeys(
+            ("Data", "Epoch", "EpochAborted", "FrontierChanged", "Gap", "Rewound", "SegmentDown", "SegmentUp"),
+            "epochal.client.values",
+        ),
+    }
+
+    def __getattr__(name: str) -> Any:
+        from importlib import import_module, metadata
+
+        if name not in __all__:
+            raise AttributeError(f"module 'epochal' has no attribute {name!r}")
+        if name == "__version__":
+            value = metadata.version("epochal")
+        else:
+            value = getattr(import_module(_HOMES.get(name, "epochal.client")), name)
+        globals()[name] = value
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})
+
 
 __all__ = [
     "BlockingClient",

@@ -1,6 +1,7 @@
 """What holds for every command: help, version, exit statuses, errors as one block."""
 
 import subprocess
+import sys
 
 import pytest
 
@@ -86,6 +87,12 @@ def test_wrong_usage_is_status_2(epochal, arguments: list[str]) -> None:
 )
 def test_wrong_usage_is_told_in_plain_words(epochal, arguments: list[str], told: str) -> None:
     assert epochal(*arguments).err.startswith(told)
+
+
+def test_help_loads_nothing_that_only_commands_need() -> None:
+    code = "import sys, epochal.cli.main; print(*{'aiohttp', 'pydantic', 'zmq'} & sys.modules.keys())"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert result.stdout == "\n"
 
 
 def test_an_unreachable_catalog_is_status_4(epochal, unused_url: str) -> None:

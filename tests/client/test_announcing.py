@@ -63,7 +63,7 @@ async def test_a_leave_that_is_interrupted_leaves_no_word_behind() -> None:
     asked, cut = asyncio.Event(), asyncio.Event()
 
     class Catalog(CatalogClient):
-        async def subscribed(self, *_: Any) -> Any:
+        async def subscribed(self, *_: Any, **__: Any) -> Any:
             asked.set()
             await cut.wait()
             raise CatalogUnavailable("cut")

@@ -7,7 +7,6 @@ from enum import StrEnum
 from typing import Annotated
 
 import typer
-from typer._completion_classes import completion_init
 from typer._completion_shared import get_completion_script  # what typer's own --show-completion prints
 
 EPILOG = """\b
@@ -19,9 +18,6 @@ Examples:
 
 The names of streams are asked from the catalog while you type (--catalog on the line, or EPOCHAL_CATALOG); one that
 does not answer within a second completes nothing, without a word."""
-
-
-completion_init()  # typer does so itself only with options of its own that would write into people's shell files
 
 
 class Shell(StrEnum):

@@ -6,15 +6,13 @@ Apart from the commands, each of which is a plain function in a module of its ow
 import importlib.metadata
 import os
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Annotated
 
 import typer
 
-from epochal.cli import apply, completion, delete, demo, describe, doctor, get, pub, sub, up
+from epochal.cli.commands import Commands
 from epochal.cli.failures import EXIT_STATUSES, ExitStatus, report, report_usage
-from epochal.cli.manual import ManualCommand
 from epochal.cli.terminal import forbid_colors
 
 EPILOG = f"""\b
@@ -43,27 +41,12 @@ app = typer.Typer(
     name="epochal",
     help="Publish and subscribe to timely streams: records, and which times are complete.",
     epilog=EPILOG,
+    cls=Commands,
     add_completion=False,
     rich_markup_mode=None,  # the same plain text on a terminal and in a pipe
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
-
-_DEMO = "Publish real flights from a Spark job, and follow them."
-_COMMANDS: tuple[tuple[Callable[..., object], str, str | None], ...] = (
-    (up.up, up.EPILOG, None),
-    (apply.apply, apply.EPILOG, None),
-    (delete.delete, delete.EPILOG, None),
-    (get.get, get.EPILOG, None),
-    (describe.describe, describe.EPILOG, None),
-    (pub.pub, pub.EPILOG, None),
-    (sub.sub, sub.EPILOG, None),
-    (doctor.doctor, doctor.EPILOG, None),
-    (demo.demo, demo.EPILOG, _DEMO),
-    (completion.completion, completion.EPILOG, None),
-)
-for _function, _epilog, _short in _COMMANDS:
-    app.command(epilog=_epilog, short_help=_short, cls=ManualCommand)(_function)
 
 
 def _version(wanted: bool) -> None:

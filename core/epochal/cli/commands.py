@@ -1,0 +1,78 @@
+"""Which commands there are; each is loaded when it is asked for.
+
+Apart from the entry so that `epochal --help`, a completion and a misspelt word are answered without loading what only
+commands need.
+"""
+
+import importlib
+from collections.abc import Iterator, MutableMapping
+from typing import Any
+
+import typer
+from typer._completion_classes import completion_init
+from typer.core import TyperGroup
+
+from epochal.cli.manual import ManualCommand
+
+completion_init()  # typer does so itself only with options of its own that would write into people's shell files
+
+SHORT = {
+    "up": "Run a catalog and publishers on this machine until Ctrl-C.",
+    "apply": "Declare the streams of manifests, or change them.",
+    "delete": "Delete streams, by name or by their manifests.",
+    "get": "List streams, publishers, writers or subscriptions.",
+    "describe": "Show a stream whole, and what holds its time back.",
+    "pub": "Publish records to a stream.",
+    "sub": "Subscribe to a stream and print what comes.",
+    "doctor": "Look what does not work, and say what to do.",
+    "demo": "Publish real flights from a Spark job, and follow them.",
+    "completion": "Print the script by which a shell completes.",
+}
+"""Each command is a function of this name, beside its `EPILOG`, in a module of this name."""
+
+
+class Commands(TyperGroup):
+    """The commands, in the order of `SHORT`."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = _Loading()
+
+    def format_commands(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]  # it is private
+        """Their names, each with a line."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(SHORT.items()))
+
+
+class _Loading(MutableMapping[str, Any]):
+    """Commands by name, made when they are asked for."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name in SHORT and name not in self._loaded:
+            self._loaded[name] = _load(name)
+        return self._loaded[name]
+
+    def __setitem__(self, name: str, command: Any) -> None:
+        self._loaded[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._loaded[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(SHORT)
+
+    def __len__(self) -> int:
+        return len(SHORT)
+
+
+def _load(name: str) -> Any:
+    module = importlib.import_module(f"epochal.cli.{name}")
+    alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    settings = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
+    alone.command(name, epilog=module.EPILOG, short_help=SHORT[name], cls=ManualCommand, context_settings=settings)(
+        getattr(module, name)
+    )
+    return typer.main.get_command(alone)
