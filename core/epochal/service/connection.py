@@ -56,6 +56,12 @@ class Gate:
         self._spare[connection] = None
         return beyond
 
+    def keep(self, connection: "Connection") -> None:
+        """A request has come: of the spare connections, this one is to give way last."""
+        if connection in self._spare:
+            del self._spare[connection]
+            self._spare[connection] = None
+
     def leave(self, connection: "Connection") -> None:
         """Count a connection out. Calling it again does nothing."""
         self._spare.pop(connection, None)
@@ -128,6 +134,7 @@ class Connection(web.RequestHandler):
 
     def serving(self) -> None:
         """A whole head has come."""
+        self._gate.keep(self)
         self._between = False
         self._stop_waiting()
 

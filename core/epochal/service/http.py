@@ -6,6 +6,8 @@ Apart from the routes of the services because none of this is about what they se
 import asyncio
 import errno
 import logging
+import os
+import socket
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -21,6 +23,14 @@ from epochal.service.telemetry import ServiceTelemetry
 _log = logging.getLogger("epochal.service")
 _HEALTH = frozenset(("/healthz", "/readyz", "/metrics"))
 """What is answered also beyond the limits: whoever watches over the service must see how it is."""
+_WAITING = 1024
+"""Connections that the system holds until they are accepted."""
+_ACCEPTED_AT_ONCE = 8
+"""Connections accepted before those that are there get their turn.
+
+asyncio takes as many in one go as it is told to let wait; in a flood that were more than there are spare connections,
+and each probe would be cut before its request was read.
+"""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Explain = Callable[[EpochalError], web.Response]
@@ -77,7 +87,9 @@ class HttpServer:
         host, pause = self._settings.host, 0.1
         for attempt in range(self._settings.port_retries + 1):
             try:
-                return await asyncio.get_running_loop().create_server(self._connection, host, port, backlog=1024)
+                listener = await asyncio.get_running_loop().create_server(
+                    self._connection, host, port, backlog=_ACCEPTED_AT_ONCE
+                )
             except OSError as error:
                 if error.errno != errno.EADDRINUSE:
                     raise ConfigError(f"cannot listen on {host}:{port}: {error}") from error
@@ -85,6 +97,11 @@ class HttpServer:
                     _log.warning("port %d is taken; trying again in %.1f s", port, pause)
                     await asyncio.sleep(pause)
                     pause *= 2
+            else:
+                for listening in listener.sockets:
+                    with socket.socket(fileno=os.dup(listening.fileno())) as same:
+                        same.listen(_WAITING)
+                return listener
         raise PortTaken(
             f"cannot listen: port {port} on {host} is taken by another process; stop that, or give another port"
             " (0 takes a free one)"
