@@ -535,5 +535,5 @@ TestCatalogMachine.settings = settings(
 )
 TestLongMachine = pytest.mark.long(_RULES(LongMachine.TestCase))
 TestLongMachine.settings = settings(
-    max_examples=300, stateful_step_count=60, deadline=None, suppress_health_check=_SLOW
+    max_examples=100, stateful_step_count=50, deadline=None, suppress_health_check=_SLOW
 )

@@ -3,7 +3,10 @@
 import re
 from typing import Any
 
+import pytest
+from jsonschema_rs import meta
 from pydantic.json_schema import models_json_schema
+from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
 
 from epochal_catalog import models, openapi
 
@@ -41,3 +44,29 @@ def test_operations_have_names_of_their_own_and_say_how_they_fail() -> None:
     assert len(set(names)) == len(names)
     for operation in openapi.OPERATIONS:
         assert operation.body is None or 422 in operation.errors
+
+
+async def test_the_document_is_openapi_3_1(client: Any) -> None:
+    document = (await client("GET", "/openapi.json")).body
+    OPENAPI_31_VALIDATOR.validate(document)
+    with pytest.raises(ValueError, match="paths"):
+        OPENAPI_31_VALIDATOR.validate({**document, "paths": {"no-slash": {}}})
+    operations = (operation for methods in document["paths"].values() for operation in methods.values())
+    token = document["components"]["schemas"]["Renew"]["properties"]["token"]
+    assert (token["type"], token["minimum"], token["maximum"]) == ("integer", 0, 2**63 - 1)
+    schemas = [parameter["schema"] for operation in operations for parameter in operation["parameters"]]
+    for schema in (*schemas, *document["components"]["schemas"].values()):
+        meta.validate(schema)
+
+
+async def test_the_longest_wait_of_the_document_is_the_setting(start: Any) -> None:
+    async with start(max_wait=7.5) as client:
+        document = (await client("GET", "/openapi.json")).body
+        parameters = document["paths"]["/v1/streams/{namespace}/{name}/segments"]["get"]["parameters"]
+        assert next(item for item in parameters if item["name"] == "wait")["schema"]["maximum"] == 7.5
+        assert (await client.lookup(wait="7.6")).code == "invalid_request"
+
+
+@pytest.mark.parametrize(("token", "status"), [(3.0, 404), (3.5, 422), (-1, 422), (True, 422), ("3", 422)])
+async def test_a_whole_number_may_be_written_with_a_point(client: Any, token: Any, status: int) -> None:
+    assert (await client("PUT", "/v1/publishers/p", {"token": token})).status == status

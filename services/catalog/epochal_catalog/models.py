@@ -6,9 +6,15 @@ are ignored, so a newer client can speak to an older catalog.
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
+
+def _whole(value: object) -> object:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Count = Annotated[int, Field(ge=0, le=2**63 - 1), BeforeValidator(_whole)]
+"""JSON has one kind of number, so 3.0 is a whole one."""
 Name = Annotated[str, Field(min_length=1, max_length=253)]
 Address = Annotated[str, Field(min_length=1, max_length=512)]
 Number = int | float

@@ -7,25 +7,78 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
-from typing import Any
+from typing import Any, TypeAlias
 
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from epochal.resources.manifest import API_VERSION
+from epochal.resources.names import MAX_NAME
 from epochal.service.problems import CONTENT_TYPE
 from epochal_catalog import models
+from epochal_catalog.pages import MOST, USUAL
+
+Shape: TypeAlias = dict[str, Any]
+"""A JSON schema."""
 
 RESERVED = "$catalog"
 """The stream of the catalog's own changes: it has no namespace, and is followed with /v1/watch (S26)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of the query."""
+
+    name: str
+    shape: Shape
+    text: str
+    required: bool = False
+
+
 _STREAM = "/v1/streams/{namespace}/{name}"
 _OWN = f"/v1/streams/{RESERVED}"
 _SUBSCRIPTION = "/v1/subscriptions/{subscription}"
-_TOKEN = (("token", "integer", True, "The token that its owner was given"),)
+_TEXT: Shape = {"type": "string"}
+_COUNT: Shape = {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
+_WAIT: Shape = {"type": "number", "minimum": 0}
+_TOKEN = (Parameter("token", _COUNT, "The token that its owner was given", required=True),)
 _PAGE = (
-    ("limit", "integer", False, "Items of the page, 1 to 1000; 500 when absent"),
-    ("after", "string", False, "What the page before gave as `next`"),
+    Parameter("limit", {"type": "integer", "minimum": 1, "maximum": MOST}, f"Items of the page; {USUAL} when absent"),
+    Parameter("after", {"type": "string", "pattern": "^[A-Za-z0-9_-]*$"}, "What the page before gave as `next`"),
 )
-_PAGES = (*_PAGE, ("namespace", "string", False, "Only streams of this namespace"))
+_PAGES = (*_PAGE, Parameter("namespace", _TEXT, "Only streams of this namespace"))
+_IN_PATH: dict[str, Shape] = {
+    "namespace": {"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", "maxLength": 63, "example": "demo"},
+    "name": {"type": "string", "pattern": "^[a-z]([-a-z0-9]*[a-z0-9])?$", "maxLength": MAX_NAME, "example": "flights"},
+    "writer": {"type": "string", "minLength": 1, "maxLength": 253, "description": "Printable characters"},
+}
+_EVENT: Shape = {
+    "type": "object",
+    "description": "One event: `id` is the revision, `event` the kind, `data` a change as JSON",
+    "required": ["id", "event", "data"],
+    "properties": {
+        "id": {"type": "string", "pattern": "^[0-9]+$"},
+        "event": {"enum": ["snapshot", "stream", "segment", "publisher", "session", "subscription"]},
+        "data": {"type": "string", "contentMediaType": "application/json"},
+    },
+}
+_MANIFEST: Shape = {
+    "type": "object",
+    "description": "A Stream manifest; a field that is not in it, or of another kind, is refused by name",
+    "required": ["apiVersion", "kind", "metadata", "spec"],
+    "properties": {
+        "apiVersion": {"const": API_VERSION},
+        "kind": {"const": "Stream"},
+        "metadata": {"type": "object", "required": ["name"]},
+        "spec": {"type": "object", "required": ["time", "payload"]},
+    },
+    "example": {
+        "apiVersion": API_VERSION,
+        "kind": "Stream",
+        "metadata": {"namespace": "demo", "name": "flights"},
+        "spec": {"time": {"shape": "int"}, "payload": {"encoding": "msgpack"}, "segments": 2},
+    },
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +92,12 @@ class Operation:
     answers: dict[int, type[BaseModel] | None]
     body: type[BaseModel] | None = None
     manifest: bool = False
-    query: tuple[tuple[str, str, bool, str], ...] = ()
+    query: tuple[Parameter, ...] = ()
     errors: tuple[int, ...] = ()
     tagged: bool = False
     """Has an ETag, and answers 304 to an If-None-Match with it."""
-    content: str = ""
-    """The content type of an answer that is not JSON."""
+    content: tuple[str, Shape] | None = None
+    """The content type of an answer that is not JSON, and what is in it."""
 
 
 OPERATIONS = (
@@ -79,10 +132,10 @@ OPERATIONS = (
         "Find the publishers of a stream; 503 while a segment has none",
         {200: models.Lookup},
         query=(
-            ("wait", "number", False, "Seconds to wait for the stream and its publishers; 0 when absent"),
-            ("time", "string", False, "The expected time shape"),
-            ("encoding", "string", False, "The expected payload encoding"),
-            ("schema", "string", False, "The expected payload schema, as JSON"),
+            Parameter("wait", _WAIT, "Seconds to wait for the stream and its publishers; 0 when absent"),
+            Parameter("time", _TEXT, "The expected time shape, such as `int` or `(int, int)`"),
+            Parameter("encoding", _TEXT, "The expected payload encoding"),
+            Parameter("schema", _TEXT, "The expected payload schema, as JSON"),
         ),
         errors=(404, 409, 422, 503),
     ),
@@ -147,7 +200,7 @@ OPERATIONS = (
         "/v1/publishers/{publisher}",
         "Leave",
         {204: None},
-        query=(("token", "integer", True, "The token of the registration"),),
+        query=_TOKEN,
         errors=(404, 409, 422, 503),
     ),
     Operation(
@@ -213,20 +266,27 @@ OPERATIONS = (
         "/v1/watch",
         "Follow all changes as server-sent events; `Last-Event-ID` resumes as `since` does",
         {200: None},
-        query=(("since", "integer", False, "The revision that was seen last; from now on when absent"),),
+        query=(Parameter("since", _COUNT, "The revision that was seen last; from now on when absent"),),
         errors=(409, 410, 422, 503),
-        content="text/event-stream",
+        content=("text/event-stream", _EVENT),
     ),
     Operation("healthz", "GET", "/healthz", "Whether the process runs", {200: models.Health}),
     Operation("readyz", "GET", "/readyz", "Whether it takes requests", {200: models.Health}, errors=(503,)),
-    Operation("metrics", "GET", "/metrics", "Metrics as Prometheus text", {200: None}),
-    Operation("openapi_document", "GET", "/openapi.json", "This document", {200: None}),
+    Operation("metrics", "GET", "/metrics", "Metrics as Prometheus text", {200: None}, content=("text/plain", _TEXT)),
+    Operation(
+        "openapi_document",
+        "GET",
+        "/openapi.json",
+        "This document",
+        {200: None},
+        content=("application/json", {"type": "object"}),
+    ),
 )
 
 
 @cache
-def document() -> dict[str, Any]:
-    """The document; made once."""
+def document(longest: float) -> dict[str, Any]:
+    """The document of a catalog whose lookups wait for `longest` seconds at most; made once."""
     used: set[type[BaseModel]] = {models.ProblemDocument}
     for operation in OPERATIONS:
         used.update(model for model in (*operation.answers.values(), operation.body) if model is not None)
@@ -236,7 +296,7 @@ def document() -> dict[str, Any]:
     )
     paths: dict[str, dict[str, Any]] = {}
     for operation in OPERATIONS:
-        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, longest)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -250,11 +310,14 @@ def document() -> dict[str, Any]:
     }
 
 
-def _operation(operation: Operation) -> dict[str, Any]:
+def _operation(operation: Operation, longest: float) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.summary,
-        "parameters": [*_path_parameters(operation.path), *map(_query_parameter, operation.query)],
+        "parameters": [
+            *_path_parameters(operation.path),
+            *(_query_parameter(parameter, longest) for parameter in operation.query),
+        ],
         "responses": {
             **{str(status): _answer(status, model, operation) for status, model in operation.answers.items()},
             **({"304": {"description": "What the client has is still so"}} if operation.tagged else {}),
@@ -263,8 +326,7 @@ def _operation(operation: Operation) -> dict[str, Any]:
         },
     }
     if operation.manifest:
-        schema: dict[str, Any] = {"type": "object", "description": "A Stream manifest"}
-        shown["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+        shown["requestBody"] = {"required": True, "content": {"application/json": {"schema": _MANIFEST}}}
     if operation.body is not None:
         shown["requestBody"] = {"required": True, "content": _content(operation.body, "application/json")}
     return shown
@@ -272,14 +334,20 @@ def _operation(operation: Operation) -> dict[str, Any]:
 
 def _path_parameters(path: str) -> list[dict[str, Any]]:
     return [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        {"name": name, "in": "path", "required": True, "schema": _IN_PATH.get(name, _TEXT)}
         for name in re.findall(r"\{(\w+)\}", path)
     ]
 
 
-def _query_parameter(parameter: tuple[str, str, bool, str]) -> dict[str, Any]:
-    name, kind, required, text = parameter
-    return {"name": name, "in": "query", "required": required, "description": text, "schema": {"type": kind}}
+def _query_parameter(parameter: Parameter, longest: float) -> Shape:
+    shape = {**parameter.shape, "maximum": longest} if parameter.shape is _WAIT else parameter.shape
+    return {
+        "name": parameter.name,
+        "in": "query",
+        "required": parameter.required,
+        "description": parameter.text,
+        "schema": shape,
+    }
 
 
 def _content(model: type[BaseModel], content_type: str) -> dict[str, Any]:
@@ -291,7 +359,8 @@ def _answer(status: int, model: type[BaseModel] | None, operation: Operation) ->
     if model is not None:
         shown["content"] = _content(model, "application/json")
     if operation.content:
-        shown["content"] = {operation.content: {"schema": {"type": "string"}}}
+        content_type, shape = operation.content
+        shown["content"] = {content_type: {"schema": shape}}
     if operation.tagged:
         shown["headers"] = {"ETag": {"description": "For If-None-Match", "schema": {"type": "string"}}}
     return shown

@@ -213,9 +213,9 @@ async def metrics(request: web.Request) -> web.Response:
     return web.Response(body=text, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
 
-async def openapi_document(_request: web.Request) -> web.Response:
+async def openapi_document(request: web.Request) -> web.Response:
     """The OpenAPI document."""
-    return web.json_response(openapi.document())
+    return web.json_response(openapi.document(request.app[CATALOG].settings.max_wait))
 
 
 _HANDLERS: dict[str, Any] = {

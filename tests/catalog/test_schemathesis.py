@@ -1,0 +1,183 @@
+"""The running catalog against the document that it serves, with what schemathesis makes up from that document."""
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+import pytest
+import schemathesis
+from schemathesis.config import SchemathesisConfig
+from schemathesis.engine import Status, events, from_schema
+from schemathesis.generation import GenerationMode
+
+SECONDS = 40
+_MORE_THAN_A_SCHEMA_SAYS = (
+    "apply_stream",  # a manifest has rules between its fields
+    "open_session",  # printable characters
+    "list_streams", "list_segments", "list_writers", "list_publishers", "list_subscriptions",
+    "list_stream_subscriptions",  # `after` is what an earlier page gave
+)  # fmt: skip
+"""Where also what fits the document can be refused with 422; everywhere else it must not be."""
+CONFIG: dict[str, Any] = {
+    "seed": 7,
+    "max-time": SECONDS,
+    "max-stream-events": 1,
+    "continue-on-failure": True,
+    "suppress-health-check": ["all"],
+    "request-timeout": 20,
+    "cache": {"enabled": False},
+    "generation": {"no-shrink": True, "max-examples": 15, "database": "none"},
+    "checks": {
+        # $catalog is a conflict; a `since` of the future too
+        "negative_data_rejection": {"expected-statuses": ["400", "404", "405", "409", "410", "422"]},
+        "positive_data_acceptance": {"expected-statuses": ["2xx", "304", "404", "409", "410", "503"]},
+    },
+    "operations": [
+        {
+            "include-operation-id": list(_MORE_THAN_A_SCHEMA_SAYS),
+            "checks": {"positive_data_acceptance": {"enabled": False}},
+        },
+        {
+            "include-operation-id": ["lookup"],  # 503 while a segment has no publisher
+            "checks": {
+                "positive_data_acceptance": {"enabled": False},  # a time shape is nested, a schema is JSON in a text
+                "not_a_server_error": {"expected-statuses": ["2xx", "3xx", "4xx", "503"]},
+            },
+        },
+    ],
+}
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[str]:
+    """The url of a catalog process; lookups wait for no longer than the test has time."""
+    command = [sys.executable, "-m", "epochal_catalog", "serve", "--port", "0", "--data", str(tmp_path)]
+    env = {**os.environ, "EPOCHAL_CATALOG_MAX_WAIT": "0.05", "EPOCHAL_CATALOG_WATCH_HEARTBEAT": "0.05"}
+    with (
+        (tmp_path / "log").open("w") as log,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=env) as process,
+    ):
+        assert process.stdout is not None
+        word, url = process.stdout.readline().split()
+        assert word == "ready"
+        yield url
+        assert process.poll() is None
+        process.terminate()
+        assert process.wait(20) == 0
+    assert "Traceback" not in (tmp_path / "log").read_text()
+
+
+class Real:
+    """A stream with all that hangs on it, put in the place of made-up names so that requests get beyond 404."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._count = 0
+
+    def ask(self, method: str, path: str, body: Any = None) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        with urlopen(Request(self._url + path, data, {"Content-Type": "application/json"}, method=method)) as answer:
+            return json.loads(answer.read())
+
+    def make(self) -> None:
+        self._count += 1
+        self.name = f"s{self._count}"
+        manifest = {
+            "apiVersion": "epochal.dev/v1alpha1", "kind": "Stream",
+            "metadata": {"namespace": "real", "name": self.name},
+            "spec": {"time": {"shape": "int"}, "payload": {"encoding": "bytes"}},
+        }  # fmt: skip
+        self.uid = self.ask("PUT", f"/v1/streams/real/{self.name}", manifest)["uid"]
+        addresses = {"events": "tcp://h:1", "requests": "tcp://h:2", "ingest": "tcp://h:3"}
+        body = {"publisher": "p", "instance": f"i{self._count}", "stream": f"real/{self.name}", "uid": self.uid}
+        self.publisher = self.ask("POST", "/v1/publishers", {**body, "segments": ["0"], "addresses": addresses})
+        path = f"/v1/streams/real/{self.name}"
+        self.subscription = self.ask("POST", f"{path}/subscriptions", {"subscriber": "s", "uid": self.uid})
+        self.ask("POST", f"{path}/writers/w/sessions")
+
+    def put(self, operation: str, case: Any) -> None:
+        """Aim a request that fits the document at what is there."""
+        reals: dict[str, Any] = {
+            "namespace": "real", "name": self.name, "segment": "0", "publisher": "p",
+            "subscription": self.subscription["id"], "writer": "w",
+        }  # fmt: skip
+        for name in (case.path_parameters or {}).keys() & reals.keys():
+            case.path_parameters[name] = reals[name]
+        token = self.subscription["token"] if "subscri" in operation else self.publisher["token"]
+        if "token" in (case.query or {}):
+            case.query["token"] = token
+        if isinstance(case.body, dict):
+            known = {"token": token, "uid": self.uid, "publisher": "p", "incarnation": 1}
+            case.body |= {key: value for key, value in known.items() if key in case.body}
+            if "segments" in case.body:
+                case.body["segments"] = (
+                    ["0"] if isinstance(case.body["segments"], list) else {"0": {"incarnation": 1, "lower": [3]}}
+                )
+            if "stream" in case.body:
+                case.body["stream"] = f"real/{self.name}"
+            if operation == "renew_subscription" and case.body.get("lower") is not None:
+                case.body["lower"] = [3]
+
+
+def run(url: str, config: dict[str, Any], real: Real | None = None) -> tuple[list[str], "Counter[tuple[str, int]]"]:
+    """Every finding in words, and how often each operation was answered with each status."""
+    schema = schemathesis.openapi.from_url(f"{url}/openapi.json", config=SchemathesisConfig.from_dict(config))
+    if real is not None:
+
+        @schema.hook
+        def map_case(_context: Any, case: Any) -> Any:
+            if case.meta is not None and case.meta.generation.mode == GenerationMode.POSITIVE:
+                real.make()
+                real.put(case.operation.definition.raw["operationId"], case)
+            return case
+
+    found: list[str] = []
+    answers: Counter[tuple[str, int]] = Counter()
+    for event in from_schema(schema).execute():
+        match event:
+            case events.ScenarioFinished(recorder=recorder) | events.FuzzScenarioFinished(recorder=recorder):
+                found += failures(recorder)
+                for interaction in recorder.interactions.values():
+                    if interaction.response is not None:
+                        answers[recorder.label, interaction.response.status_code] += 1
+            case events.NonFatalError(label=label, value=error):
+                found.append(f"{label}: {error!r}")
+            case events.FatalError(exception=error):
+                raise error
+    return found, answers
+
+
+def failures(recorder: Any) -> list[str]:
+    return [
+        f"{recorder.label}: {check.name}: {check.failure_info.failure}\n{check.failure_info.code_sample}"
+        for checks in recorder.checks.values()
+        for check in checks
+        if check.status == Status.FAILURE and check.failure_info is not None
+    ]
+
+
+@pytest.mark.long
+def test_whatever_is_sent_is_answered_as_the_document_says(catalog: str) -> None:
+    found, answers = run(catalog, CONFIG)
+    print(sorted(answers.items()))
+    assert not found, "\n\n".join(found[:5])
+
+
+@pytest.mark.long
+def test_what_fits_the_document_is_answered_as_it_says_where_there_is_something(catalog: str) -> None:
+    phases = {"stateful": {"enabled": False}, "coverage": {"enabled": False}}
+    config = {
+        **CONFIG,
+        "phases": phases,
+        "max-time": SECONDS // 2,
+        "generation": {**CONFIG["generation"], "mode": "positive"},
+    }
+    found, answers = run(catalog, config, Real(catalog))
+    print(sorted(answers.items()))
+    assert not found, "\n\n".join(found[:5])
