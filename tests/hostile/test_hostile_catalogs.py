@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import json
+import time
 import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -15,7 +16,15 @@ from hypothesis import strategies as st
 from epochal.client.answers import address, get, read
 from epochal.client.catalog import CatalogClient
 from epochal.client.catalog_types import CatalogEvent, PublisherInfo, Registration, StreamInfo, SubscriptionInfo
-from epochal.errors import EpochalError, LimitExceeded, RemoteProtocolError, StreamNotFound
+from epochal.client.watch import Parser
+from epochal.errors import (
+    CatalogUnavailable,
+    EpochalError,
+    HistoryTruncated,
+    LimitExceeded,
+    RemoteProtocolError,
+    StreamNotFound,
+)
 
 PUBLISHER = {
     "id": "p", "token": 1, "verified": True, "since": "now", "stream": "demo/x", "segments": ["0"],
@@ -161,6 +170,109 @@ async def test_an_event_of_a_watch_that_never_ends_is_cut(monkeypatch):
         async with speaking(head + babble, hold=True) as url, CatalogClient(url, patience=0.0) as catalog:
             with pytest.raises(RemoteProtocolError, match="longer"):
                 await anext(aiter(catalog.watch()))
+
+
+WATCH = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
+
+
+async def test_an_id_that_fits_no_header_is_not_sent_back():
+    """It ended the watch with an error that no caller expects, when it came back to where it was."""
+    event = json.dumps(EVENT).encode()
+    first = WATCH + b"\r\nid: 5\ndata: " + event + b"\n\nid: 6\rX-Evil: 1\ndata: " + event + b"\n\n"
+    gone = http(410, b'{"code": "history_truncated", "detail": "too old"}', "application/problem+json")
+    async with speaking(first, gone) as url, CatalogClient(url, patience=0.3) as catalog:
+        changes = aiter(catalog.watch())
+        await anext(changes)
+        await anext(changes)
+        with pytest.raises(HistoryTruncated):
+            await anext(changes)
+
+
+async def test_a_watch_that_is_compressed_is_not_unpacked():
+    """A megabyte of it could be a gigabyte of comments."""
+    bomb = gzip.compress(b": \n" * 20_000_000)
+    answer = WATCH + b"Content-Encoding: gzip\r\n\r\n" + bomb
+    async with speaking(answer) as url, CatalogClient(url, patience=0.0) as catalog:
+        tracemalloc.start()
+        try:
+            with pytest.raises(EpochalError):
+                await anext(aiter(catalog.watch()))
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert peak < 8 * 2**20
+
+
+def test_a_line_that_drips_is_not_copied_with_every_byte():
+    parser, started = Parser(), time.process_time()
+    for _ in range(200_000):
+        assert list(parser.feed(b"x")) == []
+    assert time.process_time() - started < 5.0  # copied with every byte, 20 GB would be moved
+    assert list(parser.feed(b"\ndata: {}\n\n")) == [("message", "{}")]
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_nobody_is_led_to_another_host(status):
+    """Also not by a watch: whoever may answer for the catalog must not choose whom this host talks to."""
+    asked = asyncio.Event()
+
+    async def meet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.set()
+        writer.close()
+
+    server = await asyncio.start_server(meet, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        for target in (f"http://127.0.0.1:{port}/", "file:///etc/passwd", f"//127.0.0.1:{port}"):
+            answer = http(status, b"", "text/plain", f"Location: {target}", "Retry-After: 999999999")
+            assert isinstance(await error_of(answer), RemoteProtocolError)
+            watched = await error_of(answer, lambda catalog: anext(aiter(catalog.watch())))
+            assert isinstance(watched, RemoteProtocolError)
+    assert not asked.is_set()
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_nobody_waits_as_long_as_an_answer_says(status):
+    body = json.dumps({"code": "overloaded", "detail": "later"}).encode()
+    answer = http(status, body, "application/problem+json", "Retry-After: 999999999")
+    async with speaking(answer) as url, CatalogClient(url, patience=0.2) as catalog:
+        async with asyncio.timeout(20):
+            for call in (catalog.get("demo", "x"), anext(aiter(catalog.watch()))):
+                with pytest.raises(CatalogUnavailable):
+                    await call
+
+
+@pytest.mark.parametrize(
+    "drop", [b" ", b"HTTP/1.1 100 Continue\r\n\r\n", b"X: y\r\n"], ids=["body", "continues", "headers"]
+)
+async def test_an_answer_that_drips_for_ever_is_given_up(drop):
+    """Every byte is progress, and none is an answer: the whole try has one time-out."""
+    start = {
+        b" ": b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n",
+        b"X: y\r\n": b"HTTP/1.1 200 OK\r\n",
+    }.get(drop, b"")
+
+    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(start)
+            while not writer.is_closing():
+                writer.write(drop)
+                await writer.drain()
+                await asyncio.sleep(0.01)
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
+        over.set()
+
+    over = asyncio.Event()
+    server = await asyncio.start_server(drip, "127.0.0.1", 0)
+    async with server, asyncio.timeout(20):
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with CatalogClient(url, patience=0.0, timeout=0.5) as catalog:
+            with pytest.raises(CatalogUnavailable):
+                await catalog.get("demo", "x")
+        await over.wait()
 
 
 # ---- each field ----

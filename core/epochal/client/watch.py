@@ -19,6 +19,8 @@ SILENCE = 30.0
 """Seconds without a byte after which a connection is given up: the catalog sends something every 10."""
 MAX_LINE = 1 << 24
 """Bytes of one line; a manifest has at most 1 MiB."""
+MAX_ID = 20
+"""Digits of a revision."""
 MAX_REFUSAL = 64 * 1024
 """Bytes that are read of an answer that is no watch."""
 FIRST_DELAY, MAX_DELAY = 0.1, 3.0
@@ -44,13 +46,19 @@ class Parser:
 
     def __init__(self) -> None:
         self.last_id: str | None = None
-        self._rest = b""
+        self._parts: list[bytes] = []
+        self._size = 0
         self._event, self._data, self._id = "message", "", ""
 
     def feed(self, chunk: bytes) -> Iterator[tuple[str, str]]:
         """(event, data) of every event that `chunk` ends; raises `RemoteProtocolError` on a line without end."""
-        *lines, self._rest = (self._rest + chunk).split(b"\n")
-        if len(self._rest) > MAX_LINE:
+        self._parts.append(chunk)  # put together when a line ends: one that drips is not copied with every byte
+        self._size += len(chunk)
+        lines: list[bytes] = []
+        if b"\n" in chunk:
+            *lines, rest = b"".join(self._parts).split(b"\n")
+            self._parts, self._size = [rest], len(rest)
+        if self._size > MAX_LINE:
             raise RemoteProtocolError(f"a line of the catalog's events is longer than {MAX_LINE} bytes")
         for line in lines:
             if line.strip():
@@ -72,8 +80,8 @@ class Parser:
                 self._data += value
                 if len(self._data) > MAX_LINE:
                     raise LimitExceeded(f"one of the catalog's events is longer than {MAX_LINE} characters")
-            case "id":
-                self._id = value
+            case "id" if value.isascii() and value.isdigit() and len(value) <= MAX_ID:
+                self._id = value  # it is sent back in a header, where not everything may stand
 
 
 async def follow(url: str, since: int | None, patience: float) -> AsyncIterator[CatalogEvent]:
@@ -81,7 +89,12 @@ async def follow(url: str, since: int | None, patience: float) -> AsyncIterator[
     loop = asyncio.get_running_loop()
     delay, deadline = FIRST_DELAY, loop.time() + patience
     last = None if since is None else str(since)
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(sock_connect=10.0, sock_read=SILENCE)) as session:
+    async with aiohttp.ClientSession(
+        timeout=aiohttp.ClientTimeout(sock_connect=10.0, sock_read=SILENCE),
+        auto_decompress=False,  # nothing is asked for that grows when it is unpacked
+        headers={"Accept-Encoding": "identity"},
+        cookie_jar=aiohttp.DummyCookieJar(),
+    ) as session:
         while True:
             parser = Parser()
             parser.last_id = last
