@@ -25,6 +25,8 @@ START_TIMEOUT = 60.0
 LOG_BYTES = 1 << 20
 SOCKETS = ("events", "requests", "ingest")
 STREAM = "test/chaos"
+SUPERSEDED = 3
+"""What a publisher exits with that finds itself replaced."""
 
 _fork = multiprocessing.get_context("forkserver")
 _fork.set_forkserver_preload(["tests.chaos.pipeline"])
@@ -101,21 +103,23 @@ class Publisher(Service):
     def __init__(self, directory: Path, name: str, segments: tuple[str, ...], catalog: Catalog) -> None:
         super().__init__(directory / f"{name}.log")
         self.name, self.segments, self._catalog = name, segments, catalog
+        self.settings: dict[str, object] = {"renew_interval": 0.3, "drain_timeout": 1}
         self.proxies: dict[str, Proxy] = {}
+        self.addresses: dict[str, str] = {}
         self._stack = contextlib.AsyncExitStack()
 
     def command(self) -> list[str]:
         """On free ports: the last process may still hold its own."""
         command = [console_script("epochal-publisher"), "serve", "--catalog", self._catalog.url, "--stream", STREAM]
         command += ["--publisher", self.name, "--segments", ",".join(self.segments), "--advertise", FAR]
-        return [*_timed("PUBLISHER", {"renew_interval": 0.3, "drain_timeout": 1}), *command, "--exit-with-stdin"]
+        return [*_timed("PUBLISHER", self.settings), *command, "--exit-with-stdin"]
 
     async def is_ready(self, said: str) -> None:
         """Let everybody in, through proxies."""
         await self._stack.aclose()
-        addresses = dict(word.split("=", 1) for word in said.split())
+        self.addresses = dict(word.split("=", 1) for word in said.split())
         for name in SOCKETS:
-            port = int(addresses[name].rpartition(":")[2])
+            port = int(self.addresses[name].rpartition(":")[2])
             self.proxies[name] = await self._stack.enter_async_context(Proxy((FAR, port), (NEAR, port)))
 
     async def replace(self) -> int:

@@ -22,7 +22,7 @@ from typing import Any
 from tests.chaos.checker import Violation, check, counts
 from tests.chaos.history import NEMESIS, Phase, Recorder, read, read_file
 from tests.chaos.pipeline import Part
-from tests.chaos.processes import STREAM, Actor, Catalog, Publisher, stopped
+from tests.chaos.processes import STREAM, SUPERSEDED, Actor, Catalog, Publisher, stopped
 from tests.chaos.proxy import BOTH, Proxy, Trouble, Way
 
 from epochal.client.catalog import CatalogClient
@@ -31,8 +31,6 @@ SECONDS = 4.0
 """How long faults happen."""
 PATIENCE = 90.0
 """Seconds for everybody to end once all is healed, on a busy machine."""
-SUPERSEDED = 3
-"""What a publisher exits with that finds itself replaced."""
 OWNED = {"p0": ("0", "1"), "p1": ("2",)}
 WRITERS = ("w1", "w2")
 READERS = {"s1": "start", "s2": "start", "s3": None}

@@ -1,0 +1,219 @@
+"""Named faults of real processes and of the network between them, one a test, each with exactly what must come of it.
+
+Apart from the rounds, where faults meet as chance has it: here each comes alone, and its time is watched. Linux only:
+the proxy needs a second loopback address.
+"""
+
+import asyncio
+import itertools
+import os
+import signal
+import sys
+import urllib.request
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.chaos.processes import FAR, NEAR, SUPERSEDED, Catalog, Publisher, stopped
+from tests.chaos.proxy import BOTH, Trouble, Way
+
+import epochal
+from epochal.client.catalog import CatalogClient
+from epochal.errors import CatalogUnavailable
+from epochal.protocol.following import FollowerSettings
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="127.0.0.2 is there on Linux only")
+
+PATIENCE = 30.0
+"""Seconds for what must happen, on a busy machine."""
+SPEC = {"time": {"shape": "int"}, "payload": {"encoding": "msgpack"}, "segments": 2}
+
+
+class Scene:
+    """A catalog, one publisher behind proxies, a writer and a subscriber."""
+
+    def __init__(self, directory: Path) -> None:
+        self.catalog = Catalog(directory)
+        self.publisher = Publisher(directory, "p0", ("0", "1"), self.catalog)
+        self._times = itertools.count()
+
+    async def start(self, stack: AsyncExitStack, **publisher: float) -> None:
+        """Start all; `publisher`: settings of that."""
+        self.publisher.settings.update(publisher)
+        await self.catalog.start()
+        stack.push_async_callback(self.catalog.kill)
+        document = {"apiVersion": "epochal.dev/v1alpha1", "kind": "Stream", "spec": SPEC}
+        document["metadata"] = {"name": "chaos", "namespace": "test"}
+        async with CatalogClient(self.catalog.url) as client:
+            await client.apply(document, "test", "chaos")
+        await self.publisher.start()
+        stack.push_async_callback(self.publisher.kill)
+        stack.push_async_callback(self.publisher.close)
+        self.client = await stack.enter_async_context(epochal.connect(self.catalog.url, patience=1.0))
+        self.writer = await stack.enter_async_context(self.client.writer("test/chaos", wait=PATIENCE))
+
+    @asynccontextmanager
+    async def reader(self, silence: float = 3.0) -> AsyncIterator[epochal.Subscription]:
+        """A subscriber that is ready."""
+        settings = FollowerSettings(silence=silence)
+        async with self.client.subscribe("test/chaos", wait=PATIENCE, settings=settings) as sub:
+            await asyncio.wait_for(sub.ready.wait(), PATIENCE)
+            yield sub
+
+    async def publish(self) -> int:
+        """One whole epoch of a record in each segment; its time."""
+        time = next(self._times)
+        for key in (b"a", b"b", b"c", b"d"):
+            await self.writer.append(time, [time], key=key)
+        await self.writer.advance(time + 1)
+        return time
+
+    async def subscribers(self) -> int:
+        """How many subscriptions the publisher holds."""
+        url = self.publisher.addresses["http"].replace(FAR, NEAR) + "/metrics"
+        text = await asyncio.to_thread(lambda: urllib.request.urlopen(url, timeout=PATIENCE).read().decode())
+        lines = [line for line in text.splitlines() if line.startswith("epochal_publisher_subscribers")]
+        assert lines, text
+        return int(sum(float(line.rpartition(" ")[2]) for line in lines))
+
+
+async def until(events: Any, kind: type, heard: list[Any]) -> Any:
+    """The next event of `kind`; the others go to `heard`."""
+    async with asyncio.timeout(PATIENCE):
+        async for event in events:
+            if isinstance(event, kind):
+                return event
+            heard.append(event)
+    raise AssertionError(f"the stream ended without {kind.__name__}")
+
+
+def records(heard: list[Any]) -> list[int]:
+    """The records of all that was heard, in its order."""
+    return [record for event in heard if isinstance(event, epochal.Data) for record in event.records()]
+
+
+async def read(epochs: AsyncIterator[Any], told: list[Any]) -> None:
+    """Note what comes."""
+    async for epoch in epochs:
+        told.append(epoch)  # noqa: PERF401 - as they come
+
+
+@pytest.fixture
+async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
+    async with AsyncExitStack() as stack:
+        scene = Scene(tmp_path)
+        await scene.start(stack, heartbeat_interval=0.3, heartbeat_timeout=1.0)
+        yield scene
+
+
+@pytest.mark.rule("S19", "S33")
+@pytest.mark.parametrize("silence", [pytest.param(3.0, marks=pytest.mark.long, id="as it is set"), 2.0])
+async def test_a_half_open_connection_is_noticed_by_both_sides_and_replaced(scene: Scene, silence: float) -> None:
+    """Fault 18: packets vanish, nobody is told; the timers of both ends are all there is."""
+    clock = asyncio.get_running_loop().time
+    async with scene.reader(silence) as sub:
+        events, heard = sub.events(), list[Any]()
+        await scene.publish()
+        while len(records(heard)) < 4:
+            heard.append(await asyncio.wait_for(anext(events), PATIENCE))
+        assert await scene.subscribers() == 2
+        begun = clock()
+        for name in ("events", "requests"):
+            proxy = scene.publisher.proxies[name]
+            proxy.suffer(Trouble(blocked=BOTH), list(proxy.connections))  # those to come are sound
+        meanwhile = await scene.publish()
+        down = await until(events, epochal.SegmentDown, heard)
+        took = clock() - begun
+        assert f"silent for {silence:g} s" in down.reason
+        assert silence - 1.1 < took < silence + 3, took  # the last heartbeat came up to a second before
+        assert meanwhile not in records(heard)
+        await until(events, epochal.SegmentUp, heard)
+        last = await scene.publish()
+        while len(records(heard)) < 4 * (last + 1):
+            heard.append(await asyncio.wait_for(anext(events), PATIENCE))
+        assert sorted(records(heard)) == sorted([*range(last + 1)] * 4), "healed without loss or repetition"
+        async with asyncio.timeout(PATIENCE):
+            while await scene.subscribers() != 2:  # noqa: ASYNC110 - what the publisher shows
+                await asyncio.sleep(0.05)
+
+
+@pytest.mark.rule("S19", "S22")
+async def test_a_way_that_is_blocked_from_the_subscriber_ends_its_subscription(scene: Scene) -> None:
+    """Fault 19: pushes arrive, what the subscriber says does not; the library's heartbeats end it."""
+    async with scene.reader() as sub:
+        epochs = sub.epochs()
+        time = await scene.publish()
+        assert (await asyncio.wait_for(anext(epochs), PATIENCE)).time == time
+        for name in ("events", "requests"):
+            scene.publisher.proxies[name].suffer(Trouble(blocked=frozenset({Way.UP})))
+        async with asyncio.timeout(PATIENCE):
+            while await scene.subscribers():  # noqa: ASYNC110 - what the publisher shows
+                await asyncio.sleep(0.05)
+        missed = [await scene.publish() for _ in range(3)]
+        for name in ("events", "requests"):
+            await scene.publisher.proxies[name].heal()
+        assert [(await asyncio.wait_for(anext(epochs), PATIENCE)).time for _ in missed] == missed
+
+
+@pytest.mark.long
+@pytest.mark.rule("S19")
+async def test_without_a_catalog_streams_flow_on_and_lookups_fail_fast(scene: Scene) -> None:
+    """Fault 8: longer away than a lease lasts; then publishers are known again, without being asked."""
+    clock = asyncio.get_running_loop().time
+    async with scene.reader() as sub:
+        epochs = sub.epochs()
+        await scene.catalog.kill()
+        until = clock() + 3.0  # a lease lasts 2 s
+        while clock() < until:
+            time = await scene.publish()
+            assert (await asyncio.wait_for(anext(epochs), PATIENCE)).time == time
+        begun = clock()
+        with pytest.raises(CatalogUnavailable) as caught:
+            await scene.client.catalog.lookup("test", "chaos")
+        assert caught.value.retryable
+        assert clock() - begun < 10  # a second of patience; not the time-outs of a network
+        await scene.catalog.start()
+        info = await scene.client.catalog.lookup("test", "chaos", wait=PATIENCE)
+        assert [segment.id for segment in info.segments] == ["0", "1"]
+        time = await scene.publish()
+        assert (await asyncio.wait_for(anext(epochs), PATIENCE)).time == time
+        async with scene.client.subscribe("test/chaos", since="start") as late:
+            assert (await asyncio.wait_for(anext(late.epochs()), PATIENCE)).time == 0
+
+
+@pytest.mark.long
+@pytest.mark.rule("E12", "S19")
+@pytest.mark.parametrize("replaced", [False, True])
+async def test_a_publisher_that_stood_still_past_its_lease_tells_nothing_twice(scene: Scene, replaced: bool) -> None:
+    """Fault 5: it asks for its lease first; when another has taken over it ends, and what it held is told by nobody."""
+    publisher = scene.publisher
+    async with scene.reader() as sub:
+        epochs = sub.epochs()
+        first = await scene.publish()
+        assert (await asyncio.wait_for(anext(epochs), PATIENCE)).time == first
+        if replaced:
+            os.kill(publisher.pid, signal.SIGSTOP)
+            assert await publisher.replace() == SUPERSEDED
+        else:
+            async with stopped(publisher.pid):
+                await asyncio.sleep(5.0)  # a lease lasts 2 s
+        published: list[int] = []
+        told: list[Any] = []
+        reading = asyncio.create_task(read(epochs, told))
+        async with asyncio.timeout(PATIENCE):
+            while sum(isinstance(epoch, epochal.Epoch) for epoch in told) < 3 or told[-1].time < published[-1]:
+                if len(published) < 100:
+                    published.append(await scene.publish())
+                await asyncio.sleep(0.05)
+                assert not reading.done(), reading
+        reading.cancel()
+        times = [epoch.time for epoch in told]
+        assert all(sorted(epoch.records()) == [epoch.time] * 4 for epoch in told if isinstance(epoch, epochal.Epoch))
+        if replaced:  # without a volume; an epoch of which half came before the subscriber was back is aborted (E17)
+            assert times == published[-len(times) :]
+            assert isinstance(told[-1], epochal.Epoch)
+        else:
+            assert times == published
+            assert all(isinstance(epoch, epochal.Epoch) for epoch in told)
