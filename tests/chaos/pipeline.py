@@ -183,9 +183,7 @@ class _Reading:
     async def _subscribe(self, client: epochal.Client, since: Any) -> None:
         async with client.subscribe(self._part.stream, since=since, wait=WAIT) as sub:
             await sub.ready.wait()
-            # One that failed is "ready" too, and stands nowhere: an empty frontier is believed at the end only.
-            frontier = times(sub.frontier())
-            self._recorder.write("ready", **({"frontier": frontier} if frontier else {}))
+            self._recorder.write("ready", frontier=times(sub.frontier()))
             await self._follow(sub)
 
     async def _follow(self, sub: epochal.Subscription) -> None:
