@@ -225,6 +225,7 @@ class CatalogMachine(RuleBasedStateMachine):
         answer = self.do(lambda registry: registry.delete("demo", name))
         assert answer is (None if self.streams.pop(name, None) else StreamNotFound)
         self.subscribers = {key: item for key, item in self.subscribers.items() if item.stream != name}
+        self.forget()
         assert self.do(lambda registry: registry.delete("demo", "$catalog")) is ReservedName
 
     @rule(name=NAMES, writer=WRITERS)

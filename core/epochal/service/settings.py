@@ -57,5 +57,13 @@ class ServiceSettings(BaseSettings):
     @classmethod
     def _problem(cls, name: str, reason: str, value: Any, options: dict[str, Any]) -> Problem:
         shown = "" if isinstance(value, dict) else f" (given: {value!r})"  # a dict: all that was given, none of it this
+        if name.endswith("port") and str(value).startswith(("tcp://", "udp://")):
+            return Problem(
+                name,
+                "is an address, as Kubernetes puts one into the environment of every pod for a Service of this name"
+                + shown,
+                "set enableServiceLinks: false in the pod, or"
+                f" {cls.model_config.get('env_prefix', '')}{name.upper()} to a number",
+            )
         option = f"--{name.replace('_', '-')} or " if name in options else ""
         return Problem(name, reason + shown, f"set {option}{cls.model_config.get('env_prefix', '')}{name.upper()}")
