@@ -5,8 +5,6 @@ application is woken up.
 """
 
 import asyncio
-import secrets
-import time as clock
 from collections.abc import AsyncIterator, Callable, Iterable
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -16,24 +14,18 @@ import zmq
 from epochal.client import values
 from epochal.client.announcing import Announcement, Report
 from epochal.client.catalog import CatalogClient
-from epochal.client.directory import Backoff, Directory, worth_retrying
+from epochal.client.directory import Directory
 from epochal.client.encodings import decoder
 from epochal.client.ending import ended, to_the_end
+from epochal.client.joining import Link
 from epochal.client.options import NOTHING, Expected
-from epochal.client.sockets import Frames, Socket
-from epochal.errors import CursorError, EpochalError, Unavailable, UsageError
+from epochal.errors import CursorError, EpochalError, UsageError
 from epochal.protocol import messages as m
-from epochal.protocol import subscribing, wire
+from epochal.protocol import subscribing
 from epochal.protocol.cursors import Cursor
-from epochal.protocol.following import Began, Broke, Follower, FollowerSettings, From, Request, Subscribe, Unsubscribe
+from epochal.protocol.following import Began, Broke, Follower, FollowerSettings, From
 from epochal.protocol.times import Time, TimeCodec
 from epochal.protocol.topics import TopicChoice
-
-TICK = 0.1
-"""Seconds between looks at the clock."""
-
-STALL = 1.0
-"""Seconds of a busy event loop after which silence is judged anew."""
 
 MAX_WAITING_BYTES = 64 * 2**20
 """Bytes that wait for the application before the sockets are no longer read.
@@ -68,7 +60,7 @@ class Subscription:
     ) -> None:
         if not (since is None or since == "start" or isinstance(since, Cursor)):
             raise UsageError(f"since is None (live), 'start' or a Cursor, not {since!r}")
-        self._context, self._directory, self._since = context, directory, since
+        self.context, self.directory, self._since = context, directory, since
         self._topics = None if topics is None and not list(reject) else TopicChoice(topics, reject)
         self._partial, self._max_buffer = partial, max_buffer_bytes
         self._expected = expected
@@ -78,8 +70,8 @@ class Subscription:
         self._began: set[str] = set()
         self._decode_time: Callable[[Time], Any] = (lambda time: time) if time_codec is None else time_codec.decode
         self._encode_time: Callable[[Any], Time] = (lambda time: time) if time_codec is None else time_codec.encode
-        self._settings = settings or FollowerSettings()
-        self._links: list[_Link] = []
+        self.follower_settings = settings or FollowerSettings()
+        self._links: list[Link] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._error: EpochalError | None = None
         self._changed = asyncio.Event()
@@ -89,30 +81,30 @@ class Subscription:
 
     async def __aenter__(self) -> Self:
         """Look the stream up and begin to follow its segments; returns before they have answered (see `ready`)."""
-        info = await self._directory.look_up(self._expected)
+        info = await self.directory.look_up(self._expected)
         cursor = self._since if isinstance(self._since, Cursor) else None
         if cursor is not None and cursor.stream != info.uid:
             raise CursorError(
                 f"the cursor is of another stream than the present {info.qualified}, which may have been "
                 "created anew since"
             )
-        if cursor is not None and set(cursor.positions) != set(self._directory.segments):
+        if cursor is not None and set(cursor.positions) != set(self.directory.segments):
             raise CursorError(
-                f"the cursor has segments {sorted(cursor.positions)}, the stream has {self._directory.segments}"
+                f"the cursor has segments {sorted(cursor.positions)}, the stream has {self.directory.segments}"
             )
-        self._decode = decoder(self._directory.encoding)
+        self._decode = decoder(self.directory.encoding)
         self._machine = subscribing.Subscriber(
             info.uid,
-            self._directory.shape,
-            self._directory.segments,
+            self.directory.shape,
+            self.directory.segments,
             partial=self._partial,
             max_buffer_bytes=self._max_buffer,
             cursor=cursor,
             topics=self._topics,
         )
-        for segment in self._directory.segments:
+        for segment in self.directory.segments:
             begin = From.LIVE if self._since is None else From.START if cursor is None else cursor.positions[segment]
-            self._links.append(_Link(self, segment, begin))
+            self._links.append(Link(self, segment, begin))
         self._tasks = [
             asyncio.create_task(link.run(), name=f"follow {info.qualified}/{link.segment}") for link in self._links
         ]
@@ -259,6 +251,10 @@ class Subscription:
         self._machine.up(segment)
         self._changed.set()
 
+    def position(self, segment: str) -> m.Position:
+        """The last event of a segment that was taken in."""
+        return self._machine.position(segment)
+
     def fail(self, error: EpochalError) -> None:
         """The subscription is over: nothing is read any more, and the application's next read raises `error`."""
         if self._error is None:
@@ -304,186 +300,3 @@ class Subscription:
                 return values.SegmentDown(*event)
             case subscribing.SegmentUp():
                 return values.SegmentUp(*event)
-
-
-class _Link:
-    """Keeps one segment followed: connects, and connects again behind the last event."""
-
-    def __init__(self, subscription: Subscription, segment: str, begin: From | m.Position) -> None:
-        self.segment = segment
-        self._subscription = subscription
-        self._begin = begin
-        self._continuing = False
-        self._incarnation = 0
-        self._connection: _Connection | None = None
-        self._paused = False
-        self._down = False
-
-    async def run(self) -> None:
-        """Follow until cancelled, or until an error that no retry can mend."""
-        subscription, backoff = self._subscription, Backoff()
-        while True:
-            try:
-                error = await self._follow_once(backoff)
-            except EpochalError as failed:
-                error = failed
-            except zmq.ZMQError as failed:
-                error = Unavailable(f"segment {self.segment} cannot be connected to: {failed}")
-            if not worth_retrying(error):
-                subscription.fail(error)
-                return
-            if not self._down:
-                self._down = True
-                subscription.down(self.segment, str(error))
-            subscription._directory.stale()
-            await backoff.pause()
-
-    def _live(self, backoff: Backoff) -> None:
-        backoff.reset()
-        if self._down:
-            self._down = False
-            self._subscription.up(self.segment)
-
-    async def _follow_once(self, backoff: Backoff) -> EpochalError:
-        """One connection, from hello to its end; returns why it ended."""
-        subscription, directory = self._subscription, self._subscription._directory
-        events = await directory.address(self.segment, "events")
-        requests = await directory.address(self.segment, "requests")
-        connection = _Connection(subscription, self.segment, (events, requests), self._follower())
-        self._connection = connection
-        try:
-            if self._paused:
-                connection.pause()
-            return await connection.broken(on_live=lambda: self._live(backoff))
-        except EpochalError as error:
-            return error
-        finally:
-            self._remember(connection.follower)
-            self._connection = None
-            connection.close()
-
-    def _follower(self) -> Follower:
-        subscription = self._subscription
-        return Follower(
-            subscription._directory.info.uid,
-            self.segment,
-            self._begin,
-            shape=subscription._directory.shape,
-            fresh_nonce=lambda: secrets.token_bytes(16),
-            now=clock.monotonic(),
-            settings=subscription._settings,
-            continuing=self._continuing,
-            least_incarnation=self._incarnation,
-        )
-
-    def _remember(self, follower: Follower) -> None:
-        if follower.began:
-            self._begin, self._continuing = self._subscription._machine.position(self.segment), True
-            self._incarnation = max(self._incarnation, self._begin.incarnation)
-
-    def pause(self) -> None:
-        """The application is slow: stop reading."""
-        self._paused = True
-        if self._connection is not None:
-            self._connection.pause()
-
-    def resume(self) -> None:
-        """Read again."""
-        self._paused = False
-        if self._connection is not None:
-            self._connection.resume()
-
-
-class _Connection:
-    """The two sockets of one follower."""
-
-    def __init__(
-        self, subscription: Subscription, segment: str, addresses: tuple[str, str], follower: Follower
-    ) -> None:
-        self.follower = follower
-        self._subscription, self._segment = subscription, segment
-        self._lost: asyncio.Future[EpochalError] = asyncio.get_running_loop().create_future()
-        self._was_live = False
-        self._events = Socket(subscription._context, zmq.SUB, self._pushed, self._act)
-        self._requests = Socket(subscription._context, zmq.DEALER, self._answered, self._act)
-        for socket, address in zip((self._events, self._requests), addresses, strict=True):
-            socket.watch(self._disconnected)
-            socket.zmq.connect(address)
-            socket.start()
-
-    async def broken(self, *, on_live: Callable[[], None]) -> EpochalError:
-        """Run until the connection must be given up; returns why."""
-        self._act()
-        ticked = clock.monotonic()
-        while not self._lost.done():
-            await asyncio.wait([self._lost], timeout=TICK)
-            now = clock.monotonic()
-            if now - ticked > STALL:
-                self.follower.resume(now)  # this loop was busy: the silence was ours
-            self.follower.tick(now)
-            ticked = now
-            self._act()
-            if self.follower.live and not self._was_live:
-                self._was_live = True
-                on_live()
-        return self._lost.result()
-
-    def _pushed(self, frames: Frames) -> None:
-        first = frames[0]
-        private = first[:1] == b"P"
-        subscription = first[1 : wire.NONCE_PREFIX] if private else None
-        prefix = wire.NONCE_PREFIX if private else wire.CHANNEL_PREFIX
-        now, follower = clock.monotonic(), self.follower
-        try:
-            for message in wire.decode(frames, prefix=prefix):
-                follower.pushed(subscription, message, now)
-        except EpochalError as error:
-            self._lose(error)
-
-    def _answered(self, frames: Frames) -> None:
-        now = clock.monotonic()
-        try:
-            for message in wire.decode(frames):
-                self.follower.answered(message, now)
-        except EpochalError as error:
-            self._lose(error)
-
-    def _act(self) -> None:
-        """Do what the follower asks for and pass on what it tells."""
-        follower = self.follower
-        for effect in follower.take():
-            match effect:
-                case Request():
-                    for frames in wire.encode(effect.message):
-                        self._requests.send(frames)
-                case Subscribe():
-                    self._events.zmq.setsockopt(zmq.SUBSCRIBE, effect.prefix)
-                case Unsubscribe():
-                    self._events.zmq.setsockopt(zmq.UNSUBSCRIBE, effect.prefix)
-        try:
-            self._subscription.told(self._segment, follower)
-        except EpochalError as error:
-            self._subscription.fail(error)
-        if follower.error is not None:
-            self._lose(follower.error)
-
-    def _disconnected(self) -> None:
-        self._lose(Unavailable(f"the connection to the publisher of segment {self._segment} was lost"))
-
-    def _lose(self, error: EpochalError) -> None:
-        if not self._lost.done():
-            self._lost.set_result(error)
-
-    def pause(self) -> None:
-        self.follower.pause()
-        self._events.pause()
-        self._requests.pause()
-
-    def resume(self) -> None:
-        self.follower.resume(clock.monotonic())
-        self._events.resume()
-        self._requests.resume()
-
-    def close(self) -> None:
-        self._events.close()
-        self._requests.close()

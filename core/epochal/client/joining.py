@@ -1,0 +1,230 @@
+"""One segment's connection of a subscription: joined, followed, and joined again behind the last event.
+
+Apart from the subscription because a connection comes and goes while what was read, and where, stays (E16, S19).
+"""
+
+import asyncio
+import secrets
+import time as clock
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import zmq
+
+from epochal.client.directory import Backoff, Directory, worth_retrying
+from epochal.client.sockets import Frames, Socket
+from epochal.errors import EpochalError, Unavailable
+from epochal.protocol import messages as m
+from epochal.protocol import wire
+from epochal.protocol.following import Follower, FollowerSettings, From, Request, Subscribe, Unsubscribe
+
+TICK = 0.1
+"""Seconds between looks at the clock."""
+
+STALL = 1.0
+"""Seconds of a busy event loop after which silence is judged anew."""
+
+
+class Reader(Protocol):
+    """What a connection asks of the subscription that it feeds."""
+
+    context: zmq.Context[Any]
+    directory: Directory
+    follower_settings: FollowerSettings
+
+    def told(self, segment: str, follower: Follower) -> None:
+        """Take what a follower tells."""
+
+    def down(self, segment: str, reason: str) -> None:
+        """The connection is lost."""
+
+    def up(self, segment: str) -> None:
+        """The connection is back."""
+
+    def position(self, segment: str) -> m.Position:
+        """The last event that was taken in."""
+        ...
+
+    def fail(self, error: EpochalError) -> None:
+        """No retry can mend this."""
+
+
+class Link:
+    """Keeps one segment followed: connects, and connects again behind the last event."""
+
+    def __init__(self, reader: Reader, segment: str, begin: From | m.Position) -> None:
+        self.segment = segment
+        self._reader = reader
+        self._begin = begin
+        self._continuing = False
+        self._incarnation = 0
+        self._connection: _Connection | None = None
+        self._paused = False
+        self._down = False
+
+    async def run(self) -> None:
+        """Follow until cancelled, or until an error that no retry can mend."""
+        reader, backoff = self._reader, Backoff()
+        while True:
+            try:
+                error = await self._follow_once(backoff)
+            except EpochalError as failed:
+                error = failed
+            except zmq.ZMQError as failed:
+                error = Unavailable(f"segment {self.segment} cannot be connected to: {failed}")
+            if not worth_retrying(error):
+                reader.fail(error)
+                return
+            if not self._down:
+                self._down = True
+                reader.down(self.segment, str(error))
+            reader.directory.stale()
+            await backoff.pause()
+
+    def _live(self, backoff: Backoff) -> None:
+        backoff.reset()
+        if self._down:
+            self._down = False
+            self._reader.up(self.segment)
+
+    async def _follow_once(self, backoff: Backoff) -> EpochalError:
+        """One connection, from hello to its end; returns why it ended."""
+        reader, directory = self._reader, self._reader.directory
+        events = await directory.address(self.segment, "events")
+        requests = await directory.address(self.segment, "requests")
+        connection = _Connection(reader, self.segment, (events, requests), self._follower())
+        self._connection = connection
+        try:
+            if self._paused:
+                connection.pause()
+            return await connection.broken(on_live=lambda: self._live(backoff))
+        except EpochalError as error:
+            return error
+        finally:
+            self._remember(connection.follower)
+            self._connection = None
+            connection.close()
+
+    def _follower(self) -> Follower:
+        reader = self._reader
+        return Follower(
+            reader.directory.info.uid,
+            self.segment,
+            self._begin,
+            shape=reader.directory.shape,
+            fresh_nonce=lambda: secrets.token_bytes(16),
+            now=clock.monotonic(),
+            settings=reader.follower_settings,
+            continuing=self._continuing,
+            least_incarnation=self._incarnation,
+        )
+
+    def _remember(self, follower: Follower) -> None:
+        if follower.began:
+            self._begin, self._continuing = self._reader.position(self.segment), True
+            self._incarnation = max(self._incarnation, self._begin.incarnation)
+
+    def pause(self) -> None:
+        """The application is slow: stop reading."""
+        self._paused = True
+        if self._connection is not None:
+            self._connection.pause()
+
+    def resume(self) -> None:
+        """Read again."""
+        self._paused = False
+        if self._connection is not None:
+            self._connection.resume()
+
+
+class _Connection:
+    """The two sockets of one follower."""
+
+    def __init__(self, reader: Reader, segment: str, addresses: tuple[str, str], follower: Follower) -> None:
+        self.follower = follower
+        self._reader, self._segment = reader, segment
+        self._lost: asyncio.Future[EpochalError] = asyncio.get_running_loop().create_future()
+        self._was_live = False
+        self._events = Socket(reader.context, zmq.SUB, self._pushed, self._act)
+        self._requests = Socket(reader.context, zmq.DEALER, self._answered, self._act)
+        for socket, address in zip((self._events, self._requests), addresses, strict=True):
+            socket.watch(self._disconnected)
+            socket.zmq.connect(address)
+            socket.start()
+
+    async def broken(self, *, on_live: Callable[[], None]) -> EpochalError:
+        """Run until the connection must be given up; returns why."""
+        self._act()
+        ticked = clock.monotonic()
+        while not self._lost.done():
+            await asyncio.wait([self._lost], timeout=TICK)
+            now = clock.monotonic()
+            if now - ticked > STALL:
+                self.follower.resume(now)  # this loop was busy: the silence was ours
+            self.follower.tick(now)
+            ticked = now
+            self._act()
+            if self.follower.live and not self._was_live:
+                self._was_live = True
+                on_live()
+        return self._lost.result()
+
+    def _pushed(self, frames: Frames) -> None:
+        first = frames[0]
+        private = first[:1] == b"P"
+        subscription = first[1 : wire.NONCE_PREFIX] if private else None
+        prefix = wire.NONCE_PREFIX if private else wire.CHANNEL_PREFIX
+        now, follower = clock.monotonic(), self.follower
+        try:
+            for message in wire.decode(frames, prefix=prefix):
+                follower.pushed(subscription, message, now)
+        except EpochalError as error:
+            self._lose(error)
+
+    def _answered(self, frames: Frames) -> None:
+        now = clock.monotonic()
+        try:
+            for message in wire.decode(frames):
+                self.follower.answered(message, now)
+        except EpochalError as error:
+            self._lose(error)
+
+    def _act(self) -> None:
+        """Do what the follower asks for and pass on what it tells."""
+        follower = self.follower
+        for effect in follower.take():
+            match effect:
+                case Request():
+                    for frames in wire.encode(effect.message):
+                        self._requests.send(frames)
+                case Subscribe():
+                    self._events.zmq.setsockopt(zmq.SUBSCRIBE, effect.prefix)
+                case Unsubscribe():
+                    self._events.zmq.setsockopt(zmq.UNSUBSCRIBE, effect.prefix)
+        try:
+            self._reader.told(self._segment, follower)
+        except EpochalError as error:
+            self._reader.fail(error)
+        if follower.error is not None:
+            self._lose(follower.error)
+
+    def _disconnected(self) -> None:
+        self._lose(Unavailable(f"the connection to the publisher of segment {self._segment} was lost"))
+
+    def _lose(self, error: EpochalError) -> None:
+        if not self._lost.done():
+            self._lost.set_result(error)
+
+    def pause(self) -> None:
+        self.follower.pause()
+        self._events.pause()
+        self._requests.pause()
+
+    def resume(self) -> None:
+        self.follower.resume(clock.monotonic())
+        self._events.resume()
+        self._requests.resume()
+
+    def close(self) -> None:
+        self._events.close()
+        self._requests.close()
