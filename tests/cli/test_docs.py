@@ -12,6 +12,7 @@ import pytest
 import typer
 from typer.core import TyperArgument, TyperGroup, TyperOption
 
+from epochal.cli.commands import SHORT
 from epochal.cli.failures import EXIT_STATUSES
 from epochal.cli.main import app
 
@@ -52,6 +53,13 @@ def examples(text: str) -> list[str]:
     found = [line.strip().removeprefix("$ ") for line in text.splitlines()]
     pieces = [piece.strip() for line in found for piece in re.split(r" \| |;", line.split(" # ")[0])]
     return [re.split(r" > | &$|  +", piece)[0] for piece in pieces if piece.startswith("epochal ")]
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_the_list_of_commands_says_what_each_says_of_itself(name: str) -> None:
+    told = COMMANDS[name].help
+    assert told is not None
+    assert told.startswith(SHORT[name].removesuffix(".")) or name == "demo"  # which says more
 
 
 def test_the_page_has_a_table_for_every_command() -> None:

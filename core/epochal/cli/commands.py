@@ -30,6 +30,9 @@ SHORT = {
 }
 """Each command is a function of this name, beside its `EPILOG`, in a module of this name."""
 
+SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
+"""Of all commands, and of what comes before them."""
+
 
 class Commands(TyperGroup):
     """The commands, in the order of `SHORT`."""
@@ -71,8 +74,7 @@ class _Loading(MutableMapping[str, Any]):
 def _load(name: str) -> Any:
     module = importlib.import_module(f"epochal.cli.{name}")
     alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    settings = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
-    alone.command(name, epilog=module.EPILOG, short_help=SHORT[name], cls=ManualCommand, context_settings=settings)(
+    alone.command(name, epilog=module.EPILOG, short_help=SHORT[name], cls=ManualCommand, context_settings=SETTINGS)(
         getattr(module, name)
     )
     return typer.main.get_command(alone)

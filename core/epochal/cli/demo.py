@@ -26,7 +26,7 @@ from epochal.cli.demo_run import Run
 from epochal.cli.demo_tally import check_early, check_late
 from epochal.cli.demo_view import LiveView, PlainView
 from epochal.cli.failures import ExitStatus
-from epochal.cli.options import note
+from epochal.cli.terminal import note
 from epochal.errors import ConfigError
 
 EPILOG = """\b

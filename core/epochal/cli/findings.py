@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.text import Text
 
-from epochal.cli.output import hanging, printable
+from epochal.cli.output import STYLES, hanging, printable
 from epochal.cli.terminal import console
 
 
@@ -52,7 +52,6 @@ def fail(check: str, seen: str, advice: str) -> Finding:
     return Finding(check, Verdict.FAIL, seen, advice)
 
 
-_STYLES = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "bold red"}
 _WIDTH = 12
 
 
@@ -62,7 +61,7 @@ def print_findings(findings: Iterable[Finding]) -> None:
     for finding in findings:
         verdict = str(finding.verdict)
         line = hanging(f"{verdict:<5} {finding.check:<{_WIDTH}} ", printable(finding.seen))
-        styled = Text.assemble((verdict, _STYLES[finding.verdict]), line.removeprefix(verdict))
+        styled = Text.assemble((verdict, STYLES[verdict]), line.removeprefix(verdict))
         screen.print(styled, soft_wrap=True)
         if finding.advice:
             screen.print(Text(hanging(f"{'':<{_WIDTH + 7}}-> ", printable(finding.advice))), soft_wrap=True)

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from epochal.cli.commands import Commands
+from epochal.cli.commands import SETTINGS, Commands
 from epochal.cli.failures import EXIT_STATUSES, ExitStatus, report, report_usage
 from epochal.cli.terminal import forbid_colors
 
@@ -45,7 +45,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,  # the same plain text on a terminal and in a pipe
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+    context_settings=SETTINGS,
 )
 
 

@@ -15,8 +15,6 @@ from epochal.cli.names import complete_kinds, complete_streams, complete_streams
 from epochal.cli.terminal import note
 from epochal.client.catalog import DEFAULT_CATALOG, CatalogClient, catalog_url
 
-__all__ = ["note"]  # the demo takes it from here
-
 T = TypeVar("T")
 
 

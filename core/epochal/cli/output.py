@@ -18,10 +18,10 @@ from epochal.cli.terminal import console
 from epochal.client.held_back import show_time
 from epochal.protocol.times import Time, less_than
 
-_STYLES = {
+STYLES = {
     **dict.fromkeys(("Ready", "live", "ok", "yes"), "green"),
     **dict.fromkeys(("Pending", "unverified", "warn"), "yellow"),
-    **dict.fromkeys(("lapsed", "fail"), "red"),
+    **dict.fromkeys(("lapsed", "fail"), "bold red"),
     **dict.fromkeys(("Complete", "superseded"), "cyan"),
 }
 """How words that say how something fares look on a terminal."""
@@ -37,7 +37,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     screen, widths = console(), _widths(columns, cells)
     screen.print(Text(aligned(columns, widths), style="bold"), soft_wrap=True)
     for row in cells:
-        parts = [(cell.ljust(width), _STYLES.get(cell, "")) for cell, width in zip(row, widths, strict=True)]
+        parts = [(cell.ljust(width), STYLES.get(cell, "")) for cell, width in zip(row, widths, strict=True)]
         shown = Text("  ").join(Text(text, style) for text, style in parts)
         shown.rstrip()
         screen.print(shown, soft_wrap=True)

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from epochal.cli.output import printable
 from epochal.errors import TimeShapeError
 from epochal.protocol.times import Time, TimeShape
 
@@ -47,8 +48,8 @@ def show_record(record: Any) -> str:
     ('{"a": 1}', 'x\\n')
     """
     if isinstance(record, bytes | bytearray | memoryview):
-        return _escaped(bytes(record).decode("utf-8", "backslashreplace"))
-    return _escaped(dumps(json_value(record)))
+        return printable(bytes(record).decode("utf-8", "backslashreplace"))
+    return printable(dumps(json_value(record)))
 
 
 def json_value(record: Any) -> Any:
@@ -87,7 +88,3 @@ _NOT_FINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}
 def _key(key: Any) -> str:
     value = json_value(key)
     return value if isinstance(value, str) else dumps(value)
-
-
-def _escaped(text: str) -> str:
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
