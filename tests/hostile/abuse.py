@@ -14,6 +14,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -107,6 +108,16 @@ class Honest:
             assert isinstance(answer, m.Ack), answer
         time.sleep(0.005)
         return int(events[3].seq)
+
+
+ESTABLISHED, FIN_WAIT_1 = "01", "04"
+
+
+def connected(publisher: Any, where: str, *states: str) -> int:
+    """Connections to a socket in these states of the kernel; `FIN_WAIT_1`: closed here, with bytes yet to be sent."""
+    port = int(publisher.addresses[where].rpartition(":")[2])
+    rows = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]]
+    return sum(row[1].endswith(f":{port:04X}") and row[3] in states for row in rows)
 
 
 def address(publisher: Any, name: str) -> tuple[str, int]:

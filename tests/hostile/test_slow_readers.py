@@ -16,17 +16,9 @@ from epochal.client.catalog import CatalogClient
 from epochal.protocol import messages as m
 
 sys.path.insert(0, str(Path(__file__).parent))  # no package: its neighbours are imported by their plain names
-from abuse import IMPATIENT, MIB, Honest, stopped_subscriber
+from abuse import ESTABLISHED, FIN_WAIT_1, IMPATIENT, MIB, Honest, connected, stopped_subscriber
 
 BUFFER = 8 * MIB
-ESTABLISHED, FIN_WAIT_1 = "01", "04"
-
-
-def connected(publisher: Any, *states: str) -> int:
-    """Connections to `events` in these states of the kernel; `FIN_WAIT_1`: closed here, with bytes yet to be sent."""
-    port = int(publisher.addresses["events"].rpartition(":")[2])
-    rows = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]]
-    return sum(row[1].endswith(f":{port:04X}") and row[3] in states for row in rows)
 
 
 class Crawling:
@@ -85,14 +77,14 @@ def test_a_crawling_and_a_stopped_reader_cost_the_declared_buffer_and_nobody_els
     push(24 * MIB)
     with Honest(publisher, stream.uid, "0") as honest:
         honest.check()
-        before, memory, peaks = connected(publisher, ESTABLISHED), publisher.rss(), []
+        before, memory, peaks = connected(publisher, "events", ESTABLISHED), publisher.rss(), []
         for _ in range(2):
             with stopped_subscriber(publisher, stalled.channel):
                 crawling = Crawling(wires, publisher, stream, "1")
                 peaks.append(push(48 * MIB, crawling))
                 assert crawling.missed(writer.acked(next(times), b"x").seq)
                 crawling.wire.close()
-                wait_until(lambda: connected(publisher, ESTABLISHED, FIN_WAIT_1) <= before, 30)
+                wait_until(lambda: connected(publisher, "events", ESTABLISHED, FIN_WAIT_1) <= before, 30)
         honest.check()
         print(f"{size}-byte records, 48 MiB past a crawling and a stopped reader, 8 MiB each: "
               f"{', '.join(f'{(peak - memory) / MIB:.1f}' for peak in peaks)} MiB more; "

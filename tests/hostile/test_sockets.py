@@ -3,6 +3,7 @@
 import os
 import resource
 import secrets
+import socket
 import struct
 import sys
 import time
@@ -20,6 +21,7 @@ from epochal.protocol.wire import encode
 
 sys.path.insert(0, str(Path(__file__).parent))  # no package: what these tests share is imported by its plain name
 from abuse import (
+    ESTABLISHED,
     GREETING,
     IMPATIENT,
     JUNK,
@@ -28,6 +30,7 @@ from abuse import (
     Honest,
     address,
     alive,
+    connected,
     connections,
     cut,
     files,
@@ -292,6 +295,31 @@ def test_a_publisher_out_of_descriptors_goes_on_with_those_it_serves(start, wait
         honest.check()
         print(f"out of descriptors: an honest epoch took {honest.slowest * 1000:.0f} ms at most")
     assert honest.error is None, repr(honest.error)
+
+
+def begin(where: tuple[str, int], kind: bytes) -> socket.socket:
+    """A connection that has shaken hands as ZeroMQ's DEALER or SUB would, and may send frames."""
+    connection = socket.create_connection(where, timeout=20)
+    ready = b"\x05READY\x0bSocket-Type" + struct.pack(">I", len(kind)) + kind
+    connection.sendall(GREETING + b"\x04" + bytes([len(ready)]) + ready)
+    return connection
+
+
+@pytest.mark.long
+def test_a_message_that_never_ends_is_held_until_its_sender_is_gone(start, wait_until):
+    """The library shows nobody a message before its last part: docs/hostile-input.md names this as not defended."""
+    _, publisher = start()
+    part = b"\x03" + struct.pack(">Q", MIB) + bytes(MIB)
+    memory, held = publisher.rss(), []
+    for _ in range(2):
+        with begin(address(publisher, "ingest"), b"DEALER") as connection:
+            for _ in range(64):
+                connection.sendall(part)
+            alive(publisher)
+            held.append(publisher.rss() - memory)
+        wait_until(lambda: connected(publisher, "ingest", ESTABLISHED) == 0, 30)
+    print(f"64 MiB of a message that does not end: {held[0] / MIB:.1f} MiB, then {held[1] / MIB:.1f} MiB")
+    assert held[1] < held[0] + 16 * MIB, "what the first one took is free again"
 
 
 @pytest.mark.long
