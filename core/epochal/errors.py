@@ -62,7 +62,7 @@ class UsageError(EpochalError):
 
 
 class TimeShapeError(UsageError):
-    """A time that does not have the stream's declared shape, or is outside 0 .. 2^63-1 (DESIGN: times)."""
+    """A time that does not have the stream's declared shape, or is outside 0 .. 2^63-1 (S34)."""
 
     code = "time_shape"
 

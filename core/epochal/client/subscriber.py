@@ -39,8 +39,9 @@ Since = Literal["start"] | Cursor | None
 class Subscription:
     """One subscription to one stream; made by `client.subscribe`, used as an async context manager.
 
-    Reads with `epochs()` or with `events()`, one of them. `ready` is set once the snapshots of all segments are in
-    (S17).
+    Reads with `epochs()` or with `events()`, one of them. `ready`, an `asyncio.Event`, is set once the snapshots of all
+    segments are in (S17), or when the subscription is over. Entering raises `StreamNotFound`, `NoPublisher`,
+    `SchemaMismatch` (S28), `CursorError`, `CatalogUnavailable`. Leaving closes all sockets, also when it is cancelled.
     """
 
     def __init__(
@@ -134,7 +135,8 @@ class Subscription:
         Ends when the stream is complete (E18).
 
         Raises `EpochTooLarge` when epochs that are not complete exceed `max_buffer_bytes`, `HistoryTruncated` when
-        `since` is older than the history, `StreamGone` when the stream is deleted.
+        `since` is older than the history, `StreamGone` when the stream is deleted, and `UsageError` with `partial` or
+        where `events()` is read already.
         """
         if self._partial:
             raise UsageError("partial=True delivers what arrives, so there are no whole epochs; read events()")
@@ -149,9 +151,14 @@ class Subscription:
                 return
 
     async def events(self) -> AsyncIterator[values.Event]:
-        """Everything as it comes.
+        """Everything as it comes, in each segment's order (S16).
 
-        Batches that pass the filter before their epoch is complete, frontiers, aborts, gaps (S16).
+        `Data` before its epoch is complete, `FrontierChanged` with and without data, `EpochAborted`, `Gap`, `Rewound`,
+        `SegmentDown` and `SegmentUp`. Without `partial`, epochs that had begun before the join are left out (S10).
+        Ends when the stream is complete.
+
+        Raises `HistoryTruncated` when `since` is older than the history, `StreamGone` when the stream is deleted, and
+        `UsageError` where `epochs()` is read already.
         """
         self._read_by("events")
         self._machine.only_events()

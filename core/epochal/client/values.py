@@ -15,12 +15,17 @@ class Data:
     """A batch of records at `time`. In `events()` its epoch may still grow or be aborted."""
 
     time: Any
+    """Of the stream's shape, or what the `time_codec` makes of it."""
     topic: bytes
+    """As given to `append`; empty for none."""
     segment: str
+    """The id of the segment that it was published in."""
     seq: int
+    """Its place in the segment's log, counted from 0 in each incarnation."""
     count: int
     """Records in the batch."""
     payload: bytes = field(repr=False)
+    """The records as they were encoded."""
     _decode: Decode = field(repr=False, compare=False)
 
     def records(self) -> list[Any]:
@@ -33,10 +38,12 @@ class Epoch:
     """A complete epoch: everything that was published at `time`, in the order of each segment's log."""
 
     time: Any
+    """Of the stream's shape, or what the `time_codec` makes of it."""
     batches: tuple[Data, ...] = field(repr=False)
+    """All of them, of all segments; those of one segment in the order of its log."""
 
     def records(self) -> Iterator[Any]:
-        """The records of all batches, decoded one batch at a time."""
+        """The records of all batches, decoded one batch at a time; raises as `Data.records`."""
         for batch in self.batches:
             yield from batch.records()
 
@@ -48,55 +55,63 @@ class Epoch:
 
 @dataclass(frozen=True, slots=True)
 class EpochAborted:
-    """The epoch can never complete; what had arrived of it is not delivered as an epoch (I1)."""
+    """The epoch can never complete; what had arrived of it is not delivered as an epoch (E2)."""
 
     time: Any
+    """Of the stream's shape, or what the `time_codec` makes of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class FrontierChanged:
-    """The lower frontier moved at some segment.
-
-    `frontier` is the merged one: minimal times that can still arrive, none when complete.
-    """
+    """The lower frontier moved at some segment (S16)."""
 
     frontier: tuple[Any, ...]
+    """The merged one: minimal times that can still arrive, none when complete (S17)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
     """Events of `segment` are lost for good.
 
-    Every epoch that had data is aborted, and the next events are those after `seq` of `incarnation` (E17).
+    Every epoch that had data is aborted (E17).
     """
 
     segment: str
+    """The segment's id."""
     incarnation: int
+    """Which life of the segment's publisher the next events are of."""
     seq: int
+    """The event that they come after; -1 for none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rewound:
-    """`segment`'s publisher started anew, as `incarnation`; its events begin after `seq`."""
+    """The publisher of a segment started anew (E12)."""
 
     segment: str
+    """The segment's id."""
     incarnation: int
+    """Which life of it this is."""
     seq: int
+    """The event after which its events begin; -1 for none."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentDown:
-    """`segment` cannot be reached; its part of the frontier stays where it is until it is back (S19)."""
+    """A segment cannot be reached; its part of the frontier stays where it is until it is back (S19)."""
 
     segment: str
+    """The segment's id."""
     reason: str
+    """For people."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentUp:
-    """`segment` is followed again."""
+    """A segment is followed again (S19)."""
 
     segment: str
+    """The segment's id."""
 
 
 Event = Data | FrontierChanged | EpochAborted | Gap | Rewound | SegmentDown | SegmentUp

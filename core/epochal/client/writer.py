@@ -60,9 +60,9 @@ R = TypeVar("R")
 class Writer:
     """One writer of one stream; made by `client.writer`, used as an async context manager.
 
-    Leaving the block closes the writer (what was appended is whole); leaving it by an exception aborts the epochs that
-    it appended at and still holds (E4). `linger` (seconds) lets single records gather into batches of up to `max_batch`
-    records; 0 sends each append as its own batch.
+    Leaving the block closes the writer (what was appended is whole); leaving it by an exception, a cancellation too,
+    aborts the epochs that it appended at and still holds (E4). `linger` (seconds) lets single records gather into
+    batches of up to `max_batch` records; 0 sends each append as its own batch.
     """
 
     def __init__(
@@ -185,7 +185,7 @@ class Writer:
     async def drain(self) -> None:
         """Let what was appended leave, and wait while more is queued than the publishers give credit for.
 
-        What keeps a loop of `append_nowait` within bounds.
+        What keeps a loop of `append_nowait` within bounds. Raises nothing: failures are told by `flush` and moves.
         """
         await asyncio.sleep(0)
         await self._credit()
@@ -198,7 +198,8 @@ class Writer:
     async def flush(self) -> None:
         """Wait until everything appended and moved so far is acknowledged.
 
-        Raises the first failure that nobody awaited.
+        Raises the first failure that nobody awaited: of an `append_nowait`, of a move, or of a call that was cancelled
+        (E1); and why the session is over, as `append`.
         """
         await self._reopened()
         self._send_gathered()
@@ -277,35 +278,50 @@ class Writer:
     async def advance(self, time: Any) -> None:
         """Downgrade all capabilities to `time`.
 
-        What was appended before is whole. Sent once every earlier append is acknowledged (E1).
+        What was appended before is whole. Sent once every earlier append is acknowledged; if one failed, raises that
+        failure and moves nothing (E1). Raises `CapabilityError` for a time that is not at or after what is held,
+        `TimeShapeError`, and why the session is over, as `append`.
         """
         await self._moved(lambda: self.machine.advance(self._encode_time(time), awaited=True))
 
     def advance_nowait(self, time: Any) -> None:
-        """Queue the move; it is sent when E1 allows, and later appends need not wait for it."""
+        """Queue the move; it is sent when E1 allows, and later appends need not wait for it.
+
+        Raises `CapabilityError` and `TimeShapeError` at once; other failures are raised by the next `flush` or move.
+        """
         self._send_gathered()
         self.machine.advance(self._encode_time(time))
         self._act_soon()
 
     async def hold(self, time: Any) -> None:
-        """Hold a further capability."""
+        """Hold a further capability, at or after one that is held (S35); raises as `advance`."""
         await self._moved(lambda: self.machine.hold(self._encode_time(time), awaited=True))
 
     async def release(self, time: Any) -> None:
-        """Give a capability up, not the last one."""
+        """Give one capability up (S35).
+
+        Raises `CapabilityError` for a time that is not held, and for the last one; else as `advance`.
+        """
         await self._moved(lambda: self.machine.release(self._encode_time(time), awaited=True))
 
     async def abort(self, time: Any) -> None:
-        """Abort the epoch `time`: it can never complete (E4)."""
+        """Abort the epoch `time`: it can never complete (E2, E4). Waits for no append; raises as `advance`."""
         self._send_gathered()
         await self._moved(lambda: self.machine.abort(self._encode_time(time), awaited=True))
 
     async def close(self) -> None:
-        """Leave: what was appended is whole. The last writer's capability is kept for the next one."""
+        """Leave: what was appended is whole (E4). The last writer's capability is kept for the next one (E3).
+
+        Raises the first failure that nobody awaited, and then has not left (E1); `TimedOut` when not every publisher
+        answers. After a cancellation, closing again or leaving the block goes on with it.
+        """
         await self._leave(m.Leaving.CLOSE)
 
     async def finish(self) -> None:
-        """Leave for good: this writer publishes no more, ever; when all have finished, the stream is complete (E7)."""
+        """Leave for good: this writer publishes no more, ever; when all have finished, the stream is complete (E7).
+
+        Raises as `close`.
+        """
         await self._leave(m.Leaving.FINISH)
 
     def detach(self) -> None:

@@ -21,7 +21,7 @@ NOTHING_YET = -1
 
 
 class Position(NamedTuple):
-    """A place in a segment's log: just behind event `seq` of `incarnation` (DESIGN section 4)."""
+    """A place in a segment's log: just behind event `seq` of `incarnation` (E16)."""
 
     incarnation: int
     seq: int

@@ -1,0 +1,27 @@
+"""docs/api.md names everything that is promised, and every method of writers and subscriptions."""
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+import epochal
+
+PAGE = Path(__file__).parents[2] / "docs" / "api.md"
+NAMED = re.findall(r"^::: (\S+)$", PAGE.read_text(), re.MULTILINE)
+
+
+def test_everything_that_is_promised_is_named() -> None:
+    elsewhere = {"EpochalError", "__version__"}  # among the errors, and no name to describe
+    assert {name.removeprefix("epochal.") for name in NAMED if name.count(".") == 1} == {*epochal.__all__} - elsewhere
+    assert {"epochal.protocol.frontier", "epochal.protocol.progress"} <= {*NAMED}
+
+
+@pytest.mark.parametrize("kind", [epochal.Writer, epochal.Subscription])
+def test_each_public_method_is_listed_once(kind: type) -> None:
+    block = PAGE.read_text().split(f"::: epochal.{kind.__name__}\n")[1].split(":::")[0]
+    (listed,) = re.findall(r"members: \[(.*)\]", block)
+    internal = {"act", "fail", "told", "up", "down", "position"}
+    public = {name for name, _ in inspect.getmembers(kind) if not name.startswith("_")} - internal
+    assert set(listed.split(", ")) == public
