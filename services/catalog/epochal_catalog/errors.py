@@ -93,3 +93,9 @@ class DataDirectoryError(ConfigError):
     """The data directory cannot be used: in use by another process, or on a file system that cannot keep a database."""
 
     code = "data_directory"
+
+
+class StoredStreamError(ConfigError):
+    """The database has a stream that this release cannot read."""
+
+    code = "stored_stream"

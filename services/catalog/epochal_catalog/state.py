@@ -31,6 +31,7 @@ from epochal_catalog.records import (
     SubscriptionRemoved,
     SubscriptionRenewed,
 )
+from epochal_catalog.stored import readable
 from epochal_catalog.subscribers import Subscribers
 
 _NOBODY = SortedKeys()
@@ -158,8 +159,7 @@ class State:
         return None
 
     def _take_stream(self, record: StreamRecord) -> str:
-        manifest = StreamManifest.from_document(record.manifest)
-        planned = [item._asdict() for item in manifest.not_in_effect()]  # once here, for it is slow and often shown
+        record, manifest, planned = readable(record)  # once here, for it is slow and often shown
         known = self._by_uid.get(record.uid)
         if known is not None:
             known.record, known.manifest, known.not_in_effect = record, manifest, planned

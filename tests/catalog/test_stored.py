@@ -1,0 +1,43 @@
+"""Streams that an earlier release stored."""
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from epochal_catalog.errors import StoredStreamError
+
+
+def edit(data: Path, sql: str, *values: str) -> None:
+    with sqlite3.connect(data / "catalog.sqlite") as connection:
+        connection.execute(sql, values)
+    connection.close()
+
+
+async def test_a_schema_of_an_old_form_is_told_and_keeps_nothing_from_starting(start: Any, tmp_path: Path) -> None:
+    async with start() as client:
+        stream = (await client.apply()).body
+    for schema in ('{"type": "record", "fields": [{"name": "a", "type": "long"}]}', '{"$ref": "a.json"}'):
+        edit(tmp_path, "UPDATE streams SET manifest = json_set(manifest, '$.spec.payload.schema', json(?))", schema)
+        async with start() as client:
+            found = (await client("GET", "/v1/streams/demo/flights")).body
+            assert found["manifest"] == stream["manifest"]
+            [told] = found["not_in_effect"]
+            assert (told["path"], "no longer read" in told["note"]) == ("spec.payload.schema", True)
+            await client.register("p", stream["uid"])
+            assert (await client.lookup(encoding="msgpack")).status == 200
+    async with start() as client:
+        again = (await client.apply(progress={"minWriters": 2})).body  # stores what is in effect
+        assert (again["uid"], again["not_in_effect"]) == (stream["uid"], [])
+    async with start() as client:
+        assert (await client("GET", "/v1/streams/demo/flights")).body["not_in_effect"] == []
+
+
+async def test_a_stream_that_cannot_be_read_is_named(start: Any, tmp_path: Path) -> None:
+    async with start() as client:
+        await client.apply()
+    edit(tmp_path, "UPDATE streams SET manifest = json_set(manifest, '$.spec.segments', 'many')")
+    with pytest.raises(StoredStreamError, match=r"(?s)demo/flights cannot be read .*segments"):
+        async with start():
+            pass
