@@ -22,6 +22,7 @@ from epochal.cli.publishing import Interrupted, Publishing
 from epochal.cli.records import parse_time
 from epochal.cli.terminal import note
 from epochal.client.catalog import catalog_url
+from epochal.client.sockets import check_libzmq
 from epochal.errors import EpochalError, TimeShapeError
 from epochal.protocol.times import Time, TimeShape
 from epochal.resources import DEFAULT_NAMESPACE, parse_stream_name
@@ -136,6 +137,7 @@ class _Inputs:
 async def _pub(
     name: tuple[str, str], inputs: _Inputs, asked: _Asked, writer_id: str, url: str | None, timeout: float
 ) -> int:
+    check_libzmq()
     async with open_catalog(url, timeout) as catalog:  # also the place where a missing catalog is waited for and told
         declared = (await catalog.get(*name)).declared().spec
     shape, encoding = declared.time.shape, declared.payload.encoding

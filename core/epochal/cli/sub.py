@@ -21,6 +21,7 @@ from epochal.cli.lines import Printer, Style
 from epochal.cli.options import DEFAULT_TIMEOUT, Catalog, Namespace, Stream, Timeout, open_catalog, run
 from epochal.cli.terminal import note
 from epochal.client.catalog import catalog_url
+from epochal.client.sockets import check_libzmq
 from epochal.errors import CursorError, TimedOut, UsageError
 from epochal.resources import DEFAULT_NAMESPACE, parse_stream_name
 
@@ -123,6 +124,7 @@ def _since(text: str | None) -> Literal["start"] | epochal.Cursor | None:
 
 
 async def _sub(name: tuple[str, str], choice: _Choice, printer: Printer, url: str | None, timeout: float) -> None:
+    check_libzmq()
     async with open_catalog(url, timeout) as catalog:  # also the place where a missing catalog is waited for and told
         await catalog.get(*name)
     async with (
