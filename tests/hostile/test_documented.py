@@ -1,0 +1,107 @@
+"""Every limit that docs/hostile-input.md names has the value that the code has."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from epochal.client import answers, catalog, encodings, http, sockets, subscriber, watch
+from epochal.protocol import following, limits, serving, wire
+from epochal_catalog.settings import Settings as CatalogSettings
+from epochal_publisher import events, ingest, patience, requests
+from epochal_publisher.settings import Settings as PublisherSettings
+
+PAGE = Path(__file__).parents[2] / "docs" / "hostile-input.md"
+SERVING, FOLLOWING = serving.ServingSettings(), following.FollowerSettings()
+CODE: dict[str, float] = {
+    "connections waiting to be accepted": patience.BACKLOG,
+    "frames of one message": wire.MAX_FRAMES,
+    "bytes of the first frame": wire.MAX_FIRST_FRAME,
+    "bytes of one header": wire.MAX_HEADER,
+    "depth of nesting": wire.MAX_DEPTH,
+    "items of one array": wire.MAX_ITEMS,
+    "characters of one text": wire.MAX_TEXT,
+    "bytes of one topic": wire.MAX_TOPIC,
+    "bytes of one frame": ingest.MAX_FRAME,
+    "messages packed into one": ingest.MAX_MESSAGES,
+    "unread answers of one peer": ingest.SEND_QUEUE,
+    "writers at once in one segment": limits.MAX_WRITERS,
+    "characters of a writer's id": limits.MAX_WRITER_ID,
+    "opens that wait for the catalog": limits.MAX_WAITING_OPENS,
+    "bytes of one request": requests.MAX_FRAME,
+    "requests packed into one message": requests.MAX_MESSAGES,
+    "joins begun by one peer": SERVING.max_pending_each,
+    "joins begun by all": SERVING.max_pending,
+    "answers under way to one peer": SERVING.max_answers_each,
+    "answers under way to all": SERVING.max_answers,
+    "chunks of credit": serving.MAX_CREDIT,
+    "unread messages of one peer": requests.SEND_QUEUE,
+    "bytes of one subscription": events.MAX_SUBSCRIPTION,
+    "bytes of one answer of a catalog": http.MAX_ANSWER,
+    "bytes of one event of a watch": watch.MAX_LINE,
+    "pages of one list": catalog.MAX_PAGES,
+    "characters of one text of a catalog": answers.MAX_TEXT,
+    "records of one payload": encodings.MAX_RECORDS,
+    "live bytes kept while history is read": FOLLOWING.max_backlog,
+    "bytes that wait for the program": subscriber.MAX_WAITING_BYTES,
+}
+"""What no setting changes."""
+
+
+def tables(*head: str) -> list[list[str]]:
+    """The rows of all tables with this head, cell by cell."""
+    rows, inside = [], False
+    for line in PAGE.read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if not line.startswith("|"):
+            inside = False
+        elif cells == list(head):
+            inside = True
+        elif inside and not set(line) <= set("|-"):
+            rows.append(cells)
+    return rows
+
+
+ROWS = tables("limit", "value", "setting", "beyond it")
+HTTP = tables("limit", "catalog", "publisher", "setting", "beyond it")
+
+
+def default(settings: type[Any], name: str) -> float:
+    return float(settings.model_fields[name].default)
+
+
+def number(text: str) -> float:
+    return float(text.removesuffix(" s"))
+
+
+def test_every_fixed_limit_is_documented_and_no_other():
+    fixed = [cells[0] for cells in ROWS if not cells[2]]
+    assert sorted(fixed) == sorted(CODE)
+
+
+@pytest.mark.parametrize("cells", ROWS, ids=lambda cells: str(cells[0]))
+def test_a_limit_has_the_documented_value(cells):
+    name, value, setting, _ = cells
+    if setting == "the stream":
+        assert re.fullmatch(r"`[a-zA-Z.]+`", value)
+    elif setting:
+        key = setting.strip("`")
+        owner = PublisherSettings if key in PublisherSettings.model_fields else CatalogSettings
+        assert number(value) == default(owner, key)
+    else:
+        assert number(value) == CODE[name]
+
+
+@pytest.mark.parametrize("cells", HTTP, ids=lambda cells: str(cells[0]))
+def test_a_limit_of_http_has_the_documented_value(cells):
+    _, of_catalog, of_publisher, setting, _ = cells
+    key = setting.strip("`")
+    assert number(of_catalog) == default(CatalogSettings, key)
+    assert number(of_publisher) == default(PublisherSettings, key)
+
+
+def test_how_long_one_socket_may_hold_up_the_others_is_documented():
+    text = " ".join(PAGE.read_text().split())
+    mebibytes, milliseconds = sockets.BURST_BYTES // 2**20, round(sockets.BURST_SECONDS * 1000)
+    assert f"{sockets.BURST} messages, {mebibytes} MiB or {milliseconds} ms" in text
