@@ -1,45 +1,36 @@
-"""`client.writer(...)`: sockets, futures and batches around the writer's machine.
+"""`client.writer(...)`: what a program calls to publish.
 
-Apart from the machine, which decides what may be sent when (E1, E5, E6): here records are encoded and placed,
-connections are made and made again, and callers are told what became of their appends and moves.
+Apart from the session, which keeps the connections, and from the machine, which decides what may be sent when (E1, E5,
+E6): here records are checked, encoded, placed and gathered.
 """
 
 import asyncio
 import contextlib
-import time as clock
 import uuid
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import zmq
 
-from epochal.client.batching import Batcher, Gathering, Slot, fail, parts, within_limit
-from epochal.client.directory import Backoff, Directory
+from epochal.client.batching import Batcher, Gathering, Slot, parts, within_limit
+from epochal.client.directory import Directory
 from epochal.client.encodings import encoder
-from epochal.client.ending import ended
-from epochal.client.ingest import Link
 from epochal.client.options import NOTHING, Expected
+from epochal.client.session import Session
 from epochal.errors import (
     BufferFull,
     EpochalError,
     RecordTypeError,
-    StreamGone,
-    StreamNotFound,
     TimedOut,
-    Unavailable,
     UsageError,
     WriterClosed,
-    WriterLost,
 )
 from epochal.protocol import messages as m
-from epochal.protocol.effects import Acked, Failed, Moved, Over, Ready, Reconnect, Send
 from epochal.protocol.segments import Placement
 from epochal.protocol.times import Time, TimeCodec
 from epochal.protocol.wire import MAX_TOPIC
-from epochal.protocol.writing import WriterMachine
 
-TICK = 0.1
 MAX_UNSENT_BYTES = 8 * 2**20
 """Bytes queued behind the credit windows above which `append` waits."""
 MAX_UNSENT_NOWAIT = 64 * 2**20
@@ -50,14 +41,10 @@ ABORT_TIMEOUT = 3.0
 After that their time-out does the same.
 """
 
-WITHDRAW_TIMEOUT = 1.0
-"""Seconds that an open which was given up waits for the publishers' word; a silent one has not heard of it either."""
-
 Position = m.Position
-R = TypeVar("R")
 
 
-class Writer:
+class Writer(Session):
     """One writer of one stream; made by `client.writer`, used as an async context manager.
 
     Leaving the block closes the writer (what was appended is whole); leaving it by an exception, a cancellation too,
@@ -80,26 +67,13 @@ class Writer:
         expected: Expected = NOTHING,
         open_timeout: float = 30.0,
     ) -> None:
-        self.writer_id = writer_id or f"anonymous-{uuid.uuid4().hex}"
-        self.context, self.directory, self._group = context, directory, group
-        self._under, self._shared, self._expected = under, shared, expected
-        self._linger, self._max_batch, self._open_timeout = linger, max_batch, open_timeout
+        writer_id = writer_id or f"anonymous-{uuid.uuid4().hex}"
+        super().__init__(
+            context, directory, writer_id, under=under, shared=shared, group=group, open_timeout=open_timeout
+        )
+        self._expected, self._linger, self._max_batch = expected, linger, max_batch
         self._encode_time: Callable[[Any], Time] = (lambda time: time) if time_codec is None else time_codec.encode
         self._decode_time: Callable[[Time], Any] = (lambda time: time) if time_codec is None else time_codec.decode
-        self._futures: dict[int, asyncio.Future[Any]] = {}
-        self._gathering: Gathering | None = None
-        self._links: dict[str, Link] = {}
-        self._tasks: list[asyncio.Task[None]] = []
-        self._opening: asyncio.Future[None] | None = None
-        self._room = asyncio.Event()
-        self._idle: list[asyncio.Future[None]] = []
-        self._acting = False
-        self._left = False
-        self._error: EpochalError | None = None
-        """Why the session is over; `_told` once a caller has been told so."""
-        self._told = False
-        self._last_told: EpochalError | None = None
-        self._reopening: asyncio.Task[None] | None = None
         self._leaving: tuple[m.Leaving, asyncio.Future[None]] | None = None
 
     async def __aenter__(self) -> Self:
@@ -231,35 +205,6 @@ class Writer:
         self._act_soon()
         return future
 
-    async def _heard(self, future: asyncio.Future[R], *, shared: bool = False) -> R:
-        """What becomes of a ticket; if its caller is cancelled meanwhile, a failure is told to the next who asks.
-
-        `shared`: others may await the same, so that it is not cancelled with one of them.
-        """
-        try:
-            if shared:
-                await asyncio.wait([future])
-            return await future
-        except asyncio.CancelledError:
-            self._unheard(future)
-            raise
-
-    def _unheard(self, future: asyncio.Future[Any]) -> None:
-        if future.done() and not future.cancelled():
-            error = future.exception()
-            if error is not None and error is self._error:
-                self._told = False
-            elif isinstance(error, EpochalError):
-                self.machine.fail_quietly(error)
-            return
-        if self._gathering is not None:
-            self._gathering.unheard(future)
-        ticket = next((ticket for ticket, known in self._futures.items() if known is future), None)
-        if ticket is not None:
-            self.machine.unheard(ticket)
-            if future.cancelled():
-                del self._futures[ticket]
-
     def _send_gathered(self) -> None:
         if self._gathering is not None:
             self._gathering.send_all()
@@ -354,12 +299,6 @@ class Writer:
         self._send_gathered()
         await self._heard(self._asked(ask))
 
-    def _asked(self, ask: Callable[[], int]) -> asyncio.Future[None]:
-        ticket = ask()
-        future = self._futures[ticket] = asyncio.get_running_loop().create_future()
-        self.act()
-        return future
-
     async def _leave(self, how: m.Leaving) -> None:
         if self._left:
             return
@@ -386,194 +325,6 @@ class Writer:
         future = self._asked(lambda: self.machine.leave(how, awaited=True))
         self._leaving = (how, future)
         return future
-
-    # ---- sessions and connections ----
-
-    async def _open_session(self) -> None:
-        await self._new_machine()
-        for segment in self.directory.segments:
-            self._links[segment] = Link(self, segment)
-        self._tasks = [asyncio.create_task(link.run()) for link in self._links.values()]
-        self._tasks.append(asyncio.create_task(self._tick()))
-        await self._opened()
-
-    async def _reopen(self, error: WriterLost) -> None:
-        """E3.
-
-        A publisher gave the session up; its open epochs are aborted everywhere, and a new session opens on the same
-        connections.
-        """
-        backoff = Backoff()
-        while True:
-            try:
-                await self._new_machine()
-                for segment, link in self._links.items():
-                    if link.stands:
-                        self.machine.connected(segment)
-                self.act()
-                await self._opened()
-                break
-            except WriterLost:
-                await backoff.pause()  # lost again before it was open everywhere
-            except EpochalError as failed:
-                self._error, self._told = failed, False
-                self.machine.give_up(failed)
-                self.act()
-                return
-        if not self._told:
-            self.machine.fail_quietly(error)
-        self._error = None
-
-    async def _reopened(self) -> None:
-        """Wait for a session that is being opened anew.
-
-        Raise why there is none, or once that there was another before.
-        """
-        if self._reopening is not None:
-            await asyncio.wait([self._reopening])
-            self._reopening = None
-            self.machine.raise_failure()
-        self._raise_error()
-
-    def _raise_error(self) -> None:
-        if self._error is not None:
-            self._told = True
-            raise self._error
-
-    async def _new_machine(self) -> None:
-        info = self.directory.info
-        gone = StreamGone(f"stream {info.qualified} was deleted, or deleted and created anew; open the new one")
-        try:
-            session = await self.directory.catalog.session(info.namespace, info.name, self.writer_id)
-        except StreamNotFound:
-            raise gone from None
-        if session.uid != info.uid:
-            raise gone
-        self.machine = WriterMachine(
-            info.uid, self.directory.shape, self.directory.segments, self.writer_id, session.number,
-            now=clock.monotonic(), under=self._under, shared=self._shared,
-        )  # fmt: skip
-        self._opening = asyncio.get_running_loop().create_future()
-
-    async def _opened(self) -> None:
-        assert self._opening is not None
-        try:
-            async with asyncio.timeout(self._open_timeout):
-                await self._opening
-        except TimeoutError:
-            waiting = [segment for segment in self._links if not self.machine.is_open_at(segment)]
-            raise TimedOut(
-                f"segments {waiting} of {self.directory.qualified} did not answer within {self._open_timeout:g} s"
-            ) from None
-        if self._group is not None:
-            self.machine.start_group(self._group)
-
-    async def _tick(self) -> None:
-        while True:
-            await asyncio.sleep(TICK)
-            now = clock.monotonic()
-            self.machine.tick(now)
-            for link in self._links.values():
-                link.check(now)
-            self.act()
-
-    async def _withdraw(self) -> None:
-        """The open was given up: undo it where it took effect."""
-        ticket = self.machine.withdraw() if self._links else None
-        if ticket is not None:
-            await asyncio.wait([self._asked(lambda: ticket)], timeout=WITHDRAW_TIMEOUT)
-
-    async def _stop(self) -> None:
-        tasks = [*self._tasks, *([self._reopening] if self._reopening is not None else [])]
-        try:
-            await ended(tasks)
-        finally:  # also when this is cancelled: nobody will come for the sockets later
-            self._tasks, self._reopening = [], None
-            for link in self._links.values():
-                link.close()
-            self._end(WriterClosed("the writer was closed"))
-            self._left = True
-
-    def fail(self, error: EpochalError) -> None:
-        """The session cannot go on: everything open fails."""
-        self.machine.give_up(error)
-        self.act()
-
-    # ---- the machine's effects ----
-
-    def _act_soon(self) -> None:
-        if not self._acting:
-            self._acting = True
-            asyncio.get_running_loop().call_soon(self.act)
-
-    def act(self) -> None:
-        """Send what the machine wants sent, packed by segment, and tell callers what it tells."""
-        self._acting = False
-        machine = self.machine
-        for effect in machine.take():
-            if type(effect) is Send:
-                self._links[effect.segment].send(effect.message)
-            elif type(effect) is Reconnect:
-                self._links[effect.segment].lose(Unavailable(effect.reason))
-        for link in self._links.values():
-            link.flush()
-        for told in machine.told():
-            self._tell(told)
-        if not machine.busy:
-            idle, self._idle = self._idle, []
-            for waiter in idle:
-                if not waiter.done():
-                    waiter.set_result(None)
-        self._room.set()
-
-    def _tell(self, told: Ready | Acked | Moved | Failed | Over) -> None:
-        match told:
-            case Acked():
-                self._resolve(told.ticket, told.position)
-            case Moved():
-                self._resolve(told.ticket, None)
-            case Failed():
-                future = self._futures.pop(told.ticket, None)
-                if future is not None and future.cancelled():
-                    self.machine.fail_quietly(told.error)  # its caller is being cancelled and will not hear of it
-                elif future is not None:
-                    self._last_told = told.error
-                    fail(future, told.error)
-            case Ready():
-                if self._opening is not None and not self._opening.done():
-                    self._opening.set_result(None)
-            case Over():
-                self._session_over(told.error)
-
-    def _resolve(self, ticket: int, result: m.Position | None) -> None:
-        future = self._futures.pop(ticket, None)
-        if future is not None and not future.done():
-            future.set_result(result)
-
-    def _session_over(self, error: EpochalError) -> None:
-        if self._error is None:
-            self._error, self._told = error, self._last_told is error
-        self._end(error)
-        # A task that writes a group runs again from the group's start instead (E6), and one under another writer lost
-        # nothing.
-        may_reopen = self._group is None and self._under is None and self._tasks
-        if isinstance(error, WriterLost) and may_reopen and (self._reopening is None or self._reopening.done()):
-            self._reopening = asyncio.create_task(self._reopen(error))
-
-    def _end(self, error: EpochalError) -> None:
-        """Nobody waits any longer."""
-        futures, self._futures = list(self._futures.values()), {}
-        for future in futures:
-            fail(future, error)
-        if self._opening is not None:
-            fail(self._opening, error)
-        idle, self._idle = self._idle, []
-        for waiter in idle:
-            if not waiter.done():
-                waiter.set_result(None)
-        if self._gathering is not None:
-            self._gathering.drop(error)
-        self._room.set()
 
 
 def _has_failed(future: asyncio.Future[None]) -> bool:
