@@ -188,6 +188,31 @@ async def test_an_id_that_fits_no_header_is_not_sent_back():
             await anext(changes)
 
 
+async def test_a_watch_that_ends_at_once_is_asked_for_less_and_less_often():
+    """It was asked for ten times a second, for ever."""
+    asked: list[float] = []
+    slow = asyncio.Event()
+
+    async def end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        asked.append(time.monotonic())
+        writer.write(WATCH + b"\r\n")
+        writer.close()
+        await writer.wait_closed()
+        if len(asked) == 5:
+            slow.set()
+
+    server = await asyncio.start_server(end, "127.0.0.1", 0)
+    async with server, asyncio.timeout(30):
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with CatalogClient(url, patience=30.0) as catalog:
+            watching = asyncio.ensure_future(anext(aiter(catalog.watch())))
+            await slow.wait()
+            watching.cancel()
+            await asyncio.wait([watching])
+    assert asked[-1] - asked[0] > 0.1 + 0.2 + 0.4 + 0.8 - 0.1
+
+
 async def test_a_watch_that_is_compressed_is_not_unpacked():
     """A megabyte of it could be a gigabyte of comments."""
     bomb = gzip.compress(b": \n" * 20_000_000)

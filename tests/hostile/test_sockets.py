@@ -219,7 +219,7 @@ def test_a_stalled_reader_of_history_costs_bounded_memory(start, wires):
 
 
 @pytest.mark.rule("S22")
-@pytest.mark.parametrize("patient", [False, True])
+@pytest.mark.parametrize("patient", [pytest.param(False, marks=pytest.mark.long), True])
 def test_a_subscriber_that_is_stopped_holds_bounded_memory_and_is_cut(start, wires, wait_until, monkeypatch, patient):
     """Faults 16 and 17: the library's heartbeat ends it; nobody else loses anything, whether it is cut or not."""
     for name, value in IMPATIENT.items() if not patient else ():

@@ -101,9 +101,10 @@ async def follow(url: str, since: int | None, patience: float) -> AsyncIterator[
             try:
                 async with aclosing(_connection(session, url, parser)) as events:
                     async for event in events:
-                        delay, deadline = FIRST_DELAY, loop.time() + patience
+                        deadline = loop.time() + patience
                         last = parser.last_id
                         if event is not None:
+                            delay = FIRST_DELAY  # not for a mere connection: it could end at once, again and again
                             yield event
                 reason = "it ended the watch"
             except (aiohttp.ClientError, OSError, TimeoutError, _Refused) as error:
