@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from epochal.client.catalog import catalog_url
 from epochal.errors import ConfigError, ManifestError, Problem
-from epochal.resources import parse_stream_name
 
 
 class Complete(StrEnum):
@@ -80,6 +78,8 @@ class SinkOptions:
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool = True) -> "SinkOptions":
         """Read Spark's options, whose names come in lower case. Raises `ConfigError` with every problem."""
+        from epochal.client.catalog import catalog_url  # here: a commit has its options, and needs no client
+
         given = {name.lower(): value for name, value in options.items()}
         known = [option for option in OPTIONS if (option.streaming if streaming else option.batch)]
         problems = [_unknown(name, known) for name in sorted(given.keys() - {o.name for o in known} - _OF_SPARK)]
@@ -134,6 +134,8 @@ def _is_seconds(text: str) -> bool:
 
 
 def _wrong_stream(stream: str | None) -> list[Problem]:
+    from epochal.resources import parse_stream_name
+
     if not stream:
         return []
     try:
@@ -144,6 +146,8 @@ def _wrong_stream(stream: str | None) -> list[Problem]:
 
 
 def _wrong_catalog(catalog: str | None) -> list[Problem]:
+    from epochal.client.catalog import catalog_url
+
     try:
         catalog_url(catalog)
     except ConfigError as error:

@@ -2,7 +2,8 @@
 
 Apart from `tasks`, which talks to publishers. Spark makes a new object of these classes in its planner, copies it to
 its tasks and makes another one for each commit, all in different processes: nothing kept in an attribute gets from
-`write` to `commit`, only the messages do.
+`write` to `commit`, only the messages do. What only some of these processes need is loaded where it is needed: a commit
+is a new process for every micro-batch, and would else take longer to load than to act.
 """
 
 import contextlib
@@ -25,11 +26,8 @@ from pyspark.sql.types import StructType
 from epochal.errors import ConfigError, EpochalError, LocalProtocolError, UsageError
 from epochal.protocol.times import Time, join
 from epochal_spark.handover import Committed, call_off, hand_over
-from epochal_spark.holder import look_up_now, start_holder
 from epochal_spark.interpreter import check_workers
 from epochal_spark.options import SinkOptions
-from epochal_spark.schemas import check_schema
-from epochal_spark.tasks import TaskRun, publish_partition
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -67,6 +65,8 @@ class EpochalSink(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator["RecordBatch"]) -> TaskCommit:
         """Publish one partition of a batch; runs in a task."""
+        from epochal_spark.tasks import TaskRun, publish_partition
+
         context = TaskContext.get()
         batch = context.getLocalProperty("streaming.sql.batchId") if context is not None else None
         query = context.getLocalProperty("sql.streaming.queryId") if context is not None else None
@@ -94,6 +94,8 @@ class EpochalBatch(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator["RecordBatch"]) -> TaskCommit:
         """Publish one partition; runs in a task."""
+        from epochal_spark.tasks import TaskRun, publish_partition
+
         context = TaskContext.get()
         if context is None:
             raise LocalProtocolError("a batch is written by Spark's tasks; this is none")
@@ -134,6 +136,9 @@ class EpochalDataSource(DataSource):
         Raises `ConfigError` for options or columns that cannot be used, `StreamNotFound`, `NoPublisher`,
         `StreamComplete`, before any task runs.
         """
+        from epochal_spark.holder import look_up_now, start_holder
+        from epochal_spark.schemas import check_schema
+
         if overwrite:
             raise ConfigError('a stream is never overwritten: use .mode("append")')
         options = SinkOptions.parse(self.options, streaming=False)
@@ -147,6 +152,8 @@ class EpochalDataSource(DataSource):
         self, schema: StructType, overwrite: bool
     ) -> EpochalSink:  # Spark passes both by position and by these names
         """The sink of a streaming query. Raises `ConfigError` for options or columns that cannot be used."""
+        from epochal_spark.schemas import check_schema
+
         if overwrite:
             raise ConfigError('a stream is never overwritten: use outputMode("append"), not complete')
         options = SinkOptions.parse(self.options)

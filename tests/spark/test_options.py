@@ -1,5 +1,8 @@
 """Options and columns that cannot be used are all named at once, before anything runs."""
 
+import subprocess
+import sys
+
 import pytest
 from pyspark.sql import types as t
 
@@ -86,3 +89,10 @@ def test_every_wrong_column_is_named() -> None:
 def test_a_time_of_another_shape_than_the_streams_is_refused() -> None:
     with pytest.raises(ConfigError, match="have the shape int"):
         check_schema(fields(t=fields(a=t.LongType())), OPTIONS, Declared(TimeShape.parse("int"), "msgpack"))
+
+
+def test_a_commit_loads_no_client() -> None:
+    """Spark starts a process for every commit, so what it loads is what a micro-batch takes at least."""
+    code = "import sys, epochal_spark.sink; print(*{'aiohttp', 'pydantic', 'zmq', 'pyarrow'} & sys.modules.keys())"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert result.stdout == "\n"
