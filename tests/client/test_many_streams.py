@@ -30,8 +30,13 @@ async def write_and_read(client: epochal.Client, stream: str, epochs: int, opene
 
 
 async def many_at_once(realm, count: int, *, deleted: int) -> None:
-    names = [f"many{n}" for n in range(count)]
-    streams = [await realm.stream() for _ in names]
+    starting = asyncio.Semaphore(8)  # a publisher is a process: on two cores a hundred at once would time out
+
+    async def started() -> str:
+        async with starting:
+            return await realm.stream()
+
+    streams = await asyncio.gather(*(started() for _ in range(count)))
     doomed, streams = streams[:deleted], streams[deleted:]
     before = held()
     async with epochal.connect(realm.url) as client:
