@@ -5,6 +5,10 @@ from typing import Any
 
 import pytest
 
+from epochal.errors import Superseded
+from epochal_catalog.records import SegmentRecord
+from epochal_catalog.registry import Renewing, Report
+
 
 async def publisher_of(client: Any) -> Any:
     return (await client("GET", "/v1/streams/demo/flights")).body["segments"][0]["publisher"]
@@ -97,3 +101,35 @@ async def test_memory_that_cannot_follow_the_disk_stops_the_catalog(client: Any,
     assert catalog.broken.is_set()
     assert (await client.session_of("w")).code == "shutting_down"
     assert (await client("GET", "/readyz")).status == 503
+
+
+@pytest.mark.rule("E11", "E12")
+async def test_renewals_that_wait_together_share_a_transaction_and_nothing_else(client: Any) -> None:
+    catalog = client.server.catalog
+    uid = (await client.apply(segments=20)).body["uid"]
+    tokens = [(await client.register(f"p{at}", uid, str(at))).body["token"] for at in range(20)]
+    written: list[int] = []
+    write = catalog._store.write
+
+    async def counted(changes: Any) -> None:
+        written.append(sum(isinstance(change, SegmentRecord) for change in changes))
+        await write(changes)
+
+    catalog._store.write = counted
+
+    def renewing(at: int, lower: int, token: int) -> Any:
+        return catalog.renew(Renewing(f"p{at}", token, {str(at): Report(1, [lower])}))
+
+    first = [renewing(at, at, tokens[at] + 1000 * (at == 7)) for at in range(20)]
+    again = [renewing(at, 100, tokens[at]) for at in range(3)]
+    answers = await asyncio.gather(*first, *again, client.session_of("w"), return_exceptions=True)
+    assert [at for at, answer in enumerate(answers) if isinstance(answer, Exception)] == [7]
+    assert isinstance(answers[7], Superseded)
+    assert (written[:2], sum(written)) == ([19, 3], 22)
+    shown = (await client("GET", "/v1/streams/demo/flights")).body["segments"]
+    assert [segment["lower"] for segment in shown[:9]] == [
+        [100], [100], [100], [3], [4], [5], [6], None, [8]
+    ]  # fmt: skip
+    watched, _ = catalog.state.history.read(0, 1 << 20)
+    revisions = [int(line.split()[1]) for line in watched.decode().splitlines() if line.startswith("id:")]
+    assert revisions == sorted(set(revisions))

@@ -31,13 +31,13 @@ def held_back(state: State, entry: StreamEntry, now: float) -> list[HeldBack]:
     """What holds the stream's time back; nothing once it is complete."""
     if entry.complete:
         return []
-    least = Antichain(from_json(time) for segment in entry.open_segments() for time in segment.lower or ())
+    least = set(Antichain(from_json(time) for segment in entry.open_segments() for time in segment.lower or ()))
     found: list[HeldBack] = []
     for segment in entry.open_segments():
         if segment.lower is None or not state.leases.live(segment.token):
             found.append(_unserved(state, segment, now))
         else:
-            found += [held for held in _held(state, segment, now) if held.time in set(least)]
+            found += [held for held in _held(state, segment, now) if held.time in least]
     return sorted(found, key=lambda held: -(held.seconds or 0.0))
 
 

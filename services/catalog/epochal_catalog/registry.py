@@ -7,7 +7,7 @@ over, so memory is never ahead of what survives a crash.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from epochal.errors import Problem, SchemaMismatch, StreamComplete, StreamGone, Superseded, TimeShapeError
 from epochal.protocol.segments import key_ranges
@@ -34,7 +34,6 @@ from epochal_catalog.state import State, StreamEntry
 
 A = TypeVar("A")
 
-
 _AT_ONCE = 1000
 """Withdrawals in one transaction, so that others get their turn between."""
 
@@ -60,6 +59,23 @@ class Report:
     writers: tuple[str, ...] | None = None
     counters: Mapping[str, float] = field(default_factory=dict)
     holders: tuple[dict[str, Json], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Renewing:
+    """A publisher that renews its lease, with a report for each of its segments."""
+
+    publisher: str
+    token: int
+    reports: Mapping[str, Report]
+
+
+class Renewal(NamedTuple):
+    """What a renewal changes: segments, which only their owner's renewals change, and its lease."""
+
+    changed: tuple[SegmentRecord, ...]
+    renewed: LeaseRenewed
+    answer: Callable[[], dict[str, Json]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +196,22 @@ class Registry:
         Raises `UnknownPublisher`, `StreamGone`, `Superseded`, `InvalidRequest` for a lower frontier of the wrong shape.
         Writes to disk only what changed.
         """
+        changed, renewed, answer = self.renewal(Renewing(publisher, token, reports))
+        return self._write(answer, *changed, renewed) if changed else Decision((renewed,), answer)
+
+    def renew_together(self, renewals: Sequence[Renewal]) -> Decision[list[dict[str, Json]]]:
+        """Several renewals of different tokens in one transaction, each judged on the state as it is now."""
+        changed = [change for renewal in renewals for change in renewal.changed]
+        leases = [renewal.renewed for renewal in renewals]
+
+        def answer() -> list[dict[str, Json]]:
+            return [renewal.answer() for renewal in renewals]
+
+        return self._write(answer, *changed, *leases) if changed else Decision(tuple(leases), answer)
+
+    def renewal(self, asked: Renewing) -> Renewal:
+        """What one renewal changes. Raises what `renew` raises."""
+        publisher, token, reports = asked.publisher, asked.token, asked.reports
         registration, entry = self._owner(publisher, token)
         changed, shape = [], entry.manifest.spec.time.shape
         reported: dict[str, Reported] = {}
@@ -198,9 +230,7 @@ class Registry:
         def answer() -> dict[str, Json]:
             return {"ttl": self.state.leases.ttl, "complete": entry.complete}
 
-        if not changed:
-            return Decision((renewed,), answer)
-        return self._write(answer, *changed, renewed)
+        return Renewal(tuple(changed), renewed, answer)
 
     def deregister(self, publisher: str, token: int) -> Decision[None]:
         """Withdraw a publisher's addresses for good. Raises `UnknownPublisher`, `Superseded` on another token."""

@@ -17,7 +17,7 @@ from epochal.service import problems
 from epochal_catalog import bodies, lists, models, openapi, subscriptions, views
 from epochal_catalog.bodies import CATALOG
 from epochal_catalog.records import SubscriptionRecord, SubscriptionRenewed
-from epochal_catalog.registry import FinishingMark, Registering, Report, check_name
+from epochal_catalog.registry import FinishingMark, Registering, Renewing, Report, check_name
 
 
 def add_routes(app: web.Application) -> None:
@@ -131,9 +131,7 @@ async def renew_publisher(request: web.Request) -> web.Response:
     body = await _body(request, models.Renew)
     publisher = request.match_info["publisher"]
     reports = {name: _report(report) for name, report in body.segments.items()}
-    return web.json_response(
-        await request.app[CATALOG].submit(lambda registry: registry.renew(publisher, body.token, reports))
-    )
+    return web.json_response(await request.app[CATALOG].renew(Renewing(publisher, body.token, reports)))
 
 
 def _report(body: models.Report) -> Report:

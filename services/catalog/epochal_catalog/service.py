@@ -8,13 +8,13 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from epochal.errors import NoPublisher, StreamNotFound
 from epochal_catalog.decisions import Decision
 from epochal_catalog.errors import Overloaded, ShuttingDown, StoreFailed, StoreUnavailable
-from epochal_catalog.records import Change, InMemory
-from epochal_catalog.registry import Expected, Registry
+from epochal_catalog.records import Change, InMemory, Json
+from epochal_catalog.registry import Expected, Registry, Renewal, Renewing
 from epochal_catalog.remembered import Remembered
 from epochal_catalog.settings import Settings
 from epochal_catalog.state import State, StreamEntry
@@ -26,7 +26,11 @@ from epochal_catalog.watching import Watchers
 A = TypeVar("A")
 _log = logging.getLogger("epochal.catalog")
 _Decide = Callable[[Registry], Decision[Any]]
+_Asked: TypeAlias = _Decide | Renewing
+_Pending: TypeAlias = tuple[_Asked, "asyncio.Future[Any]"]
 
+_TOGETHER = 100
+"""Renewals in one transaction, so that others get their turn between."""
 _CHECK_EVERY = 1.0
 """Seconds between two looks at whether the database can be locked."""
 _PATIENCE = 3.0
@@ -59,7 +63,7 @@ class Catalog:
         self._registry = Registry(self.state)
         self._store = store
         self._clock = clock
-        self._pending: asyncio.Queue[tuple[_Decide, asyncio.Future[Any]]] = asyncio.Queue(settings.max_pending)
+        self._pending: asyncio.Queue[_Pending] = asyncio.Queue(settings.max_pending)
         self._tasks: list[asyncio.Task[None]] = []
         self._closed = False
 
@@ -106,11 +110,18 @@ class Catalog:
 
         Raises what `decide` raises, `StoreUnavailable`, `Overloaded`, `ShuttingDown`; nothing has changed then.
         """
+        done: asyncio.Future[A] = asyncio.get_running_loop().create_future()
+        return await self._queued(decide, done)
+
+    async def renew(self, asked: Renewing) -> dict[str, Json]:
+        """As `submit`, for a renewal: those that wait one behind the other share a transaction, and its fsync."""
+        return await self._queued(asked, asyncio.get_running_loop().create_future())
+
+    async def _queued(self, asked: _Asked, done: "asyncio.Future[A]") -> A:
         if self._closed:
             raise ShuttingDown("the catalog is stopping; send this again in a moment")
-        done: asyncio.Future[A] = asyncio.get_running_loop().create_future()
         try:
-            self._pending.put_nowait((decide, done))
+            self._pending.put_nowait((asked, done))
         except asyncio.QueueFull:
             raise Overloaded("too many writes are waiting for the database; send this again later") from None
         return await done
@@ -148,17 +159,47 @@ class Catalog:
         )
 
     async def _write_all(self) -> None:
+        held: list[_Pending] = []
         while True:
-            decide, done = await self._pending.get()
+            asked, done = held.pop() if held else await self._pending.get()
+            if isinstance(asked, Renewing):
+                count = await self._renew_all(asked, done, held)
+            else:
+                count = 1
+                await self._answer(asked, [done], lambda answer: [answer])
+            for _ in range(count):
+                self._pending.task_done()
+
+    async def _renew_all(self, asked: Renewing, done: "asyncio.Future[Any]", held: list[_Pending]) -> int:
+        """Do a renewal and those right behind it; `held` gets the first that is none. Returns how many were done."""
+        together: dict[int, tuple[Renewing, asyncio.Future[Any]]] = {asked.token: (asked, done)}
+        while len(together) < _TOGETHER and not self._pending.empty():
+            following, waiting = self._pending.get_nowait()
+            if not isinstance(following, Renewing) or following.token in together:
+                held.append((following, waiting))
+                break
+            together[following.token] = (following, waiting)
+        renewals: list[Renewal] = []
+        waits: list[asyncio.Future[Any]] = []
+        for renewing, waiting in together.values():
             try:
-                result = await self._write_one(decide)
+                renewals.append(self._registry.renewal(renewing))
+                waits.append(waiting)
+            except Exception as error:
+                _fail([waiting], error)
+        if renewals:
+            await self._answer(lambda registry: registry.renew_together(renewals), waits, lambda answers: answers)
+        return len(together)
+
+    async def _answer(
+        self, decide: _Decide, waits: Sequence["asyncio.Future[Any]"], each: Callable[[Any], Sequence[Any]]
+    ) -> None:
+        try:
+            for done, result in zip(waits, each(await self._write_one(decide)), strict=True):
                 if not done.done():
                     done.set_result(result)
-            except Exception as error:
-                if not done.done():
-                    done.set_exception(error)
-            finally:
-                self._pending.task_done()
+        except Exception as error:
+            _fail(waits, error)
 
     async def _write_one(self, decide: Callable[[Registry], Decision[A]]) -> A:
         decision = decide(self._registry)
@@ -232,3 +273,9 @@ class Catalog:
 
     def _tidy(self, registry: Registry) -> Decision[None] | None:
         return registry.tidy(self.settings.forget_after, self._clock())
+
+
+def _fail(waits: Sequence["asyncio.Future[Any]"], error: Exception) -> None:
+    for done in waits:
+        if not done.done():
+            done.set_exception(error)
