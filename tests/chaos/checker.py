@@ -289,7 +289,10 @@ def _silent(story: _Story) -> Found:
         begun = reader.entries[0]
         ready = next((entry.at for entry in reader.entries if entry.op == "ready"), begun.at)
         late = begun.data["since"] is None and any(append.invoked <= ready for append in story.at(time))
-        gap = any(story.lost.values())
+        # A gap cannot touch what was over for the reader before any memory was lost.
+        frontiers = [(entry.at, entry.times("frontier")) for entry in reader.entries if "frontier" in entry.data]
+        over = next((at for at, frontier in frontiers if not _reached(frontier, time)), reader.entries[-1].at)
+        gap = any(at <= over for losses in story.lost.values() for at in losses)
         if not whole and not late and not gap:
             yield f"{reader} was neither given {time} nor told why"
 

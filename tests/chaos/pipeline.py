@@ -45,6 +45,8 @@ class Part(NamedTuple):
     life: int
     directory: Path
     seed: str
+    pace: float = 0.0
+    """Seconds, at most, that a subscriber works on each epoch: others wait then, and a kill meets them waiting."""
 
     @property
     def over(self) -> Path:
@@ -161,6 +163,7 @@ def read(part: Part, since: str | None) -> None:
 class _Reading:
     def __init__(self, part: Part) -> None:
         self._part, self._recorder = part, Recorder(part.directory, part.name, part.life)
+        self._rng = random.Random(f"{part.seed}/{part.name}/{part.life}")
         self._last = 0
 
     async def run(self, since: str | None) -> None:
@@ -199,6 +202,8 @@ class _Reading:
                 self._recorder.write("aborted", time=epoch.time, frontier=frontier)
             self._last = max(self._last, epoch.time)
             self._save(sub.cursor())
+            if not self._part.over.exists():  # afterwards it catches up
+                await asyncio.sleep(self._rng.random() * self._part.pace)
         self._recorder.write("whole", times=[time for time in range(self._last + 1) if sub.saw_whole(time)])
         self._recorder.write("end", frontier=times(sub.frontier()))
 

@@ -34,6 +34,8 @@ PATIENCE = 90.0
 OWNED = {"p0": ("0", "1"), "p1": ("2",)}
 WRITERS = ("w1", "w2")
 READERS = {"s1": "start", "s2": "start", "s3": None}
+PACES = {"s2": 0.2, "s3": 0.05}
+"""How long these work on an epoch, at most: the one is always behind, the other now and then."""
 SPEC = {
     "time": {"shape": "int"},
     "payload": {"encoding": "msgpack"},
@@ -60,6 +62,7 @@ class Round:
             await self._begin()
             async with asyncio.TaskGroup() as lanes:
                 lanes.create_task(self._lane("processes", self._process_faults()))
+                lanes.create_task(self._lane("readers", [self._kill_reader]))
                 lanes.create_task(self._lane("network", self._network_faults()))
             self._tell("over")
             (self.directory / "over").touch()
@@ -75,7 +78,8 @@ class Round:
         async with CatalogClient(self.catalog.url) as client:
             await client.apply(document, namespace, name)
         parts = {
-            name: Part(self.catalog.url, STREAM, name, 0, self.directory, self.seed) for name in (*WRITERS, *READERS)
+            name: Part(self.catalog.url, STREAM, name, 0, self.directory, self.seed, PACES.get(name, 0.0))
+            for name in (*WRITERS, *READERS)
         }
         self.actors = [Actor(parts[name], writes=True) for name in WRITERS]
         self.actors += [Actor(parts[name], since) for name, since in READERS.items()]
@@ -127,8 +131,7 @@ class Round:
 
     def _process_faults(self) -> list[Callable[[random.Random], Awaitable[None]]]:
         faults: list[Callable[[random.Random], Awaitable[None]]] = [
-            self._stop_publisher, self._kill_actor, self._kill_actor, self._kill_actor, self._stop_actor,
-            self._kill_catalog, self._stop_catalog,
+            self._stop_publisher, self._kill_writer, self._stop_actor, self._kill_catalog, self._stop_catalog,
         ]  # fmt: skip
         return faults if self.mild else [*faults, self._kill_publisher, self._end_publisher, self._replace_publisher]
 
@@ -166,13 +169,19 @@ class Round:
         if status != SUPERSEDED:
             raise AssertionError(f"{publisher.name} was replaced, and ended with {status}")
 
-    async def _kill_actor(self, rng: random.Random) -> None:
-        """A writer resumes its session, a reader its cursor; the first reader is left alone, to compare with."""
-        actor = rng.choice([actor for actor in self.actors if actor.name != "s1"])
+    async def _kill_writer(self, rng: random.Random) -> None:
+        """It resumes its session."""
+        await self._kill(rng, rng.choice([actor for actor in self.actors if actor.writes]))
+
+    async def _kill_reader(self, rng: random.Random) -> None:
+        """It resumes its cursor; the first reader is left alone, to compare with."""
+        await self._kill(rng, rng.choice([actor for actor in self.actors if not actor.writes and actor.name != "s1"]))
+
+    async def _kill(self, rng: random.Random, actor: Actor) -> None:
         if actor.lives:
             self._tell("kill", target=actor.name)
             await actor.kill()
-            await asyncio.sleep(rng.choice((0.0, 0.5, 1.0)))
+            await asyncio.sleep(rng.choice((0.0, 0.2, 1.0)))
             actor.restart()
 
     async def _stop_actor(self, rng: random.Random) -> None:

@@ -252,6 +252,15 @@ def test_what_memory_may_lose_and_what_not() -> None:
     assert "atomic" in rules([*history[:leave], early, told, *history[leave:]])
 
 
+def test_a_gap_excuses_only_what_was_not_over_before_it() -> None:
+    for at, found in ((place(good(), "s1", "epoch", skip=1), False), (place(good(), "s1", "epoch", skip=2), True)):
+        history = good()
+        # Nobody was told of the loss, so that no record counts as forgotten.
+        lost = Entry(history[at].at - 0.1, NEMESIS, 0, "lost", Phase.INFO, {"segments": ["elsewhere"]})
+        silently_skipped(history, 1)
+        assert ("silent" in rules(sorted([*history, lost], key=lambda entry: entry.at))) == found
+
+
 def test_a_redelivery_after_a_kill_is_no_duplicate() -> None:
     history = good()
     save = place(history, "s2", "save", skip=1)
