@@ -18,6 +18,39 @@ LONG_TIMEOUT = {"writerTimeout": "10m"}
 SAMPLE = random.Random(5)
 """Which steps the short version takes."""
 
+INTERRUPTED = """
+import faulthandler, random, signal, sys, threading, epochal
+
+class Interrupt(Exception):
+    pass
+
+def interrupt(*_):
+    raise Interrupt
+
+def calls(client, stream, time):
+    with client.writer(stream, "w") as writer, client.subscribe(stream, subscriber="swept") as sub:
+        sub.ready.wait(20)
+        writer.append(time, ["x"])
+        writer.append_nowait(time, ["y"])
+        writer.flush()
+        writer.advance(time + 1)
+        next(sub.events(20))
+
+signal.signal(signal.SIGALRM, interrupt)
+delays, interrupted = random.Random(5), 0
+for number in range(1, int(sys.argv[2]) + 1):
+    faulthandler.dump_traceback_later(25, exit=True)
+    with epochal.connect_blocking() as client:
+        try:
+            signal.setitimer(signal.ITIMER_REAL, delays.uniform(0.0005, 0.03))
+            calls(client, sys.argv[1], 10 * number)
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        except Interrupt:
+            interrupted += 1
+        calls(client, sys.argv[1], 10 * number + 2)
+print(interrupted > 0, threading.active_count())
+"""
+
 Call = Callable[[epochal.Writer, epochal.Subscription, int], Awaitable[object]]
 
 
@@ -219,7 +252,30 @@ async def test_one_call_cancelled_at_its_first_steps(realm, call: str) -> None:
 
 @pytest.mark.long
 @pytest.mark.rule("E1")
-@pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("linger", [0.0, 0.005])
+@pytest.mark.parametrize(
+    ("call", "linger"), [*((call, 0.0) for call in CALLS), ("append", 0.005), ("flush", 0.005), ("close", 0.005)]
+)
 async def test_one_call_cancelled_at_each_step(realm, call: str, linger: float) -> None:
     await one_cancelled(realm, call, range(100), linger=linger)
+
+
+# ---- without a loop: an exception out of a signal handler ----
+
+
+async def interrupted(realm, times: int) -> None:
+    async with watched(realm) as (stream, nothing_is_left):
+        child = await realm.run(INTERRUPTED, stream, str(times))
+        out, _ = await child.communicate()
+        assert (child.returncode, out) == (0, b"True 1\n")
+        await nothing_is_left(10 * times + 20)
+
+
+@pytest.mark.rule("E4")
+async def test_waiting_calls_that_are_interrupted_leave_a_client_that_works(realm) -> None:
+    await interrupted(realm, 8)
+
+
+@pytest.mark.long
+@pytest.mark.rule("E4")
+async def test_waiting_calls_interrupted_often(realm) -> None:
+    await interrupted(realm, 100)

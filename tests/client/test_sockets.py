@@ -133,3 +133,13 @@ def test_an_old_libzmq_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sockets, "LEAST_LIBZMQ", (99, 0, 0))
     with pytest.raises(ConfigError, match=r"99\.0\.0"):
         check_libzmq()
+
+
+async def test_a_socket_whose_context_has_ended_is_closed_without_an_error() -> None:
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    socket = Socket(context, zmq.DEALER, lambda frames: None)
+    socket.watch(lambda: None)
+    socket.start()
+    context.destroy(linger=0)
+    socket.close()
+    socket.close()

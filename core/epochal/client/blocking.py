@@ -121,17 +121,21 @@ class _Opened(_Blocking[Either]):
 
     def __init__(self, loop: LoopThread, inner: Either, opened: "set[_Opened[Any]]") -> None:
         super().__init__(loop, inner)
-        self._opened = opened
+        self._opened, self._entered = opened, False
 
     def __enter__(self) -> Self:
         """Open it; raises what `async with` raises."""
         self._opened.add(self)
         try:
-            self._loop.run(self._inner.__aenter__)
-        except BaseException:
+            self._loop.run(self._enter)
+        except EpochalError:
             self._opened.discard(self)
-            raise
+            raise  # after an interrupt it may be open all the same: then closing the client leaves it
         return self
+
+    async def _enter(self) -> None:
+        await self._inner.__aenter__()
+        self._entered = True
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -140,7 +144,8 @@ class _Opened(_Blocking[Either]):
         if self._loop.forked or self not in self._opened:
             return
         try:
-            self._loop.run(lambda: self._inner.__aexit__(kind, error, trace))
+            if self._entered:
+                self._loop.run(lambda: self._inner.__aexit__(kind, error, trace))
         finally:
             self._opened.discard(self)
 

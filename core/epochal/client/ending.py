@@ -35,13 +35,13 @@ async def ended(tasks: Iterable[asyncio.Task[Any]]) -> None:
 
     Only for tasks that end soon after they are cancelled: nothing interrupts this.
     """
-    left = set(tasks)
-    for task in left:
-        task.cancel()
     cancelled: asyncio.CancelledError | None = None
+    left = set(tasks)
     while left := {task for task in left if not task.done()}:
+        for task in left:
+            task.cancel()  # again, if something on its way out swallowed the last one
         try:
-            await asyncio.wait(left)
+            await asyncio.wait(left, timeout=AFTER_CANCELLATION)
         except asyncio.CancelledError as error:
             cancelled = error
     if cancelled is not None:

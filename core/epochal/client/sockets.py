@@ -141,7 +141,8 @@ class Socket:
             monitor, fd = self._monitor
             self._monitor = None
             self._loop.remove_reader(fd)
-            self.zmq.disable_monitor()
+            if not self.zmq.closed:  # the context may have ended first, and an error here would hide a cancellation
+                self.zmq.disable_monitor()
             monitor.close(0)
         self.zmq.close()
 
