@@ -7,7 +7,7 @@ import os
 import pytest
 
 import epochal
-from epochal.errors import ConfigError
+from epochal.errors import ConfigError, UsageError, WriterClosed
 
 
 def test_the_promised_names() -> None:
@@ -80,3 +80,25 @@ async def test_a_cancelled_close_frees_the_sockets_all_the_same(realm, monkeypat
     assert client._context.closed
     monkeypatch.undo()
     await client.catalog.close()
+
+
+@pytest.mark.rule("E4")
+async def test_closing_a_client_leaves_what_is_still_open(realm, caplog: pytest.LogCaptureFixture) -> None:
+    stream = await realm.stream(segments=2)
+    async with epochal.connect(realm.url) as other, other.subscribe(stream) as watching:
+        await watching.ready.wait()
+        client = epochal.connect(realm.url)
+        writer = await client.writer(stream, writer_id="w").__aenter__()
+        subscription = await client.subscribe(stream).__aenter__()
+        await subscription.ready.wait()
+        await writer.append(0, ["half"])
+        await client.close()
+        with pytest.raises(WriterClosed):
+            await writer.append(0, ["late"])
+        with pytest.raises(UsageError, match="was left"):
+            await anext(subscription.epochs())
+        async with asyncio.timeout(20):
+            async for event in watching.events():
+                if event == epochal.EpochAborted(0):
+                    break
+    assert not caplog.records

@@ -3,8 +3,10 @@
 Apart from writers and subscribers because their lifetimes differ: a client is the address book and the sockets' home.
 """
 
+import asyncio
 import os
 import socket
+import weakref
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Self
@@ -47,6 +49,7 @@ class Client:
         self._background = CatalogClient(self.catalog.url, patience=0.0)
         self._context: zmq.Context[Any] = zmq.Context()
         self._context.set(zmq.MAX_SOCKETS, MAX_SOCKETS)
+        self._made = weakref.WeakSet[Writer | Subscription]()
 
     async def __aenter__(self) -> Self:
         """Nothing is connected before it is needed."""
@@ -55,17 +58,21 @@ class Client:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End all connections; writers and subscriptions have been left before."""
+        """End all connections; what is still open is left as `close` says."""
         await self.close()
 
     async def close(self) -> None:
-        """End the calls to the catalog and free the sockets' threads, also when this is cancelled."""
+        """Leave what is still open, end the calls to the catalog and free the sockets' threads, also when cancelled.
+
+        A writer that is still open is left as by an exception: what it appended at and holds is aborted (E4).
+        """
         try:
             await to_the_end(self._end_calls())
         finally:
             self._context.destroy(linger=0)
 
     async def _end_calls(self) -> None:
+        await asyncio.gather(*(made._abandon() for made in list(self._made)))
         await self._background.close()
         await self.catalog.close()
 
@@ -94,11 +101,13 @@ class Client:
         or a `pyarrow.Schema`), if given, must be the declared ones, else opening raises `SchemaMismatch` (S28). Raises
         `ConfigError` for a `schema` that is none.
         """
-        return Writer(
+        writer = Writer(
             self._context, Directory(self.catalog, stream, wait=wait), writer_id,
             under=under, shared=shared, group=group, linger=linger, max_batch=max_batch, time_codec=time_codec,
             expected=Expected(None, encoding, read_schema(schema)),
         )  # fmt: skip
+        self._made.add(writer)
+        return writer
 
     def subscribe(
         self,
@@ -129,12 +138,14 @@ class Client:
         if subscriber is not None and not 0 < len(subscriber) <= MAX_SUBSCRIBER:
             raise UsageError(f"subscriber= is a name of 1 to {MAX_SUBSCRIBER} characters, not {len(subscriber)}")
         name = subscriber or f"{socket.gethostname()}/{os.getpid()}"[-MAX_SUBSCRIBER:]
-        return Subscription(
+        subscription = Subscription(
             self._context, Directory(self.catalog, stream, wait=wait),
             since=since, topics=topics, reject=reject, partial=partial, time_codec=time_codec,
             expected=Expected(time_shape, encoding, read_schema(schema)),
             max_buffer_bytes=max_buffer_bytes, settings=settings, announce=(self._background, name),
         )  # fmt: skip
+        self._made.add(subscription)
+        return subscription
 
 
 def connect(

@@ -122,6 +122,11 @@ class Subscription:
         self.fail(UsageError("the subscription was left; open a new one"))
         await to_the_end(self._end())
 
+    async def _abandon(self) -> None:
+        """Leave, if the subscription is still open: its client is being closed."""
+        if any(not task.done() for task in self._tasks):
+            await self.__aexit__(None, None, None)
+
     async def _end(self) -> None:
         await ended(self._tasks)
         if self._announcement is not None:

@@ -116,6 +116,11 @@ class Writer(Session):
         finally:
             await self._stop()
 
+    async def _abandon(self) -> None:
+        """Leave as by an exception, if the writer is still open: its client is being closed."""
+        if any(not task.done() for task in self._tasks):
+            await self.__aexit__(WriterClosed, None, None)
+
     # ---- appends ----
 
     async def append(
