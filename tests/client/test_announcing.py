@@ -108,7 +108,14 @@ async def test_a_lapsed_subscription_is_entered_anew_and_reports(realm, monkeypa
         await client.catalog.unsubscribe(announcement._lease.id, announcement._lease.token)
         (new,) = await known(client.catalog, stream, lambda found: len(found) == 1 and bool(found[0].counters))
         assert new.id != old.id
-        assert dict(new.counters) == {"gaps": 0, "healed": 0, "epochs": 1, "aborted": 0, "waiting_bytes": 0}
+        assert dict(new.counters) == {
+            "gaps": 0,
+            "healed": 0,
+            "epochs": 1,
+            "aborted": 0,
+            "damaged": 0,
+            "waiting_bytes": 0,
+        }
         assert new.lower == (3,)
 
 

@@ -58,6 +58,7 @@ class Link:
         self._begin = begin
         self._continuing = False
         self._incarnation = 0
+        self._damaged = 0
         self._connection: _Connection | None = None
         self._paused = False
         self._down = False
@@ -101,8 +102,8 @@ class Link:
         except EpochalError as error:
             return error
         finally:
-            self._remember(connection.follower)
             self._connection = None
+            self._remember(connection.follower)
             connection.close()
 
     def _follower(self) -> Follower:
@@ -119,7 +120,13 @@ class Link:
             least_incarnation=self._incarnation,
         )
 
+    @property
+    def damaged(self) -> int:
+        """Live events so far whose payload was not what its writer had sent."""
+        return self._damaged + (self._connection.follower.damaged if self._connection is not None else 0)
+
     def _remember(self, follower: Follower) -> None:
+        self._damaged += follower.damaged
         if follower.began:
             self._begin, self._continuing = self._reader.position(self.segment), True
             self._incarnation = max(self._incarnation, self._begin.incarnation)

@@ -279,7 +279,11 @@ class Subscription:
     def _report(self) -> Report:
         machine = self._machine
         lower = tuple(machine.frontier) if machine.ready else None
-        return lower, {**self._counters, "waiting_bytes": machine.waiting_bytes}
+        return lower, {
+            **self._counters,
+            "damaged": sum(link.damaged for link in self._links),
+            "waiting_bytes": machine.waiting_bytes,
+        }
 
     def _public_data(self, segment: str, data: m.Data) -> values.Data:
         time = self._decode_time(data.time)
