@@ -61,9 +61,12 @@ types: $(READY) ## check types (mypy strict, pyright)
 imports: $(READY) ## check which part may import which (import-linter)
 	@$(BIN)/lint-imports --no-logo --cache-dir .cache/import-linter
 
+# Much of a run is waiting, for processes to start and to end: two at a time take half as long.
+TEST_PROCESSES ?= 2
+
 # A run of some tests only (TEST_ARGS) says nothing about the other rules, so it writes no report.
 test: $(READY) ## run the tests (without those marked long)
-	@$(BIN)/python -m pytest -q $(or $(TEST_ARGS),--rules-report=$(RULES_REPORT))
+	@$(BIN)/python -m pytest -q $(or $(TEST_ARGS),-n $(TEST_PROCESSES) --dist loadfile --rules-report=$(RULES_REPORT))
 
 test-long: $(READY) ## run the tests marked long
 	@$(BIN)/python -m pytest -q -m long -o faulthandler_timeout=1800 $(TEST_ARGS)

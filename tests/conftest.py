@@ -36,8 +36,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     path = config.getoption("--rules-report")
-    if path is not None:
+    if path is not None and not hasattr(config, "workerinput"):  # of several processes, the one that hears of all tests
         config.pluginmanager.register(RulesReport(path), "rules-report")
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Let each report carry the rules of its test, from whichever process it comes."""
+    rules = {str(rule) for mark in item.iter_markers("rule") for rule in mark.args}
+    item.user_properties += [("rule", rule) for rule in sorted(rules)]
 
 
 class RulesReport:
@@ -45,16 +51,12 @@ class RulesReport:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._rules: dict[str, list[str]] = {}
+        self._rules: dict[str, set[str]] = {}
         self._passed: set[str] = set()
         self._failed: set[str] = set()
 
-    def pytest_collection_finish(self, session: pytest.Session) -> None:
-        for item in session.items:
-            ids = {str(rule) for mark in item.iter_markers("rule") for rule in mark.args}
-            self._rules[item.nodeid] = sorted(ids)
-
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._rules[report.nodeid] = {str(value) for name, value in report.user_properties if name == "rule"}
         if report.failed:  # in any phase: a test that fails to clean up shows nothing either
             self._failed.add(report.nodeid)
         elif report.when == "call" and report.passed:
@@ -63,8 +65,8 @@ class RulesReport:
     def pytest_sessionfinish(self) -> None:
         results: dict[str, dict[str, list[str]]] = {}
         for outcome, tests in (("passed", self._passed - self._failed), ("failed", self._failed)):
-            for test in sorted(tests & self._rules.keys()):
-                for rule in self._rules[test]:
+            for test in sorted(tests):
+                for rule in sorted(self._rules[test]):
                     results.setdefault(rule, {"passed": [], "failed": []})[outcome].append(test)
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._path.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
@@ -106,7 +108,6 @@ class _Background:
         assert not self._thread.is_alive()
         assert not [pid for pid in ids if runs(pid)], "every process has ended"
         assert not data.exists()
-        assert not children(os.getpid()), "no test has left a process"
 
 
 def runs(pid: int) -> bool:
@@ -195,6 +196,13 @@ class Realm:
 
 
 _numbers = itertools.count()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _nothing_is_left_running() -> Iterator[None]:
+    """The first to begin, so the last to end: by then every other fixture has ended its processes."""
+    yield
+    assert not children(os.getpid()), "no test has left a process"
 
 
 @pytest.fixture(scope="session")

@@ -24,6 +24,7 @@ def at_a_terminal(
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     command = [console_script("epochal"), *arguments]
     variables = {**os.environ, "TERM": "xterm-256color", **(environment or {})}
+    variables.pop("COLUMNS", None)  # it would count for more than the terminal
     with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=variables) as running:
         os.close(theirs)
         os.write(ours, typed)

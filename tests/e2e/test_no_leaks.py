@@ -9,6 +9,8 @@ from typing import NamedTuple
 import epochal
 
 WARM_UP, JOINS = 150, 500
+KEPT = 8
+"""Connections to the catalog that are kept for a while and come and go; as many as are at work at once."""
 
 
 class Use(NamedTuple):
@@ -73,7 +75,8 @@ async def test_joins_and_leaves(realm) -> None:
         await many(JOINS)
         here_after, there_after = await settled(os.getpid(), here), await settled(publisher, there)
         assert len(asyncio.all_tasks()) == tasks
-        assert here_after[:2] == here[:2]
+        assert here_after.descriptors <= here.descriptors + KEPT
+        assert here_after.threads == here.threads
         assert there_after[:2] == there[:2]
         assert here_after.kilobytes < here.kilobytes * 1.1
         assert there_after.kilobytes < there.kilobytes * 1.1
