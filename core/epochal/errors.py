@@ -26,6 +26,12 @@ it never changes.
     |   +-- WriterLost                 a publisher gave this session up: no heartbeat in time
     |   +-- HistoryTruncated           the wanted events are older than what is retained
     |   +-- EpochTooLarge              one incomplete epoch exceeds the subscriber's buffer
+    +-- LogError                   a segment's log on disk cannot be used as asked
+    |   +-- CorruptLog                 bytes on disk are not what was written
+    |   +-- LogFull                    no space left; nothing was written
+    |   +-- LogFailed                  the disk failed; this log takes nothing more
+    |   +-- LogTaken                   another process owns the log
+    |   +-- LogMismatch                the log is another segment's, or of a newer format
     +-- Unavailable                the other side cannot be reached now; a later retry can help
     |   +-- CatalogUnavailable
     |   +-- NoPublisher                a segment of the stream has no publisher
@@ -204,6 +210,55 @@ class EpochTooLarge(StreamError):
     """The epochs that are not complete yet exceed the subscriber's `max_buffer_bytes` (E18)."""
 
     code = "epoch_too_large"
+
+
+class LogError(EpochalError):
+    """A segment's log on disk cannot be used as asked."""
+
+    code = "log"
+
+
+class CorruptLog(LogError):
+    """Bytes `first` up to, not including, `last` of the log file `path` are not what was written.
+
+    They are never cut off nor skipped. `behind` is the position from which reading works again, None when nothing
+    readable follows in this file.
+    """
+
+    code = "corrupt_log"
+
+    def __init__(
+        self, path: object, first: int = 0, last: int = 0, reason: str = "", behind: int | None = None
+    ) -> None:
+        self.path, self.first, self.last, self.reason, self.behind = path, first, last, reason, behind
+        where = f"{path}: bytes {first} to {last} are damaged" if last else str(path)
+        super().__init__(where + (f": {reason}" if reason else ""))
+
+
+class LogFull(LogError):
+    """No space is left for the log; nothing was written, and the same write can be tried again once there is."""
+
+    code = "log_full"
+    retryable = True
+
+
+class LogFailed(LogError):
+    """The disk failed: what it holds now is unknown, so this log takes nothing more until it is opened anew."""
+
+    code = "log_failed"
+
+
+class LogTaken(LogError):
+    """Another process owns the log; its name is in the message."""
+
+    code = "log_taken"
+    retryable = True
+
+
+class LogMismatch(LogError):
+    """The log belongs to another stream or segment, or its format is newer than this version reads."""
+
+    code = "log_mismatch"
 
 
 class Unavailable(EpochalError):

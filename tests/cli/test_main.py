@@ -17,7 +17,7 @@ from epochal.errors import (
 )
 from epochal.local.child import console_script
 
-COMMANDS = ("up", "apply", "delete", "get", "describe", "pub", "sub", "doctor", "completion")
+COMMANDS = ("up", "apply", "delete", "get", "describe", "pub", "sub", "doctor", "log", "completion")
 
 
 def test_version(epochal) -> None:
@@ -65,6 +65,9 @@ def test_every_command_has_examples(epochal, command: str) -> None:
         ["delete", "writers", "x"],
         ["completion", "csh"],
         ["doctor", "--timeout", "0"],
+        ["log", "mend", "."],
+        ["log", "verify"],
+        ["log", "verify", ".", "-o", "wide"],
         ["sub", "x", "--count", "0"],
         ["sub", "Not_A_Name"],
         ["get", "streams", "--catalog", "nonsense"],

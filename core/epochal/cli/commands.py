@@ -25,6 +25,7 @@ SHORT = {
     "pub": "Publish records to a stream.",
     "sub": "Subscribe to a stream and print what comes.",
     "doctor": "Look what does not work, and say what to do.",
+    "log": "Look into a segment's log files, and check them.",
     "demo": "Publish real flights from a Spark job, and follow them.",
     "completion": "Print the script by which a shell completes.",
 }

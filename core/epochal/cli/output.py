@@ -21,7 +21,7 @@ from epochal.protocol.times import Time, less_than
 STYLES = {
     **dict.fromkeys(("Ready", "live", "ok", "yes"), "green"),
     **dict.fromkeys(("Pending", "unverified", "warn"), "yellow"),
-    **dict.fromkeys(("lapsed", "fail"), "bold red"),
+    **dict.fromkeys(("lapsed", "fail", "damaged"), "bold red"),
     **dict.fromkeys(("Complete", "superseded"), "cyan"),
 }
 """How words that say how something fares look on a terminal."""

@@ -1,0 +1,187 @@
+"""The few things a log asks of a disk, and the real one.
+
+Apart from the log so that a test can put a disk in its place that forgets what was not synced, runs full, or fails.
+"""
+
+import errno
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+from epochal.errors import LogFull
+
+MAX_BUFFERS: Final = os.sysconf("SC_IOV_MAX")
+NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
+
+
+def wall_clock() -> int:
+    """Milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+class Disk(Protocol):
+    """Every call raises `OSError` when it fails. Offsets and sizes are bytes; files are known by descriptor."""
+
+    def create(self, path: Path) -> int:
+        """Make an empty file, in the place of any other, for reading and writing."""
+        ...
+
+    def open(self, path: Path, *, writing: bool = False) -> int:
+        """Open a file that is there."""
+        ...
+
+    def close(self, descriptor: int) -> None:
+        """Give a descriptor up."""
+        ...
+
+    def size(self, descriptor: int) -> int:
+        """How long the file is."""
+        ...
+
+    def read(self, descriptor: int, size: int, offset: int) -> bytes:
+        """Up to `size` bytes, fewer only where the file ends."""
+        ...
+
+    def write(self, descriptor: int, buffers: Sequence[bytes], offset: int) -> None:
+        """All of the buffers, one behind another; after an error any part of them may have been written."""
+        ...
+
+    def truncate(self, descriptor: int, size: int) -> None:
+        """Cut the file to `size`."""
+        ...
+
+    def sync(self, descriptor: int) -> None:
+        """Return once the file's bytes and length are on disk."""
+        ...
+
+    def rename(self, old: Path, new: Path) -> None:
+        """Give a file another name in its directory, in the place of any other."""
+        ...
+
+    def remove(self, path: Path) -> None:
+        """Take a file's name away; whoever has it open keeps it."""
+        ...
+
+    def sync_directory(self, path: Path) -> None:
+        """Return once the names in a directory are on disk."""
+        ...
+
+
+class OSDisk:
+    """The machine's own file system."""
+
+    def create(self, path: Path) -> int:
+        """See `Disk`."""
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+
+    def open(self, path: Path, *, writing: bool = False) -> int:
+        """See `Disk`."""
+        return os.open(path, (os.O_RDWR if writing else os.O_RDONLY) | os.O_CLOEXEC)
+
+    def close(self, descriptor: int) -> None:
+        """See `Disk`."""
+        os.close(descriptor)
+
+    def size(self, descriptor: int) -> int:
+        """See `Disk`."""
+        return os.fstat(descriptor).st_size
+
+    def read(self, descriptor: int, size: int, offset: int) -> bytes:
+        """See `Disk`."""
+        data = os.pread(descriptor, size, offset)
+        while len(data) < size and (more := os.pread(descriptor, size - len(data), offset + len(data))):
+            data += more
+        return data
+
+    def write(self, descriptor: int, buffers: Sequence[bytes], offset: int) -> None:
+        """See `Disk`."""
+        for first in range(0, len(buffers), MAX_BUFFERS):
+            some = buffers[first : first + MAX_BUFFERS]
+            size = sum(map(len, some))
+            written = os.pwritev(descriptor, some, offset)
+            if written < size:  # the disk is full, or nearly: the next write says which
+                self._write_rest(descriptor, memoryview(b"".join(some))[written:], offset + written)
+            offset += size
+
+    def _write_rest(self, descriptor: int, rest: memoryview, offset: int) -> None:
+        while rest:
+            written = os.pwrite(descriptor, rest, offset)
+            rest, offset = rest[written:], offset + written
+
+    def truncate(self, descriptor: int, size: int) -> None:
+        """See `Disk`."""
+        os.ftruncate(descriptor, size)
+
+    def sync(self, descriptor: int) -> None:
+        """See `Disk`."""
+        os.fdatasync(descriptor)
+
+    def rename(self, old: Path, new: Path) -> None:
+        """See `Disk`."""
+        os.rename(old, new)
+
+    def remove(self, path: Path) -> None:
+        """See `Disk`."""
+        os.unlink(path)
+
+    def sync_directory(self, path: Path) -> None:
+        """See `Disk`."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def make_directory(disk: Disk, path: Path) -> None:
+    """Make a directory and those above it, durably."""
+    if not path.is_dir():
+        make_directory(disk, path.parent)
+        path.mkdir(exist_ok=True)
+        disk.sync_directory(path.parent)
+
+
+def write_or_undo(disk: Disk, descriptor: int, buffers: Sequence[bytes], offset: int) -> None:
+    """Write at the end of a file, which is at `offset`; after an error the file ends there again, on disk too.
+
+    Else a crash could bring back what was refused, in the place of what was written after it.
+
+    Raises `LogFull` when there is no room (fault 26), else `OSError`.
+    """
+    try:
+        disk.write(descriptor, buffers, offset)
+    except OSError as error:
+        disk.truncate(descriptor, offset)
+        disk.sync(descriptor)
+        if error.errno in NO_SPACE:
+            raise LogFull(f"no space for {sum(map(len, buffers))} bytes: {error.strerror}") from None
+        raise
+
+
+def write_aside(disk: Disk, path: Path, buffers: Sequence[bytes]) -> int:
+    """Write what is to become `path` under the name `aside(path)`, synced; nothing is left of it after an error.
+
+    Returns a descriptor for reading and writing. Raises `LogFull`, `OSError`.
+    """
+    descriptor = disk.create(aside(path))
+    try:
+        write_or_undo(disk, descriptor, buffers, 0)
+        disk.sync(descriptor)
+    except (OSError, LogFull):
+        disk.close(descriptor)
+        disk.remove(aside(path))
+        raise
+    return descriptor
+
+
+def put_in_place(disk: Disk, path: Path) -> None:
+    """Give what `write_aside` wrote its name, durably: a crash leaves the old file of that name or the new one."""
+    disk.rename(aside(path), path)
+    disk.sync_directory(path.parent)
+
+
+def aside(path: Path) -> Path:
+    """The name of a file that is not whole yet."""
+    return path.with_name(f"{path.name}.tmp")

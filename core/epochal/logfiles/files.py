@@ -1,0 +1,230 @@
+"""The files of a log directory: what is known of each, and the last one, which is written.
+
+Apart from the log because these know paths, offsets and checksums, and the log knows sequence numbers.
+"""
+
+import os
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from epochal.errors import CorruptLog, LogFull
+from epochal.logfiles.disk import Disk, aside, put_in_place, write_aside, write_or_undo
+from epochal.protocol.history import State
+from epochal.protocol.logfile import (
+    FOOTER_BYTES,
+    HEAD_BYTES,
+    Checkpoint,
+    Damaged,
+    FileHeader,
+    Footer,
+    Incarnations,
+    Index,
+    Point,
+    decode_footer,
+    decode_header,
+    decode_index,
+    encode_footer,
+    encode_header,
+    encode_index,
+    header_length,
+)
+from epochal.protocol.logframes import Damage, Frame, frame_parts, scan
+
+SALT_BYTES = 8
+NO_FOOTER = "the footer is missing or damaged: perhaps the file was cut"
+
+
+@dataclass(slots=True, eq=False)
+class LogFile:
+    """One file as readers need it; of the last one, `end`, `last` and `newest` move when a frame has been written."""
+
+    path: Path
+    seed: int
+    base: int
+    """The seq of the first event."""
+    start: int
+    """Bytes of the header."""
+    created: int
+    """Milliseconds since 1970."""
+    end: int
+    """Bytes of the header and the frames."""
+    last: int
+    """The seq of the last event; `base` - 1 while there is none."""
+    newest: int
+    """Milliseconds since 1970 of the last frame."""
+    sealed: bool
+    index: Index | None = None
+    """Kept here while the file is written; later read from beside it."""
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk."""
+        return self.end + FOOTER_BYTES * self.sealed
+
+    @property
+    def index_path(self) -> Path:
+        """Where the index is, once the file is sealed."""
+        return self.path.with_suffix(".index")
+
+
+def log_path(directory: Path, base: int) -> Path:
+    """The name of the log file whose first event is `base`; names sort as the events do."""
+    return directory / f"{base:020d}.log"
+
+
+def log_paths(directory: Path) -> list[Path]:
+    """The log files of a directory, oldest first."""
+    return sorted(path for path in directory.glob("*.log") if len(path.stem) == 20 and path.stem.isdecimal())
+
+
+def read_header(disk: Disk, descriptor: int, path: Path) -> FileHeader:
+    """The header of an open file. Raises `CorruptLog`, `LogMismatch`."""
+    try:
+        start = disk.read(descriptor, HEAD_BYTES, 0)
+        header = decode_header(disk.read(descriptor, header_length(start), 0))
+        if path.stem != f"{header.base:020d}":
+            raise Damaged(f"it begins with event {header.base}, not with that of its name")
+        return header
+    except Damaged as damage:
+        raise CorruptLog(path, 0, disk.size(descriptor), str(damage)) from None
+
+
+def read_sealed(disk: Disk, path: Path) -> tuple[LogFile, FileHeader]:
+    """What a sealed file says of itself at both ends. Raises `CorruptLog` when an end is missing or damaged."""
+    descriptor = disk.open(path)
+    try:
+        header = read_header(disk, descriptor, path)
+        size = disk.size(descriptor)
+        end = disk.read(descriptor, FOOTER_BYTES, max(size - FOOTER_BYTES, 0))
+    finally:
+        disk.close(descriptor)
+    footer = decode_footer(end, header.seed, size)
+    if footer is None:
+        where = max(size - FOOTER_BYTES, header.length)
+        raise CorruptLog(path, where, max(size, where + 1), NO_FOOTER)
+    file = LogFile(
+        path, header.seed, header.base, header.length, header.created, footer.length, footer.last, footer.newest, True
+    )
+    return file, header
+
+
+def read_whole(disk: Disk, path: Path) -> bytes:
+    """All bytes of a file."""
+    descriptor = disk.open(path)
+    try:
+        return disk.read(descriptor, disk.size(descriptor), 0)
+    finally:
+        disk.close(descriptor)
+
+
+def read_index(disk: Disk, file: LogFile) -> Index:
+    """The index of a sealed file; one that is lost, damaged or old is made anew from the frames (fault 30).
+
+    Raises `FileNotFoundError` for a file that was removed. One that cannot be read has an empty index: whoever reads it
+    is told where.
+    """
+    try:
+        index = decode_index(read_whole(disk, file.index_path), file.seed, file.end)
+    except OSError:
+        index = None
+    if index is not None:
+        return index
+    try:
+        data = read_whole(disk, file.path)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        return Index()
+    return index_of(scan(data, file.start, min(file.end, len(data)), file.seed, file.base))
+
+
+def index_of(found: Iterable[Frame | Damage]) -> Index:
+    """An index of the sound frames among `found`."""
+    index = Index()
+    for frame in found:
+        if isinstance(frame, Frame):
+            index.add(Point(frame.head.base, frame.offset, frame.head.milliseconds))
+    return index
+
+
+class TailFile:
+    """The last file of a log, open for writing at its end. Every call may raise `OSError`."""
+
+    def __init__(self, disk: Disk, descriptor: int, file: LogFile, index: Index, frames: int) -> None:
+        self.file = file
+        file.index = self._index = index
+        self._disk, self._descriptor, self._frames = disk, descriptor, frames
+        self._synced = file.end
+
+    @classmethod
+    def prepare(
+        cls, disk: Disk, directory: Path, identity: tuple[str, str], checkpoint: Checkpoint,
+        incarnations: Incarnations, now: int,
+    ) -> Self:  # fmt: skip
+        """A new file, on disk but without its name: `put_in_place` gives it. Raises `LogFull`."""
+        data = encode_header(*identity, checkpoint, incarnations, created=now, salt=os.urandom(SALT_BYTES))
+        header = decode_header(data)
+        path = log_path(directory, header.base)
+        file = LogFile(
+            path, header.seed, header.base, header.length, now, header.length, header.base - 1, now, sealed=False
+        )
+        return cls(disk, write_aside(disk, path, [data]), file, Index(states=[checkpoint.state]), 0)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it holds no events; notes it may hold."""
+        return self.file.last < self.file.base
+
+    def append(self, count: int, events: Sequence[bytes], notes: bytes, now: int, begins: int | None = None) -> None:
+        """Write one frame. Raises `LogFull`, with the file as it was."""
+        file = self.file
+        now = max(now, file.newest)  # a clock that is set back must not make a file look older than it is
+        parts = frame_parts(
+            file.seed, file.last + 1, count, events, notes, milliseconds=now, synced=self._synced, begins=begins
+        )
+        write_or_undo(self._disk, self._descriptor, parts, file.end)
+        self._index.add(Point(file.last + 1, file.end, now))
+        self._frames += 1
+        file.newest = now
+        file.end += sum(map(len, parts))
+        file.last += count
+
+    def sync(self) -> None:
+        """Have all that was written on disk."""
+        if self._synced < self.file.end:
+            self._disk.sync(self._descriptor)
+            self._synced = self.file.end
+
+    def seal(self) -> None:
+        """Write the footer, behind frames that `sync` has put on disk. Raises `LogFull`, with the file as it was."""
+        file = self.file
+        footer = encode_footer(Footer(self._frames, file.last, file.newest, file.end), file.seed)
+        write_or_undo(self._disk, self._descriptor, [footer], file.end)
+        self._disk.sync(self._descriptor)
+        file.sealed = True
+        self._keep_index()
+
+    def keep_state(self, state: State) -> None:
+        """Note a state in the index."""
+        self._index.states.append(state)
+
+    def abandon(self) -> None:
+        """Remove a file that was prepared and not put in place."""
+        self.close()
+        self._disk.remove(aside(self.file.path))
+
+    def close(self) -> None:
+        """Give the descriptor up."""
+        self._disk.close(self._descriptor)
+
+    def _keep_index(self) -> None:
+        """Write the index beside the file; without it, reading begins with a scan."""
+        file = self.file
+        with suppress(OSError, LogFull):
+            data = encode_index(self._index, file.seed, file.end)
+            self._disk.close(write_aside(self._disk, file.index_path, [data]))
+            put_in_place(self._disk, file.index_path)
+        file.index = None

@@ -1,0 +1,342 @@
+"""One segment's log: opened and recovered, appended to, rolled, cut from the front, and read.
+
+Apart from the files below it because here is what a publisher sees: sequence numbers and checkpoints, no paths.
+
+Sources: rules E9, E10, E12, E13, Q2, Q3; faults 26 to 31.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+from epochal.errors import LocalProtocolError, LogFailed, LogFull, Superseded
+from epochal.logfiles.disk import Disk, OSDisk, make_directory, put_in_place, wall_clock
+from epochal.logfiles.files import LogFile, TailFile
+from epochal.logfiles.owner import Owner
+from epochal.logfiles.reading import Batch
+from epochal.logfiles.recovering import Recovery, recover_log
+from epochal.logfiles.retained import Retained
+from epochal.protocol.history import State
+from epochal.protocol.logfile import Checkpoint, Incarnations, with_incarnation
+
+_REPLAY_BYTES: Final = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """When log files are ended, and when they go; sizes in bytes, ages in seconds."""
+
+    file_bytes: int = 64 * 2**20
+    """Large enough that ending a file costs nothing, small enough to be read whole when the log is opened."""
+    file_age: float = 3600.0
+    """Retention works on whole files, so a quiet log must end files too."""
+    max_bytes: int = 2**30
+    max_age: float = 7 * 24 * 3600.0
+
+
+DEFAULTS: Final = LogSettings()
+OS_DISK: Final = OSDisk()
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """How to know the state just behind some event: begin with `state`, and apply the events of `batches` to it."""
+
+    state: State
+    batches: tuple[Batch, ...]
+
+
+class SegmentLog:
+    """The log of one segment, in a directory of its own.
+
+    One thread writes (`begin`, `write`, `sync`, `keep_state`, `roll`, `retain`, `close`); any thread may call `read`,
+    `opening` and the properties beside it.
+
+    After `LogFailed` every further call that writes raises `LogFailed`; reading goes on. Units: bytes, milliseconds
+    since 1970 for times of day, sequence numbers for positions (a position is the seq of the last event before it).
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        identity: tuple[str, str],
+        owner: Owner,
+        settings: LogSettings,
+        disk: Disk,
+        clock: Callable[[], int],
+    ) -> None:
+        self._directory, self._identity, self._owner = directory, identity, owner
+        self._settings, self._disk, self._clock = settings, disk, clock
+        self._tail: TailFile | None = None
+        self._incarnations: Incarnations = ()
+        self._recovered: Recovery | None = None
+        self._failed: str | None = None
+        self._begun = self._closed = False
+        found = recover_log(disk, directory, *identity)
+        if found is not None:
+            self._tail, self._incarnations, self._recovered = found.tail, found.incarnations, found.recovery
+        self._retained = Retained(disk, () if found is None else (*found.sealed, found.tail.file))
+        self._durable = self.last
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        stream: str,
+        segment: str,
+        *,
+        instance: str,
+        settings: LogSettings = DEFAULTS,
+        disk: Disk = OS_DISK,
+        clock: Callable[[], int] = wall_clock,
+    ) -> Self:
+        """Own the log in `directory` (made if it is not there) and recover it; `begin` must follow.
+
+        `stream` is the stream's uid; `instance` names this process to whoever finds the log taken. Old files are
+        checked by header and footer, the last one whole: a torn tail is cut off, and the cut is on disk when this
+        returns.
+
+        Raises `LogTaken`, `CorruptLog` (damage that no crash can explain; nothing is changed), `LogMismatch`,
+        `LogFailed`.
+        """
+        try:
+            make_directory(disk, directory)
+            owner = Owner(directory, instance, disk)
+            try:
+                return cls(directory, (stream, segment), owner, settings, disk, clock)
+            except BaseException:
+                owner.leave()
+                raise
+        except OSError as error:
+            raise LogFailed(f"{directory} cannot be opened: {error}") from error
+
+    @property
+    def recovered(self) -> Recovery | None:
+        """What was found, until `begin`; None for a new log."""
+        return self._recovered
+
+    @property
+    def incarnation(self) -> int:
+        """The highest incarnation that ever owned this log, 0 for a new one (E12)."""
+        return max(self._owner.incarnation(), *(number for number, _ in self._incarnations), 0)
+
+    @property
+    def incarnations(self) -> Incarnations:
+        """(incarnation, its first seq), oldest first: where older cursors must go back to (E10).
+
+        Of incarnations that begin at the same seq only the last is kept.
+        """
+        return self._incarnations
+
+    @property
+    def first(self) -> int:
+        """The position before the first retained event: `read` works from here on; -1 for a whole log."""
+        return self._retained.first
+
+    @property
+    def last(self) -> int:
+        """The seq of the last event written, durable or not; -1 before any."""
+        return self._retained.last
+
+    @property
+    def durable(self) -> int:
+        """The seq of the last event that `read` serves (E9)."""
+        return self._durable
+
+    @property
+    def size(self) -> int:
+        """Bytes of all log files together."""
+        return self._retained.size
+
+    @property
+    def roll_due(self) -> bool:
+        """Whether the last file is over its size or age, so that `roll` should follow."""
+        file, settings = self._open_tail().file, self._settings
+        return file.end >= settings.file_bytes or self._clock() - file.created >= settings.file_age * 1000
+
+    def begin(self, incarnation: int, checkpoint: Checkpoint, notes: bytes = b"") -> None:
+        """Start an incarnation, durably: the owner's file, then a frame that says so.
+
+        `checkpoint` is the state at `last`; it is stored only when a first file has to be made. The frame's notes are
+        the incarnation as msgpack, then `notes`.
+
+        Raises `Superseded` unless `incarnation` is higher than any before (E12), `LogFull`, after which it takes a
+        still higher one, `LogFailed`.
+        """
+        with self._guarded():
+            if incarnation <= self.incarnation:
+                raise Superseded(f"incarnation {incarnation} is not above {self.incarnation}, the last one here")
+            self._owner.claim(incarnation)
+            if self._tail is None:
+                self._start_file(checkpoint)
+            self._begun = True
+            tail = self._open_tail()
+            tail.append(0, (), notes, self._clock(), begins=incarnation)
+            tail.sync()
+            self._incarnations = with_incarnation(self._incarnations, incarnation, self.last + 1)
+            self._durable = self.last
+            self._recovered = None
+
+    def write(self, count: int, events: Sequence[bytes], notes: bytes = b"") -> int:
+        """Append one frame, one group commit: `count` events behind `last`, and the machine's `notes` with them.
+
+        `events` are buffers whose concatenation is `count` entries (`logframes.entry` makes them); nothing is copied.
+        Returns the seq of the last event. Nothing is durable, or served, before `sync`.
+
+        Raises `LogFull`, with nothing written: the same call can be made again; `LogFailed`; `Superseded` when another
+        owns the log now (E12); `LocalProtocolError` for a frame over 64 MiB.
+        """
+        with self._guarded():
+            tail = self._open_tail()
+            self._owner.check()
+            tail.append(count, events, notes, self._clock())
+            return self.last
+
+    def sync(self) -> int:
+        """Secure all that was written (fdatasync), let it be served, and return `durable`.
+
+        Raises `LogFailed`; a failed sync is never tried again (fault 27).
+        """
+        with self._guarded():
+            self._open_tail().sync()
+            self._durable = self.last
+            return self._durable
+
+    def mark_durable(self, seq: int) -> None:
+        """Let `read` serve up to `seq` without `sync`: for durability policies that do not wait for the disk."""
+        if seq > self.last:
+            raise LocalProtocolError(f"event {seq} is not written; the last one is {self.last}")
+        self._durable = max(self._durable, seq)
+
+    def keep_state(self, state: State) -> None:
+        """Remember the state at an event of the last file, so that `opening` has less to replay.
+
+        To be given every 1,024 events or 4 MiB or so; kept with the index, and lost with it without harm.
+        """
+        self._open_tail().keep_state(state)
+
+    def roll(self, checkpoint: Checkpoint) -> None:
+        """End the last file and begin a new one with `checkpoint`, the state at `last`.
+
+        A last file without events is replaced instead. Raises `LogFull`, with the last file as it was and still in
+        use; `LogFailed`.
+        """
+        if checkpoint.state.seq != self.last:
+            raise LocalProtocolError(f"a checkpoint at {checkpoint.state.seq}; the last event is {self.last}")
+        with self._guarded():
+            tail = self._open_tail()
+            self._owner.check()
+            tail.sync()
+            self._durable = self.last
+            self._start_file(checkpoint)
+
+    def retain(self) -> int:
+        """Remove whole files, oldest first, that are over the bounds of the settings; never the last one.
+
+        Returns how many. A reader inside a removed file finishes
+        it (fault 31). Raises `LogFailed`.
+        """
+        removed = 0
+        with self._guarded():
+            while (file := self._outdated()) is not None:
+                self._retained.forget_oldest()
+                if file.index_path.exists():
+                    self._disk.remove(file.index_path)
+                self._disk.remove(file.path)
+                self._disk.sync_directory(self._directory)  # before the next, so that a crash leaves no hole
+                removed += 1
+        return removed
+
+    def read(self, after: int, max_events: int, max_bytes: int) -> Batch | None:
+        """The next events strictly after position `after`: at least one if there is any, within the given sizes.
+
+        None when there is none yet. Only durable events are served (E9), and each byte has passed its checksum. Going
+        on behind the last answer costs no search.
+
+        Raises `HistoryTruncated` when event `after` + 1 is gone (Q2), `CorruptLog` when it is damaged: `behind` is
+        where to go on.
+        """
+        if after >= self._durable:
+            return None
+        return self._retained.read(after, max_events, max_bytes, self._durable)
+
+    def opening(self, seq: int) -> Opening:
+        """How to know the state just behind event `seq`, for `first <= seq <= durable`.
+
+        Raises `HistoryTruncated`, `CorruptLog`.
+        """
+        if seq > self._durable:
+            raise LocalProtocolError(f"event {seq} is ahead of this log, which stands at {self._durable}")
+        state = self._retained.state(seq)
+        batches, at = list[Batch](), state.seq
+        while at < seq and (batch := self.read(at, seq - at, _REPLAY_BYTES)) is not None:
+            batches.append(batch)
+            at = batch.last
+        return Opening(state, tuple(batches))
+
+    def close(self) -> None:
+        """Sync unless the log has failed, and give the log up; closing again does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if self._begun and self._failed is None:
+                self.sync()
+        finally:
+            self._retained.close()
+            if self._tail is not None:
+                self._tail.close()
+            self._owner.leave()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ---- writing ----
+
+    def _open_tail(self) -> TailFile:
+        if self._tail is None or not self._begun:
+            raise LocalProtocolError("an incarnation must begin before anything is written")
+        return self._tail
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """Whatever the disk refuses, other than space, is the end of writing."""
+        if self._failed is not None:
+            raise LogFailed(self._failed)
+        try:
+            yield
+        except OSError as error:
+            self._failed = f"{self._directory}: {error}; nothing more is written until the log is opened anew"
+            raise LogFailed(self._failed) from error
+
+    def _start_file(self, checkpoint: Checkpoint) -> None:
+        """Put a new file behind the last one, or in its place when it has no events; on `LogFull` all is as it was."""
+        old = self._tail
+        new = TailFile.prepare(
+            self._disk, self._directory, self._identity, checkpoint, self._incarnations, self._clock()
+        )
+        replaces = old is not None and old.is_empty
+        try:
+            if old is not None and not replaces:
+                old.seal()
+        except LogFull:
+            new.abandon()
+            raise
+        put_in_place(self._disk, new.file.path)
+        self._retained.add(new.file, in_place=replaces)
+        self._tail = new
+        if old is not None:
+            old.close()
+
+    def _outdated(self) -> LogFile | None:
+        """The oldest file, if it is over the bounds."""
+        oldest, settings = self._retained.oldest(), self._settings
+        if oldest is None:
+            return None
+        too_old = oldest.newest < self._clock() - settings.max_age * 1000
+        return oldest if too_old or self.size > settings.max_bytes else None

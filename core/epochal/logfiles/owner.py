@@ -1,0 +1,67 @@
+"""Who owns a log: the lock that ends with its process, and the file that names the incarnation.
+
+Apart from the log because owning is checked at every group commit, and is all that keeps two publishers apart when the
+catalog cannot (E12). The lock keeps out whoever starts beside us; the file, whoever took the volume from under us.
+"""
+
+import json
+import os
+from pathlib import Path
+
+from epochal.errors import CorruptLog, LogTaken, Superseded
+from epochal.locks import FileLock, LockTaken
+from epochal.logfiles.disk import Disk, put_in_place, write_aside
+
+LOCK = "owner.lock"
+INCARNATION = "incarnation"
+
+
+class Owner:
+    """Holds the log directory from its making until `leave`.
+
+    `instance` names this process. Raises `LogTaken`, naming the other owner.
+    """
+
+    def __init__(self, directory: Path, instance: str, disk: Disk) -> None:
+        self._path, self._instance, self._disk = directory / INCARNATION, instance, disk
+        self._lock = FileLock(directory / LOCK, instance)
+        try:
+            self._lock.__enter__()
+        except LockTaken as taken:
+            raise LogTaken(f"{directory} belongs to {taken.holder}") from None
+        self._claimed: tuple[int, ...] = ()
+
+    def incarnation(self) -> int:
+        """The last one that was claimed here, 0 if none was. Raises `CorruptLog` for a file that does not tell."""
+        try:
+            return int(json.loads(self._path.read_bytes())["incarnation"])
+        except FileNotFoundError:
+            return 0
+        except (ValueError, KeyError, TypeError) as error:
+            raise CorruptLog(self._path, reason=f"it names no incarnation ({error})") from None
+
+    def claim(self, incarnation: int) -> None:
+        """Write down, durably, that `incarnation` is ours; the caller has checked that it is higher than any before.
+
+        Raises `LogFull`, `OSError`.
+        """
+        text = json.dumps({"incarnation": incarnation, "instance": self._instance})
+        self._disk.close(write_aside(self._disk, self._path, [text.encode()]))
+        put_in_place(self._disk, self._path)
+        self._claimed = self._identity()
+
+    def check(self) -> None:
+        """Raise `Superseded` unless the incarnation file is still the one that `claim` wrote. Costs one stat."""
+        if self._identity() != self._claimed:
+            raise Superseded(f"another process has claimed {self._path.parent}")
+
+    def leave(self) -> None:
+        """Let others own the log."""
+        self._lock.__exit__()
+
+    def _identity(self) -> tuple[int, ...]:
+        try:
+            found = os.stat(self._path)
+        except FileNotFoundError:
+            return ()
+        return found.st_dev, found.st_ino, found.st_mtime_ns

@@ -1,0 +1,204 @@
+"""Reading a log from a position on: frame by frame, file by file, each byte checked before it is given out.
+
+Apart from the log, which writes: a reader has its own descriptor, and needs of the log only which file holds an event.
+
+Sources: rules Q2, Q3; faults 29 to 31.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from epochal.errors import CorruptLog, HistoryTruncated
+from epochal.logfiles.disk import Disk
+from epochal.logfiles.files import LogFile, read_header
+from epochal.protocol.history import State
+from epochal.protocol.logfile import Damaged, Index
+from epochal.protocol.logframes import FRAME_HEAD, Frame, cut, is_sound, read_head, scan
+
+CHUNK = 256 * 1024
+"""Bytes read at once where frames are small."""
+APART = 64 * 1024
+"""Bytes of a body from which on it is read by itself, so that it is not copied once more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Events `first` to `last`, in order and without holes, as the wire has them (`logframes.entries`)."""
+
+    first: int
+    last: int
+    data: tuple[memoryview, ...]
+    """Whole entries, joined; an entry never spans two of these."""
+
+    @property
+    def count(self) -> int:
+        """How many events."""
+        return self.last - self.first + 1
+
+
+class FileReader:
+    """The frames of one file from `offset` on, which is where the frame with first seq `base` begins."""
+
+    def __init__(self, disk: Disk, file: LogFile, offset: int, base: int) -> None:
+        self.file = file
+        self._disk, self._offset, self._base = disk, offset, base
+        self._chunk, self._chunk_at = b"", offset
+        self._ahead = CHUNK
+        try:
+            self._descriptor = disk.open(file.path)
+        except FileNotFoundError:
+            raise HistoryTruncated(f"events from {file.base} to {file.last} are gone") from None
+
+    def frame(self, seq: int) -> Frame | None:
+        """The next sound frame with event `seq` or a later one; None at the end of what is written.
+
+        Bad frames that hold no such event are passed over. Raises `CorruptLog` for one that does.
+        """
+        while self._offset < self.file.end:
+            frame = self._read() or self._behind_damage(seq)
+            if frame is None:
+                continue
+            self._offset, self._base = frame.end, frame.head.last + 1
+            if frame.head.last >= seq:
+                return frame
+        return None
+
+    def state(self) -> State:
+        """The state before the file's first event. Raises `CorruptLog`."""
+        return read_header(self._disk, self._descriptor, self.file.path).checkpoint.state
+
+    def close(self) -> None:
+        """Give the descriptor up."""
+        self._disk.close(self._descriptor)
+
+    def _read(self) -> Frame | None:
+        """The frame at the offset, None when it is bad."""
+        at, file = self._offset, self.file
+        head = read_head(self._bytes(at, FRAME_HEAD, self._ahead), 0, file.seed)
+        if head is None or head.base != self._base or at + head.size > file.end:
+            return None
+        size = head.body
+        # Large bodies are read apart: what comes from the disk is checked and handed on without being copied.
+        self._ahead = CHUNK if size < APART else FRAME_HEAD
+        body = self._bytes(at + FRAME_HEAD, size, size)
+        return Frame(head, at, body) if is_sound(head, body, file.seed) else None
+
+    def _bytes(self, at: int, size: int, ahead: int) -> bytes:
+        """`size` bytes of the file, and, where they must be read, up to `ahead` of them for later."""
+        begin = at - self._chunk_at
+        if not 0 <= begin <= len(self._chunk) - size:
+            self._chunk = self._from_disk(at, min(max(size, ahead), self.file.end - at))
+            self._chunk_at, begin = at, 0
+        if begin == 0 and len(self._chunk) == size:
+            return self._chunk
+        return self._chunk[begin : begin + size]
+
+    def _from_disk(self, at: int, size: int) -> bytes:
+        try:
+            return self._disk.read(self._descriptor, size, at)
+        except OSError as error:
+            raise CorruptLog(self.file.path, at, at + size, str(error.strerror), self._next_file()) from error
+
+    def _next_file(self) -> int | None:
+        """From which position the next file can be read, if there is one."""
+        return self.file.last if self.file.sealed else None
+
+    def _behind_damage(self, seq: int) -> Frame | None:
+        """What the offset holds on a second look; goes on behind damage before `seq`, raises for other."""
+        end = self.file.end
+        data = self._from_disk(0, end)
+        data += bytes(end - len(data))  # a file that was cut is damaged up to where it ended
+        found = next(scan(data, self._offset, end, self.file.seed, self._base))
+        if isinstance(found, Frame):
+            return found
+        behind = self._next_file() if found.behind is None else found.behind
+        if behind is None or behind >= seq:
+            raise CorruptLog(self.file.path, *found[:2], f"events from {self._base} on cannot be read", behind)
+        self._offset, self._base = found.last, behind + 1
+        return None
+
+
+class Cursor:
+    """A place in the log, just behind event `at`, from which reading goes on without a search.
+
+    `locate` tells the file that holds an event, and its index; it raises `HistoryTruncated` for one that is gone.
+    """
+
+    def __init__(self, disk: Disk, locate: Callable[[int], tuple[LogFile, Index]], at: int) -> None:
+        self.at = at
+        self._disk, self._locate = disk, locate
+        self._reader: FileReader | None = None
+        self._rest = memoryview(b"")
+        """Entries of the last frame that were not given out, from event `at` + 1 to `_rest_last`."""
+        self._rest_last = at
+
+    def take(self, max_events: int, max_bytes: int, until: int) -> Batch:
+        """The next events, at least one, none behind event `until`, which is there and behind `at`.
+
+        Raises `HistoryTruncated`, `CorruptLog`; never after events that could be given out.
+        """
+        first, parts, room = self.at + 1, list[memoryview](), max_bytes
+        until = min(until, self.at + max_events)
+        while self.at < until:
+            try:
+                size, count = self._next(until - self.at, room, alone=not parts)
+            except (CorruptLog, HistoryTruncated):
+                if parts:
+                    break
+                raise
+            if not count:
+                break
+            parts.append(self._rest[:size])
+            self._rest = self._rest[size:]
+            self.at += count
+            room -= size
+        return Batch(first, self.at, tuple(parts))
+
+    def close(self) -> None:
+        """Give the file up."""
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+    def _next(self, max_events: int, max_bytes: int, *, alone: bool) -> tuple[int, int]:
+        """(bytes, events) to take from the rest of the frame: all of it, or, if it stands `alone`, what fits."""
+        if not self._rest:
+            self._load()
+        there = self._rest_last - self.at
+        if there <= max_events and len(self._rest) <= max_bytes:
+            return len(self._rest), there
+        if not alone:  # a shorter answer is right too, and entries are looked for only where they must be
+            return 0, 0
+        size, count = self._cut(self._rest, max_events, max_bytes)
+        return (size, count) if count else self._cut(self._rest, 1, len(self._rest))
+
+    def _load(self) -> None:
+        """Make the rest that of the frame which holds the next event."""
+        frame = self._frame()
+        self._rest, self._rest_last = frame.events, frame.head.last
+        passed = self.at + 1 - frame.head.base
+        if passed:
+            size, _ = self._cut(self._rest, passed, len(self._rest))
+            self._rest = self._rest[size:]
+
+    def _frame(self) -> Frame:
+        while True:
+            if self._reader is None:
+                file, index = self._locate(self.at + 1)
+                point = index.before(self.at + 1)
+                start = (file.start, file.base) if point is None else (point.offset, point.seq)
+                self._reader = FileReader(self._disk, file, *start)
+            frame = self._reader.frame(self.at + 1)
+            if frame is not None:
+                return frame
+            file = self._reader.file
+            self.close()
+            if self.at < file.last:
+                raise CorruptLog(file.path, reason=f"it has no event {self.at + 1}", behind=file.last)
+
+    def _cut(self, data: memoryview, max_events: int, max_bytes: int) -> tuple[int, int]:
+        try:
+            return cut(data, max_events, max_bytes)
+        except Damaged as damage:  # its checksum is right: it was written so
+            path = None if self._reader is None else self._reader.file.path
+            raise CorruptLog(path, reason=str(damage)) from None

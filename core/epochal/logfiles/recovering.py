@@ -1,0 +1,154 @@
+"""Opening a log that is there already: what is sound, what a crash has left, and what must not be touched.
+
+Apart from the log because this happens once, before anything else, and is all that decides whether an acknowledged
+event is still there afterwards. What a torn end is, `logframes.recover` decides.
+
+Sources: rules E10, E12; faults 27 to 29.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from epochal.errors import CorruptLog, LogMismatch
+from epochal.logfiles.disk import Disk
+from epochal.logfiles.files import LogFile, TailFile, index_of, log_paths, read_sealed
+from epochal.protocol.logfile import (
+    HEAD_BYTES,
+    Checkpoint,
+    Damaged,
+    FileHeader,
+    Incarnations,
+    Unfinished,
+    decode_header,
+    header_length,
+    with_incarnation,
+)
+from epochal.protocol.logframes import Damage, Frame, Tail, recover
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What opening found in a log that was there already."""
+
+    checkpoint: Checkpoint
+    """The state just before the first frame of the last file."""
+    frames: tuple[Frame, ...]
+    """Every frame behind it, to be replayed: `notes` first, then `events`."""
+    torn: int
+    """Bytes at the end that were never secured, and are cut off; 0 after an orderly end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A log as it is after recovery."""
+
+    sealed: tuple[LogFile, ...]
+    tail: TailFile
+    incarnations: Incarnations
+    recovery: Recovery
+
+
+def recover_log(disk: Disk, directory: Path, stream: str, segment: str) -> Found | None:
+    """The log in `directory`, on disk as it is returned; None when there is none.
+
+    Raises `CorruptLog`, with nothing changed but what was never part of the log; `LogMismatch`; `OSError`.
+    """
+    paths = _whole_files(disk, directory)
+    if not paths:
+        return None
+    headers, sealed = [], []
+    for path in paths[:-1]:
+        file, header = read_sealed(disk, path)
+        headers.append(header)
+        sealed.append(file)
+    descriptor = disk.open(paths[-1], writing=True)
+    try:
+        header, kept = _examine(disk, descriptor, paths[-1])
+        _agree([*headers, header], sealed, paths, (stream, segment))
+        tail = _mend(disk, descriptor, paths[-1], header, kept)
+        disk.sync_directory(directory)
+    except BaseException:
+        disk.close(descriptor)
+        raise
+    incarnations = header.incarnations
+    for frame in kept.frames:
+        if frame.incarnation is not None:
+            incarnations = with_incarnation(incarnations, frame.incarnation, frame.head.base)
+    return Found(tuple(sealed), tail, incarnations, Recovery(header.checkpoint, kept.frames, kept.torn))
+
+
+def _whole_files(disk: Disk, directory: Path) -> list[Path]:
+    """The log files, without what was never finished: files under a name aside, and a last one without a header."""
+    paths = log_paths(directory)
+    unfinished = sorted(directory.glob("*.tmp"))
+    while paths and not _has_header(disk, paths[-1]):
+        unfinished.append(paths.pop())
+    kept = {path.stem for path in paths}
+    unfinished.extend(path for path in directory.glob("*.index") if path.stem not in kept)
+    for path in unfinished:
+        disk.remove(path)
+    if unfinished:
+        disk.sync_directory(directory)
+    return paths
+
+
+def _has_header(disk: Disk, path: Path) -> bool:
+    descriptor = disk.open(path)
+    try:
+        return disk.size(descriptor) >= header_length(disk.read(descriptor, HEAD_BYTES, 0))
+    except Unfinished:
+        return False
+    except Damaged:
+        return True  # not short but bad, which is told when it is read
+    finally:
+        disk.close(descriptor)
+
+
+def _examine(disk: Disk, descriptor: int, path: Path) -> tuple[FileHeader, Tail]:
+    """The last file's header, and what of it is to be kept."""
+    data = disk.read(descriptor, disk.size(descriptor), 0)
+    try:
+        header = decode_header(data)
+    except Damaged as damage:
+        raise CorruptLog(path, 0, len(data), str(damage)) from None
+    kept = recover(data, header)
+    if isinstance(kept, Damage):
+        raise CorruptLog(path, kept.first, kept.last, "it was on disk once, and sound", kept.behind)
+    return header, kept
+
+
+def _agree(
+    headers: Sequence[FileHeader], sealed: Sequence[LogFile], paths: Sequence[Path], identity: tuple[str, str]
+) -> None:
+    """Check that the files are those of this segment, and that none is missing between them."""
+    for header, path in zip(headers, paths, strict=True):
+        if (header.stream, header.segment) != identity:
+            raise LogMismatch(f"{path} is of stream {header.stream}, segment {header.segment}, not of {identity}")
+        if path.stem != f"{header.base:020d}":
+            raise CorruptLog(path, reason=f"it begins with event {header.base}, not with that of its name")
+    for file, following, path in zip(sealed, headers[1:], paths[1:], strict=True):
+        if following.base != file.last + 1:
+            raise CorruptLog(path, reason=f"it begins with event {following.base}; {file.last + 1} would be next")
+
+
+def _mend(disk: Disk, descriptor: int, path: Path, header: FileHeader, kept: Tail) -> TailFile:
+    """Cut off what is not to be kept, and have the rest on disk before anybody builds on it (fault 28)."""
+    if kept.torn or kept.sealed:  # sealed: the crash came before the next file had its name
+        disk.truncate(descriptor, kept.end)
+    disk.sync(descriptor)
+    heads = [frame.head for frame in kept.frames]
+    file = LogFile(
+        path=path,
+        seed=header.seed,
+        base=header.base,
+        start=header.length,
+        created=header.created,
+        end=kept.end,
+        last=heads[-1].last if heads else header.base - 1,
+        newest=heads[-1].milliseconds if heads else header.created,
+        sealed=False,
+    )
+    tail = TailFile(disk, descriptor, file, index_of(kept.frames), len(heads))
+    tail.keep_state(header.checkpoint.state)
+    return tail

@@ -1,0 +1,145 @@
+"""The files of a log as readers see them: oldest first, the one that is written last, while both ends move.
+
+Apart from the log because any thread reads while one writes: everything that they share is here, under one lock, which
+is never held while the disk is at work.
+
+Sources: rules E13, Q2, Q3; faults 30 and 31.
+"""
+
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Iterable
+from threading import Lock
+from typing import Final
+
+from epochal.errors import HistoryTruncated
+from epochal.logfiles.disk import Disk
+from epochal.logfiles.files import LogFile, read_index
+from epochal.logfiles.reading import Batch, Cursor, FileReader
+from epochal.protocol.history import State
+from epochal.protocol.logfile import Index
+from epochal.protocol.messages import NOTHING_YET
+
+PARKED: Final = 16
+"""Readers that keep their place, each with a descriptor and at most one frame."""
+INDEXES: Final = 8
+"""Indexes of sealed files in memory, some 100 KiB each."""
+
+
+class Retained:
+    """The retained files, and the readers in them."""
+
+    def __init__(self, disk: Disk, files: Iterable[LogFile] = ()) -> None:
+        self._disk = disk
+        self._lock = Lock()
+        self._files = list(files)
+        self._parked: OrderedDict[int, Cursor] = OrderedDict()
+        self._indexed: OrderedDict[LogFile, Index] = OrderedDict()
+        self._closed = False
+
+    @property
+    def first(self) -> int:
+        """The position before the first retained event."""
+        with self._lock:
+            return self._first()
+
+    @property
+    def last(self) -> int:
+        """The seq of the last event."""
+        with self._lock:
+            return self._files[-1].last if self._files else NOTHING_YET
+
+    @property
+    def size(self) -> int:
+        """Bytes of all log files together."""
+        with self._lock:
+            return sum(file.size for file in self._files)
+
+    def oldest(self) -> LogFile | None:
+        """The file that may go first, unless it is the last one."""
+        with self._lock:
+            return self._files[0] if len(self._files) > 1 else None
+
+    def add(self, file: LogFile, *, in_place: bool = False) -> None:
+        """Put a file behind the last one, or in its place."""
+        with self._lock:
+            self._files = [*(self._files[:-1] if in_place else self._files), file]
+
+    def forget_oldest(self) -> None:
+        """The first file is about to be removed; readers inside it finish."""
+        with self._lock:
+            self._indexed.pop(self._files.pop(0), None)
+
+    def read(self, after: int, max_events: int, max_bytes: int, until: int) -> Batch:
+        """Events strictly after `after` and up to `until`, at least one (`Cursor.take`)."""
+        with self._lock:
+            cursor = self._parked.pop(after, None) or Cursor(self._disk, self._locate, after)
+        try:
+            batch = cursor.take(max_events, max_bytes, until)
+        except BaseException:
+            cursor.close()
+            raise
+        self._park(cursor)
+        return batch
+
+    def state(self, seq: int) -> State:
+        """The nearest known state at or before event `seq`: from the index, or from the head of its file."""
+        file = self._holding(seq + 1)
+        known = self._index(file).state(seq)
+        if known is not None:
+            return known
+        reader = FileReader(self._disk, file, file.start, file.base)
+        try:
+            return reader.state()
+        finally:
+            reader.close()
+
+    def close(self) -> None:
+        """Give up the readers that keep their place."""
+        with self._lock:
+            self._closed = True
+            parked = list(self._parked.values())
+            self._parked.clear()
+        for cursor in parked:
+            cursor.close()
+
+    def _first(self) -> int:
+        return self._files[0].base - 1 if self._files else NOTHING_YET
+
+    def _locate(self, seq: int) -> tuple[LogFile, Index]:
+        file = self._holding(seq)
+        return file, self._index(file)
+
+    def _holding(self, seq: int) -> LogFile:
+        """The file that holds event `seq`, or will."""
+        with self._lock:
+            if seq <= self._first() or not self._files:
+                raise HistoryTruncated(f"event {seq} is gone; the first retained position is {self._first()}")
+            return self._files[bisect_right(self._files, seq, key=lambda file: file.base) - 1]
+
+    def _index(self, file: LogFile) -> Index:
+        with self._lock:
+            index = file.index or self._indexed.get(file)
+        if index is None:
+            try:
+                index = read_index(self._disk, file)
+            except FileNotFoundError:
+                raise HistoryTruncated(f"events {file.base} to {file.last} are gone") from None
+            with self._lock:
+                self._indexed[file] = index
+                while len(self._indexed) > INDEXES:
+                    self._indexed.popitem(last=False)
+        return index
+
+    def _park(self, cursor: Cursor) -> None:
+        """Keep the reader for whoever asks next for what is behind it."""
+        unused = []
+        with self._lock:
+            if cursor.at in self._parked or self._closed:
+                unused.append(cursor)
+            else:
+                self._parked[cursor.at] = cursor
+            while len(self._parked) > PARKED:
+                unused.append(self._parked.popitem(last=False)[1])
+        for one in unused:
+            one.close()

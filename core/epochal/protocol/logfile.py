@@ -1,0 +1,238 @@
+"""What a log file begins and ends with, byte by byte: header with checkpoint, footer, and the index beside it.
+
+Apart from `logframes`, what stands between, and from the files themselves: these are functions over bytes, so that the
+tests can cut and flip every one of them. Integers are big endian. All checksums of a file are CRC-32Cs begun from its
+`seed`, so that nothing of another file, and nothing that a writer hides in a payload, can pass for a part of it.
+
+Sources: rules E10, E12, E13; docs/log.md.
+"""
+
+import struct
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, NamedTuple
+
+import google_crc32c
+import msgpack
+
+from epochal.errors import LocalProtocolError, LogMismatch
+from epochal.protocol.history import State
+
+FORMAT: Final = 1
+MAX_CHECKPOINT: Final = 64 * 2**20
+"""Bytes of a header with its checkpoint."""
+INDEX_STEP: Final = 64 * 1024
+"""Bytes between two points of an index."""
+
+_HEAD = struct.Struct(">8sHHQQ8sII")
+_CRC = struct.Struct(">I")
+_FOOTER = struct.Struct(">IIqQQ")
+_INDEX_HEAD = struct.Struct(">8sHIQ")
+_LOG_MAGIC: Final = b"EPOCHLOG"
+_INDEX_MAGIC: Final = b"EPOCHIDX"
+_FOOTER_MAGIC: Final = 0xE70C5EA1
+
+HEAD_BYTES: Final = _HEAD.size + _CRC.size
+"""The part of a header that tells the length of the rest."""
+FOOTER_BYTES: Final = _FOOTER.size + _CRC.size
+
+Incarnations = tuple[tuple[int, int], ...]
+"""(incarnation, its first seq), oldest first."""
+
+
+class Damaged(Exception):
+    """Bytes that are not what was written; the shell that knows where they stand makes a `CorruptLog` of it."""
+
+
+class Unfinished(Damaged):
+    """A file that ends before its header does: its making was cut short."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A segment just behind event `state.seq`: the public part, and the machine's own, which only it can read."""
+
+    state: State
+    machine: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class FileHeader:
+    """What a log file says before its first frame."""
+
+    stream: str
+    """The stream's uid."""
+    segment: str
+    created: int
+    """Milliseconds since 1970."""
+    checkpoint: Checkpoint
+    incarnations: Incarnations
+    length: int
+    """Bytes of the header: the first frame begins there."""
+    seed: int
+    """The header's own checksum, with which all others of this file begin."""
+
+    @property
+    def base(self) -> int:
+        """The seq of the file's first event."""
+        return self.checkpoint.state.seq + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """What stands behind the last frame of a sealed file, so that a cut between two frames is seen too."""
+
+    frames: int
+    last: int
+    """The seq of the file's last event."""
+    newest: int
+    """Milliseconds since 1970 of the last frame."""
+    length: int
+    """Bytes before the footer."""
+
+
+def with_incarnation(so_far: Incarnations, incarnation: int, first: int) -> Incarnations:
+    """The table with one more life, which begins at seq `first`.
+
+    Of the lives that begin at the same event the first and the last are kept, which tell of those between, so that the
+    table never outgrows the log.
+
+    >>> with_incarnation(((1, 0), (2, 50), (3, 50)), 4, 50)
+    ((1, 0), (2, 50), (4, 50))
+    """
+    earlier = [entry for entry in so_far if entry[1] < first]
+    same = [entry for entry in so_far if entry[1] == first]
+    return (*earlier, *same[:1], (incarnation, first))
+
+
+# ---- header ----
+
+_pack = msgpack.Packer(autoreset=True).pack
+_unpack = partial(msgpack.unpackb, use_list=False, strict_map_key=True)
+
+
+def encode_header(
+    stream: str, segment: str, checkpoint: Checkpoint, incarnations: Incarnations, *, created: int, salt: bytes
+) -> bytes:
+    """A header; `salt` is eight random bytes, by which no two files have the same seed. Raises `LocalProtocolError`."""
+    public: bytes = _pack([stream, segment, _fields(checkpoint.state), incarnations])
+    if len(public) + len(checkpoint.machine) > MAX_CHECKPOINT:
+        raise LocalProtocolError(f"a checkpoint of more than {MAX_CHECKPOINT} bytes")
+    head = _HEAD.pack(
+        _LOG_MAGIC, FORMAT, 0, checkpoint.state.seq + 1, created, salt, len(public), len(checkpoint.machine)
+    )
+    body = public + checkpoint.machine
+    # The last checksum leaves the first one out: taken over both, half of what the salt brings would cancel.
+    return b"".join((head, _crc(0, head), body, _crc(0, head + body)))
+
+
+def header_length(start: bytes) -> int:
+    """The length of the header that begins with `start`, of which `HEAD_BYTES` are enough.
+
+    Raises `Unfinished` for fewer bytes, `Damaged`, and `LogMismatch` for a newer format.
+    """
+    if len(start) < HEAD_BYTES:
+        raise Unfinished("it ends inside its header")
+    magic, version, _, _, _, _, public, machine = _HEAD.unpack_from(start)
+    if magic != _LOG_MAGIC:
+        raise Damaged("it does not begin as a log file")
+    if _crc(0, start[: _HEAD.size]) != start[_HEAD.size : HEAD_BYTES]:
+        raise Damaged("the first bytes do not have their checksum")
+    if version != FORMAT:
+        raise LogMismatch(f"a log file of format {version}; this version reads format {FORMAT}")
+    return HEAD_BYTES + int(public) + int(machine) + _CRC.size
+
+
+def decode_header(data: bytes) -> FileHeader:
+    """The header at the start of `data`, which may be longer. Raises as `header_length` does."""
+    length = header_length(data)
+    if len(data) < length:
+        raise Unfinished("it ends inside its header")
+    body, crc = data[HEAD_BYTES : length - _CRC.size], data[length - _CRC.size : length]
+    if _crc(0, data[: _HEAD.size] + body) != crc:
+        raise Damaged("the header does not have its checksum")
+    *_, created, _, public, _ = _HEAD.unpack_from(data)
+    stream, segment, state, incarnations = _unpack(body[:public])
+    checkpoint = Checkpoint(State(*state), body[public:])
+    return FileHeader(stream, segment, created, checkpoint, incarnations, length, _CRC.unpack(crc)[0])
+
+
+# ---- footer ----
+
+
+def encode_footer(footer: Footer, seed: int) -> bytes:
+    """The footer's bytes."""
+    start = _FOOTER.pack(_FOOTER_MAGIC, footer.frames, footer.last, footer.newest, footer.length)
+    return start + _crc(seed, start)
+
+
+def decode_footer(end: bytes, seed: int, size: int) -> Footer | None:
+    """The footer in the last `FOOTER_BYTES` of a file of `size` bytes; None when there is none that fits."""
+    if len(end) != FOOTER_BYTES or _crc(seed, end[: -_CRC.size]) != end[-_CRC.size :]:
+        return None
+    magic, *fields = _FOOTER.unpack_from(end)
+    footer = Footer(*fields)
+    return footer if magic == _FOOTER_MAGIC and footer.length == size - FOOTER_BYTES else None
+
+
+# ---- index ----
+
+
+class Point(NamedTuple):
+    """Where a frame begins: its first seq, its offset in the file, its milliseconds since 1970."""
+
+    seq: int
+    offset: int
+    milliseconds: int
+
+
+class Index:
+    """Some frames of one log file, about one every 64 KiB, and some states: where to begin to read.
+
+    It only saves time: without it the same answers come from a scan. Appending beside readers is safe.
+    """
+
+    def __init__(self, points: Iterable[Point] = (), states: Iterable[State] = ()) -> None:
+        self.points, self.states = list(points), list(states)
+
+    def add(self, point: Point) -> None:
+        """Note a frame, unless one not far before it is noted."""
+        if not self.points or point.offset - self.points[-1].offset >= INDEX_STEP:
+            self.points.append(point)
+
+    def before(self, seq: int) -> Point | None:
+        """Where to begin to look for event `seq`; None for the start of the file."""
+        at = bisect_right(self.points, seq, key=lambda point: point.seq)
+        return self.points[at - 1] if at else None
+
+    def state(self, seq: int) -> State | None:
+        """The newest known state at or before event `seq`."""
+        at = bisect_right(self.states, seq, key=lambda state: state.seq)
+        return self.states[at - 1] if at else None
+
+
+def encode_index(index: Index, seed: int, length: int) -> bytes:
+    """The index of the sealed file with that seed, whose footer begins at `length`."""
+    body: bytes = _pack([index.points, [_fields(state) for state in index.states]])
+    start = _INDEX_HEAD.pack(_INDEX_MAGIC, FORMAT, seed, length) + body
+    return start + _crc(seed, start)
+
+
+def decode_index(data: bytes, seed: int, length: int) -> Index | None:
+    """The index of that file; None when it is damaged, or that of another or of an older one."""
+    if len(data) < _INDEX_HEAD.size + _CRC.size or _crc(seed, data[: -_CRC.size]) != data[-_CRC.size :]:
+        return None
+    if _INDEX_HEAD.unpack_from(data) != (_INDEX_MAGIC, FORMAT, seed, length):
+        return None
+    points, states = _unpack(data[_INDEX_HEAD.size : -_CRC.size])
+    return Index((Point(*point) for point in points), (State(*state) for state in states))
+
+
+def _fields(state: State) -> tuple[object, ...]:
+    return (state.seq, state.lower, state.active, state.aborted)
+
+
+def _crc(seed: int, data: bytes) -> bytes:
+    return _CRC.pack(google_crc32c.extend(seed, data))

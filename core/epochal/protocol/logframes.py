@@ -1,0 +1,296 @@
+"""The frames of a log file, and what recovery decides about a file that a crash or a bad disk has left.
+
+Apart from `logfile`, the frame around them. A frame is one group commit: events, and the machine's notes that hold
+exactly when they do. Its body has a checksum and its head another, so that lengths can be trusted before they are used.
+
+`synced` is what tells a crash from damage: the bytes of the file that were on disk when the frame was written. What a
+crash leaves unreadable was never synced, so no later frame says it was; a bad frame that a later one counts as synced
+was good once.
+
+Sources: rules E10, Q3; faults 28 and 29; docs/log.md.
+"""
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import google_crc32c
+import msgpack
+
+from epochal.errors import LocalProtocolError
+from epochal.protocol import wire
+from epochal.protocol.logfile import FOOTER_BYTES, Damaged, FileHeader, Footer, decode_footer
+from epochal.protocol.messages import Event
+
+FRAME_VERSION: Final = 1
+MAX_FRAME: Final = 64 * 2**20
+"""Bytes of a frame's body."""
+
+_HEAD = struct.Struct(">IBBIQIIQQI")
+_CRC = struct.Struct(">I")
+_MAGIC: Final = 0xE70CF4A3
+_MAGIC_BYTES: Final = _MAGIC.to_bytes(4, "big")
+_BEGINS: Final = 1
+_LENGTHS = struct.Struct(">HI")
+_LARGE: Final = wire.PACK_BYTES
+_APART: Final = 0xFFFFFFFF
+
+_pack = msgpack.Packer(autoreset=True).pack
+
+FRAME_HEAD: Final = _HEAD.size + _CRC.size
+
+
+class Head(NamedTuple):
+    """A frame's head, checked."""
+
+    begins: bool
+    """Whether an incarnation begins here; its number is the first of the notes."""
+    entries: int
+    """How many events."""
+    base: int
+    """The seq of the first event; of the next event to come when there is none."""
+    notes: int
+    """Bytes of notes."""
+    events: int
+    """Bytes of events."""
+    milliseconds: int
+    """Since 1970."""
+    synced: int
+    crc: int
+    """Of the body."""
+
+    @property
+    def body(self) -> int:
+        """Bytes behind the head."""
+        return self.notes + self.events
+
+    @property
+    def size(self) -> int:
+        """Bytes of the frame."""
+        return FRAME_HEAD + self.notes + self.events
+
+    @property
+    def last(self) -> int:
+        """The seq of the last event, or of the one before the frame when it has none."""
+        return self.base + self.entries - 1
+
+
+class Frame(NamedTuple):
+    """A frame whose checksums are right."""
+
+    head: Head
+    offset: int
+    body: bytes
+
+    @property
+    def notes(self) -> bytes:
+        """The machine's, without the incarnation that may begin here."""
+        return self._notes()[1]
+
+    @property
+    def incarnation(self) -> int | None:
+        """The incarnation that begins here, if one does."""
+        return self._notes()[0]
+
+    @property
+    def events(self) -> memoryview:
+        """The entries, joined."""
+        return memoryview(self.body)[self.head.notes :]
+
+    @property
+    def end(self) -> int:
+        """The offset behind it."""
+        return self.offset + self.head.size
+
+    def _notes(self) -> tuple[int | None, bytes]:
+        notes = self.body[: self.head.notes]
+        if not self.head.begins:
+            return None, notes
+        reader = msgpack.Unpacker()
+        reader.feed(notes)
+        number: int = reader.unpack()
+        return number, notes[reader.tell() :]
+
+
+# ---- writing ----
+
+
+def frame_parts(
+    seed: int,
+    base: int,
+    count: int,
+    events: Sequence[bytes],
+    notes: bytes = b"",
+    *,
+    milliseconds: int,
+    synced: int,
+    begins: int | None = None,
+) -> list[bytes]:
+    """The buffers of one frame, those of `events` among them as they are.
+
+    `begins` is the incarnation that begins with it. Raises `LocalProtocolError` for a body over 64 MiB.
+    """
+    if begins is not None:
+        notes = _pack(begins) + notes
+    size, crc = 0, google_crc32c.extend(seed, notes)
+    for buffer in events:
+        size += len(buffer)
+        crc = google_crc32c.extend(crc, buffer)
+    if len(notes) + size > MAX_FRAME:
+        raise LocalProtocolError(f"a frame of {len(notes) + size} bytes; a log takes at most {MAX_FRAME}")
+    flags = 0 if begins is None else _BEGINS
+    head = _HEAD.pack(_MAGIC, FRAME_VERSION, flags, count, base, len(notes), size, milliseconds, synced, crc)
+    return [head, _CRC.pack(google_crc32c.extend(seed, head)), notes, *events]
+
+
+def entry(event: Event) -> list[bytes]:
+    """One event as a log has it, in one or two buffers: as on the wire, with a large payload behind its header."""
+    ((start, *payload),) = wire.encode(event)
+    if not payload:
+        return [start]
+    return [_LENGTHS.pack(len(start) - _LENGTHS.size, len(payload[0])) + start[_LENGTHS.size :], *payload]
+
+
+# ---- reading ----
+
+
+def read_head(data: bytes, at: int, seed: int) -> Head | None:
+    """The frame head at `at`; None when none is there."""
+    if len(data) - at < FRAME_HEAD:
+        return None
+    magic, version, flags, *fields = _HEAD.unpack_from(data, at)
+    if magic != _MAGIC or version != FRAME_VERSION:
+        return None
+    behind = at + _HEAD.size
+    if google_crc32c.extend(seed, data[at:behind]) != _CRC.unpack_from(data, behind)[0]:
+        return None
+    return Head(bool(flags & _BEGINS), *fields)
+
+
+def is_sound(head: Head, body: bytes, seed: int) -> bool:
+    """Whether `body` is what was written behind `head`."""
+    return len(body) == head.body and google_crc32c.extend(seed, body) == head.crc
+
+
+def cut(data: memoryview, max_events: int, max_bytes: int) -> tuple[int, int]:
+    """(bytes, events) of the longest run of whole entries at the start of `data` within both bounds.
+
+    Raises `Damaged` for bytes that are no entries.
+    """
+    at, count, end = 0, 0, len(data)
+    while at < end and count < max_events:
+        if end - at < _LENGTHS.size:
+            raise Damaged("an entry ends inside its lengths")
+        header, payload = _LENGTHS.unpack_from(data, at)
+        behind = at + _LENGTHS.size + header + payload
+        if behind > end:
+            raise Damaged("an entry is longer than its frame")
+        if behind > max_bytes:
+            break
+        at, count = behind, count + 1
+    return at, count
+
+
+def entries(data: memoryview) -> Iterator[memoryview]:
+    """The entries in `data`, one by one. Raises `Damaged` for bytes that are no entries."""
+    while data:
+        size, _ = cut(data, 1, len(data))
+        yield data[:size]
+        data = data[size:]
+
+
+def decode_entry(data: memoryview) -> Event:
+    """The event that an entry is. Raises `RemoteProtocolError` for one that no publisher wrote."""
+    header, payload = _LENGTHS.unpack_from(data)
+    frames = [bytes(data)]
+    if payload >= _LARGE:
+        behind = _LENGTHS.size + header
+        frames = [_LENGTHS.pack(header, _APART) + data[_LENGTHS.size : behind], bytes(data[behind:])]
+    (event,) = wire.decode(frames, max_payload=MAX_FRAME)
+    return event  # type: ignore[return-value]  # a log holds events and nothing else
+
+
+# ---- what is left of a file ----
+
+
+class Damage(NamedTuple):
+    """Bytes `first` up to `last` of a file that are no sound frames."""
+
+    first: int
+    last: int
+    behind: int | None
+    """The seq of the last event that is lost; None when nothing sound follows in the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """What stands of the last file of a log."""
+
+    frames: tuple[Frame, ...]
+    end: int
+    """Bytes that stay; the next frame goes here."""
+    torn: int
+    """Bytes behind `end` that no sync ever covered."""
+    sealed: bool
+    """Whether the file was ended: its footer must go before a frame can follow."""
+
+
+def scan(data: bytes, start: int, end: int, seed: int, base: int) -> Iterator[Frame | Damage]:
+    """Every sound frame between two offsets, the first of which must begin with event `base`, and what is none."""
+    at = start
+    while at < end:
+        frame = frame_at(data, at, end, seed)
+        if frame is None or frame.head.base != base:
+            frame = _next_frame(data, at + 1, end, seed, base)
+            yield Damage(at, end, None) if frame is None else Damage(at, frame.offset, frame.head.base - 1)
+        if frame is None:
+            return
+        yield frame
+        at, base = frame.end, frame.head.last + 1
+
+
+def frame_at(data: bytes, at: int, end: int, seed: int) -> Frame | None:
+    """The sound frame that begins at `at` and is over before `end`, if there is one."""
+    head = read_head(data, at, seed)
+    if head is None or at + head.size > end:
+        return None
+    body = data[at + FRAME_HEAD : at + head.size]
+    return Frame(head, at, body) if is_sound(head, body, seed) else None
+
+
+def _next_frame(data: bytes, at: int, end: int, seed: int, base: int) -> Frame | None:
+    """The first sound frame from `at` on, at any offset, that begins with event `base` or a later one."""
+    while (at := data.find(_MAGIC_BYTES, at, end)) >= 0:
+        frame = frame_at(data, at, end, seed)
+        if frame is not None and frame.head.base >= base:
+            return frame
+        at += 1
+    return None
+
+
+def footer_of(data: bytes, seed: int) -> Footer | None:
+    """The footer of a whole file, if it is sealed."""
+    return decode_footer(data[-FOOTER_BYTES:], seed, len(data))
+
+
+def recover(data: bytes, header: FileHeader) -> Tail | Damage:
+    """What to keep of the last file of a log, or the damage because of which nothing may be touched.
+
+    A bad end is torn, and goes, unless something behind it says that it was on disk once.
+    """
+    footer = footer_of(data, header.seed)
+    end = len(data) if footer is None else footer.length
+    frames: list[Frame] = []
+    torn: Damage | None = None
+    for found in scan(data, header.length, end, header.seed, header.base):
+        if isinstance(found, Damage):
+            torn = torn or found
+        elif torn is None:
+            frames.append(found)
+        elif found.head.synced > torn.first:
+            return torn
+    if torn is not None and footer is not None:  # what stands before a footer was synced before it was written
+        return torn
+    keep = end if torn is None else torn.first
+    return Tail(tuple(frames), keep, 0 if torn is None else len(data) - keep, footer is not None)

@@ -1,0 +1,218 @@
+"""What a crash leaves, and what a bad disk does: the one is mended, the other told, and neither served."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from epochal.errors import CorruptLog
+from epochal.logfiles import SegmentLog
+from epochal.logfiles.survey import verify
+from epochal.protocol.logfile import FOOTER_BYTES, decode_header
+from epochal.protocol.logframes import Frame, scan
+
+
+def test_a_torn_end_is_cut_off_told_and_on_disk_before_the_first_append(bench: Any) -> None:
+    """Fault 28."""
+    with bench.begin() as log:
+        bench.append(log, 10)
+        sound = log.size
+        bench.append(log, 200)
+    path = bench.files()[-1]
+    whole = path.read_bytes()
+    for size in range(sound, len(whole), 7):
+        path.write_bytes(whole[:size])
+        syncs = bench.disk.syncs
+        with bench.open() as log:
+            assert log.recovered is not None
+            assert (log.last, log.recovered.torn, path.stat().st_size) == (0, size - sound, sound)
+            assert bench.disk.syncs == syncs + 1
+
+
+def test_a_crash_that_keeps_a_later_frame_and_loses_an_earlier_one_is_no_damage(bench: Any) -> None:
+    """Fault 28: what is not synced reaches the disk in any order."""
+    torn = 0
+    for seed in range(40):
+        log = bench.begin()
+        last = log.last
+        for _ in range(3):
+            bench.append(log, 100, sync=False)
+        bench.kill(log, seed)
+        with bench.open() as log:
+            assert last <= log.last <= last + 3
+            torn += log.recovered.torn > 200
+    assert torn
+
+
+def test_a_crash_in_the_midst_of_removing_leaves_no_hole(bench: Any) -> None:
+    for seed in range(30):
+        with bench.begin(file_bytes=1000, max_bytes=3000) as log:
+            bench.fill(log, 40)
+        log = bench.begin(max_bytes=3000)
+        assert log.retain() > 2
+        bench.kill(log, seed)
+        bench.open().close()
+
+
+def test_damage_in_the_middle_of_the_last_file_is_never_cut_off(bench: Any) -> None:
+    """Fault 29."""
+    with bench.begin() as log:
+        starts = []
+        for _ in range(3):
+            starts.append(log.size)
+            bench.append(log, 50)
+    path = bench.files()[-1]
+    whole = path.read_bytes()
+    flip(path, starts[1] + 70)
+    with pytest.raises(CorruptLog) as damage:
+        bench.open()
+    assert (damage.value.first, damage.value.last, damage.value.behind) == (starts[1], starts[2], 1)
+    assert len(path.read_bytes()) == len(whole)
+    path.write_bytes(whole)
+    with bench.open() as log:
+        assert bench.read(log) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_flipped_bit_in_a_sealed_file_is_told_and_all_else_is_served(bench: Any, seed: int) -> None:
+    """Fault 29: never silently wrong data, never a shorter answer that looks whole."""
+    chance = random.Random(seed)
+    with bench.begin(file_bytes=4096) as log:
+        bench.fill(log, 90)
+    path = chance.choice(bench.files()[:-1])
+    at = flip(path, chance.randrange(path.stat().st_size), chance.randrange(8))
+    log = attempt(bench.open)
+    if isinstance(log, CorruptLog):  # at either end, which opening looks at
+        assert log.path == path
+        assert at < 200 or at >= path.stat().st_size - FOOTER_BYTES
+        return
+    with log:
+        found, lost, after = list[int](), list[int](), -1
+        while after < log.durable:
+            batch = attempt(lambda: log.read(after, chance.randint(1, 20), 2000))  # noqa: B023  # called at once
+            if isinstance(batch, CorruptLog):
+                assert batch.behind is not None
+                assert batch.path == path
+                assert batch.first <= at < batch.last
+                lost.extend(range(after + 1, batch.behind + 1))
+                after = batch.behind
+            else:
+                found.extend(range(batch.first, batch.last + 1))
+                after = batch.last
+        assert sorted(found + lost) == list(range(90))
+        assert len(lost) == 1
+        assert [log.read(seq - 1, 1, 1).first for seq in found] == found
+        with pytest.raises(CorruptLog):
+            log.read(lost[0] - 1, 1, 1)
+
+
+def test_what_the_disk_cannot_read_is_told_with_its_place(bench: Any, log: SegmentLog) -> None:
+    bench.fill(log, 60)
+    bench.disk.broken.add("read")
+    with pytest.raises(CorruptLog, match="Input/output error") as damage:
+        log.read(-1, 1, 1)
+    assert damage.value.path == bench.files()[0]
+    assert damage.value.behind == int(bench.files()[1].stem) - 1
+    bench.disk.broken.clear()
+    assert bench.read(log) == list(range(60))
+
+
+def test_frames_that_changed_places_are_told(bench: Any) -> None:
+    """Fault 29: each is sound by itself."""
+    with bench.begin(file_bytes=4096) as log:
+        bench.fill(log, 60)
+        path = bench.files()[0]
+        data = path.read_bytes()
+        header = decode_header(data)
+        frames = [one for one in scan(data, header.length, len(data), header.seed, 0) if isinstance(one, Frame)]
+        one, two = frames[5], frames[6]
+        swapped = data[two.offset : two.end] + data[one.offset : one.end]
+        path.write_bytes(data[: one.offset] + swapped + data[two.end :])
+        with pytest.raises(CorruptLog) as damage:
+            bench.read(log)
+        assert damage.value.first == two.end, "event 4 is still there, event 5 is not behind it"
+    assert any(checked.damage for checked in verify(bench.directory))
+
+
+def test_damage_to_notes_alone_loses_no_events(bench: Any) -> None:
+    with bench.begin(file_bytes=4096) as log:
+        bench.append(log, 10)
+        at = log.size
+        bench.append(log, notes=bytes(100))
+        bench.fill(log, 60)
+    flip(bench.files()[0], at + 80)
+    with bench.open() as log:
+        assert bench.read(log) == list(range(61))
+
+
+def test_a_sealed_file_that_was_cut_is_told_at_opening_or_at_reading(bench: Any) -> None:
+    """A cut between two frames too: the footer is missing then."""
+    with bench.begin(file_bytes=4096) as log:
+        bench.fill(log, 60)
+        path = bench.files()[0]
+        whole = path.read_bytes()
+        path.write_bytes(whole[:1000])
+        with pytest.raises(CorruptLog) as damage:
+            bench.read(log)
+        assert damage.value.behind == int(bench.files()[1].stem) - 1
+    with pytest.raises(CorruptLog, match="footer"):
+        bench.open()
+
+
+def test_a_missing_file_is_told(bench: Any) -> None:
+    with bench.begin(file_bytes=4096) as log:
+        bench.fill(log, 90)
+    bench.files()[1].unlink()
+    with pytest.raises(CorruptLog, match="would be next"):
+        bench.open()
+
+
+def test_a_file_under_another_name_is_told(bench: Any) -> None:
+    bench.begin().close()
+    path = bench.files()[0]
+    path.rename(path.with_name(f"{5:020d}.log"))
+    with pytest.raises(CorruptLog, match="its name"):
+        bench.open()
+
+
+def test_what_was_never_finished_is_removed(bench: Any) -> None:
+    with bench.begin(file_bytes=4096) as log:
+        bench.fill(log, 60)
+        last = log.last
+    for name in (f"{last + 1:020d}.log", f"{last + 1:020d}.log.tmp", f"{77777:020d}.index", "incarnation.tmp"):
+        (bench.directory / name).write_bytes(b"EPOCHLOG")
+    names = {path.name for path in bench.directory.iterdir()}
+    with bench.open() as log:
+        assert log.last == last
+        assert len(names) - len({path.name for path in bench.directory.iterdir()} - {"owner.lock"}) == 4
+
+
+def test_a_crash_between_the_footer_and_the_next_file_is_mended(bench: Any) -> None:
+    with bench.begin(file_bytes=4096) as log:
+        bench.fill(log, 60)
+    bench.files()[-1].unlink()
+    with bench.begin() as log:
+        assert log.recovered is None
+        bench.append(log, 10)
+        last = log.last
+        assert bench.read(log) == list(range(last + 1))
+
+
+def attempt(call: Callable[[], Any]) -> Any:
+    """What a call returns, or the damage that it tells of."""
+    try:
+        return call()
+    except CorruptLog as damage:
+        return damage
+
+
+def flip(path: Path, at: int, bit: int = 3) -> int:
+    """Flip one bit of a file; returns where."""
+    with path.open("r+b") as file:
+        file.seek(at)
+        (byte,) = file.read(1)
+        file.seek(at)
+        file.write(bytes([byte ^ 1 << bit]))
+    return at
