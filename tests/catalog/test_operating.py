@@ -25,6 +25,8 @@ def rows(first: str) -> list[list[str]]:
 def shown(default: Any) -> str:
     if default is PydanticUndefined:
         return "needed"
+    if default is None:
+        return ""
     return f"{default:g}" if isinstance(default, float) else str(default)
 
 

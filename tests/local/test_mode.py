@@ -128,3 +128,18 @@ async def test_a_catalog_that_cannot_start_is_told_with_its_log(tmp_path: Path) 
     with pytest.raises(Unavailable, match=r"catalog\.log"):
         await LocalMode(tmp_path, settings=LocalSettings(start_timeout=4.0)).__aenter__()
     assert not (tmp_path / "lock").exists()
+
+
+async def test_the_logs_of_a_deleted_stream_are_removed_and_only_those(tmp_path: Path) -> None:
+    stored = {"history": {"storage": {"size": "1Gi"}}}
+    async with LocalMode(data=tmp_path, settings=QUICK) as local, CatalogClient(local.url) as catalog:
+        uids = {}
+        for name in ("goes", "stays"):
+            await catalog.apply(manifest(name, **stored), "demo", name)
+            uids[name] = (await catalog.lookup("demo", name, wait=30)).uid
+        assert {path.name for path in (tmp_path / "streams").iterdir()} == set(uids.values())
+        await catalog.delete("demo", "goes")
+        async with asyncio.timeout(20):
+            while (tmp_path / "streams" / uids["goes"]).exists():  # noqa: ASYNC110 - a directory announces nothing
+                await asyncio.sleep(0.02)
+    assert [path.name for path in (tmp_path / "streams").iterdir()] == [uids["stays"]]

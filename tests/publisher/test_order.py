@@ -11,6 +11,7 @@ from epochal.protocol import messages as m
 from epochal_publisher.lease import Lease
 from epochal_publisher.publisher import Publisher
 from epochal_publisher.settings import Settings
+from epochal_publisher.store import Stores
 
 MANIFEST = {
     "apiVersion": "epochal.dev/v1alpha1",
@@ -26,8 +27,10 @@ async def publisher() -> AsyncIterator[Publisher]:
     stream = StreamInfo("test", "s", "u", 1, "Ready", MANIFEST, (), (), "")
     async with Lease(settings) as lease:
         made = Publisher(settings, lease)
-        made.serve(stream, Registration(1, 10.0, (SegmentGrant("0", 1, 0, 2**64, None, (), False),)))
-        yield made
+        async with Stores(settings, stream, lease.instance) as stores:
+            granted = Registration(1, 10.0, (SegmentGrant("0", 1, 0, 2**64, None, (), False),))
+            await made.serve(stream, granted, stores)
+            yield made
         made.close()
 
 

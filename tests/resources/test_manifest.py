@@ -82,18 +82,37 @@ def test_every_field_is_accepted_and_survives() -> None:
 
 def test_the_normal_form_fills_in_defaults_but_not_what_is_planned() -> None:
     spec = StreamManifest.from_document(document()).to_document()["spec"]
-    assert spec["history"] == {"retention": {"mode": "keep", "time": "1h", "bytes": "256Mi"}}
+    assert spec["history"] == {"retention": {"mode": "keep", "time": "1h", "bytes": "256Mi"}, "durability": "auto"}
     assert spec["publishers"] == {"segmentsPerPod": 1}
     assert "watermark" not in spec
     assert "relays" not in spec
+
+
+@pytest.mark.parametrize("durability", ["batch", "interval"])
+def test_a_durability_that_needs_a_disk_needs_storage(durability: str) -> None:
+    with pytest.raises(ManifestError, match=rf"spec.history.durability: {durability} needs spec.history.storage"):
+        StreamManifest.from_document(document(history={"durability": durability}))
+
+
+@pytest.mark.parametrize(
+    ("history", "policy"),
+    [
+        ({}, "memory"),
+        ({"storage": {"size": "1Gi"}}, "batch"),
+        ({"storage": {"size": "1Gi"}, "durability": "interval"}, "interval"),
+        ({"storage": {"size": "1Gi"}, "durability": "memory"}, "memory"),
+        ({"storage": {"size": "1Gi"}, "retention": {"mode": "none"}}, "memory"),
+    ],
+)
+def test_the_durability_decides_the_policy(history: dict[str, Any], policy: str) -> None:
+    assert StreamManifest.from_document(document(history=history)).spec.history.policy == policy
 
 
 def test_planned_fields_are_told_also_after_normalising() -> None:
     manifest = StreamManifest.from_document(FULL)
     told = {item.path for item in manifest.not_in_effect()}
     assert told == {
-        "spec.history.durability",
-        "spec.history.storage",
+        "spec.history.storage.storageClassName",
         "spec.watermark",
         "spec.push.initialFilter",
         "spec.access",
@@ -278,8 +297,14 @@ specs = st.fixed_dictionaries(
                 "retention": st.fixed_dictionaries(
                     {}, optional={"mode": st.sampled_from(["keep", "none"]), "bytes": st.integers(1 << 16, 1 << 50)}
                 ),
-                "durability": st.sampled_from(["auto", "batch", "interval", "memory"]),
+                "durability": st.sampled_from(["auto", "memory"]),
             },
+        )
+        | st.fixed_dictionaries(
+            {
+                "durability": st.sampled_from(["auto", "batch", "interval", "memory"]),
+                "storage": st.fixed_dictionaries({"size": st.integers(1 << 20, 1 << 60)}),
+            }
         ),
         "watermark": st.fixed_dictionaries({}, optional={"noteTime": st.sampled_from(["manual", "wallclock"])}),
     },

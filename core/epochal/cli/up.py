@@ -23,7 +23,8 @@ Examples:
   epochal up --data /tmp/x --port 0   # any free port: the ready line says
 
 Prints one line on standard output when ready: `epochal ready URL data=DIR`. Ctrl-C or SIGTERM stops the publishers,
-then the catalog; what was declared stays in the directory for the next time. Records are kept in memory only."""
+then the catalog. What was declared stays in the directory for the next time, and so do the records of streams with
+storage; those of others are kept in memory only."""
 
 
 def up(

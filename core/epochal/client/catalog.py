@@ -155,10 +155,12 @@ class CatalogClient:
         uid: str,
         segments: Sequence[str],
         addresses: Mapping[str, str],
+        incarnations: Mapping[str, int] | None = None,
     ) -> Registration:
         """Register a publisher process for segments of one stream, superseding older registrations of them (E12).
 
         `instance` is fresh for each life of the process; the same one again, for the same, is answered the same.
+        `incarnations`: the last one that each segment's log on disk has seen; what is granted is above it.
         """
         body = {
             "publisher": publisher,
@@ -167,6 +169,7 @@ class CatalogClient:
             "uid": uid,
             "segments": [*segments],
             "addresses": dict(addresses),
+            "incarnations": dict(incarnations or {}),
         }
         _, answer = await self._http.call("POST", "/v1/publishers", json=body)
         return read(Registration.from_json, answer)

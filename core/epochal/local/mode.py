@@ -7,6 +7,7 @@ at the end everything is stopped in order, publishers first. It talks to the ser
 import asyncio
 import contextlib
 import logging
+import shutil
 import socket
 import tempfile
 from collections.abc import Sequence
@@ -102,7 +103,8 @@ class LocalMode:
     def _publisher_command(self, publisher: Publisher) -> Sequence[str]:
         arguments = ["--catalog", self.url, "--stream", publisher.stream, "--publisher", publisher.id]
         segments = ["--segments", ",".join(publisher.segments)]
-        return [console_script("epochal-publisher"), "serve", *arguments, *segments, "--exit-with-stdin"]
+        data = ["--data", str(self.data / "streams")]
+        return [console_script("epochal-publisher"), "serve", *arguments, *segments, *data, "--exit-with-stdin"]
 
     async def _set_url(self, ready: str) -> None:
         self.url = ready.split()[0]
@@ -153,9 +155,19 @@ class LocalMode:
 
     def _stop(self, publisher: Publisher) -> None:
         _, service = self._publishers.pop(publisher.id)
-        task = asyncio.create_task(service.stop(), name=f"stop {publisher.id}")
+        task = asyncio.create_task(self._end(publisher, service), name=f"stop {publisher.id}")
         self._stopping[publisher.id] = task
         task.add_done_callback(lambda done: self._forget(publisher.id, done))
+
+    async def _end(self, publisher: Publisher, service: Service) -> None:
+        await service.stop()
+        if not any(stream.uid == publisher.uid for stream in self._desired.values()):
+            # The stream was deleted; its uid is never given again, so nobody can want its logs.
+            for segment in publisher.segments:
+                directory = self.data / "streams" / publisher.uid / segment
+                await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
+            with contextlib.suppress(OSError):  # others of its segments may still be there
+                (self.data / "streams" / publisher.uid).rmdir()
 
     def _forget(self, publisher_id: str, done: asyncio.Task[None]) -> None:
         if self._stopping.get(publisher_id) is done:

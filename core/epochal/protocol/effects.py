@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeAlias
 
 from epochal.errors import EpochalError
 from epochal.protocol import messages as m
+from epochal.protocol.journal import Note
 from epochal.protocol.times import Time
 
 # ---- a publisher's ----
@@ -40,6 +41,39 @@ class Private(NamedTuple):
     message: m.Message
 
 
+class Log(NamedTuple):
+    """Put the events among the effects of this take into the log on disk, and `notes` with them, as one entry.
+
+    The last effect of a take. Until that is done nothing of the take is carried out (E9); it has to be secured (fsync)
+    first where `secure` says so, or the policy does (E10).
+    """
+
+    notes: tuple[Note, ...]
+    secure: bool
+
+
+class FindState(NamedTuple):
+    """Find the state behind event `seq` in the log on disk, for `SegmentServer.state_found`, or `.not_read`."""
+
+    peer: bytes
+    request: int
+    seq: int
+
+
+class ReadLog(NamedTuple):
+    """Send the client the next events behind `after` from the log on disk, as one chunk that is not the last.
+
+    At most `max_events` of them, and `max_bytes`, if there are more than one. Then tell `SegmentServer.was_read`, or
+    `.not_read`.
+    """
+
+    peer: bytes
+    request: int
+    after: int
+    max_events: int
+    max_bytes: int
+
+
 class ReportFinishing(NamedTuple):
     """Tell the catalog whether this segment is finishing.
 
@@ -50,7 +84,7 @@ class ReportFinishing(NamedTuple):
     finishing: bool
 
 
-PublisherEffect: TypeAlias = Push | Reply | Answer | Private | ReportFinishing
+PublisherEffect: TypeAlias = Push | Reply | Answer | Private | ReportFinishing | Log | FindState | ReadLog
 
 # ---- a writer's ----
 

@@ -361,7 +361,7 @@ class Follower:
                 )
             )
             return
-        if isinstance(self._begin, m.Position) and opening.position != self._begin:
+        if isinstance(self._begin, m.Position) and not self._leads_back(self._begin, opening.position):
             self._break(
                 RemoteProtocolError(f"asked for events behind {tuple(self._begin)}, got {tuple(opening.position)}")
             )
@@ -371,6 +371,11 @@ class Follower:
         state = State(opening.position.seq, opening.lower, opening.upper, opening.aborted)
         self._tell_began(state, filters=self._begin is From.START, resumed=self._continuing)
         self._continuing = True
+
+    def _leads_back(self, asked: m.Position, got: m.Position) -> bool:
+        """Whether the answer begins where it was asked to, or where an earlier incarnation's events end (E10)."""
+        ended = asked.incarnation < got.incarnation == self._incarnation and got.seq < asked.seq
+        return got == asked or ended
 
     def _announced(self, chunk: m.Chunk) -> None:
         if not self._was_opened or self._pulled_last or self._chunk_left:

@@ -81,6 +81,14 @@ class History:
         self._max_age = max_age
         self._last = start.seq
         self.bytes = 0
+        self.incarnations: list[tuple[int, int]] = []
+        """(incarnation, its first event), oldest first."""
+        self.archived: int | None = None
+        """The position before the first event that is kept on disk as well; None without a disk."""
+
+    def empty_behind(self, state: State) -> "History":
+        """A history with the same bounds that goes on behind `state`."""
+        return History(state, max_bytes=self._max_bytes, max_age=self._max_age)
 
     @property
     def last(self) -> int:
@@ -92,11 +100,28 @@ class History:
         """The sequence number of the newest event that is gone: `since` works from here on."""
         return self._last - len(self._events)
 
+    @property
+    def first(self) -> int:
+        """The position before the first event that can still be had, from memory or from disk."""
+        return self.truncated_at if self.archived is None else min(self.archived, self.truncated_at)
+
+    def end_of(self, incarnation: int) -> int | None:
+        """The last event of `incarnation`, so far if it is the present one; None if nothing is known of it (E10).
+
+        >>> history = History(empty_state((0,)), max_bytes=0, max_age=0.0)
+        >>> history.incarnations = [(2, 0), (5, 30)]
+        >>> history.end_of(1), history.end_of(2), history.end_of(4)
+        (None, 29, 29)
+        """
+        if not self.incarnations or incarnation < self.incarnations[0][0]:
+            return None
+        return next((first - 1 for later, first in self.incarnations if later > incarnation), self._last)
+
     def append(self, event: Event, now: float) -> None:
         """Retain one event, the direct follower of the last; drops what the bounds no longer allow."""
         self._events.append((now, event))
         self._last = event.seq
-        self.bytes += _size(event)
+        self.bytes += retained_size(event)
         if event.seq % _CHECKPOINT_EVERY == 0:
             self._checkpoints.append(State.of(self._last, self.state_at(self._last)))
         if self.bytes > self._max_bytes:
@@ -106,7 +131,7 @@ class History:
         """Drop what is over the bounds at `now` (seconds of the publisher's clock)."""
         while self._events and (self.bytes > self._max_bytes or now - self._events[0][0] > self._max_age):
             _, event = self._events.popleft()
-            self.bytes -= _size(event)
+            self.bytes -= retained_size(event)
             apply(self._base, event)
 
     def since(self, seq: int) -> Iterator[Event]:
@@ -118,7 +143,7 @@ class History:
         chosen: list[Event] = []
         size = 0
         for event in self._after(seq, max_events):
-            size += _size(event)
+            size += retained_size(event)
             if chosen and size > max_bytes:
                 break
             chosen.append(event)
@@ -146,7 +171,8 @@ class History:
         return events
 
 
-def _size(event: Event) -> int:
+def retained_size(event: Event) -> int:
+    """Bytes that one event counts against the bounds."""
     return EVENT_OVERHEAD + (len(event.payload) if isinstance(event, Data) else 0)
 
 

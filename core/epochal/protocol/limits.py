@@ -5,7 +5,7 @@ Apart from the publisher because these bounds are nobody's right: whoever may ap
 Sources: rules E1, E13; DESIGN section 5.
 """
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from epochal.errors import EpochalError, EpochTooLarge, PayloadTooLarge, TooManyEpochs
 from epochal.protocol.history import EVENT_OVERHEAD
@@ -31,6 +31,15 @@ class SegmentLimits:
         self._shape, self._max_payload, self._retention = shape, max_payload, retention_bytes
         self._max_times = shape.most_times(STATE_BYTES)
         self._sizes: dict[Time, int] = {}
+
+    @property
+    def sizes(self) -> Mapping[Time, int]:
+        """What each active epoch holds, in bytes."""
+        return self._sizes
+
+    def restore(self, sizes: Mapping[Time, int]) -> None:
+        """Go on from what the log has of each active epoch."""
+        self._sizes = dict(sizes)
 
     def logged(self, time: Time, size: int) -> None:
         """An append of `size` bytes at `time` is in the log."""

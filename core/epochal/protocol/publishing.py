@@ -26,11 +26,12 @@ from epochal.errors import (
     WriterLost,
 )
 from epochal.protocol import messages as m
-from epochal.protocol.effects import PublisherEffect, Push, Reply
+from epochal.protocol.effects import Log, PublisherEffect, Push, Reply
 from epochal.protocol.finishing import Finishing
 from epochal.protocol.frontier import Antichain, Change
 from epochal.protocol.history import History, State, empty_state
 from epochal.protocol.holders import MOST_HOLDERS, Holder, HolderKind
+from epochal.protocol.journal import Journal, Note, PublisherIs, Restored, checkpoint_notes
 from epochal.protocol.limits import MAX_DETAIL, MAX_WAITING_OPENS, MAX_WRITER_ID, MAX_WRITERS, SegmentLimits
 from epochal.protocol.progress import Progress
 from epochal.protocol.sessions import Writers, WriterState, follows
@@ -58,6 +59,10 @@ class PublisherSettings:
     retention_bytes: int = 256 * 2**20
     """0 keeps no history."""
     retention_age: float = 3600.0
+    memory_bytes: int | None = None
+    """How much of it is kept in memory, when more is on disk; None for all."""
+    durable: bool = False
+    """Whether there is a log on disk: then what it must hold beside the events is told with each take."""
 
 
 class SegmentPublisher:
@@ -66,7 +71,8 @@ class SegmentPublisher:
     `lower` is where it starts: bottom for a new segment, else the frontier last reported to the catalog.
     `known_writers` had opened when the last incarnation ended; nothing completes before each of them is back or timed
     out (E11). `finishing` says that it was parked as finishing: an open is admitted only after the catalog has
-    cancelled that (E7).
+    cancelled that (E7). With `restored`, what the log has kept, it goes on from there, and of these only `complete` is
+    asked; `incarnations` are then all that the log knows, this one too, each with its first event.
     """
 
     def __init__(
@@ -81,6 +87,8 @@ class SegmentPublisher:
         known_writers: Iterable[str] = (),
         complete: bool = False,
         finishing: bool = False,
+        restored: Restored | None = None,
+        incarnations: Iterable[tuple[int, int]] = (),
     ) -> None:
         self.stream, self.segment, self.settings, self.incarnation = stream, segment, settings, incarnation
         bottom = (settings.shape.bottom,)
@@ -89,7 +97,12 @@ class SegmentPublisher:
             settings.shape, max_payload=settings.max_payload, retention_bytes=settings.retention_bytes
         )
         self.progress = Progress(start)
-        self.history = History(empty_state(start), max_bytes=settings.retention_bytes, max_age=settings.retention_age)
+        kept = settings.retention_bytes
+        self.history = History(
+            empty_state(start),
+            max_bytes=kept if settings.memory_bytes is None else min(kept, settings.memory_bytes),
+            max_age=settings.retention_age,
+        )
         self._own = Antichain(start)
         self._own_since = now
         self._awaited = set(known_writers)
@@ -98,12 +111,37 @@ class SegmentPublisher:
         self._writers = Writers()
         self._finishing = Finishing(complete, stands=finishing and not complete)
         self._effects: list[PublisherEffect] = []
-        self._acks: dict[Writer, tuple[int, int, int]] = {}
+        self._acks: dict[Writer, tuple[int, int, int, str]] = {}
         self._told_to_open: set[Writer] = set()
         """Who was told so since effects were last taken."""
         self._admitted: dict[Writer, Time] = {}
         """The time of each writer's last append, while it may append there again: a run at one time is judged once."""
         self._started = self._ticked = now
+        self._journal = Journal() if settings.durable else None
+        if restored is not None:
+            self._restore(restored, complete, now)
+        self.history.incarnations = list(incarnations) or [(incarnation, self.seq + 1)]
+
+    def _restore(self, restored: Restored, complete: bool, now: float) -> None:
+        """Go on where the log ends; every writer has the whole time-out to come back in (E8)."""
+        state, own = restored.state, restored.publisher
+        held = [time for writer in restored.writers for time in writer.held]
+        self.progress = Progress([*own.held, *held], state.active, state.aborted)
+        self.history = self.history.empty_behind(state)
+        self._own, self._enough_writers = Antichain(own.held), own.enough_writers
+        self._awaited, self._opened = set(own.awaited), set(own.opened)
+        self._finishing = Finishing(own.complete, stands=own.finishing and not own.complete, early=own.early)
+        self._limits.restore(restored.sizes)
+        for writer in restored.writers:
+            writer.heard = now
+            writer.held_since = dict.fromkeys(writer.held, now)
+            self._writers.add(writer)
+            if not writer.present:
+                self._writers.departed(writer)
+        if complete:
+            self.completed()
+        elif own.finishing:
+            self._effects.append(self._finishing.report(True))  # the crash may have come before the catalog was told
 
     # ---- what the shell sees ----
 
@@ -158,7 +196,26 @@ class SegmentPublisher:
             self._flush_ack(peer)
         effects, self._effects = self._effects, []
         self._told_to_open.clear()
+        entry = None if self._journal is None else self._journal.take(self._publisher_is())
+        if entry is not None:
+            effects.append(Log(*entry))
         return effects
+
+    def checkpoint(self) -> list[Note]:
+        """All that a next incarnation must know beside `state()`; to be asked right after `take`."""
+        return checkpoint_notes(self._publisher_is(), self._writers, self._limits.sizes)
+
+    def _publisher_is(self) -> PublisherIs:
+        return PublisherIs(
+            tuple(self._own), self._enough_writers, tuple(sorted(self._awaited)),
+            () if self._enough_writers else tuple(sorted(self._opened)),
+            self._finishing.stands, self._finishing.early, self._finishing.complete,
+        )  # fmt: skip
+
+    def _note(self, state: WriterState) -> None:
+        """The log must say how the writer is now."""
+        if self._journal is not None:
+            self._journal.changed(state)
 
     def emit(self, effect: PublisherEffect) -> None:
         """Queue an effect behind everything queued so far; that order is what makes joins atomic (S9)."""
@@ -206,9 +263,10 @@ class SegmentPublisher:
     def drain(self) -> None:
         """The publisher stops.
 
-        Without a volume, epochs that are active can never complete here: they are aborted (fault 60).
+        Without a log, epochs that are active can never complete here: they are aborted (fault 60).
         """
-        self._abort(self.progress.upper.active)
+        if not self.settings.durable:
+            self._abort(self.progress.upper.active)
 
     # ---- appends: the hot path ----
 
@@ -236,6 +294,8 @@ class SegmentPublisher:
             return
         seq = self.history.last + 1
         if not admitted:
+            if self._journal is not None and time not in self.progress.upper:
+                self._journal.secure()
             self.progress.upper.insert(time)
             holder.touched.add(time)
             self._admitted[peer] = time
@@ -244,10 +304,10 @@ class SegmentPublisher:
         state.logged(number, seq)
         known = self._acks.get(peer)
         if known is not None and known[0] + 1 == number and known[1] + 1 == seq:
-            self._acks[peer] = (number, seq, known[2] + 1)
+            self._acks[peer] = (number, seq, known[2] + 1, known[3])
         else:
             self._flush_ack(peer)
-            self._acks[peer] = (number, seq, 1)
+            self._acks[peer] = (number, seq, 1, state.writer)
 
     def _refusal(self, holder: WriterState | None, time: Time) -> EpochalError | None:
         try:
@@ -277,6 +337,8 @@ class SegmentPublisher:
     def _refuse_append(self, state: WriterState, number: int, error: EpochalError) -> None:
         detail = str(error)[:MAX_DETAIL]
         state.refused(number, error.code, detail)
+        if self._journal is not None:
+            self._journal.denied(state.writer, number, error.code, detail)
         self._reply(state.peer, m.AppendRefused(self.segment, number, error.code, detail))
 
     # ---- sessions ----
@@ -338,6 +400,7 @@ class SegmentPublisher:
         if ask.under is None and fresh:
             self._grant(state, ask.resume if not returns else None)
             state.anew = ask.resume is None
+        self._note(state)
         self._reply(
             peer,
             m.Opened(
@@ -366,6 +429,8 @@ class SegmentPublisher:
         self._dismiss(state.peer, WriterFenced(f"a newer session of writer {ask.writer!r} has opened"))
         self._depart(state, abort=True, finish=False)
         self._writers.forget(state)
+        if self._journal is not None:
+            self._journal.forgot(state.writer)
 
     def _went_on_without(self, resume: m.Resume | None) -> bool:
         """Whether this incarnation has passed what a returning writer holds, not knowing of it.
@@ -471,6 +536,7 @@ class SegmentPublisher:
         except EpochalError as error:
             self._refuse(peer, ask.op, error)
             return
+        self._note(state)
         done = Reply(peer, m.Done(ask.op, self.segment))
         if isinstance(ask, m.Leave) and ask.how is m.Leaving.FINISH and self._finishing.confirm_later(done):
             self._flush_ack(peer)
@@ -501,6 +567,7 @@ class SegmentPublisher:
         elif last:
             self._finishing.early = finish
         self._move_held(state, Antichain())
+        self._note(state)
         self._writers.departed(state)
 
     # ---- finish (E7) ----
@@ -557,13 +624,17 @@ class SegmentPublisher:
                 state.touched.discard(time)
 
     def _log(self, event: m.Event) -> None:
+        if self._journal is not None and type(event) is not m.Data:
+            self._journal.secure()
         self.history.append(event, self._ticked)
         self._effects.append(Push(event))
 
     def _flush_ack(self, peer: Writer) -> None:
         ack = self._acks.pop(peer, None)
         if ack is not None:
-            number, seq, run = ack
+            number, seq, run, writer = ack
+            if self._journal is not None:
+                self._journal.ran(writer, number, seq, run)
             self._effects.append(Reply(peer, m.Ack(self.segment, number, seq, run)))
 
     def _reply(self, peer: Writer, message: m.Message) -> None:

@@ -19,7 +19,7 @@ from epochal.errors import (
     VersionMismatch,
 )
 from epochal.protocol import messages as m
-from epochal.protocol.effects import Answer, Private, Push
+from epochal.protocol.effects import Answer, FindState, Private, Push, ReadLog
 from epochal.protocol.history import State
 from epochal.protocol.publishing import SegmentPublisher
 
@@ -55,6 +55,16 @@ class _Answering:
     at: int
     credit: int
     heard: float
+    opening: m.Position
+    """Where the answer begins."""
+    from_start: bool = False
+    """Whether that is wherever the history begins."""
+    opened: bool = False
+    """Whether the answer has begun."""
+    truncated: bool = False
+    """Whether all that is to be told is where the history begins."""
+    reading: bool = False
+    """Whether the shell is at the disk for it."""
 
 
 class SegmentServer:
@@ -157,27 +167,82 @@ class SegmentServer:
         of_peer = sum(1 for of, _ in self._answers if of == peer)
         if len(self._answers) >= self.settings.max_answers or of_peer >= self.settings.max_answers_each:
             raise Unavailable("too many history queries are under way; try again")
-        first = m.Position(incarnation, history.truncated_at)
+        first = m.Position(incarnation, history.first)
         position = first if ask.position is None else ask.position
         if position.incarnation > incarnation or (position.incarnation == incarnation and position.seq > history.last):
             raise RemoteProtocolError(f"position {tuple(position)} is ahead of this log")
-        if position < first:
-            frontier = tuple(history.state_at(first.seq).lower.frontier)
-            self.publisher.emit(Answer(peer, (m.Truncated(ask.request, first, frontier),)))
+        end = history.end_of(position.incarnation)
+        if end is not None and position.seq > end:
+            position = m.Position(incarnation, end)  # what came behind did not survive: back to there (E10)
+        truncated = end is None or position.seq < first.seq
+        answering = _Answering(first.seq if truncated else position.seq, min(ask.credit, MAX_CREDIT), now, position)
+        answering.truncated, answering.from_start = truncated, ask.position is None
+        self._answers[peer, ask.request] = answering
+        self._find_state(peer, ask.request, answering)
+
+    def _find_state(self, peer: bytes, request: int, answering: _Answering) -> None:
+        history = self.publisher.history
+        if answering.at >= history.truncated_at:
+            self._open(peer, request, answering, State.of(answering.at, history.state_at(answering.at)))
+        else:
+            answering.reading = True
+            self.publisher.emit(FindState(peer, request, answering.at))
+
+    def _open(self, peer: bytes, request: int, answering: _Answering, state: State) -> None:
+        if answering.truncated:
+            del self._answers[peer, request]
+            first = m.Position(self.publisher.incarnation, state.seq)
+            self.publisher.emit(Answer(peer, (m.Truncated(request, first, state.lower),)))
             return
-        state = State.of(position.seq, history.state_at(position.seq))
-        opening = m.Opening(ask.request, position, state.lower, state.upper, state.aborted)
+        answering.opened = True
+        opening = m.Opening(request, answering.opening, state.lower, state.upper, state.aborted)
         self.publisher.emit(Answer(peer, (opening,)))
-        answering = self._answers[peer, ask.request] = _Answering(position.seq, min(ask.credit, MAX_CREDIT), now)
-        self._continue(peer, ask.request, answering)
+        self._continue(peer, request, answering)
+
+    def state_found(self, peer: bytes, request: int, state: State) -> None:
+        """The answer to `FindState`."""
+        answering = self._answers.get((peer, request))
+        if answering is not None:
+            answering.reading = False
+            self._open(peer, request, answering, state)
+
+    def was_read(self, peer: bytes, request: int, upto: int) -> None:
+        """`ReadLog` was carried out: the client was sent a chunk of the events up to `upto`."""
+        answering = self._answers.get((peer, request))
+        if answering is not None:
+            answering.reading = False
+            answering.at = upto
+            answering.credit -= 1
+            self._continue(peer, request, answering)
+
+    def not_read(self, peer: bytes, request: int, error: EpochalError) -> None:
+        """What the log on disk was asked for cannot be had: it is gone by now (fault 31), or damaged (fault 29)."""
+        answering = self._answers.get((peer, request))
+        if answering is None:
+            return
+        first = self.publisher.history.first
+        if isinstance(error, HistoryTruncated) and answering.at < first and not answering.opened:
+            # Retention was faster than the question: what it asks for begins later now.
+            answering.at = first
+            if answering.from_start:
+                answering.opening = m.Position(self.publisher.incarnation, first)
+            else:
+                answering.truncated = True
+            self._find_state(peer, request, answering)
+            return
+        del self._answers[peer, request]
+        self.publisher.emit(Answer(peer, (m.Refused(request, error.code, str(error)),)))
 
     def _continue(self, peer: bytes, request: int, answering: _Answering) -> None:
         history = self.publisher.history
-        while answering.credit > 0:
-            if answering.at < history.truncated_at:  # retention overtook a slow reader (fault 31)
-                del self._answers[peer, request]
-                detail = f"events after {answering.at} are gone; the first retained position is {history.truncated_at}"
-                self.publisher.emit(Answer(peer, (m.Refused(request, HistoryTruncated.code, detail),)))
+        while answering.credit > 0 and not answering.reading:
+            if answering.at < history.first:  # retention overtook a slow reader (fault 31)
+                detail = f"events after {answering.at} are gone; the first retained position is {history.first}"
+                self.not_read(peer, request, HistoryTruncated(detail))
+                return
+            if answering.at < history.truncated_at:
+                answering.reading = True
+                self.publisher.emit(ReadLog(peer, request, answering.at, CHUNK_EVENTS, CHUNK_BYTES))
                 return
             events = history.batch(answering.at, CHUNK_EVENTS, CHUNK_BYTES)
             answering.at += len(events)
@@ -203,5 +268,6 @@ class SegmentServer:
             self._no_longer_pending(nonce)
         for nonce in [nonce for nonce, since in self._used.items() if now - since > 2 * ttl]:
             del self._used[nonce]
-        for key in [key for key, answer in self._answers.items() if now - answer.heard > self.settings.answer_ttl]:
+        late = [key for key, a in self._answers.items() if not a.reading and now - a.heard > self.settings.answer_ttl]
+        for key in late:
             del self._answers[key]

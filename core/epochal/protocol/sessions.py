@@ -85,6 +85,20 @@ class WriterState:
                 return seq
         return self._positions[0][1] if self._positions else -1
 
+    def runs(self, limit: int) -> Iterator[tuple[int, int, int]]:
+        """The appends remembered as (last number, its seq, how many), oldest first, at most the last `limit` runs."""
+        found: deque[tuple[int, int, int]] = deque(maxlen=limit)
+        for number, seq in self._positions:
+            if found and found[-1][:2] == (number - 1, seq - 1):
+                found.append((number, seq, found.pop()[2] + 1))
+            else:
+                found.append((number, seq, 1))
+        return iter(found)
+
+    def denials(self) -> Iterator[tuple[int, tuple[str, str]]]:
+        """The refused appends remembered: number, (code, detail)."""
+        return iter(self._refused.items())
+
     def hold(self, times: tuple[Time, ...]) -> Antichain:
         """The antichain of `times`, if each is reached by what is held now; else `CapabilityError` (S35)."""
         wanted = Antichain(times)

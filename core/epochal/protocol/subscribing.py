@@ -120,6 +120,8 @@ class _Open:
     batches: list[tuple[str, m.Data]] = field(default_factory=list)
     before: dict[str, m.Position] = field(default_factory=dict)
     """Segment -> the position just before its first event of this epoch."""
+    last: dict[str, int] = field(default_factory=dict)
+    """Segment -> its last event of this epoch."""
     bytes: int = 0
     aborted: list[Time] = field(default_factory=list)
     """What was aborted and got over while this one was the last that waited: a resume before it reads that again."""
@@ -305,6 +307,9 @@ class Subscriber:
         if again and began.incarnation > segment.incarnation:
             self._happened(RewoundTo(name, began.incarnation, began.state.seq))
         if again and began.resumed and not began.gap:
+            segment.incarnation = began.incarnation
+            if began.state.seq < segment.seq:
+                self._rewind(name, segment, began.state.seq)
             return
         segment.began, segment.incarnation, segment.seq = True, began.incarnation, began.state.seq
         if again:
@@ -321,6 +326,16 @@ class Subscriber:
             self._begin_when_all_have()
         else:
             self._advance(segment)
+
+    def _rewind(self, name: str, segment: _Segment, seq: int) -> None:
+        """Nothing behind event `seq` outlived the last incarnation: epochs that hold some of it are aborted (E10).
+
+        Frontier changes and aborts are always secured before they are told, so only data can be among it.
+        """
+        segment.seq = seq
+        segment.waiting = [event for event in segment.waiting if event.seq <= seq]
+        for time in sorted(time for time, epoch in self._open.items() if epoch.last.get(name, seq) > seq):
+            self._drop_epoch(time, tell=True)
 
     def _begin_when_all_have(self) -> None:
         if not all(segment.began for segment in self._segments.values()):
@@ -374,6 +389,7 @@ class Subscriber:
                 return
             epoch = self._open[time] = _Open()
         epoch.before.setdefault(name, m.Position(segment.incarnation, data.seq - 1))
+        epoch.last[name] = data.seq
         if self._topics is not None and not self._topics.wants(data.topic):
             return
         if self._holds:

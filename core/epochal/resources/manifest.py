@@ -26,8 +26,7 @@ class NotInEffect(NamedTuple):
 
 
 _PLANNED = {
-    "spec.history.durability": "planned: history is kept in memory; batch and interval come with the durable log",
-    "spec.history.storage": "planned: no volume is used; history is kept in memory",
+    "spec.history.storage.storageClassName": "planned: has a meaning for volumes on a cluster",
     "spec.watermark": "planned: marks and watermarks are not computed",
     "spec.push.initialFilter": "planned: every subscriber starts with the firehose and filters at its own end",
     "spec.access": "planned: access lists are not enforced; whoever can connect can publish and subscribe",
@@ -39,7 +38,6 @@ _PLANNED = {
     "spec.relays": "planned: no relays are run; subscribers connect to publishers",
 }
 _WORKING: dict[str, tuple[Any, ...]] = {
-    "spec.history.durability": ("auto", "memory"),
     "spec.push.initialFilter": ("firehose",),
     "spec.access": ({"publish": [], "subscribe": []},),
     "spec.publishers.advertise": ("",),
@@ -172,6 +170,10 @@ def _between_fields(document: object) -> list[Problem]:
         problems.append(
             Problem("spec.watermark.noteTime", reason, "frontier needs time.shape int; use manual or wallclock")
         )
+    durability = _get(document, "spec.history.durability")
+    if durability in ("batch", "interval") and _get(document, "spec.history.storage") is None:
+        reason = f"{durability} needs spec.history.storage"
+        problems.append(Problem("spec.history.durability", reason, "storage: {size: 10Gi}, or durability: memory"))
     schema = _get(document, "spec.payload.schema")
     if _get(document, "spec.payload.encoding") == "bytes" and schema is not None:
         problems.append(Problem("spec.payload.schema", "has no meaning for encoding bytes", "leave it out"))

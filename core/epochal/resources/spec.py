@@ -106,6 +106,13 @@ class History(Fields):
     durability: Literal["auto", "batch", "interval", "memory"] = "auto"
     storage: Storage | None = None
 
+    @property
+    def policy(self) -> Literal["batch", "interval", "memory"]:
+        """What is done before an append is acknowledged: the durability, with `auto` decided."""
+        if self.storage is None or self.retention.mode == "none" or self.durability == "memory":
+            return "memory"
+        return "batch" if self.durability == "auto" else self.durability
+
 
 class Progress(Fields):
     """When times may start to complete, and when a silent writer counts as lost (E3, E5)."""

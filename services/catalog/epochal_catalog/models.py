@@ -47,6 +47,9 @@ class Register(_Body):
     uid: Name
     segments: Annotated[list[Name], Field(min_length=1, max_length=1024)]
     addresses: Addresses
+    incarnations: Annotated[dict[str, Count], Field(max_length=1024)] = Field(
+        default_factory=dict, description="segment -> the last incarnation that its log on disk has seen"
+    )
 
 
 class Holder(_Body):

@@ -48,6 +48,8 @@ class Registering:
     uid: str
     segments: tuple[str, ...]
     addresses: Mapping[str, str]
+    incarnations: Mapping[str, int] = field(default_factory=dict)
+    """Segment -> the last incarnation that its log on disk has seen, which may be more than is known here (E12)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +177,12 @@ class Registry:
             return Decision((LeaseRenewed(before.token),), self._granted(before, entry))
         token = self.state.last_token + 1
         taken = [
-            replace(segment, incarnation=segment.incarnation + 1, token=token, finishing_number=-1)
+            replace(
+                segment,
+                incarnation=max(segment.incarnation, asked.incarnations.get(segment.id, 0)) + 1,
+                token=token,
+                finishing_number=-1,
+            )
             for segment in (self._segment(entry, name) for name in dict.fromkeys(asked.segments))
         ]
         registration = RegistrationRecord(

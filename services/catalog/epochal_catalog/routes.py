@@ -121,6 +121,7 @@ async def register_publisher(request: web.Request) -> web.Response:
         uid=body.uid,
         segments=tuple(body.segments),
         addresses=body.addresses.model_dump(exclude_none=True),
+        incarnations=body.incarnations,
     )
     answer = await request.app[CATALOG].submit(lambda registry: registry.register(asked, _now()))
     return web.json_response(answer, status=201)

@@ -9,20 +9,24 @@ publisher of the same segments.
 import asyncio
 import gc
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from epochal.client.memory import PUBLISHER_KEEPS, keep_freed_memory
 from epochal.client.sockets import check_libzmq
-from epochal.errors import StreamGone
+from epochal.errors import ConfigError, LogError, StreamGone
 from epochal.service.process import command_line, run
 from epochal_publisher.http import HttpServer
 from epochal_publisher.lease import Lease
 from epochal_publisher.publisher import Publisher
 from epochal_publisher.settings import Settings
+from epochal_publisher.store import Stores
 
+EXIT_FAILED = 1
 EXIT_SUPERSEDED = 3
 
 logger = logging.getLogger("epochal.publisher")
@@ -37,12 +41,14 @@ def serve(
     stream: Annotated[str | None, typer.Option(help="namespace/name of the stream.")] = None,
     segments: Annotated[str | None, typer.Option(help="The segments to serve, by comma.")] = None,
     publisher: Annotated[str | None, typer.Option(help="Name of this publisher.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Directory of the logs, for streams with storage.")] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on. [default: 127.0.0.1]")] = None,
     advertise: Annotated[str | None, typer.Option(help="Host that clients are told. [default: --host]")] = None,
     events_port: Annotated[int | None, typer.Option(help="Port of live push. [default: a free one]")] = None,
     requests_port: Annotated[int | None, typer.Option(help="Port of requests. [default: a free one]")] = None,
     ingest_port: Annotated[int | None, typer.Option(help="Port of writers. [default: a free one]")] = None,
     http_port: Annotated[int | None, typer.Option(help="Port of health and metrics. [default: a free one]")] = None,
+    log_retry: Annotated[float | None, typer.Option(help="Seconds between tries on a full or owned disk.")] = None,
     exit_with_stdin: Annotated[bool, typer.Option(help="Stop when standard input ends.")] = False,
 ) -> None:
     """Serve segments until SIGTERM or Ctrl-C. Every setting can also come from EPOCHAL_PUBLISHER_*."""
@@ -60,23 +66,25 @@ async def _until_stopped(stop: asyncio.Event, given: dict[str, Any]) -> int:
     async with Lease(settings) as lease:
         publisher = Publisher(settings, lease)
         try:
-            async with HttpServer(settings, publisher) as http:
-                return await _serve(settings, lease, publisher, http.address, stop)
+            async with HttpServer(settings, publisher) as http, AsyncExitStack() as stack:
+                return await _serve(settings, lease, publisher, http.address, stop, stack)
         finally:
             publisher.close()
 
 
-async def _serve(settings: Settings, lease: Lease, publisher: Publisher, http: str, stop: asyncio.Event) -> int:
+async def _serve(
+    settings: Settings, lease: Lease, publisher: Publisher, http: str, stop: asyncio.Event, stack: AsyncExitStack
+) -> int:
     addresses = {**publisher.addresses, "http": http}
     stopped = asyncio.ensure_future(stop.wait())
     tasks: list[asyncio.Future[Any]] = [stopped]
     try:
-        registering = asyncio.ensure_future(lease.acquire(addresses))
-        tasks.append(registering)
-        await asyncio.wait((stopped, registering), return_when=asyncio.FIRST_COMPLETED)
-        if not registering.done():
+        starting = asyncio.ensure_future(_start(stack, settings, lease, publisher, addresses))
+        tasks.append(starting)
+        await asyncio.wait((stopped, starting), return_when=asyncio.FIRST_COMPLETED)
+        if not starting.done():
             return 0
-        publisher.serve(*registering.result())
+        starting.result()
         running: list[Coroutine[Any, Any, None]] = [publisher.keep_time(), lease.keep(publisher)]
         running += [lease.report(publisher, segment) for segment in settings.segments]
         tasks += map(asyncio.ensure_future, running)
@@ -89,6 +97,19 @@ async def _serve(settings: Settings, lease: Lease, publisher: Publisher, http: s
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+async def _start(
+    stack: AsyncExitStack, settings: Settings, lease: Lease, publisher: Publisher, addresses: Mapping[str, str]
+) -> None:
+    """Own the logs, then the segments at the catalog, and begin: in this order nobody else writes meanwhile (E12)."""
+    stream = await lease.look_up()
+    if stream.declared().spec.history.policy != "memory" and settings.data is None:
+        detail = f"{settings.stream} keeps its history on disk (spec.history.storage)"
+        raise ConfigError(f"{detail}: name the directory with --data or EPOCHAL_PUBLISHER_DATA")
+    stores = await stack.enter_async_context(Stores(settings, stream, lease.instance))
+    granted = await lease.acquire(stream, addresses, stores.incarnations)
+    await publisher.serve(*granted, stores)
+
+
 async def _until_over(
     publisher: Publisher, lease: Lease, stopped: "asyncio.Future[Any]", running: "list[asyncio.Future[Any]]"
 ) -> int:
@@ -99,6 +120,7 @@ async def _until_over(
     if not publisher.over.done():
         logger.info("stopping")
         publisher.drain()
+        await publisher.settle()
         await lease.give_up(publisher)
         return 0
     error = publisher.over.result()
@@ -106,6 +128,9 @@ async def _until_over(
         logger.info("stopping: %s", error)
         publisher.drain()
         return 0
+    if isinstance(error, LogError):
+        logger.error("the log cannot be written, nothing more is sent: %s", error)
+        return EXIT_FAILED
     logger.error("superseded, nothing more is sent: %s", error)
     return EXIT_SUPERSEDED
 

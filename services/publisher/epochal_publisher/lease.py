@@ -53,6 +53,8 @@ class Lease:
         self._settings = settings
         self._stack = AsyncExitStack()
         self._client = CatalogClient(settings.catalog, patience=0.0, timeout=5.0)
+        self.instance = secrets.token_hex(8)
+        """This life of the process."""
         self._token = -1
         self._incarnations: dict[str, int] = {}
         self._finishing: dict[str, asyncio.Queue[tuple[int, bool]]] = {}
@@ -65,19 +67,30 @@ class Lease:
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
-    async def acquire(self, addresses: Mapping[str, str]) -> tuple[StreamInfo, Registration]:
-        """Register, however long the catalog is away; raises `StreamNotFound` and what else it answers."""
+    async def look_up(self) -> StreamInfo:
+        """The stream, however long the catalog is away; raises `StreamNotFound` and what else it answers."""
+        namespace, _, name = self._settings.stream.partition("/")
+        async with CatalogClient(self._settings.catalog, patience=_FOR_EVER, on_unreachable=self._tell) as client:
+            return await client.get(namespace, name)
+
+    async def acquire(
+        self, stream: StreamInfo, addresses: Mapping[str, str], incarnations: Mapping[str, int]
+    ) -> tuple[StreamInfo, Registration]:
+        """Register, however long the catalog is away; raises what else it answers.
+
+        `incarnations`: the last one of each log on disk. Call it only with those logs locked (E12).
+        """
         settings = self._settings
         namespace, _, name = settings.stream.partition("/")
         async with CatalogClient(settings.catalog, patience=_FOR_EVER, on_unreachable=self._tell) as client:
-            stream = await client.get(namespace, name)
             registration = await client.register(
                 settings.publisher,
-                instance=secrets.token_hex(8),
+                instance=self.instance,
                 stream=settings.stream,
                 uid=stream.uid,
                 segments=settings.segments,
                 addresses=addresses,
+                incarnations=incarnations,
             )
             # Once more: now that the last owner is fenced, what is recorded of its segments stands.
             stream = await client.get(namespace, name)

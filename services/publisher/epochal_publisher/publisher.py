@@ -6,18 +6,21 @@ sending before it has asked whether its segments are still its own (E12).
 """
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from time import monotonic
+from typing import Any
 
 import zmq
 
 from epochal.client.catalog_types import Registration, SegmentReport, StreamInfo
 from epochal.client.sockets import Socket
-from epochal.errors import EpochalError, LocalProtocolError, StreamGone, Unavailable
+from epochal.errors import EpochalError, LocalProtocolError, LogFailed, LogFull, StreamGone, Unavailable
 from epochal.protocol import messages as m
-from epochal.protocol.effects import Answer, Private, Push, Reply, ReportFinishing
+from epochal.protocol.effects import Answer, FindState, Log, Private, Push, ReadLog, Reply, ReportFinishing
 from epochal.protocol.effects import PublisherEffect as Effect
+from epochal.protocol.times import Time
 from epochal.protocol.wire import encode
 from epochal_publisher import ingest, requests
 from epochal_publisher.counters import ProcessCounters
@@ -29,6 +32,7 @@ from epochal_publisher.requests import Requests
 from epochal_publisher.router import Router
 from epochal_publisher.segment import Served
 from epochal_publisher.settings import Settings
+from epochal_publisher.store import Commit, Store, Stores
 
 logger = logging.getLogger("epochal.publisher")
 
@@ -44,6 +48,7 @@ class Publisher:
         self.stalls = 0
         self._confirmed = 0
         self._draining = False
+        self._disk_did_something = asyncio.Event()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._context.max_sockets = 64
         self.discarded = (self._new_discarded(), self._new_discarded())
@@ -99,11 +104,17 @@ class Publisher:
         """Whether clients are served at this moment."""
         return bool(self.segments) and not self._draining and not self.over.done() and self._confirmed == self.stalls
 
-    def serve(self, stream: StreamInfo, registration: Registration) -> None:
-        """Make the machines, and begin to read what arrived meanwhile."""
+    async def serve(self, stream: StreamInfo, registration: Registration, stores: Stores) -> None:
+        """Make the machines, and begin to read what arrived meanwhile. Raises `LogError`."""
+        self._stores = stores
+        started = {
+            grant.id: await asyncio.to_thread(
+                Served.start, stream, grant, self.settings, stores.of(grant.id), monotonic()
+            )
+            for grant in registration.segments
+        }
         now = monotonic()
-        for grant in registration.segments:
-            self.segments[grant.id] = Served.start(stream, grant, self.settings, now)
+        self.segments.update(started)
         self._events.bound(stream.declared().spec.push.buffer_bytes)
         self._alive = now
         for socket in self._sockets:
@@ -121,6 +132,7 @@ class Publisher:
                 continue
             for served in self.segments.values():
                 served.tick(now)
+                self._sweep(served, now)
             for discarded in self.discarded:
                 discarded.expire(now)
             self.flush()
@@ -137,18 +149,97 @@ class Publisher:
             self._lease.ask_now()
         return self._confirmed != self.stalls or self.over.done()
 
-    # ---- effects ----
+    # ---- what the machines have decided ----
 
     def flush(self) -> None:
         """Carry out what the machines have decided, in their order. Runs after each burst that was read."""
         if self._must_wait(monotonic()):
             return
         for served in self.segments.values():
-            effects = served.publisher.take()
-            if effects:
-                self._carry_out(served, effects)
+            if served.store is None:
+                effects = served.publisher.take()
+                if effects:
+                    self._tell(served, effects, served.publisher.progress.lower.frontier)
+            else:
+                self._flush_stored(served, served.store)
 
-    def _carry_out(self, served: Served, effects: list[Effect]) -> None:
+    def _tell(self, served: Served, effects: Sequence[Effect], lower: Iterable[Time]) -> None:
+        served.told_lower = tuple(lower)
+        self._carry_out(served, effects)
+
+    # ---- the disk ----
+
+    def _flush_stored(self, served: Served, store: Store) -> None:
+        """One commit at a time: what is decided meanwhile waits for the next, which then secures all of it at once."""
+        while store.commit is None or store.commit.done:
+            done, store.commit = store.commit, None
+            if done is not None:
+                served.publisher.history.archived = store.log.first
+                self._tell(served, done.effects, done.lower)
+            effects = served.publisher.take()
+            if not effects:
+                return
+            if type(effects[-1]) is Log:
+                self._write(store, store.prepare(served.publisher, effects[:-1], effects[-1]))
+                return
+            self._tell(served, effects, served.publisher.progress.lower.frontier)
+
+    def _sweep(self, served: Served, now: float) -> None:
+        if served.store is not None and served.store.commit is None:
+            commit = served.store.sweep(served.publisher, now)
+            if commit is not None:
+                self._write(served.store, commit)
+
+    def _write(self, store: Store, commit: Commit) -> None:
+        if not self.over.done():
+            self._stores.write(commit.run).add_done_callback(lambda future: self._written(store, commit, future))
+
+    def _written(self, store: Store, commit: Commit, future: "asyncio.Future[object]") -> None:
+        self._disk_did_something.set()
+        if future.cancelled() or self.over.done():
+            return
+        error = future.exception()
+        if isinstance(error, LogFull):
+            if store.full is None:
+                logger.warning("appends wait, and none is acknowledged, until there is space again: %s", error)
+            store.full = str(error)
+            asyncio.get_running_loop().call_later(self.settings.log_retry, self._write, store, commit)
+            return
+        if error is not None:
+            self.over.set_result(error if isinstance(error, EpochalError) else LogFailed(f"{error!r}"))
+            return
+        if store.full is not None:
+            logger.info("there is space again; going on")
+            store.full = None
+        commit.done = True
+        self.flush()
+
+    def _read(self, served: Served, store: Store, ask: FindState | ReadLog) -> None:
+        future = self._stores.read(lambda: store.state_at(ask) if isinstance(ask, FindState) else store.chunk(ask))
+        future.add_done_callback(lambda future: self._was_read(served, store, ask, future))
+
+    def _was_read(self, served: Served, store: Store, ask: FindState | ReadLog, future: "asyncio.Future[Any]") -> None:
+        if future.cancelled() or self.over.done():
+            return
+        error, server = future.exception(), served.server
+        if isinstance(error, EpochalError):
+            served.publisher.history.archived = store.log.first
+            server.not_read(ask.peer, ask.request, error)
+        elif error is not None:
+            self.over.set_result(LogFailed(f"{error!r}"))
+        elif isinstance(ask, FindState):
+            server.state_found(ask.peer, ask.request, future.result())
+        elif future.result() is None:  # what is behind is on its way to the disk
+            asyncio.get_running_loop().call_later(self.settings.tick, self._read, served, store, ask)
+        else:
+            messages, last = future.result()
+            self._requests.router.send_frames(ask.peer, messages)
+            server.was_read(ask.peer, ask.request, last)
+        self.flush()
+
+    # ---- effects ----
+
+    def _carry_out(self, served: Served, effects: Sequence[Effect]) -> None:
         counters, packer, events = served.counters, served.packer, self._events
         subscribed, add = served.subscribed, served.packer.add
         replies: dict[bytes, list[m.Message]] = {}
@@ -196,6 +287,8 @@ class Publisher:
                 self._requests.router.send(peer, messages)
             case ReportFinishing(number, finishing):
                 self._lease.report_finishing(served.publisher.segment, number, finishing)
+            case FindState() | ReadLog() if served.store is not None:
+                self._read(served, served.store, effect)
 
     # ---- what the catalog says ----
 
@@ -248,6 +341,15 @@ class Publisher:
             for served in self.segments.values():
                 served.publisher.drain()
             self.flush()
+
+    async def settle(self) -> None:
+        """Wait until the disk has what was decided, as long as the drain time-out allows."""
+        stores = [served.store for served in self.segments.values() if served.store is not None]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.settings.drain_timeout):
+                while any(store.commit is not None for store in stores) and not self.over.done():
+                    self._disk_did_something.clear()
+                    await self._disk_did_something.wait()
 
     def close(self) -> None:
         """Close the sockets; waits for slow peers as long as the drain time-out allows."""

@@ -61,15 +61,22 @@ class Router:
     def send(self, peer: bytes, messages: Iterable[m.Message]) -> None:
         """Send to one peer, packed together. A peer that left is no error: its silence is judged by time-outs (E3)."""
         try:
-            for frames in encode(*messages):
-                self.socket.send([peer, *frames])
-        except zmq.ZMQError:
-            # EHOSTUNREACH: it left. EAGAIN: it does not read. Either way it must ask again; a ROUTER cannot close it.
-            self._counters.dropped_answers += 1
+            packed = encode(*messages)
         except LocalProtocolError:
             # An answer that cannot be written is a bug, but no reason to lose those of the others behind it.
             logger.exception("an answer could not be written")
             self._counters.failures += 1
+        else:
+            self.send_frames(peer, packed)
+
+    def send_frames(self, peer: bytes, messages: Iterable[Frames]) -> None:
+        """Send what is packed already."""
+        try:
+            for frames in messages:
+                self.socket.send([peer, *frames])
+        except zmq.ZMQError:
+            # EHOSTUNREACH: it left. EAGAIN: it does not read. Either way it must ask again; a ROUTER cannot close it.
+            self._counters.dropped_answers += 1
 
     def refuse(self, peer: bytes, error: EpochalError, answer: m.Message | None = None) -> None:
         """Say no, once, and read nothing more from this peer."""

@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from epochal.client.catalog_types import SegmentGrant, SegmentReport, StreamInfo
 from epochal.protocol.publishing import PublisherSettings, SegmentPublisher
 from epochal.protocol.serving import SegmentServer, ServingSettings
+from epochal.protocol.times import Time
 from epochal.protocol.wire import Packer
 from epochal_publisher.counters import SegmentCounters
 from epochal_publisher.settings import Settings
+from epochal_publisher.store import Store
 
 
 @dataclass(slots=True)
@@ -22,14 +24,23 @@ class Served:
     server: SegmentServer
     packer: Packer
     frontier_since: float
+    store: Store | None
+    """Its log on disk; None for one in memory."""
+    told_lower: tuple[Time, ...]
+    """The lower frontier behind all that has been carried out: what may be told of it (E9)."""
     subscribed: bool = False
     """Whether anybody has subscribed to the channel; while nobody has, events are not even encoded (S21)."""
     counters: SegmentCounters = field(default_factory=SegmentCounters)
     _frontier: object = None
 
     @classmethod
-    def start(cls, stream: StreamInfo, grant: SegmentGrant, settings: Settings, now: float) -> "Served":
-        """Begin an incarnation where the catalog says that the last one ended (E7, E11)."""
+    def start(
+        cls, stream: StreamInfo, grant: SegmentGrant, settings: Settings, store: Store | None, now: float
+    ) -> "Served":
+        """Begin an incarnation where the log on disk ends, or where the catalog says that the last one did (E7, E11).
+
+        Raises `LogError`.
+        """
         spec = stream.declared().spec
         kept = spec.history.retention
         limits = PublisherSettings(
@@ -41,15 +52,21 @@ class Served:
             max_payload=settings.max_payload,
             retention_bytes=kept.bytes if kept.mode == "keep" else 0,
             retention_age=kept.time_seconds,
+            memory_bytes=settings.log_memory if store is not None else None,
+            durable=store is not None,
         )
         publisher = SegmentPublisher(
             stream.uid, grant.id, limits, incarnation=grant.incarnation, now=now, lower=grant.lower,
             known_writers=grant.writers, complete=grant.complete,
             finishing=any(segment.id == grant.id and segment.finishing for segment in stream.segments),
+            restored=None if store is None else store.restored(),
         )  # fmt: skip
+        if store is not None:
+            store.begin(grant.incarnation, publisher)
         channel = secrets.token_bytes(8)  # one an incarnation: nothing of an old one can be taken for new
         server = SegmentServer(publisher, channel, ServingSettings(heartbeat=spec.push.heartbeat), now)
-        return cls(publisher, server, Packer(b"C" + channel), now)
+        lower = tuple(publisher.progress.lower.frontier)
+        return cls(publisher, server, Packer(b"C" + channel), now, store, lower)
 
     def tick(self, now: float) -> None:
         """Let time pass for both machines."""
@@ -64,7 +81,7 @@ class Served:
         publisher, counters = self.publisher, self.counters
         return SegmentReport(
             incarnation=publisher.incarnation,
-            lower=tuple(publisher.progress.lower.frontier),
+            lower=self.told_lower,
             writers=publisher.writers,
             holders=publisher.holders(now),
             counters={

@@ -4,6 +4,7 @@ Apart from the entry point so that tests and the process take one frozen value a
 What the stream's manifest declares (retention, time-outs, buffers) is not set here: it comes from the catalog.
 """
 
+from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, field_validator
@@ -33,6 +34,16 @@ class Settings(ServiceSettings):
     """The segments that this process owns, by comma."""
     publisher: str = Field(min_length=1, max_length=253)
     """The name of this publisher; a process that replaces another has the same."""
+    data: Path | None = None
+    """The directory of the logs on disk, for streams that have storage; one at a time owns each log in it."""
+    sync_interval: float = Field(default=1.0, gt=0.0, le=60.0)
+    """How much a crash of the machine may cost under the policy `interval`."""
+    log_retry: float = Field(default=0.5, gt=0.0, le=60.0)
+    """How long to wait, on a full disk, before the same is written again."""
+    log_file_bytes: int = Field(default=64 * 2**20, ge=64 * 1024)
+    """Where a log file ends and the next begins: retention removes whole ones, and a restart reads the last one."""
+    log_memory: int = Field(default=64 * 2**20, ge=2**20)
+    """How much of a log is kept in memory as well, a segment, for readers that are nearly up to date."""
     advertise: str = ""
     """The host that clients are told; empty for `host`."""
     events_port: Port = 0

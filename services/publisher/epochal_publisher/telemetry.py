@@ -34,6 +34,13 @@ _SHOWN: tuple[tuple[str, str, str, Read], ...] = (
     ("writers", "{writer}", "Writers that hold a capability", lambda s: len(s.publisher.writers)),
     ("history.size", "By", "Bytes of history in memory", lambda s: s.publisher.history.bytes),
     ("history.events", "{event}", "Events in history", lambda s: s.publisher.seq - s.publisher.history.truncated_at),
+    ("log.size", "By", "Bytes of log files", lambda s: 0 if s.store is None else s.store.log.size),
+    (
+        "log.full",
+        "1",
+        "Whether appends wait for space on disk",
+        lambda s: s.store is not None and s.store.full is not None,
+    ),
     ("incarnation", "{incarnation}", "The incarnation served", lambda s: s.publisher.incarnation),
     ("frontier.age", "s", "Time since the lower frontier moved", lambda s: monotonic() - s.frontier_since),
 )

@@ -104,7 +104,7 @@ def _expected(began: list[tuple[str, Began]], frontier: Antichain, aborted: set[
 
 
 def _logs_read(oracle: Oracle, memory: Memory) -> list[Log]:
-    read = {segment: began.incarnation for segment, began in memory.began}
+    read = {segment: oracle.log_of(began.incarnation) for segment, began in memory.began}
     return [log for segment, logs in oracle.logs.items() for log in logs if log.incarnation == read.get(segment)]
 
 

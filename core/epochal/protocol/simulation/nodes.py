@@ -9,10 +9,22 @@ from enum import StrEnum
 from epochal.errors import WriterLost
 from epochal.protocol import messages as m
 from epochal.protocol import wire
-from epochal.protocol.effects import Answer, Private, Push, Reply, ReportFinishing
+from epochal.protocol.effects import (
+    Answer,
+    FindState,
+    Log,
+    Private,
+    PublisherEffect,
+    Push,
+    ReadLog,
+    Reply,
+    ReportFinishing,
+)
+from epochal.protocol.history import State
 from epochal.protocol.publishing import PublisherSettings, SegmentPublisher
 from epochal.protocol.serving import SegmentServer, ServingSettings
 from epochal.protocol.simulation.catalog import Catalog
+from epochal.protocol.simulation.disk import Disk
 from epochal.protocol.simulation.links import Connection, Frames
 from epochal.protocol.simulation.oracle import Oracle, Violation
 from epochal.protocol.simulation.scenario import Scenario
@@ -44,6 +56,10 @@ class Node:
         self._inbox: list[Callable[[], object]] = []
         self._stalled_since = self._stalled_until = 0.0
         self._fair_since = 0.0
+        self._disk = Disk(world) if scenario.durable else None
+        self._checkpoint: tuple[State, bytes] | None = None
+        self._committing: list[PublisherEffect] | None = None
+        """What waits for the disk; nothing else is taken meanwhile, so that what comes is committed together."""
         self.start()
         world.after(world.between(0, TICK), self._ticks)
 
@@ -60,15 +76,22 @@ class Node:
             stall=STALL,
             window=400,
             retention_bytes=scenario.retention_bytes,
+            durable=scenario.durable,
         )
+        restored = None if self._disk is None else self._disk.restore(grant.incarnation)
         self.publisher = SegmentPublisher(
             "uid", self.segment, settings, incarnation=grant.incarnation, now=now, lower=grant.lower,
             known_writers=grant.writers, complete=grant.complete, finishing=grant.finishing,
+            restored=restored, incarnations=[] if self._disk is None else self._disk.incarnations,
         )  # fmt: skip
+        if self._disk is not None:
+            self._disk.begin(self.publisher)
         self.channel = self.world.random.randbytes(8)
         self.server = SegmentServer(self.publisher, self.channel, ServingSettings(), now)
-        self.log = self.oracle.incarnation(self.segment, grant.incarnation, self.publisher.progress.lower.frontier)
+        state = restored.state if restored is not None else self.publisher.state()
+        self.log = self.oracle.incarnation(self.segment, grant.incarnation, state.lower, state.seq)
         self._heard: dict[bytes, float] = {}
+        self._longest_silence: dict[bytes, float] = {}
         self._fair_since = self._reported = now
         self.up = True
 
@@ -76,6 +99,9 @@ class Node:
         """Die: memory and connections are gone; a new incarnation starts after a while."""
         self.up = False
         self.crashes += 1
+        if self._committing is not None and self.world.chance(0.5):
+            self._commit(self._committing)  # the disk had it, and nobody was told
+        self._committing = None
         self._inbox.clear()
         self._stalled_until = 0.0
         connections, self._connections = self._connections, {}
@@ -147,6 +173,7 @@ class Node:
                 if self.world.tracing and type(message) is not m.Alive:
                     self.world.note(f"segment {self.segment} <- {connection.name.decode()} {message}")
                 if socket is Socket.INGEST:
+                    self._longest_silence[connection.name] = self._silence(connection.name)
                     self._heard[connection.name] = now
                     self.publisher.receive(connection.name, message, now)
                 else:
@@ -179,7 +206,7 @@ class Node:
 
     def _report(self) -> None:
         publisher, self._reported = self.publisher, self.world.now
-        lower = tuple(publisher.progress.lower.frontier)
+        lower = tuple(self.log.lower.frontier if self.scenario.durable else publisher.progress.lower.frontier)
         if self.catalog.report(self.segment, publisher.incarnation, lower, tuple(publisher.writers)):
             publisher.completed()
             self._pump()
@@ -187,12 +214,43 @@ class Node:
     # ---- effects ----
 
     def _pump(self) -> None:
+        if self._committing is not None:
+            return
+        effects = self.publisher.take()
+        if effects and isinstance(effects[-1], Log):
+            self._committing = effects
+            self._checkpoint = self._disk.next_checkpoint(self.publisher) if self._disk is not None else None
+            incarnation = self.publisher.incarnation
+            self.world.after(
+                self.world.between(0, self.scenario.longest_sync),
+                lambda: self._when_running(lambda: self._committed(incarnation)),
+            )
+        else:
+            if self._disk is None:
+                self._logged(effects)
+            self._carry_out(effects)
+
+    def _committed(self, incarnation: int) -> None:
+        effects = self._committing
+        if effects is None or incarnation != self.publisher.incarnation:
+            return
+        self._commit(effects)
+        self._committing = None
+        self._carry_out(effects)
+        self._pump()
+
+    def _commit(self, effects: list[PublisherEffect]) -> None:
+        entry = effects[-1]
+        assert isinstance(entry, Log)
+        assert self._disk is not None
+        self._disk.write(_events(effects), entry.notes, self._checkpoint)
+        self._logged(effects)
+
+    def _carry_out(self, effects: list[PublisherEffect]) -> None:
         packer = wire.Packer(b"C" + self.channel)
-        for effect in self.publisher.take():
+        for effect in effects:
             match effect:
                 case Push(message):
-                    if not isinstance(message, m.Heartbeat):
-                        self._logged(message)
                     packer.add(message)
                 case Reply():
                     self._reply(effect)
@@ -204,12 +262,33 @@ class Node:
                     self._publish(b"P" + effect.subscription, frames)
                 case ReportFinishing():
                     self._finishing(effect)
+                case FindState() | ReadLog():
+                    self._read(effect)
         self._push(packer)
 
-    def _logged(self, event: m.Event) -> None:
-        if self.world.tracing:
-            self.world.note(f"segment {self.segment} log {event}")
-        self.oracle.logged(self.log, event)
+    def _read(self, ask: FindState | ReadLog) -> None:
+        """Ask the disk, which takes a while."""
+        disk, incarnation = self._disk, self.publisher.incarnation
+        assert disk is not None
+
+        def read() -> None:
+            if incarnation != self.publisher.incarnation:
+                return
+            if isinstance(ask, FindState):
+                self.server.state_found(ask.peer, ask.request, disk.state_at(ask.seq))
+            else:
+                events = disk.since(ask.after, ask.max_events)
+                self._to(ask.peer, wire.encode(m.Chunk(ask.request, len(events), False), *events))
+                self.server.was_read(ask.peer, ask.request, events[-1].seq)
+            self._pump()
+
+        self.world.after(self.world.between(0, self.scenario.longest_sync), lambda: self._when_running(read))
+
+    def _logged(self, effects: list[PublisherEffect]) -> None:
+        for event in _events(effects):
+            if self.world.tracing:
+                self.world.note(f"segment {self.segment} log {event}")
+            self.oracle.logged(self.log, event)
 
     def _push(self, packer: wire.Packer) -> None:
         self._publish(b"C" + self.channel, packer.flush())
@@ -234,10 +313,15 @@ class Node:
         if type(message) is m.Opened and entry is not None:
             self.oracle.opened(self.log, *entry[1].owner)
         elif type(message) is m.Lost and message.code == WriterLost.code:
-            silent = self.world.now - max(self._heard.get(reply.peer, 0.0), self._fair_since)
+            silent = self._silence(reply.peer)
             if silent < self.scenario.writer_timeout - 1e-6:
                 raise Violation(f"E8: segment {self.segment} gave a writer up after {silent:.3f} s of silence")
         self._to(reply.peer, wire.encode(message))
+
+    def _silence(self, peer: bytes) -> float:
+        """The longest silence of a writer so far, in seconds; what it says while the disk is awaited is no excuse."""
+        silent = self.world.now - max(self._heard.get(peer, 0.0), self._fair_since)
+        return max(silent, self._longest_silence.get(peer, 0.0)) if self.scenario.durable else silent
 
     def _finishing(self, report: ReportFinishing) -> None:
         incarnation = self.publisher.incarnation
@@ -253,3 +337,9 @@ class Node:
             self.world.after(self.world.between(0.001, 0.3), lambda: self._when_running(lambda: answered(complete)))
 
         self.world.after(self.world.between(0.001, 0.3), arrives)
+
+
+def _events(effects: list[PublisherEffect]) -> list[m.Event]:
+    """What a take puts into the log."""
+    pushes = [effect.message for effect in effects if isinstance(effect, Push)]
+    return [message for message in pushes if not isinstance(message, m.Heartbeat)]

@@ -104,6 +104,10 @@ class Oracle:
         self.crashed: set[str] = set()
         """Segments that had more than one incarnation."""
 
+    def log_of(self, incarnation: int) -> int:
+        """The incarnation whose log an event of `incarnation` is in."""
+        return 1 if self.scenario.durable else incarnation
+
     # ---- writers ----
 
     def session(self, writer: str, number: int) -> Session:
@@ -119,14 +123,20 @@ class Oracle:
 
     # ---- logs ----
 
-    def incarnation(self, segment: str, incarnation: int, start: Iterable[Time]) -> Log:
-        """A publisher begins."""
-        logs = self.logs[segment]
+    def incarnation(self, segment: str, incarnation: int, start: Iterable[Time], last: int) -> Log:
+        """A publisher begins, `last` being the last event of its log; what is on disk is one log, the first one's."""
+        logs, times = self.logs[segment], list(start)
+        if self.scenario.durable and logs:
+            self.crashed.add(segment)
+            (log,) = logs
+            if (log.last, log.lower.frontier) != (last, Antichain(times)):
+                where = f"segment {segment} comes back at {last}, {times}"
+                raise Violation(f"E10: {where}; logged was {log.last}, {log.lower.frontier}")
+            return log
         if logs:
             self.crashed.add(segment)
             if incarnation <= logs[-1].incarnation:
                 raise Violation(f"E12: incarnation {incarnation} of segment {segment} after {logs[-1].incarnation}")
-        times = list(start)
         log = Log(segment, incarnation, Antichain(times), MutableAntichain(times))
         logs.append(log)
         return log

@@ -12,6 +12,7 @@ from epochal.protocol import wire
 from epochal.protocol.cursors import Cursor
 from epochal.protocol.following import Began, Broke, Follower, From, Request, Subscribe
 from epochal.protocol.frontier import Antichain
+from epochal.protocol.publishing import SegmentPublisher
 from epochal.protocol.simulation.links import Connection, Frames
 from epochal.protocol.simulation.nodes import Node, Socket
 from epochal.protocol.simulation.oracle import Oracle, Violation
@@ -108,7 +109,7 @@ class Life:
 
     def _judge_gap(self, segment: str, before: m.Position | None) -> None:
         publisher = self.nodes[segment].publisher
-        if before is not None and before >= (publisher.incarnation, publisher.history.truncated_at):
+        if before is not None and not _gone(before, publisher):
             raise Violation(f"I2: {self.memory.name} reports a gap at {segment} behind {before}, which is retained")
 
     def event(self, segment: str, event: m.Event) -> None:
@@ -132,8 +133,7 @@ class Life:
     def failed(self, error: EpochalError, segment: str, position: From | m.Position) -> None:
         """A link has met an error that no retry mends."""
         publisher = self.nodes[segment].publisher
-        gone = isinstance(position, From) or position < (publisher.incarnation, publisher.history.truncated_at)
-        if not (isinstance(error, HistoryTruncated) and gone):
+        if not (isinstance(error, HistoryTruncated) and _gone(position, publisher)):
             raise Violation(f"{self.memory.name} cannot follow {segment}: {error!r}")
         self.world.note(f"{self.memory.name}: {error}")
         self.memory.gap = self.memory.over = True
@@ -389,3 +389,11 @@ class Reader:
     def settle(self) -> None:
         """Read all there is."""
         self.life.read(1_000_000)
+
+
+def _gone(position: From | m.Position, publisher: SegmentPublisher) -> bool:
+    """Whether the events behind `position` need not be there any more."""
+    if isinstance(position, From):
+        return True
+    known = publisher.history.end_of(position.incarnation) is not None
+    return not known or position.seq < publisher.history.first

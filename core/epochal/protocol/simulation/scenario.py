@@ -38,6 +38,10 @@ class Scenario:
     """Mean time between two things that a writer does."""
     all_finish: bool
     """Whether the same writers finish the stream at the end, connections still breaking; else new ones do, in peace."""
+    durable: bool = False
+    """Whether publishers keep their logs on disk (policy `batch`)."""
+    longest_sync: float = 0.0
+    """... which takes up to so long."""
 
     @property
     def time_shape(self) -> TimeShape:

@@ -149,7 +149,8 @@ class Process:
                         self._try(lambda time=time: self.machine.abort(time))  # type: ignore[misc]
             case Acked():
                 asked = self._appends.pop(told.ticket)
-                asked.outcome, asked.incarnation = Outcome.ACKED, told.position.incarnation
+                asked.outcome = Outcome.ACKED
+                asked.incarnation = self._oracle.log_of(told.position.incarnation)
             case Moved():
                 self._moves.pop(told.ticket, None)
                 if told.ticket == self._leaving:

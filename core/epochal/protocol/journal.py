@@ -1,0 +1,286 @@
+"""What a segment's log keeps beside its events, so that the next incarnation goes on where the last one ended.
+
+Events say what subscribers must know; a publisher must also know who its writers are, what each holds, and which
+numbers it has logged. Those are notes: they stand in the log with the events of the same group commit, so that both are
+there after a crash, or neither. Apart from the publisher because this is the one place where its state is written down
+and read back.
+
+Each take of the publisher's effects is one entry of the log. Notes state how things are at its end, not what happened
+within, so restoring needs no second copy of the publisher's rules.
+
+Sources: rules E3, E6, E7, E10; DESIGN section 4.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+
+import msgpack
+
+from epochal.errors import LocalProtocolError
+from epochal.protocol import messages as m
+from epochal.protocol.frontier import Antichain
+from epochal.protocol.history import State, apply, retained_size
+from epochal.protocol.progress import Progress
+from epochal.protocol.sessions import WriterState
+from epochal.protocol.times import Time
+
+KEPT_RUNS = 64
+"""Runs of a writer's last appends that a checkpoint keeps; of older ones the oldest known position is answered."""
+
+
+class Ran(NamedTuple):
+    """The last `run` appends of a writer, up to `number`, are the events up to `seq`, in order."""
+
+    writer: str
+    number: int
+    seq: int
+    run: int
+
+
+class Denied(NamedTuple):
+    """Append `number` was refused for good."""
+
+    writer: str
+    number: int
+    code: str
+    detail: str
+
+
+class WriterIs(NamedTuple):
+    """All that outlives a connection of one writer, in the order of `WriterState`."""
+
+    writer: str
+    session: int
+    under: str | None
+    number: int
+    held: tuple[Time, ...]
+    touched: tuple[Time, ...]
+    present: bool
+    lost: bool
+    anew: bool
+
+
+class WriterForgotten(NamedTuple):
+    """Nothing is known of the writer any more (E6)."""
+
+    writer: str
+
+
+class PublisherIs(NamedTuple):
+    """What the publisher itself holds and waits for (E5, E7, E11)."""
+
+    held: tuple[Time, ...]
+    enough_writers: bool
+    awaited: tuple[str, ...]
+    opened: tuple[str, ...]
+    finishing: bool
+    early: bool
+    complete: bool
+
+
+class EpochIs(NamedTuple):
+    """An active epoch has `size` bytes in the log so far (E13)."""
+
+    time: Time
+    size: int
+
+
+Note: TypeAlias = Ran | Denied | WriterIs | WriterForgotten | PublisherIs | EpochIs
+
+KINDS: dict[int, type[Any]] = {1: Ran, 2: Denied, 3: WriterIs, 4: WriterForgotten, 5: PublisherIs, 6: EpochIs}
+_KIND_OF = {note: kind for kind, note in KINDS.items()}
+_pack = msgpack.Packer(autoreset=True).pack
+
+
+def encode_notes(notes: Iterable[Note]) -> bytes:
+    """Notes as msgpack arrays `[kind, field...]`, one behind the other."""
+    return b"".join([_pack([_KIND_OF[type(note)], *note]) for note in notes])
+
+
+def decode_notes(data: bytes) -> list[Note]:
+    """What `encode_notes` wrote. Raises `LocalProtocolError` for anything else: a newer version's, or not ours."""
+    unpacker = msgpack.Unpacker(use_list=False, max_buffer_size=len(data) + 1)
+    unpacker.feed(data)
+    notes: list[Note] = []
+    try:
+        while unpacker.tell() < len(data):  # not by iteration, which ends at half a note as if it were none
+            kind, *fields = unpacker.unpack()
+            notes.append(KINDS[kind](*fields))
+    except (TypeError, KeyError, ValueError, msgpack.OutOfData) as error:
+        raise LocalProtocolError(f"the log holds notes that this version cannot read: {error!r}") from None
+    return notes
+
+
+def writer_note(state: WriterState) -> WriterIs:
+    """The writer as it is now."""
+    return WriterIs(
+        state.writer, state.session, state.under, state.number, tuple(state.held), tuple(sorted(state.touched)),
+        state.present, state.lost, state.anew,
+    )  # fmt: skip
+
+
+class Entry(NamedTuple):
+    """What one take of a publisher adds to its log, behind the events among its effects.
+
+    `secure` says that nothing of the take may be told to anybody before the disk has it, under whatever policy (E10).
+    """
+
+    notes: tuple[Note, ...]
+    secure: bool
+
+
+class Journal:
+    """Gathers the notes of one take. Costs one call a run of appends, and one a change of a writer."""
+
+    def __init__(self) -> None:
+        self._runs: list[Ran | Denied] = []
+        self._changed: dict[str, WriterState] = {}
+        self._forgotten: list[Note] = []
+        self._publisher: PublisherIs | None = None
+        self._secure = False
+
+    def ran(self, writer: str, number: int, seq: int, run: int) -> None:
+        """Appends were logged."""
+        self._runs.append(Ran(writer, number, seq, run))
+
+    def denied(self, writer: str, number: int, code: str, detail: str) -> None:
+        """An append was refused for good."""
+        self._runs.append(Denied(writer, number, code, detail))
+
+    def changed(self, state: WriterState) -> None:
+        """Something else about a writer changed; it is noted as it is at the take."""
+        self._changed[state.writer] = state
+
+    def forgot(self, writer: str) -> None:
+        """A writer was forgotten, with all that was noted of it: another session may use its numbers again."""
+        self._changed.pop(writer, None)
+        self._runs = [note for note in self._runs if note[0] != writer]
+        self._forgotten.append(WriterForgotten(writer))
+
+    def secure(self) -> None:
+        """What is logged now must be on disk before anybody hears of it, under whatever policy (E10)."""
+        self._secure = True
+
+    def take(self, publisher: PublisherIs) -> Entry | None:
+        """What there is to note since the last take; None for nothing."""
+        own: list[Note] = [] if publisher == self._publisher else [publisher]
+        notes = (*self._forgotten, *map(writer_note, self._changed.values()), *self._runs, *own)
+        if not notes and not self._secure:
+            return None
+        secure = self._secure or len(notes) > len(self._runs)
+        self._publisher = publisher
+        self._runs, self._forgotten, self._secure = [], [], False
+        self._changed.clear()
+        return Entry(notes, secure)
+
+
+# ---- restoring ----
+
+
+@dataclass(slots=True)
+class Restored:
+    """A publisher's state as its log has it: `state` is that behind the last event, `sizes` those of active epochs."""
+
+    state: State
+    publisher: PublisherIs
+    writers: Sequence[WriterState]
+    sizes: Mapping[Time, int]
+
+
+@dataclass(slots=True)
+class Restoring:
+    """Reads a log from a checkpoint on: `state` and `notes` of the checkpoint, then each entry in order."""
+
+    _progress: Progress
+    _seq: int
+    _publisher: PublisherIs | None = None
+    _writers: dict[str, WriterState] = field(default_factory=dict)
+    _sizes: dict[Time, int] = field(default_factory=dict)
+
+    @classmethod
+    def behind(cls, state: State, notes: bytes) -> "Restoring":
+        """Begin with a checkpoint."""
+        restoring = cls(state.progress(), state.seq)
+        restoring._note(decode_notes(notes), {})
+        return restoring
+
+    def entry(self, events: Iterable[m.Event], notes: bytes) -> None:
+        """The next entry of the log: the events that directly follow, and the notes at their end."""
+        times: dict[int, Time] = {}
+        for event in events:
+            if event.seq != self._seq + 1:
+                raise LocalProtocolError(f"event {event.seq} stands in the log behind event {self._seq}")
+            self._seq = event.seq
+            apply(self._progress, event)
+            if type(event) is m.Data:
+                times[event.seq] = event.time
+                self._sizes[event.time] = self._sizes.get(event.time, 0) + retained_size(event)
+        self._note(decode_notes(notes), times)
+
+    def _note(self, notes: Iterable[Note], times: Mapping[int, Time]) -> None:
+        for note in notes:
+            match note:
+                case Ran():
+                    self._ran(note, times)
+                case Denied(writer, number, code, detail):
+                    state = self._writer(writer)
+                    known = state.number
+                    state.refused(number, code, detail)
+                    state.number = max(known, number)
+                case WriterIs():
+                    self._is(note)
+                case WriterForgotten(writer):
+                    self._writers.pop(writer, None)
+                case PublisherIs():
+                    self._publisher = note
+                case EpochIs(time, size):
+                    self._sizes[time] = size
+
+    def _writer(self, writer: str) -> WriterState:
+        """The writer of that id, as it is known so far."""
+        if writer not in self._writers:
+            self._writers[writer] = WriterState(writer, 0, b"", None, 0.0)
+        return self._writers[writer]
+
+    def _ran(self, note: Ran, times: Mapping[int, Time]) -> None:
+        state = self._writer(note.writer)
+        holder = state if state.under is None else self._writer(state.under)
+        known = state.number
+        for back in range(note.run - 1, -1, -1):
+            state.logged(note.number - back, note.seq - back)
+            if note.seq - back in times:
+                holder.touched.add(times[note.seq - back])
+        state.number = max(known, note.number)
+
+    def _is(self, note: WriterIs) -> None:
+        state = self._writer(note.writer)
+        state.session, state.under, state.number = note.session, note.under, max(note.number, state.number)
+        state.held, state.touched = Antichain(note.held), set(note.touched)
+        state.present, state.lost, state.anew = note.present, note.lost, note.anew
+
+    def end(self) -> Restored:
+        """The state at the end of the log. Raises `LocalProtocolError` when its notes and its events disagree."""
+        if self._publisher is None:
+            raise LocalProtocolError("the log does not say what its publisher held")
+        for state in self._writers.values():
+            state.touched -= self._progress.aborted
+            state.forget_left()
+        held = [time for state in self._writers.values() for time in state.held]
+        lower = Antichain([*self._publisher.held, *held])
+        if lower != self._progress.lower.frontier:
+            detail = f"{list(lower)!r} is held, and the lower frontier is {list(self._progress.lower.frontier)!r}"
+            raise LocalProtocolError(f"the notes of the log and its events disagree: {detail}")
+        active = self._progress.upper.active
+        sizes = {time: size for time, size in self._sizes.items() if time in active}
+        return Restored(State.of(self._seq, self._progress), self._publisher, list(self._writers.values()), sizes)
+
+
+def checkpoint_notes(publisher: PublisherIs, writers: Iterable[WriterState], sizes: Mapping[Time, int]) -> list[Note]:
+    """All that must be known where a log file begins."""
+    notes: list[Note] = [EpochIs(time, size) for time, size in sorted(sizes.items())]
+    for state in writers:
+        notes += [Ran(state.writer, number, seq, run) for number, seq, run in state.runs(KEPT_RUNS)]
+        notes += [Denied(state.writer, number, code, detail) for number, (code, detail) in state.denials()]
+        notes.append(writer_note(state))
+    return [*notes, publisher]

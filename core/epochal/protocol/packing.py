@@ -1,0 +1,52 @@
+"""Events from a log file to the wire, as they stand in the file: no payload is decoded, no header written anew.
+
+Apart from `logframes`, which knows files, and from `wire`, which knows messages: here the one becomes the other.
+
+Sources: S12; DESIGN section 6.
+"""
+
+import struct
+from collections.abc import Iterable
+
+from epochal.protocol import messages as m
+from epochal.protocol import wire
+from epochal.protocol.logframes import cut
+
+_LENGTHS = struct.Struct(">HI")
+_APART = 0xFFFFFFFF
+
+
+def packed(first: m.Message, data: Iterable[memoryview]) -> list[wire.Frames]:
+    """The zmq messages of `first` and of the entries in `data` behind it, packed together as `wire.encode` packs."""
+    (start,) = wire.encode(first)[0]
+    messages: list[wire.Frames] = []
+    parts: list[bytes | memoryview] = [start]
+    size = len(start)
+    for run in data:
+        rest = run
+        while rest:
+            length, _ = cut(rest, len(rest), wire.PACK_BYTES)
+            alone = length == 0  # one entry, larger than what is packed together
+            if alone:
+                length, _ = cut(rest, 1, len(rest))
+            if parts and size + length > wire.PACK_BYTES:
+                messages.append([b"".join(parts)])
+                parts, size = [], 0
+            if alone:
+                messages.append(_alone(rest[:length]))
+            else:
+                parts.append(rest[:length])
+                size += length
+            rest = rest[length:]
+    if parts:
+        messages.append([b"".join(parts)])
+    return messages
+
+
+def _alone(entry: memoryview) -> wire.Frames:
+    """A large entry, its payload in a frame of its own where the wire has it so."""
+    header, payload = _LENGTHS.unpack_from(entry)
+    if payload < wire.PACK_BYTES:
+        return [bytes(entry)]
+    behind = _LENGTHS.size + header
+    return [_LENGTHS.pack(header, _APART) + entry[_LENGTHS.size : behind], bytes(entry[behind:])]

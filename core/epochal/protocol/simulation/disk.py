@@ -1,0 +1,70 @@
+"""A segment's log on a disk that survives its publisher: what was written is there, byte for byte.
+
+Apart from the node because this is the simulated counterpart of log files; only their promises count here.
+"""
+
+from collections.abc import Sequence
+
+from epochal.protocol import messages as m
+from epochal.protocol.history import State, apply
+from epochal.protocol.journal import Note, Restored, Restoring, encode_notes
+from epochal.protocol.publishing import SegmentPublisher
+from epochal.protocol.simulation.world import World
+
+ROLL = 0.02
+"""How often an entry is followed by a new log file."""
+
+
+class Disk:
+    """Entries behind a checkpoint, and all events ever written."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._checkpoint: tuple[State, bytes] | None = None
+        self._entries: list[tuple[list[m.Event], bytes]] = []
+        self._events: list[m.Event] = []
+        self._start: State | None = None
+        self.incarnations: list[tuple[int, int]] = []
+
+    def restore(self, incarnation: int) -> Restored | None:
+        """What the next incarnation begins with; None for a new log."""
+        self.incarnations.append((incarnation, len(self._events)))
+        if self._checkpoint is None:
+            return None
+        restoring = Restoring.behind(*self._checkpoint)
+        for events, notes in self._entries:
+            restoring.entry(events, notes)
+        return restoring.end()
+
+    def begin(self, publisher: SegmentPublisher) -> None:
+        """The incarnation begins: a new log gets its first checkpoint."""
+        publisher.history.archived = m.NOTHING_YET
+        if self._checkpoint is None:
+            self._start = publisher.state()
+            self._checkpoint = publisher.state(), encode_notes(publisher.checkpoint())
+
+    def next_checkpoint(self, publisher: SegmentPublisher) -> tuple[State, bytes] | None:
+        """The checkpoint of a new file, if one should begin behind what was just taken."""
+        return (publisher.state(), encode_notes(publisher.checkpoint())) if self._world.chance(ROLL) else None
+
+    def write(
+        self, events: Sequence[m.Event], notes: Sequence[Note], checkpoint: tuple[State, bytes] | None = None
+    ) -> None:
+        """One group commit, and a new file behind it if there is a checkpoint."""
+        self._entries.append((list(events), encode_notes(notes)))
+        self._events += events
+        if checkpoint is not None:
+            self._checkpoint = checkpoint
+            self._entries.clear()
+
+    def since(self, seq: int, count: int) -> list[m.Event]:
+        """The next events behind `seq`."""
+        return self._events[seq + 1 : seq + 1 + count]
+
+    def state_at(self, seq: int) -> State:
+        """The state just behind event `seq`."""
+        assert self._start is not None
+        progress = self._start.progress()
+        for event in self._events[: seq + 1]:
+            apply(progress, event)
+        return State.of(seq, progress)

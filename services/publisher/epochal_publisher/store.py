@@ -1,0 +1,233 @@
+"""One segment's log on disk as its publisher uses it: restored at the start, one group commit at a time, read back.
+
+Apart from the process, which knows sockets and no files, and from `epochal.logfiles`, which knows files and neither
+machines nor policies. What blocks runs on threads; whoever calls is on the event loop.
+
+Sources: rules E9, E10, E12, E13; faults 26 and 27.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from epochal.client.catalog_types import StreamInfo
+from epochal.errors import LogFull, LogTaken
+from epochal.logfiles import LogSettings, SegmentLog
+from epochal.protocol import messages as m
+from epochal.protocol.effects import FindState, Log, Push, ReadLog
+from epochal.protocol.effects import PublisherEffect as Effect
+from epochal.protocol.history import State, apply
+from epochal.protocol.journal import Restored, Restoring, encode_notes
+from epochal.protocol.logfile import Checkpoint
+from epochal.protocol.logframes import decode_entry, entries, entry
+from epochal.protocol.packing import packed
+from epochal.protocol.publishing import SegmentPublisher
+from epochal.protocol.times import Time
+from epochal.protocol.wire import Frames
+from epochal_publisher.settings import Settings
+
+logger = logging.getLogger("epochal.publisher")
+
+STATE_EVERY = 1024
+"""Events after which the state is remembered, so that a reader's start costs at most so many."""
+HOUSEKEEPING = 10.0
+"""Seconds between looks for log files that are too old."""
+
+
+@dataclass(slots=True)
+class Commit:
+    """One take of the publisher's effects, on its way to the disk; `steps` are what is still to be done there."""
+
+    effects: Sequence[Effect]
+    lower: tuple[Time, ...]
+    """The lower frontier behind it."""
+    steps: deque[Callable[[], object]] = field(default_factory=deque)
+    done: bool = False
+
+    def run(self) -> None:
+        """Do what is left; after `LogFull` it goes on with the step that failed."""
+        while self.steps:
+            self.steps[0]()
+            self.steps.popleft()
+
+
+class Store:
+    """The log of one segment. `commit` is what is on its way to the disk, None when nothing is."""
+
+    def __init__(self, log: SegmentLog, settings: Settings, *, always_sync: bool) -> None:
+        self.log, self._settings, self._always_sync = log, settings, always_sync
+        self.commit: Commit | None = None
+        self.full: str | None = None
+        """Why nothing can be written now: the disk is full (fault 26)."""
+        self._since_state = 0
+        self._unsynced = False
+        self._swept = self._synced = 0.0
+
+    # ---- the start ----
+
+    def restored(self) -> Restored | None:
+        """The publisher's state at the end of the log; None for a new one. Raises `LocalProtocolError`."""
+        found = self.log.recovered
+        if found is None:
+            return None
+        restoring = Restoring.behind(found.checkpoint.state, found.checkpoint.machine)
+        for frame in found.frames:
+            restoring.entry(map(decode_entry, entries(frame.events)), frame.notes)
+        return restoring.end()
+
+    def begin(self, incarnation: int, publisher: SegmentPublisher) -> None:
+        """The publisher begins; `log.incarnations` then has this one too. Raises `LogError`, `Superseded`."""
+        self.log.begin(incarnation, _checkpoint(publisher))
+        publisher.history.incarnations = list(self.log.incarnations)
+        publisher.history.archived = self.log.first
+
+    # ---- commits ----
+
+    def prepare(self, publisher: SegmentPublisher, effects: Sequence[Effect], told: Log) -> Commit:
+        """The commit of what was just taken; nothing else may be taken before it is done."""
+        events = [e.message for e in effects if type(e) is Push and type(e.message) is not m.Heartbeat]
+        buffers = [part for event in events for part in entry(event)]  # type: ignore[arg-type]  # no heartbeats
+        notes, sync = encode_notes(told.notes), told.secure or self._always_sync
+        commit = self.commit = Commit(effects, tuple(publisher.progress.lower.frontier))
+        commit.steps.append(lambda: self.log.write(len(events), buffers, notes))
+        commit.steps.append(self._sync if sync else self._rely_on_the_kernel)
+        self._since_state += len(events)
+        if self._since_state >= STATE_EVERY:
+            self._since_state = 0
+            state = publisher.state()
+            commit.steps.append(lambda: self.log.keep_state(state))
+        if self.log.roll_due:
+            checkpoint = _checkpoint(publisher)
+            commit.steps.append(lambda: self._roll(checkpoint))
+        return commit
+
+    def sweep(self, publisher: SegmentPublisher, now: float) -> Commit | None:
+        """A commit of nothing, when the disk has something to do at `now`: an interval is over, files are too old."""
+        steps: deque[Callable[[], object]] = deque()
+        if self._unsynced and now - self._synced >= self._settings.sync_interval:
+            self._synced = now
+            steps.append(self._sync)
+        if now - self._swept >= HOUSEKEEPING:
+            self._swept = now
+            steps.append(self.log.retain)
+        if not steps:
+            return None
+        self.commit = Commit((), tuple(publisher.progress.lower.frontier), steps)
+        return self.commit
+
+    def _sync(self) -> None:
+        self.log.sync()
+        self._unsynced = False
+
+    def _rely_on_the_kernel(self) -> None:
+        self.log.mark_durable(self.log.last)
+        self._unsynced = True
+
+    def _roll(self, checkpoint: Checkpoint) -> None:
+        try:
+            self.log.roll(checkpoint)
+        except LogFull:
+            return  # the present file goes on being used, and the next commit tries again
+        self.log.retain()
+
+    # ---- reading, on any thread ----
+
+    def state_at(self, ask: FindState) -> State:
+        """The state that a reader asks for. Raises `HistoryTruncated`, `CorruptLog`."""
+        opening = self.log.opening(ask.seq)
+        progress = opening.state.progress()
+        for batch in opening.batches:
+            for data in batch.data:
+                for raw in entries(data):
+                    apply(progress, decode_entry(raw))
+        return State.of(ask.seq, progress)
+
+    def chunk(self, ask: ReadLog) -> tuple[list[Frames], int] | None:
+        """A reader's next chunk as it is sent, and its last event; None when what comes next is not durable yet."""
+        batch = self.log.read(ask.after, ask.max_events, ask.max_bytes)
+        if batch is None:
+            return None
+        return packed(m.Chunk(ask.request, batch.count, False), batch.data), batch.last
+
+
+def _checkpoint(publisher: SegmentPublisher) -> Checkpoint:
+    return Checkpoint(publisher.state(), encode_notes(publisher.checkpoint()))
+
+
+class Stores:
+    """The logs of one process, each locked while this is entered; none for a stream that is kept in memory."""
+
+    def __init__(self, settings: Settings, stream: StreamInfo, instance: str) -> None:
+        self._settings, self._stream, self._instance = settings, stream, instance
+        self.policy = stream.declared().spec.history.policy
+        self._stores: dict[str, Store] = {}
+        self._writing = ThreadPoolExecutor(min(len(settings.segments), 4), "log")
+        self._reading = ThreadPoolExecutor(2, "history")
+
+    async def __aenter__(self) -> Self:
+        """Open and recover every log, waiting for whoever has it (E12). Raises `LogError`."""
+        try:
+            while self.policy != "memory" and len(self._stores) < len(self._settings.segments):
+                await self._open_next()
+        except BaseException:
+            await self.__aexit__()
+            raise
+        return self
+
+    async def _open_next(self) -> None:
+        segment = self._settings.segments[len(self._stores)]
+        told = False
+        while segment not in self._stores:
+            try:
+                self._stores[segment] = await asyncio.to_thread(self._open, segment)
+            except LogTaken as error:
+                if not told:
+                    logger.warning("%s; waiting for it to end", error)
+                told = True
+                await asyncio.sleep(self._settings.log_retry)
+
+    async def __aexit__(self, *_: object) -> None:
+        for pool in (self._writing, self._reading):
+            pool.shutdown(wait=True)
+        for store in self._stores.values():
+            store.log.close()
+
+    def _open(self, segment: str) -> Store:
+        retention = self._stream.declared().spec.history.retention
+        limits = LogSettings(
+            file_bytes=min(self._settings.log_file_bytes, max(retention.bytes // 8, 64 * 1024)),
+            file_age=max(retention.time_seconds / 8, 1.0),
+            max_bytes=retention.bytes,
+            max_age=retention.time_seconds,
+        )
+        assert self._settings.data is not None
+        path = log_directory(self._settings.data, self._stream.uid, segment)
+        log = SegmentLog.open(path, self._stream.uid, segment, instance=self._instance, settings=limits)
+        return Store(log, self._settings, always_sync=self.policy == "batch")
+
+    def of(self, segment: str) -> Store | None:
+        """The store of a segment; None for memory."""
+        return self._stores.get(segment)
+
+    @property
+    def incarnations(self) -> dict[str, int]:
+        """Segment -> the last incarnation that its log has seen."""
+        return {segment: store.log.incarnation for segment, store in self._stores.items()}
+
+    def write(self, work: Callable[[], object]) -> "asyncio.Future[object]":
+        """Run a commit on a thread."""
+        return asyncio.get_running_loop().run_in_executor(self._writing, work)
+
+    def read(self, work: Callable[[], object]) -> "asyncio.Future[object]":
+        """Run a reader's question on a thread."""
+        return asyncio.get_running_loop().run_in_executor(self._reading, work)
+
+
+def log_directory(data: Path, uid: str, segment: str) -> Path:
+    """Where a segment's log is."""
+    return data / uid / segment

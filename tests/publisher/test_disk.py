@@ -1,0 +1,179 @@
+"""Publishers whose log is on disk: full disks, failing disks, other owners, and what is asked of history there."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from epochal.protocol import messages as m
+
+STORED: dict[str, Any] = {"history": {"storage": {"size": "1Gi"}}, "push": {"heartbeat": "200ms"}}
+KILOBYTE = bytes(1000)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 512 KiB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(disk)]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("nothing can be mounted here")
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+@pytest.mark.rule("E10")
+def test_a_full_disk_holds_acknowledgements_back_and_nothing_else(start, wires, wait_until, small_disk) -> None:
+    """Fault 26: what is not written is not acknowledged, and goes on by itself when there is space."""
+    stream, publisher = start({"data": small_disk, "log_retry": 0.1}, **STORED)
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(bytes(400_000))
+    writer = wires.writer(publisher, stream)
+    writer.open()
+    subscriber = wires.subscriber(publisher, stream)
+    subscriber.join()
+    writer.append(0, *[KILOBYTE] * 300)
+    wait_until(lambda: publisher.metric("log_full", "0") == 1)
+    assert "no space" in publisher.log.read_text().lower()
+    assert publisher.get("/healthz")[0] == 200
+    acked = 0
+    while writer.line.poll():
+        acked = max(acked, writer.line.receive().number + 1)
+    assert acked < 300
+    ballast.unlink()
+    while acked < 300:
+        acked = max(acked, writer.line.await_(m.Ack).number + 1)
+    assert wait_until(lambda: publisher.metric("log_full", "0") == 0) is True
+    seqs = [subscriber.next_event().seq for _ in range(300)]
+    assert seqs == list(range(300)), "pushed once each, in order, and only what was acknowledged"
+
+
+@pytest.mark.rule("E10")
+def test_a_disk_that_fails_ends_the_process_and_what_was_acknowledged_is_there(start, wires, tmp_path) -> None:
+    """Fault 27. A limit on the size of files fails a write as a broken disk does, and not as a full one."""
+    stream, publisher = start({"data": tmp_path}, **STORED)
+    writer = wires.writer(publisher, stream)
+    writer.open()
+    first = writer.acked(0, KILOBYTE)
+    log = next(tmp_path.rglob("*.log"))
+    subprocess.run(["prlimit", f"--pid={publisher.pid}", f"--fsize={log.stat().st_size + 500}"], check=True)
+    writer.append(0, KILOBYTE)
+    assert publisher.ended() == 1
+    assert "the log cannot be written, nothing more is sent" in publisher.log.read_text()
+    again = stream.start("0", data=tmp_path)
+    try:
+        opening, *events = wires.subscriber(again, stream).since(None)
+        assert isinstance(opening, m.Opening)
+        assert [event.seq for event in events] == [first.seq]
+    finally:
+        again.stop()
+
+
+@pytest.mark.rule("E12")
+def test_a_second_publisher_waits_for_the_log_of_the_first_and_goes_on_behind_it(start, wires, wait_until, tmp_path):
+    stream, first = start({"data": tmp_path}, **STORED)
+    writer = wires.writer(first, stream)
+    writer.open()
+    assert writer.acked(0, b"a").seq == 0
+    second = stream.start("0", data=tmp_path, publisher="second", log_retry=0.05, wait=False)
+    try:
+        wait_until(lambda: "waiting for it to end" in second.log.read_text())
+        assert writer.acked(0, b"b").seq == 1, "the first is not disturbed"
+        first.signal(signal.SIGKILL)
+        second.await_ready()
+        assert stream.segment()["incarnation"] == 2
+        opened = wires.writer(second, stream).open(resume=m.Resume(0, (0,), (0,)))
+        assert (opened.incarnation, opened.number, opened.touched) == (2, 1, (0,))
+    finally:
+        second.stop()
+
+
+@pytest.mark.rule("E12")
+def test_incarnations_rise_above_those_of_the_volume(start, declare, wires, tmp_path) -> None:
+    """A catalog that has lost its database must not hand out an incarnation that the log has seen."""
+    stream, publisher = start({"data": tmp_path}, **STORED)
+    wires.writer(publisher, stream).open()
+    publisher.stop()
+    (directory,) = tmp_path.iterdir()
+    (directory / "0" / "incarnation").write_text('{"incarnation": 41, "instance": "of another catalog"}')
+    again = stream.start("0", data=tmp_path)
+    try:
+        assert stream.segment()["incarnation"] == 42
+    finally:
+        again.stop()
+
+
+@pytest.mark.rule("E10", "Q2")
+def test_since_is_answered_from_disk_in_order_as_it_was_pushed(start, wires, tmp_path) -> None:
+    """Small, large and very large payloads; entries are sent as they stand in the file, and are the same events."""
+    stream, publisher = start({"data": tmp_path}, **STORED)
+    writer = wires.writer(publisher, stream)
+    writer.open()
+    subscriber = wires.subscriber(publisher, stream)
+    subscriber.join()
+    for number, size in enumerate((0, 1, 1000, 65_000, 65_535, 65_536, 70_000, 200_000, 3, 1_000_000, 7)):
+        writer.acked(number // 3, os.urandom(size))
+    writer.advance(2)
+    pushed = [subscriber.next_event() for _ in range(12)]
+    publisher.stop()
+    again = stream.start("0", data=tmp_path)
+    try:
+        reader = wires.subscriber(again, stream)
+        opening, *events = reader.since(None)
+        assert isinstance(opening, m.Opening)
+        assert events == pushed
+        opening, *events = reader.since(m.Position(1, 6), credit=1)
+        assert opening.position == m.Position(1, 6)
+        assert (opening.lower, opening.upper) == ((0,), (2,))
+        assert events == pushed[7:]
+    finally:
+        again.stop()
+
+
+@pytest.mark.rule("E10")
+def test_a_cursor_of_an_incarnation_is_good_in_the_next_and_led_back_where_events_were_lost(start, wires, tmp_path):
+    stream, publisher = start({"data": tmp_path}, **STORED)
+    writer = wires.writer(publisher, stream)
+    writer.open()
+    writer.acked(0, b"a", b"b", b"c")
+    publisher.stop()
+    again = stream.start("0", data=tmp_path)
+    try:
+        reader = wires.subscriber(again, stream)
+        opening, *events = reader.since(m.Position(1, 1))
+        assert (opening.position, [event.payload for event in events]) == ((1, 1), [b"c"])
+        opening, *events = reader.since(m.Position(1, 9))  # as if the disk had lost what was pushed
+        assert (opening.position, events) == ((2, 2), [])
+        assert isinstance(reader.since(m.Position(0, 1))[0], m.Truncated), "of before this log"
+    finally:
+        again.stop()
+
+
+def test_a_stream_with_storage_needs_a_directory(declare) -> None:
+    stream = declare(**STORED)
+    process = stream.start("0", wait=False)
+    assert process.ended() == 1
+    assert "name the directory with --data or EPOCHAL_PUBLISHER_DATA" in process.log.read_text()
+
+
+@pytest.mark.rule("E10")
+def test_stopping_secures_everything_and_aborts_nothing(start, wires, tmp_path) -> None:
+    """Fault 60, with a volume."""
+    stream, publisher = start({"data": tmp_path}, **STORED)
+    writer = wires.writer(publisher, stream)
+    writer.open()
+    writer.append(4, b"under way")
+    writer.line.await_(m.Ack)
+    publisher.signal(signal.SIGTERM)
+    assert publisher.ended() == 0
+    again = stream.start("0", data=tmp_path)
+    try:
+        (snapshot, *_) = [wires.subscriber(again, stream).join()]
+        assert (snapshot.upper, snapshot.aborted) == ((4,), ())
+    finally:
+        again.stop()
