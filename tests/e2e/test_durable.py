@@ -7,7 +7,7 @@ import signal
 import pytest
 
 import epochal
-from epochal.errors import HistoryTruncated
+from epochal.errors import HistoryTruncated, StreamGone
 
 STORED = {"history": {"storage": {"size": "1Gi"}}}
 
@@ -139,3 +139,13 @@ async def test_history_is_served_from_disk_far_behind_memory_and_cut_by_its_boun
         with pytest.raises(HistoryTruncated):
             async with client.subscribe(stream, since=early) as sub:
                 await read(sub, 1)
+
+
+async def test_a_writer_hears_at_once_that_its_stream_was_deleted(realm) -> None:
+    stream = await realm.stream(**STORED)
+    async with epochal.connect(realm.url) as client:
+        with pytest.raises(StreamGone):  # noqa: PT012 - leaving the block tells it as well
+            async with client.writer(stream, writer_id="w") as writer, asyncio.timeout(20):
+                await realm.delete(stream)
+                while True:
+                    await writer.append(writer.held[0], [1])

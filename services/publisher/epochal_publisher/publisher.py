@@ -175,7 +175,7 @@ class Publisher:
             done, store.commit = store.commit, None
             if done is not None:
                 served.publisher.history.archived = store.log.first
-                self._tell(served, done.effects, done.lower)
+                self._tell(served, done.effects, served.told_lower if done.lower is None else done.lower)
             effects = served.publisher.take()
             if not effects:
                 return
@@ -186,12 +186,12 @@ class Publisher:
 
     def _sweep(self, served: Served, now: float) -> None:
         if served.store is not None and served.store.commit is None:
-            commit = served.store.sweep(served.publisher, now)
+            commit = served.store.sweep(now)
             if commit is not None:
                 self._write(served.store, commit)
 
     def _write(self, store: Store, commit: Commit) -> None:
-        if not self.over.done():
+        if not self.over.done() and not self._stores.closed:
             self._stores.write(commit.run).add_done_callback(lambda future: self._written(store, commit, future))
 
     def _written(self, store: Store, commit: Commit, future: "asyncio.Future[object]") -> None:
@@ -327,6 +327,8 @@ class Publisher:
             self._confirmed = self.stalls  # nobody else can own a stream that is gone
             for served in self.segments.values():
                 served.publisher.deleted()
+                if served.store is not None:  # its log goes with it: nobody waits for the disk any more
+                    self._carry_out(served, [effect for effect in served.publisher.take() if type(effect) is not Log])
             self.flush()
         self.over.set_result(error)
 

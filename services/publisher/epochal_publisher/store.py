@@ -44,8 +44,8 @@ class Commit:
     """One take of the publisher's effects, on its way to the disk; `steps` are what is still to be done there."""
 
     effects: Sequence[Effect]
-    lower: tuple[Time, ...]
-    """The lower frontier behind it."""
+    lower: tuple[Time, ...] | None
+    """The lower frontier behind it; None where nothing was taken."""
     steps: deque[Callable[[], object]] = field(default_factory=deque)
     done: bool = False
 
@@ -106,7 +106,7 @@ class Store:
             commit.steps.append(lambda: self._roll(checkpoint))
         return commit
 
-    def sweep(self, publisher: SegmentPublisher, now: float) -> Commit | None:
+    def sweep(self, now: float) -> Commit | None:
         """A commit of nothing, when the disk has something to do at `now`: an interval is over, files are too old."""
         steps: deque[Callable[[], object]] = deque()
         if self._unsynced and now - self._synced >= self._settings.sync_interval:
@@ -117,7 +117,7 @@ class Store:
             steps.append(self.log.retain)
         if not steps:
             return None
-        self.commit = Commit((), tuple(publisher.progress.lower.frontier), steps)
+        self.commit = Commit((), None, steps)
         return self.commit
 
     def _sync(self) -> None:
@@ -166,6 +166,7 @@ class Stores:
         self._settings, self._stream, self._instance = settings, stream, instance
         self.policy = stream.declared().spec.history.policy
         self._stores: dict[str, Store] = {}
+        self.closed = False
         self._writing = ThreadPoolExecutor(min(len(settings.segments), 4), "log")
         self._reading = ThreadPoolExecutor(2, "history")
 
@@ -192,6 +193,7 @@ class Stores:
                 await asyncio.sleep(self._settings.log_retry)
 
     async def __aexit__(self, *_: object) -> None:
+        self.closed = True
         for pool in (self._writing, self._reading):
             pool.shutdown(wait=True)
         for store in self._stores.values():
