@@ -163,11 +163,11 @@ def test_an_index_of_an_older_file_or_a_damaged_one_is_none() -> None:
     assert all(decode_index(flipped, 5, 1000) is None for flipped in flips(written))
 
 
-def test_lives_without_events_leave_no_entry() -> None:
+def test_of_lives_that_begin_at_one_event_the_first_and_the_last_are_kept() -> None:
     table: Incarnations = ()
-    for incarnation, first in ((1, 0), (2, 0), (3, 8), (7, 8), (9, 9)):
+    for incarnation, first in ((1, 0), (2, 0), (3, 8), (4, 8), (7, 8), (9, 9)):
         table = with_incarnation(table, incarnation, first)
-    assert table == ((2, 0), (7, 8), (9, 9))
+    assert table == ((1, 0), (2, 0), (3, 8), (7, 8), (9, 9))
 
 
 # ---- entries ----

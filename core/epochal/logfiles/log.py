@@ -126,7 +126,7 @@ class SegmentLog:
     def incarnations(self) -> Incarnations:
         """(incarnation, its first seq), oldest first: where older cursors must go back to (E10).
 
-        Of incarnations that begin at the same seq only the last is kept.
+        Of incarnations that begin at the same seq the first and the last are kept.
         """
         return self._incarnations
 
