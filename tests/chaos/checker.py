@@ -4,7 +4,7 @@ Apart from the actors and the faults, so that whatever happened, in whatever kin
 Pure: entries in, violations out. `RULES` lists them, with what each of them forbids.
 
 Without a volume a publisher that dies takes its memory with it (E11). What may then be missing, and only then, is said
-in one place: `_Story.forgotten`.
+in one place: `_Story.forgotten`. With its log on disk nothing is excused.
 """
 
 from collections import defaultdict
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from tests.chaos.history import NEMESIS, Entry, Phase
 
+from epochal.errors import HistoryTruncated
 from epochal.protocol.times import Time, less_equal
 
 
@@ -96,6 +97,9 @@ class _Story:
         self.lost: dict[str, list[float]] = defaultdict(list)
         """Segment -> when its publisher died with what it remembered."""
         self.faults = [entry for entry in history if entry.actor == NEMESIS]
+        self.stored: set[str] = set()
+        """Publishers whose logs are on disk: nothing may come of their deaths."""
+        self.errors: list[Entry] = []
         self.aborts: list[Entry] = []
         self.readers: list[Reader] = []
         self.healed = any(entry.op == "over" for entry in self.faults)
@@ -107,6 +111,8 @@ class _Story:
                 if entry.op == "lost":
                     for segment in entry.data["segments"]:
                         self.lost[segment].append(entry.at)
+                elif entry.op == "stored":
+                    self.stored |= set(entry.data["targets"])
             elif entry.op == "append":
                 self._append(entry, orders)
             elif entry.op == "leave":
@@ -116,6 +122,8 @@ class _Story:
             elif entry.op == "told":
                 self.told_lost.append(entry)
             else:
+                if entry.op == "error":
+                    self.errors.append(entry)
                 self._read(entry, current)
 
     def _append(self, entry: Entry, orders: dict[tuple[str, int], int]) -> None:
@@ -381,13 +389,29 @@ def _owners(story: _Story) -> Found:
         last[key] = (incarnation, seq)
 
 
+def _kept(story: _Story) -> Found:
+    """E10, I5: with a log on disk nobody misses anything, and every cursor is good."""
+    if story.stored:
+        yield from (f"{entry.actor} was told that its appends were lost" for entry in story.told_lost)
+        for entry in story.errors:
+            if entry.data["code"] == HistoryTruncated.code:
+                yield f"{entry.actor} was told that its history is gone: {entry.data['text']}"
+
+
 def _causeless(story: _Story) -> Found:
-    """E3."""
+    """E3. The death of a publisher whose logs are on disk is no cause (E10)."""
+    causes = [fault.at for fault in story.faults if fault.op not in ("over", "stored") and not _harmless(story, fault)]
     for reader in story.readers:
         for time, at in reader.aborted.items():
             asked = any(entry.time() == time for entry in story.aborts if entry.phase is Phase.INVOKE)
-            if not asked and not any(fault.at < at for fault in story.faults if fault.op != "over"):
+            if not asked and not any(cause < at for cause in causes):
                 yield f"{reader} was told that {time} was aborted, and nobody did that"
+
+
+def _harmless(story: _Story, fault: Entry) -> bool:
+    """Whether it cannot silence a writer: a subscriber is hurt, the catalog, or a publisher with its logs on disk."""
+    target = fault.data.get("target", "")
+    return target in story.stored or any(target == reader.name for reader in story.readers)
 
 
 def _unfinished(story: _Story) -> Found:
@@ -410,6 +434,7 @@ RULES: dict[str, Callable[[_Story], Found]] = {
     "dishonest": _dishonest,
     "extension": _extension,
     "owners": _owners,
+    "kept": _kept,
     "causeless": _causeless,
     "unfinished": _unfinished,
 }
@@ -429,5 +454,5 @@ def counts(history: Sequence[Entry]) -> dict[str, Any]:
         "acknowledged": sum(append.position is not None for append in story.appends.values()),
         "given": sum(len(reader.given) for reader in story.readers),
         "aborted": sum(len(reader.aborted) for reader in story.readers),
-        "faults": len(story.faults),
+        "faults": sum(fault.op not in ("over", "stored") for fault in story.faults),
     }

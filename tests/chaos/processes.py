@@ -98,12 +98,14 @@ class Catalog(Service):
 
 
 class Publisher(Service):
-    """The publisher of some segments, behind a proxy for each of its sockets."""
+    """The publisher of some segments, behind a proxy for each of its sockets. `data`: where its logs are, or None."""
 
-    def __init__(self, directory: Path, name: str, segments: tuple[str, ...], catalog: Catalog) -> None:
+    def __init__(
+        self, directory: Path, name: str, segments: tuple[str, ...], catalog: Catalog, data: Path | None = None
+    ) -> None:
         super().__init__(directory / f"{name}.log")
-        self.name, self.segments, self._catalog = name, segments, catalog
-        self.settings: dict[str, object] = {"renew_interval": 0.3, "drain_timeout": 1}
+        self.name, self.segments, self._catalog, self._data = name, segments, catalog, data
+        self.settings: dict[str, object] = {"renew_interval": 0.3, "drain_timeout": 1, "log_retry": 0.05}
         self.proxies: dict[str, Proxy] = {}
         self.addresses: dict[str, str] = {}
         self._stack = contextlib.AsyncExitStack()
@@ -112,6 +114,7 @@ class Publisher(Service):
         """On free ports: the last process may still hold its own."""
         command = [console_script("epochal-publisher"), "serve", "--catalog", self._catalog.url, "--stream", STREAM]
         command += ["--publisher", self.name, "--segments", ",".join(self.segments), "--advertise", FAR]
+        command += [] if self._data is None else ["--data", str(self._data)]
         return [*_timed("PUBLISHER", self.settings), *command, "--exit-with-stdin"]
 
     async def is_ready(self, said: str) -> None:
@@ -133,6 +136,17 @@ class Publisher(Service):
             status = await old.ended()
         await old.stop(0)
         return status
+
+    async def hand_over(self, after: float) -> None:
+        """Start another process, which waits for the logs of this one; kill this one `after` some seconds."""
+        old, starting = self.child, asyncio.create_task(self.start())
+        try:
+            await asyncio.sleep(after)
+        finally:
+            old.kill()
+            await old.ended()
+            await old.stop(0)
+            await starting
 
     async def close(self) -> None:
         """End its proxies."""

@@ -44,16 +44,27 @@ SPEC = {
 }
 
 
+def stored(seed: str) -> str | None:
+    """The policy of the stream's log on disk, in half of the seeds; None for memory."""
+    return random.Random(f"{seed}/stored").choice((None, None, "batch", "interval"))
+
+
 class Round:
     """Everything of one round. `directory` keeps the history and the logs."""
 
     def __init__(self, seed: str, directory: Path, seconds: float) -> None:
         self.seed, self.directory, self.seconds = seed, directory, seconds
         self.catalog = Catalog(directory)
-        self.publishers = [Publisher(directory, name, segments, self.catalog) for name, segments in OWNED.items()]
+        self.stored = stored(seed)
+        data = None if self.stored is None else directory / "logs"
+        self.publishers = [Publisher(directory, name, segments, self.catalog, data) for name, segments in OWNED.items()]
         self.actors: list[Actor] = []
         self.mild = random.Random(f"{seed}/mild").random() < 0.5
-        """Whether no publisher loses its memory: then nothing may be missing, and the checker excuses nothing."""
+        """Whether no publisher loses its memory: then nothing may be missing, and the checker excuses nothing.
+
+        With logs on disk publishers are killed all the same, and only they are: then nobody may abort what no writer
+        asked to abort.
+        """
         self._recorder = Recorder(directory, NEMESIS)
 
     async def run(self) -> list[Violation]:
@@ -63,7 +74,8 @@ class Round:
             async with asyncio.TaskGroup() as lanes:
                 lanes.create_task(self._lane("processes", self._process_faults()))
                 lanes.create_task(self._lane("readers", [self._kill_reader]))
-                lanes.create_task(self._lane("network", self._network_faults()))
+                if not self._only_publishers:
+                    lanes.create_task(self._lane("network", self._network_faults()))
             self._tell("over")
             (self.directory / "over").touch()
             return await self._finish()
@@ -71,9 +83,12 @@ class Round:
             await self._clean_up()
 
     async def _begin(self) -> None:
+        if self.stored is not None:
+            self._tell("stored", targets=[publisher.name for publisher in self.publishers])
         await self.catalog.start()
         namespace, name = STREAM.split("/")
-        document = {"apiVersion": "epochal.dev/v1alpha1", "kind": "Stream", "spec": SPEC}
+        history = {} if self.stored is None else {"storage": {"size": "1Gi"}, "durability": self.stored}
+        document = {"apiVersion": "epochal.dev/v1alpha1", "kind": "Stream", "spec": {**SPEC, "history": history}}
         document["metadata"] = {"name": name, "namespace": namespace}
         async with CatalogClient(self.catalog.url) as client:
             await client.apply(document, namespace, name)
@@ -130,10 +145,19 @@ class Round:
             await rng.choice(faults)(rng)
 
     def _process_faults(self) -> list[Callable[[random.Random], Awaitable[None]]]:
+        deaths: list[Callable[[random.Random], Awaitable[None]]] = [self._kill_publisher, self._end_publisher]
+        if self._only_publishers:
+            return [*deaths, self._kill_publisher, self._hand_over]
         faults: list[Callable[[random.Random], Awaitable[None]]] = [
             self._stop_publisher, self._kill_writer, self._stop_actor, self._kill_catalog, self._stop_catalog,
         ]  # fmt: skip
-        return faults if self.mild else [*faults, self._kill_publisher, self._end_publisher, self._replace_publisher]
+        if self.stored is not None:
+            return [*faults, *deaths, self._hand_over]
+        return faults if self.mild else [*faults, *deaths, self._replace_publisher]
+
+    @property
+    def _only_publishers(self) -> bool:
+        return self.mild and self.stored is not None
 
     def _network_faults(self) -> list[Callable[[random.Random], Awaitable[None]]]:
         return [self._cut, self._cut, self._block, self._block, self._slow, self._refuse]
@@ -142,7 +166,7 @@ class Round:
         publisher = rng.choice(self.publishers)
         self._tell("kill", target=publisher.name)
         await publisher.kill()
-        self._tell("lost", segments=list(publisher.segments))
+        self._tell_lost(publisher)
         await asyncio.sleep(rng.choice((0.0, 1.0)))
         await publisher.start()
 
@@ -150,7 +174,7 @@ class Round:
         publisher = rng.choice(self.publishers)
         self._tell("end", target=publisher.name)
         await publisher.end()
-        self._tell("lost", segments=list(publisher.segments))
+        self._tell_lost(publisher)
         await publisher.start()
 
     async def _stop_publisher(self, rng: random.Random) -> None:
@@ -164,10 +188,21 @@ class Round:
         publisher = rng.choice(self.publishers)
         self._tell("replace", target=publisher.name)
         async with stopped(publisher.pid):
-            self._tell("lost", segments=list(publisher.segments))
+            self._tell_lost(publisher)
             status = await publisher.replace()
         if status != SUPERSEDED:
             raise AssertionError(f"{publisher.name} was replaced, and ended with {status}")
+
+    async def _hand_over(self, rng: random.Random) -> None:
+        """Another process waits for the log of the first one, and goes on behind its last event (E12)."""
+        publisher = rng.choice(self.publishers)
+        self._tell("hand over", target=publisher.name)
+        await publisher.hand_over(rng.uniform(0.0, 1.0))
+
+    def _tell_lost(self, publisher: Publisher) -> None:
+        """What it had in memory is gone; a log on disk is not."""
+        if self.stored is None:
+            self._tell("lost", segments=list(publisher.segments))
 
     async def _kill_writer(self, rng: random.Random) -> None:
         """It resumes its session."""
@@ -251,8 +286,9 @@ async def run(seed: str, seconds: float = SECONDS, keep: Path | None = None) -> 
     except Exception:
         broken = [traceback.format_exc()]
     took = asyncio.get_running_loop().time() - begun
+    kind = stored(seed) or "memory"
     facts = " ".join(f"{name}={value}" for name, value in counts(read(directory)).items())
-    print(f"{'BROKEN' if broken else 'ok'} seed={seed} {took:.1f} s {facts}", flush=True)
+    print(f"{'BROKEN' if broken else 'ok'} seed={seed} {kind} {took:.1f} s {facts}", flush=True)
     for line in broken[:20]:
         print(f"  {line}")
     if broken:

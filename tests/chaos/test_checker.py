@@ -231,8 +231,29 @@ def test_an_abort_needs_a_cause() -> None:
     assert check([asked, *history[:at], aborted, *history[at + 1 :]]) == []
 
 
+def test_the_death_of_a_publisher_with_a_log_on_disk_is_no_cause() -> None:
+    history = good()
+    at = place(history, "s1", "epoch", skip=1)
+    history[at] = history[at]._replace(op="aborted", data={"time": 1})
+    kill = Entry(0.1, NEMESIS, 0, "kill", Phase.INFO, {"target": "p0"})
+    stored = kill._replace(op="stored", data={"targets": ["p0"]})
+    without = [entry for entry in history if entry.op != "stop"]
+    assert rules([kill, *without]) == set()
+    assert rules([stored, kill, *without]) == {"causeless"}
+    assert rules([stored, kill, kill._replace(data={"target": "p0/ingest"}), *without]) == set()
+
+
+@pytest.mark.parametrize("op", ["told", "error"])
+def test_what_a_log_on_disk_must_keep(op: str) -> None:
+    entry = Entry(2.5, "s1" if op == "error" else "w1", 0, op, Phase.INFO, {"code": "history_truncated", "text": "x"})
+    history = sorted([*good(), entry], key=lambda entry: entry.at)
+    assert check(history) == []
+    stored = Entry(0.1, NEMESIS, 0, "stored", Phase.INFO, {"targets": ["p0"]})
+    assert rules([stored, *history]) == {"kept"}
+
+
 def test_every_rule_has_a_fault() -> None:
-    assert {*FAULTS.values(), "same", "causeless"} == set(RULES)
+    assert {*FAULTS.values(), "same", "kept", "causeless"} == set(RULES)
 
 
 def test_what_memory_may_lose_and_what_not() -> None:

@@ -11,14 +11,22 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.chaos.round import stored
 
 ROOT = Path(__file__).parents[2]
 
 
 def chosen(count: int) -> list[str]:
-    """The seeds asked for, or fresh ones."""
+    """The seeds asked for, or fresh ones: every other one for a stream with its log on disk."""
     fixed = os.environ.get("CHAOS_SEEDS", "").split()
-    return fixed or [str(random.SystemRandom().randrange(2**32)) for _ in range(count)]
+    return fixed or [fresh(on_disk=bool(number % 2)) for number in range(count)]
+
+
+def fresh(*, on_disk: bool) -> str:
+    """A seed of that kind."""
+    while (stored(seed := str(random.SystemRandom().randrange(2**32))) is not None) != on_disk:
+        pass
+    return seed
 
 
 async def rounds(seeds: list[str], seconds: float, parallel: int, patience: float) -> str:
@@ -40,7 +48,7 @@ async def rounds(seeds: list[str], seconds: float, parallel: int, patience: floa
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="127.0.0.2 is there on Linux only")
-async def test_two_rounds() -> None:
+async def test_a_round_in_memory_and_one_on_disk() -> None:
     seeds = chosen(2)
     said = await rounds(seeds, 1.5, 2, 250)
     assert said.count("ok seed=") == len(seeds), said
