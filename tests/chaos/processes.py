@@ -106,13 +106,14 @@ class Publisher(Service):
         super().__init__(directory / f"{name}.log")
         self.name, self.segments, self._catalog, self._data = name, segments, catalog, data
         self.settings: dict[str, object] = {"renew_interval": 0.3, "drain_timeout": 1, "log_retry": 0.05}
+        self.program = [console_script("epochal-publisher")]
         self.proxies: dict[str, Proxy] = {}
         self.addresses: dict[str, str] = {}
         self._stack = contextlib.AsyncExitStack()
 
     def command(self) -> list[str]:
         """On free ports: the last process may still hold its own."""
-        command = [console_script("epochal-publisher"), "serve", "--catalog", self._catalog.url, "--stream", STREAM]
+        command = [*self.program, "serve", "--catalog", self._catalog.url, "--stream", STREAM]
         command += ["--publisher", self.name, "--segments", ",".join(self.segments), "--advertise", FAR]
         command += [] if self._data is None else ["--data", str(self._data)]
         return [*_timed("PUBLISHER", self.settings), *command, "--exit-with-stdin"]
