@@ -5,7 +5,7 @@ import pytest
 from epochal.protocol import messages as m
 from epochal.protocol.journal import Restored, Restoring, encode_notes
 from epochal.protocol.publishing import SegmentPublisher
-from epochal.protocol.subscribing import EpochWasAborted, RewoundTo
+from epochal.protocol.subscribing import Arrived, EpochWasAborted, RewoundTo
 
 
 def on_disk(publisher: SegmentPublisher) -> Restored:
@@ -71,3 +71,20 @@ def test_a_position_is_good_in_every_later_incarnation_that_has_what_came_before
     assert reader.machine.position("0").incarnation == 2
     assert reader.epochs() == [(5, [b"a", b"b"])]
     assert m.Position(1, 0) < reader.machine.position("0")
+
+
+@pytest.mark.rule("E10", "Q10")
+def test_a_new_incarnation_is_not_told_before_events_of_the_old_one(wire_up):
+    """They wait until every segment has begun; who was given nothing of the segment yet need not hear of its lives."""
+    wiring = wire_up(segments="01", durable=True)
+    writer, reader = wiring.writer(), wiring.reader(None)
+    reader.join("0")
+    writer.append("0", 5, b"a")
+    writer.cut("0")
+    publisher = wiring.publishers["0"]
+    wiring.start_publisher("0", 2, restored=on_disk(publisher), incarnations=[(1, 0), (2, publisher.seq + 1)])
+    reader.rejoin("0")
+    reader.join("1")
+    told = reader.events()
+    assert [event.data.payload for event in told if isinstance(event, Arrived)] == [b"a"]
+    assert not [event for event in told if isinstance(event, RewoundTo)]

@@ -304,7 +304,7 @@ class Subscriber:
         """A follower of `name` begins (again) behind `began.state`."""
         segment = self._segments[name]
         again = segment.began
-        if again and began.incarnation > segment.incarnation:
+        if again and self.ready and began.incarnation > segment.incarnation:  # before, nothing of it was handed out
             self._happened(RewoundTo(name, began.incarnation, began.state.seq))
         if again and began.resumed and not began.gap:
             segment.incarnation = began.incarnation

@@ -51,8 +51,10 @@ def _check_writers(oracle: Oracle, memory: Memory, epoch: Yield, read: dict[str,
 
 
 def _check_acknowledged(oracle: Oracle, memory: Memory, append: Asked, given: set[bytes], read: int) -> None:
-    """E1: what was acknowledged is in the epoch, unless a crash lost it, and nobody was left to tell (E11)."""
+    """E1: what was acknowledged is in the epoch, unless a crash lost it, and nobody was left to tell (E10, E11)."""
     if append.outcome is not Outcome.ACKED or append.payload in given:
+        return
+    if not oracle.lost.get(append.payload, True):
         return
     leave = append.session.left(append.time)
     session = append.session
@@ -84,7 +86,8 @@ def _check_all_and_only(oracle: Oracle, memory: Memory, life: Life) -> None:
     for time in yielded:
         if not _admitted(memory.began, time):
             raise Violation(f"E15: {memory.name} was given {time!r}, which was under way as it joined")
-    for time in memory.aborted - aborted:
+    led_back = memory.aborted & oracle.rewound
+    for time in memory.aborted - aborted - led_back:
         raise Violation(f"E17: {memory.name} was told that {time!r} was aborted, which is not so")
     if life.ended or not life.machine.ready:
         return
@@ -92,7 +95,7 @@ def _check_all_and_only(oracle: Oracle, memory: Memory, life: Life) -> None:
     for time in sorted(aborted - memory.aborted):
         if not frontier.less_equal(time) and _admitted(memory.began, time):
             raise Violation(f"E16: {memory.name} was never told that {time!r} was aborted")
-    for time in sorted({time for log in logs for time in log.data} - yielded):
+    for time in sorted({time for log in logs for time in log.data} - yielded - led_back):
         if _expected(memory.began, frontier, aborted, time):
             raise Violation(f"I2: {memory.name} was not given {time!r}, which is whole")
         if life.machine.saw_whole(time):

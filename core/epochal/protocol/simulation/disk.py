@@ -1,4 +1,4 @@
-"""A segment's log on a disk that survives its publisher: what was written is there, byte for byte.
+"""A segment's log on a disk that survives its publisher: what was synced is there, and some of what was written.
 
 Apart from the node because this is the simulated counterpart of log files; only their promises count here.
 """
@@ -23,6 +23,8 @@ class Disk:
         self._checkpoint: tuple[State, bytes] | None = None
         self._entries: list[tuple[list[m.Event], bytes]] = []
         self._events: list[m.Event] = []
+        self._unsynced = 0
+        """Entries at the end that the kernel has, and the disk has not."""
         self._start: State | None = None
         self.incarnations: list[tuple[int, int]] = []
 
@@ -37,7 +39,8 @@ class Disk:
         return restoring.end()
 
     def begin(self, publisher: SegmentPublisher) -> None:
-        """The incarnation begins: a new log gets its first checkpoint."""
+        """The incarnation begins, durably: a new log gets its first checkpoint."""
+        self.sync()
         publisher.history.archived = m.NOTHING_YET
         if self._checkpoint is None:
             self._start = publisher.state()
@@ -48,14 +51,28 @@ class Disk:
         return (publisher.state(), encode_notes(publisher.checkpoint())) if self._world.chance(ROLL) else None
 
     def write(
-        self, events: Sequence[m.Event], notes: Sequence[Note], checkpoint: tuple[State, bytes] | None = None
+        self, events: Sequence[m.Event], notes: Sequence[Note], checkpoint: tuple[State, bytes] | None, *, sync: bool
     ) -> None:
-        """One group commit, and a new file behind it if there is a checkpoint."""
+        """One group commit, and a new file behind it if there is a checkpoint; the old one is synced first."""
         self._entries.append((list(events), encode_notes(notes)))
         self._events += events
+        self._unsynced += 1
+        if sync or checkpoint is not None:
+            self.sync()
         if checkpoint is not None:
             self._checkpoint = checkpoint
             self._entries.clear()
+
+    def sync(self) -> None:
+        """Secure all that was written."""
+        self._unsynced = 0
+
+    def crash(self) -> None:
+        """The machine dies: of what was not synced a part is lost, from the end."""
+        for _ in range(self._world.random.choice((0, self._world.random.randint(0, self._unsynced), self._unsynced))):
+            events, _ = self._entries.pop()
+            del self._events[len(self._events) - len(events) :]
+        self._unsynced = 0
 
     def since(self, seq: int, count: int) -> list[m.Event]:
         """The next events behind `seq`."""

@@ -32,6 +32,8 @@ from epochal.protocol.simulation.world import World
 
 TICK = 0.2
 REPORT = 0.8
+SYNC = 0.1
+"""How often a tick syncs the disk, under the policy `interval`."""
 STALL = 1.0
 
 
@@ -102,6 +104,8 @@ class Node:
         if self._committing is not None and self.world.chance(0.5):
             self._commit(self._committing)  # the disk had it, and nobody was told
         self._committing = None
+        if self._disk is not None:
+            self._disk.crash()
         self._inbox.clear()
         self._stalled_until = 0.0
         connections, self._connections = self._connections, {}
@@ -119,6 +123,7 @@ class Node:
     def stall(self, seconds: float) -> None:
         """The loop does not run for a while; what arrives waits."""
         self.stalls += 1
+        self._longest_silence.update({peer: self._silence(peer) for peer in self._heard})
         self._stalled_since, self._stalled_until = self.world.now, self.world.now + seconds
         self.world.note(f"segment {self.segment}: stall of {seconds:.2f} s")
         self.world.after(seconds, self._unstall)
@@ -200,6 +205,8 @@ class Node:
             now = self.world.now
             self.publisher.tick(now)
             self.server.tick(now)
+            if self._disk is not None and self._committing is None and self.world.chance(SYNC):
+                self._disk.sync()
             self._pump()
             if now - self._reported >= REPORT:
                 self._report()
@@ -220,15 +227,19 @@ class Node:
         if effects and isinstance(effects[-1], Log):
             self._committing = effects
             self._checkpoint = self._disk.next_checkpoint(self.publisher) if self._disk is not None else None
-            incarnation = self.publisher.incarnation
+            incarnation, longest = self.publisher.incarnation, self.scenario.longest_sync
             self.world.after(
-                self.world.between(0, self.scenario.longest_sync),
+                self.world.between(0, longest if self._must_sync(effects[-1]) else longest / 10),
                 lambda: self._when_running(lambda: self._committed(incarnation)),
             )
         else:
             if self._disk is None:
                 self._logged(effects)
             self._carry_out(effects)
+
+    def _must_sync(self, entry: Log) -> bool:
+        """E10: whether the disk must have it before anybody is told."""
+        return entry.secure or not self.scenario.interval
 
     def _committed(self, incarnation: int) -> None:
         effects = self._committing
@@ -243,7 +254,7 @@ class Node:
         entry = effects[-1]
         assert isinstance(entry, Log)
         assert self._disk is not None
-        self._disk.write(_events(effects), entry.notes, self._checkpoint)
+        self._disk.write(_events(effects), entry.notes, self._checkpoint, sync=self._must_sync(entry))
         self._logged(effects)
 
     def _carry_out(self, effects: list[PublisherEffect]) -> None:
@@ -319,7 +330,10 @@ class Node:
         self._to(reply.peer, wire.encode(message))
 
     def _silence(self, peer: bytes) -> float:
-        """The longest silence of a writer so far, in seconds; what it says while the disk is awaited is no excuse."""
+        """The longest silence of a writer so far, in seconds.
+
+        What is heard while the disk is awaited, and a stall meanwhile, change nothing of what was decided before.
+        """
         silent = self.world.now - max(self._heard.get(peer, 0.0), self._fair_since)
         return max(silent, self._longest_silence.get(peer, 0.0)) if self.scenario.durable else silent
 

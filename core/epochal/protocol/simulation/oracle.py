@@ -86,6 +86,7 @@ class Log:
     resumed: dict[str, set[int]] = field(default_factory=dict)
     """Writer -> all its sessions that were opened here."""
     orders: dict[tuple[str, int], int] = field(default_factory=dict)
+    events: list[m.Event] = field(default_factory=list)
 
     def whole(self, time: Time) -> bool:
         """Whether this incarnation has completed `time`, and began before it."""
@@ -103,6 +104,10 @@ class Oracle:
         self._ever_opened: dict[str, set[str]] = {name: set() for name in scenario.names}
         self.crashed: set[str] = set()
         """Segments that had more than one incarnation."""
+        self.lost: dict[bytes, bool] = {}
+        """Appends that a disk did not keep -> whether their session has come back since, to tell what it had."""
+        self.rewound: set[Time] = set()
+        """Their times: who was pushed them is told that these are aborted."""
 
     def log_of(self, incarnation: int) -> int:
         """The incarnation whose log an event of `incarnation` is in."""
@@ -129,6 +134,8 @@ class Oracle:
         if self.scenario.durable and logs:
             self.crashed.add(segment)
             (log,) = logs
+            if self.scenario.interval:
+                self._rewind(log, last)
             if (log.last, log.lower.frontier) != (last, Antichain(times)):
                 where = f"segment {segment} comes back at {last}, {times}"
                 raise Violation(f"E10: {where}; logged was {log.last}, {log.lower.frontier}")
@@ -141,6 +148,21 @@ class Oracle:
         logs.append(log)
         return log
 
+    def _rewind(self, log: Log, last: int) -> None:
+        """E10: what a crash may lose is data of epochs that were active before, nothing else."""
+        while log.events and log.events[-1].seq > last:
+            event = log.events.pop()
+            if not isinstance(event, m.Data) or log.data[event.time] == [event.payload]:
+                raise Violation(f"E10: segment {log.segment} has lost {event}")
+            log.data[event.time].remove(event.payload)
+            log.payloads.remove(event.payload)
+            self.lost[event.payload] = False
+            self.rewound.add(event.time)
+            log.last = event.prev
+        log.orders.clear()
+        for asked in (self.appends[event.payload] for event in log.events if isinstance(event, m.Data)):
+            log.orders[asked.session.writer, asked.session.number] = asked.order
+
     def opened(self, log: Log, writer: str, session: int) -> None:
         """A publisher has opened a session."""
         if session < log.sessions.get(writer, 0):
@@ -148,12 +170,17 @@ class Oracle:
         log.sessions[writer] = session
         log.resumed.setdefault(writer, set()).add(session)
         self._ever_opened[log.segment].add(writer)
+        for payload in self.lost:
+            asked = self.appends[payload]
+            if (asked.segment, asked.session.writer, asked.session.number) == (log.segment, writer, session):
+                self.lost[payload] = True
 
     def logged(self, log: Log, event: m.Event) -> None:
         """A publisher has put an event into its log."""
         if event.seq != log.last + 1 or event.prev != log.last:
             raise Violation(f"E14: event {event.seq} (prev {event.prev}) of segment {log.segment} after {log.last}")
         log.last = event.seq
+        log.events.append(event)
         match event:
             case m.Data():
                 self._logged_data(log, event)

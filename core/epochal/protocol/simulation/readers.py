@@ -18,7 +18,15 @@ from epochal.protocol.simulation.nodes import Node, Socket
 from epochal.protocol.simulation.oracle import Oracle, Violation
 from epochal.protocol.simulation.scenario import Scenario
 from epochal.protocol.simulation.world import World
-from epochal.protocol.subscribing import Arrived, EpochBatches, EpochWasAborted, FrontierMoved, GapFound, Subscriber
+from epochal.protocol.subscribing import (
+    Arrived,
+    EpochBatches,
+    EpochWasAborted,
+    FrontierMoved,
+    GapFound,
+    RewoundTo,
+    Subscriber,
+)
 from epochal.protocol.times import Time, less_equal
 
 TICK = 0.5
@@ -70,7 +78,7 @@ class Life:
         memory.lives += 1
         self._frontier: Antichain | None = None if cursor is None else Antichain(cursor.frontier)
         self._gathered: dict[Time, dict[str, list[bytes]]] = {}
-        self._seqs: dict[str, m.Position] = {}
+        self._seqs: dict[str, int] = {}
         self.links = [
             Link(self, name, memory.origin if cursor is None else cursor.positions[name]) for name in scenario.names
         ]
@@ -163,6 +171,8 @@ class Life:
                         self._take(happened)
                     case GapFound():
                         self._seqs.pop(happened.segment, None)
+                    case RewoundTo():
+                        self._seqs[happened.segment] = happened.seq
                     case _:
                         pass
 
@@ -186,10 +196,9 @@ class Life:
     def _arrived(self, arrived: Arrived) -> None:
         segment, data = arrived.segment, arrived.data
         last = self._seqs.get(segment)
-        position = self.machine.position(segment)
-        if last is not None and last.incarnation == position.incarnation and data.seq <= last.seq:
+        if last is not None and data.seq <= last:
             raise Violation(f"Q10: {self.memory.name} is given event {data.seq} of {segment} after {last}")
-        self._seqs[segment] = m.Position(position.incarnation, data.seq)
+        self._seqs[segment] = data.seq
         self._gathered.setdefault(data.time, {}).setdefault(segment, []).append(data.payload)
 
     def _frontier_moved(self, frontier: Antichain) -> None:

@@ -52,6 +52,8 @@ class Report:
     stalls: int
     deaths: int
     hangs: int
+    lost: int
+    """Events that a disk did not keep."""
 
 
 def simulate(seed: int, *, trace: Callable[[str], object] | None = None, **overrides: Any) -> Report:
@@ -195,4 +197,5 @@ class _Run:
             stalls=sum(node.stalls for node in self.nodes.values()),
             deaths=sum(writer.deaths for writer in self.writers),
             hangs=sum(writer.hangs for writer in self.writers),
+            lost=len(self.oracle.lost),
         )

@@ -39,9 +39,11 @@ class Scenario:
     all_finish: bool
     """Whether the same writers finish the stream at the end, connections still breaking; else new ones do, in peace."""
     durable: bool = False
-    """Whether publishers keep their logs on disk (policy `batch`)."""
+    """Whether publishers keep their logs on disk."""
     longest_sync: float = 0.0
     """... which takes up to so long."""
+    interval: bool = False
+    """... and tell what may be lost before it is synced (policy `interval`): a crash is one of the whole machine."""
 
     @property
     def time_shape(self) -> TimeShape:
