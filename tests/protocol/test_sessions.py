@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from epochal.errors import CapabilityError
 from epochal.protocol.frontier import Antichain
-from epochal.protocol.sessions import GROUP, REMEMBERED_POSITIONS, WriterState, follows, joint
+from epochal.protocol.sessions import GROUP, REMEMBERED_DENIALS, REMEMBERED_RUNS, WriterState, follows, joint
 
 
 def state(**known):
@@ -50,21 +50,21 @@ def test_what_is_no_longer_held_is_left():
 @pytest.mark.rule("E6")
 def test_old_appends_are_answered_with_their_own_position():
     writer = state()
-    for number in range(REMEMBERED_POSITIONS + 10):
+    for number in range(REMEMBERED_RUNS + 10):
         writer.logged(number, 2 * number)
-    assert writer.answer_again(REMEMBERED_POSITIONS) == 2 * REMEMBERED_POSITIONS
+    assert writer.answer_again(REMEMBERED_RUNS) == 2 * REMEMBERED_RUNS
     assert writer.answer_again(0) == 2 * 10  # forgotten: the oldest known is an upper bound
-    writer.refused(REMEMBERED_POSITIONS + 10, "capability", "why")
-    assert writer.answer_again(REMEMBERED_POSITIONS + 10) == ("capability", "why")
+    writer.refused(REMEMBERED_RUNS + 10, "capability", "why")
+    assert writer.answer_again(REMEMBERED_RUNS + 10) == ("capability", "why")
     assert state().answer_again(0) == -1
 
 
 @pytest.mark.rule("E6")
 def test_refusals_are_remembered_within_bounds():
     writer = state()
-    for number in range(REMEMBERED_POSITIONS + 10):
+    for number in range(REMEMBERED_DENIALS + 10):
         writer.refused(number, "capability", "why")
-    assert len(writer._refused) == REMEMBERED_POSITIONS
+    assert len(writer._refused) == REMEMBERED_DENIALS
 
 
 @pytest.mark.rule("E5")

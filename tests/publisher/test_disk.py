@@ -53,6 +53,90 @@ def test_a_full_disk_holds_acknowledgements_back_and_nothing_else(start, wires, 
     assert seqs == list(range(300)), "pushed once each, in order, and only what was acknowledged"
 
 
+def filled(disk: Path) -> Path:
+    """Something else that takes most of the disk."""
+    ballast = disk / "ballast"
+    ballast.write_bytes(bytes(400_000))
+    return ballast
+
+
+@pytest.mark.rule("E8", "E9")
+def test_while_the_disk_is_full_readers_hear_that_the_publisher_lives(start, wires, wait_until, small_disk) -> None:
+    stream, publisher = start({"data": small_disk, "log_retry": 0.1}, **STORED)
+    writer = wires.writer(publisher, stream)
+    writer.open()
+    last = writer.acked(0, b"x").seq
+    subscriber = wires.subscriber(publisher, stream)
+    subscriber.join()
+    filled(small_disk)
+    writer.append(0, *[KILOBYTE] * 300)
+    wait_until(lambda: publisher.metric("log_full", "0") == 1)
+    told = last
+    for _ in range(3):
+        while not isinstance(message := subscriber.events.receive(), m.Heartbeat):
+            told = message.seq
+        assert message.seq == told, "of nothing that is not on disk"
+
+
+@pytest.mark.rule("E9")
+def test_what_waits_for_a_full_disk_is_bounded_whatever_writers_send(start, wires, wait_until, small_disk) -> None:
+    """And no more than fits one entry of the log, which goes on as soon as there is space."""
+    stream, publisher = start({"data": small_disk, "log_retry": 0.1}, **STORED)
+    ballast = filled(small_disk)
+    writers = [wires.writer(publisher, stream) for _ in range(12)]
+    for number, writer in enumerate(writers):
+        writer.open(f"w{number}")
+    writers[0].append(0, *[KILOBYTE] * 300)
+    wait_until(lambda: publisher.metric("log_full", "0") == 1)
+    before = publisher.rss()
+    for writer in writers[1:]:
+        writer.append(0, *[bytes(2**20 - 100)] * 8)
+    wait_until(lambda: publisher.metric("received_bytes_total") > 30 * 2**20)
+    assert publisher.rss() - before < 96 * 2**20
+    subprocess.run(["mount", "-o", "remount,size=400m", str(small_disk)], check=True)
+    ballast.unlink()
+    for writer in writers[1:]:
+        while writer.line.await_(m.Ack).number != writer.number - 1:
+            pass
+    assert publisher.popen.poll() is None
+
+
+@pytest.mark.rule("E13")
+def test_a_full_disk_is_freed_by_what_gets_too_old(start, wires, wait_until, small_disk) -> None:
+    kept = {"storage": {"size": "1Gi"}, "retention": {"time": "2s", "bytes": "1Mi"}}
+    stream, publisher = start({"data": small_disk, "log_retry": 0.1}, history=kept)
+    writer = wires.writer(publisher, stream)
+    writer.open()
+    number = 0
+    while publisher.metric("log_full", "0") == 0 and number < 40:
+        writer.append(number, *[KILOBYTE] * 30)
+        number += 1
+        wait_until(lambda: writer.line.poll() or publisher.metric("log_full", "0") == 1)
+        while writer.line.poll():
+            writer.line.receive()
+    assert publisher.metric("log_full", "0") == 1
+    wait_until(lambda: publisher.metric("log_full", "0") == 0)
+
+
+@pytest.mark.rule("E17")
+def test_a_log_that_is_behind_what_was_told_is_not_gone_on_from(start, wires, wait_until, tmp_path) -> None:
+    stream, publisher = start({"data": tmp_path / "d"}, **STORED)
+    writer = wires.writer(publisher, stream)
+    writer.open()
+    writer.acked(0, b"x")
+    publisher.stop()
+    subprocess.run(["cp", "-a", tmp_path / "d", tmp_path / "older"], check=True)
+    second = stream.start("0", data=tmp_path / "d")
+    opened = wires.writer(second, stream)
+    opened.open(resume=m.Resume(0, (0,), (0,)))
+    opened.advance(9)
+    wait_until(lambda: stream.segment()["lower"] == [9])
+    second.stop()
+    third = stream.start("0", data=tmp_path / "older", wait=False)
+    assert third.ended() == 1
+    assert "readers were told [9]: it is an older copy" in third.log.read_text()
+
+
 @pytest.mark.rule("E10")
 def test_a_disk_that_fails_ends_the_process_and_what_was_acknowledged_is_there(start, wires, tmp_path) -> None:
     """Fault 27. A limit on the size of files fails a write as a broken disk does, and not as a full one."""

@@ -99,6 +99,11 @@ class Socket:
             self.zmq.send_multipart(frames, zmq.NOBLOCK, copy=len(frames[-1]) < PACK_BYTES)
         self._schedule()
 
+    @property
+    def paused(self) -> bool:
+        """Whether reading is stopped for now."""
+        return self._paused
+
     def pause(self) -> None:
         """Stop reading; what arrives waits in the socket's bounded queue, then at the sender."""
         self._paused = True

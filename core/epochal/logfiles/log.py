@@ -114,8 +114,12 @@ class SegmentLog:
 
     @property
     def recovered(self) -> Recovery | None:
-        """What was found, until `begin`; None for a new log."""
+        """What was found, until `begin` or `forget_recovered`; None for a new log."""
         return self._recovered
+
+    def forget_recovered(self) -> None:
+        """Free what was found, which is as large as the last file."""
+        self._recovered = None
 
     @property
     def incarnation(self) -> int:
@@ -152,9 +156,15 @@ class SegmentLog:
 
     @property
     def roll_due(self) -> bool:
-        """Whether the last file is over its size or age, so that `roll` should follow."""
+        """Whether the last file is over its size or age, so that `roll` should follow.
+
+        What a file holds counts, and never less than four times the checkpoint that it begins with.
+        """
         file, settings = self._open_tail().file, self._settings
-        return file.end >= settings.file_bytes or self._clock() - file.created >= settings.file_age * 1000
+        return (
+            file.end - file.start >= max(settings.file_bytes, 4 * file.start)
+            or self._clock() - file.created >= settings.file_age * 1000
+        )
 
     def begin(self, incarnation: int, checkpoint: Checkpoint, notes: bytes = b"") -> None:
         """Start an incarnation, durably: the owner's file, then a frame that says so.

@@ -28,6 +28,9 @@ from epochal.protocol.times import Time
 KEPT_RUNS = 64
 """Runs of a writer's last appends that a checkpoint keeps; of older ones the oldest known position is answered."""
 
+KEPT_DETAIL = 100
+"""Characters of the reason for a refused append that a log keeps; its code says the same."""
+
 
 class Ran(NamedTuple):
     """The last `run` appends of a writer, up to `number`, are the events up to `seq`, in order."""
@@ -146,14 +149,14 @@ class Journal:
 
     def denied(self, writer: str, number: int, code: str, detail: str) -> None:
         """An append was refused for good."""
-        self._runs.append(Denied(writer, number, code, detail))
+        self._runs.append(Denied(writer, number, code, detail[:KEPT_DETAIL]))
 
     def changed(self, state: WriterState) -> None:
         """Something else about a writer changed; it is noted as it is at the take."""
         self._changed[state.writer] = state
 
     def forgot(self, writer: str) -> None:
-        """A writer was forgotten, with all that was noted of it: another session may use its numbers again."""
+        """A writer was forgotten, with all that was noted of it: its numbers may be used again."""
         self._changed.pop(writer, None)
         self._runs = [note for note in self._runs if note[0] != writer]
         self._forgotten.append(WriterForgotten(writer))
@@ -202,27 +205,25 @@ class Restoring:
     def behind(cls, state: State, notes: bytes) -> "Restoring":
         """Begin with a checkpoint."""
         restoring = cls(state.progress(), state.seq)
-        restoring._note(decode_notes(notes), {})
+        restoring._note(decode_notes(notes))
         return restoring
 
     def entry(self, events: Iterable[m.Event], notes: bytes) -> None:
         """The next entry of the log: the events that directly follow, and the notes at their end."""
-        times: dict[int, Time] = {}
         for event in events:
             if event.seq != self._seq + 1:
                 raise LocalProtocolError(f"event {event.seq} stands in the log behind event {self._seq}")
             self._seq = event.seq
             apply(self._progress, event)
             if type(event) is m.Data:
-                times[event.seq] = event.time
                 self._sizes[event.time] = self._sizes.get(event.time, 0) + retained_size(event)
-        self._note(decode_notes(notes), times)
+        self._note(decode_notes(notes))
 
-    def _note(self, notes: Iterable[Note], times: Mapping[int, Time]) -> None:
+    def _note(self, notes: Iterable[Note]) -> None:
         for note in notes:
             match note:
-                case Ran():
-                    self._ran(note, times)
+                case Ran(writer, number, seq, run):
+                    self._writer(writer).restore_run(number, seq, run)
                 case Denied(writer, number, code, detail):
                     state = self._writer(writer)
                     known = state.number
@@ -242,16 +243,6 @@ class Restoring:
         if writer not in self._writers:
             self._writers[writer] = WriterState(writer, 0, b"", None, 0.0)
         return self._writers[writer]
-
-    def _ran(self, note: Ran, times: Mapping[int, Time]) -> None:
-        state = self._writer(note.writer)
-        holder = state if state.under is None else self._writer(state.under)
-        known = state.number
-        for back in range(note.run - 1, -1, -1):
-            state.logged(note.number - back, note.seq - back)
-            if note.seq - back in times:
-                holder.touched.add(times[note.seq - back])
-        state.number = max(known, note.number)
 
     def _is(self, note: WriterIs) -> None:
         state = self._writer(note.writer)
@@ -280,7 +271,10 @@ def checkpoint_notes(publisher: PublisherIs, writers: Iterable[WriterState], siz
     """All that must be known where a log file begins."""
     notes: list[Note] = [EpochIs(time, size) for time, size in sorted(sizes.items())]
     for state in writers:
-        notes += [Ran(state.writer, number, seq, run) for number, seq, run in state.runs(KEPT_RUNS)]
-        notes += [Denied(state.writer, number, code, detail) for number, (code, detail) in state.denials()]
+        if state.present:  # of one that left, nothing can be sent again
+            notes += [Ran(state.writer, number, seq, run) for number, seq, run in state.runs(KEPT_RUNS)]
+            notes += [
+                Denied(state.writer, number, code, detail[:KEPT_DETAIL]) for number, (code, detail) in state.denials()
+            ]
         notes.append(writer_note(state))
     return [*notes, publisher]

@@ -111,6 +111,8 @@ class SegmentPublisher:
         self._writers = Writers()
         self._finishing = Finishing(complete, stands=finishing and not complete)
         self._effects: list[PublisherEffect] = []
+        self.untaken_bytes = 0
+        """Bytes of appends that wait for `take`."""
         self._acks: dict[Writer, tuple[int, int, int, str]] = {}
         self._told_to_open: set[Writer] = set()
         """Who was told so since effects were last taken."""
@@ -140,7 +142,7 @@ class SegmentPublisher:
                 self._writers.departed(writer)
         if complete:
             self.completed()
-        elif own.finishing:
+        elif own.finishing or own.complete:
             self._effects.append(self._finishing.report(True))  # the crash may have come before the catalog was told
 
     # ---- what the shell sees ----
@@ -195,6 +197,7 @@ class SegmentPublisher:
         for peer in list(self._acks):
             self._flush_ack(peer)
         effects, self._effects = self._effects, []
+        self.untaken_bytes = 0
         self._told_to_open.clear()
         entry = None if self._journal is None else self._journal.take(self._publisher_is())
         if entry is not None:
@@ -211,6 +214,10 @@ class SegmentPublisher:
             () if self._enough_writers else tuple(sorted(self._opened)),
             self._finishing.stands, self._finishing.early, self._finishing.complete,
         )  # fmt: skip
+
+    def _forgot(self, writer: str) -> None:
+        if self._journal is not None:
+            self._journal.forgot(writer)
 
     def _note(self, state: WriterState) -> None:
         """The log must say how the writer is now."""
@@ -294,12 +301,13 @@ class SegmentPublisher:
             return
         seq = self.history.last + 1
         if not admitted:
-            if self._journal is not None and time not in self.progress.upper:
-                self._journal.secure()
             self.progress.upper.insert(time)
-            holder.touched.add(time)
+            if time not in holder.touched:
+                holder.touched.add(time)
+                self._note(holder)  # E3 must hold after a crash too, so this is secured before it is told (E10)
             self._admitted[peer] = time
         self._limits.logged(time, len(payload))
+        self.untaken_bytes += len(payload)
         self._log(m.Data(seq, seq - 1, time, append.topic, append.records, append.crc, payload))
         state.logged(number, seq)
         known = self._acks.get(peer)
@@ -428,9 +436,9 @@ class SegmentPublisher:
         """
         self._dismiss(state.peer, WriterFenced(f"a newer session of writer {ask.writer!r} has opened"))
         self._depart(state, abort=True, finish=False)
-        self._writers.forget(state)
-        if self._journal is not None:
-            self._journal.forgot(state.writer)
+        if self._writers.get(state.writer) is state:
+            self._writers.forget(state)
+            self._forgot(state.writer)
 
     def _went_on_without(self, resume: m.Resume | None) -> bool:
         """Whether this incarnation has passed what a returning writer holds, not knowing of it.
@@ -568,7 +576,8 @@ class SegmentPublisher:
             self._finishing.early = finish
         self._move_held(state, Antichain())
         self._note(state)
-        self._writers.departed(state)
+        for writer in self._writers.departed(state):
+            self._forgot(writer)
 
     # ---- finish (E7) ----
 

@@ -165,6 +165,8 @@ class SegmentServer:
     def _since(self, peer: bytes, ask: m.Since, now: float) -> None:
         history, incarnation = self.publisher.history, self.publisher.incarnation
         of_peer = sum(1 for of, _ in self._answers if of == peer)
+        if (peer, ask.request) in self._answers:
+            raise RemoteProtocolError(f"request {ask.request} is under way; each has a number of its own")
         if len(self._answers) >= self.settings.max_answers or of_peer >= self.settings.max_answers_each:
             raise Unavailable("too many history queries are under way; try again")
         first = m.Position(incarnation, history.first)

@@ -9,13 +9,18 @@ E6, S35) can be read and tested here without a log.
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 from epochal.errors import CapabilityError
 from epochal.protocol.frontier import Antichain
 from epochal.protocol.times import Time
 
-REMEMBERED_POSITIONS = 4096
-"""How many of a writer's last appends are remembered with their positions, to answer one that is sent again."""
+REMEMBERED_RUNS = 4096
+"""How many of a writer's last runs of appends (each in one go, without another's between) are remembered with their
+positions, to answer one that is sent again."""
+
+REMEMBERED_DENIALS = 4096
+"""How many of its refused appends, to refuse one that is sent again."""
 
 REMEMBERED_WRITERS = 10_000
 """How many writers that left are remembered for their numbers, oldest forgotten first."""
@@ -57,18 +62,23 @@ class WriterState:
     lost: bool = False
     anew: bool = False
     """Whether `held` was granted and not moved since: then some session may not know yet that it was given up (E3)."""
-    _positions: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=REMEMBERED_POSITIONS))
+    _runs: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=REMEMBERED_RUNS))
+    """(last number, its event, how many), oldest first."""
     _refused: dict[int, tuple[str, str]] = field(default_factory=dict)
 
     def logged(self, number: int, seq: int) -> None:
         """Remember that append `number` became event `seq`."""
         self.number = number
-        self._positions.append((number, seq))
+        runs = self._runs
+        if runs and runs[-1][0] + 1 == number and runs[-1][1] + 1 == seq:
+            runs[-1] = (number, seq, runs[-1][2] + 1)
+        else:
+            runs.append((number, seq, 1))
 
     def refused(self, number: int, code: str, detail: str) -> None:
         """Remember that append `number` was refused for good, so that the same answer is given if it is sent again."""
         self.number = number
-        if len(self._refused) >= REMEMBERED_POSITIONS:
+        if len(self._refused) >= REMEMBERED_DENIALS:
             self._refused.pop(next(iter(self._refused)))
         self._refused[number] = (code, detail)
 
@@ -80,20 +90,19 @@ class WriterState:
         """
         if number in self._refused:
             return self._refused[number]
-        for known, seq in reversed(self._positions):
-            if known == number:
-                return seq
-        return self._positions[0][1] if self._positions else -1
+        for last, seq, run in reversed(self._runs):
+            if last - run < number <= last:
+                return seq - (last - number)
+        return self._runs[0][1] - self._runs[0][2] + 1 if self._runs else -1
 
     def runs(self, limit: int) -> Iterator[tuple[int, int, int]]:
         """The appends remembered as (last number, its seq, how many), oldest first, at most the last `limit` runs."""
-        found: deque[tuple[int, int, int]] = deque(maxlen=limit)
-        for number, seq in self._positions:
-            if found and found[-1][:2] == (number - 1, seq - 1):
-                found.append((number, seq, found.pop()[2] + 1))
-            else:
-                found.append((number, seq, 1))
-        return iter(found)
+        return islice(self._runs, max(len(self._runs) - limit, 0), None)
+
+    def restore_run(self, number: int, seq: int, run: int) -> None:
+        """Know again that the `run` appends up to `number` are the events up to `seq`."""
+        self.number = max(self.number, number)
+        self._runs.append((number, seq, run))
 
     def denials(self) -> Iterator[tuple[int, tuple[str, str]]]:
         """The refused appends remembered: number, (code, detail)."""
@@ -173,13 +182,19 @@ class Writers:
         """Forget a connection, not its writer; returns whether it was known."""
         return self._by_peer.pop(peer, None) is not None
 
-    def departed(self, state: WriterState) -> None:
-        """The writer left: remember it for its numbers, and forget who left longest ago if there are too many."""
+    def departed(self, state: WriterState) -> list[str]:
+        """The writer left: remember it for its numbers, and forget who left longest ago if there are too many.
+
+        Returns the ids of those.
+        """
         self._departed.append(state)
+        forgotten = []
         while len(self._departed) > REMEMBERED_WRITERS:
             oldest = self._departed.popleft()
             if not oldest.present and self._by_id.get(oldest.writer) is oldest:
                 self.forget(oldest)
+                forgotten.append(oldest.writer)
+        return forgotten
 
     def forget(self, state: WriterState) -> None:
         """Drop all that is known of the writer."""

@@ -16,7 +16,16 @@ import zmq
 
 from epochal.client.catalog_types import Registration, SegmentReport, StreamInfo
 from epochal.client.sockets import Socket
-from epochal.errors import EpochalError, LocalProtocolError, LogFailed, LogFull, StreamGone, Unavailable
+from epochal.errors import (
+    EpochalError,
+    LocalProtocolError,
+    LogError,
+    LogFailed,
+    LogFull,
+    StreamGone,
+    Superseded,
+    Unavailable,
+)
 from epochal.protocol import messages as m
 from epochal.protocol.effects import Answer, FindState, Log, Private, Push, ReadLog, Reply, ReportFinishing
 from epochal.protocol.effects import PublisherEffect as Effect
@@ -35,6 +44,9 @@ from epochal_publisher.settings import Settings
 from epochal_publisher.store import Commit, Store, Stores
 
 logger = logging.getLogger("epochal.publisher")
+
+MOST_WAITING = 32 * 2**20
+"""Bytes of appends of one segment that may wait for its disk: with what is read at once, less than one frame holds."""
 
 
 class Publisher:
@@ -130,9 +142,12 @@ class Publisher:
             now = monotonic()
             if self._must_wait(now):
                 continue
+            reads = not self._ingest.router.socket.paused
             for served in self.segments.values():
-                served.tick(now)
+                served.tick(now, reads=reads)  # who is not read is not silent (E8)
                 self._sweep(served, now)
+                if served.store is not None and served.store.commit is not None:
+                    self._beat(served, now)
             for discarded in self.discarded:
                 discarded.expire(now)
             self.flush()
@@ -165,12 +180,28 @@ class Publisher:
 
     def _tell(self, served: Served, effects: Sequence[Effect], lower: Iterable[Time]) -> None:
         served.told_lower = tuple(lower)
+        for effect in reversed(effects):
+            if type(effect) is Push:
+                served.told_seq = effect.message.seq
+                break
         self._carry_out(served, effects)
 
     # ---- the disk ----
 
+    def _beat(self, served: Served, now: float) -> None:
+        """While the disk is awaited, readers hear that the publisher lives, and of nothing else."""
+        if served.subscribed and now - served.beaten >= served.server.settings.heartbeat:
+            served.beaten = now
+            served.packer.add(m.Heartbeat(served.told_seq))
+            served.counters.pushed_bytes += self._events.send(served.packer.flush())
+
     def _flush_stored(self, served: Served, store: Store) -> None:
-        """One commit at a time: what is decided meanwhile waits for the next, which then secures all of it at once."""
+        """One commit at a time: what is decided meanwhile waits for the next, which then secures all of it at once.
+
+        Not without bound: writers are not read while too much waits.
+        """
+        if served.publisher.untaken_bytes > MOST_WAITING:
+            self._ingest.router.socket.pause()
         while store.commit is None or store.commit.done:
             done, store.commit = store.commit, None
             if done is not None:
@@ -184,9 +215,15 @@ class Publisher:
                 return
             self._tell(served, effects, served.publisher.progress.lower.frontier)
 
+    def _read_writers(self) -> None:
+        """Read writers again, if nothing is in the way any more."""
+        waiting = any(served.publisher.untaken_bytes > MOST_WAITING for served in self.segments.values())
+        if self._confirmed == self.stalls and not waiting:
+            self._ingest.router.socket.resume()
+
     def _sweep(self, served: Served, now: float) -> None:
         if served.store is not None and served.store.commit is None:
-            commit = served.store.sweep(now)
+            commit = served.store.sweep(served.publisher, now)
             if commit is not None:
                 self._write(served.store, commit)
 
@@ -203,16 +240,18 @@ class Publisher:
             if store.full is None:
                 logger.warning("appends wait, and none is acknowledged, until there is space again: %s", error)
             store.full = str(error)
+            store.no_space(commit)
             asyncio.get_running_loop().call_later(self.settings.log_retry, self._write, store, commit)
             return
         if error is not None:
-            self.over.set_result(error if isinstance(error, EpochalError) else LogFailed(f"{error!r}"))
+            self.over.set_result(error if isinstance(error, LogError | Superseded) else LogFailed(f"{error!r}"))
             return
         if store.full is not None:
             logger.info("there is space again; going on")
             store.full = None
         commit.done = True
         self.flush()
+        self._read_writers()
 
     def _read(self, served: Served, store: Store, ask: FindState | ReadLog) -> None:
         future = self._stores.read(lambda: store.state_at(ask) if isinstance(ask, FindState) else store.chunk(ask))
@@ -303,8 +342,8 @@ class Publisher:
             logger.info("the lease still stands; going on")
         self._confirmed = max(self._confirmed, stalls)
         if self._confirmed == self.stalls:
-            self._ingest.router.socket.resume()
             self.flush()
+            self._read_writers()
 
     def completed(self) -> None:
         """The stream is complete: so is every segment."""

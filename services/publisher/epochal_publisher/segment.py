@@ -28,6 +28,9 @@ class Served:
     """Its log on disk; None for one in memory."""
     told_lower: tuple[Time, ...]
     """The lower frontier behind all that has been carried out: what may be told of it (E9)."""
+    told_seq: int
+    """The last event that has been pushed."""
+    beaten: float = 0.0
     subscribed: bool = False
     """Whether anybody has subscribed to the channel; while nobody has, events are not even encoded (S21)."""
     counters: SegmentCounters = field(default_factory=SegmentCounters)
@@ -55,22 +58,25 @@ class Served:
             memory_bytes=settings.log_memory if store is not None else None,
             durable=store is not None,
         )
+        if store is not None:
+            store.check(grant.id, grant.lower)
         publisher = SegmentPublisher(
             stream.uid, grant.id, limits, incarnation=grant.incarnation, now=now, lower=grant.lower,
             known_writers=grant.writers, complete=grant.complete,
             finishing=any(segment.id == grant.id and segment.finishing for segment in stream.segments),
-            restored=None if store is None else store.restored(),
+            restored=None if store is None else store.restored,
         )  # fmt: skip
         if store is not None:
             store.begin(grant.incarnation, publisher)
         channel = secrets.token_bytes(8)  # one an incarnation: nothing of an old one can be taken for new
         server = SegmentServer(publisher, channel, ServingSettings(heartbeat=spec.push.heartbeat), now)
         lower = tuple(publisher.progress.lower.frontier)
-        return cls(publisher, server, Packer(b"C" + channel), now, store, lower)
+        return cls(publisher, server, Packer(b"C" + channel), now, store, lower, publisher.seq)
 
-    def tick(self, now: float) -> None:
-        """Let time pass for both machines."""
-        self.publisher.tick(now)
+    def tick(self, now: float, *, reads: bool = True) -> None:
+        """Let time pass for both machines; while writers are not read, none of them is silent (E8)."""
+        if reads:
+            self.publisher.tick(now)
         self.server.tick(now)
         frontier = self.publisher.progress.lower.frontier
         if frontier is not self._frontier:

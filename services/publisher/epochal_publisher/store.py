@@ -13,14 +13,16 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import monotonic
 from typing import Self
 
 from epochal.client.catalog_types import StreamInfo
-from epochal.errors import LogFull, LogTaken
+from epochal.errors import LocalProtocolError, LogFull, LogMismatch, LogTaken
 from epochal.logfiles import LogSettings, SegmentLog
 from epochal.protocol import messages as m
 from epochal.protocol.effects import FindState, Log, Push, ReadLog
 from epochal.protocol.effects import PublisherEffect as Effect
+from epochal.protocol.frontier import Antichain
 from epochal.protocol.history import State, apply
 from epochal.protocol.journal import Restored, Restoring, encode_notes
 from epochal.protocol.logfile import Checkpoint
@@ -64,21 +66,39 @@ class Store:
         self.commit: Commit | None = None
         self.full: str | None = None
         """Why nothing can be written now: the disk is full (fault 26)."""
+        self.restored = self._restore()
+        """The publisher's state at the end of the log; None for a new one."""
         self._since_state = 0
-        self._unsynced = False
-        self._swept = self._synced = 0.0
+        self._unsynced = self._may_roll = True
+        self._swept = self._synced = monotonic()
 
     # ---- the start ----
 
-    def restored(self) -> Restored | None:
-        """The publisher's state at the end of the log; None for a new one. Raises `LocalProtocolError`."""
+    def _restore(self) -> Restored | None:
         found = self.log.recovered
         if found is None:
             return None
         restoring = Restoring.behind(found.checkpoint.state, found.checkpoint.machine)
         for frame in found.frames:
             restoring.entry(map(decode_entry, entries(frame.events)), frame.notes)
+        self.log.forget_recovered()
         return restoring.end()
+
+    def check(self, segment: str, told: Sequence[Time] | None) -> None:
+        """Raise `LogMismatch` for a log that is behind what was told of the segment.
+
+        What is told is on disk first, so this is an older copy, or one of before the stream was kept in memory for a
+        while: going on from it, other events would get the numbers of those that readers have (E17).
+        """
+        if self.restored is None or told is None:
+            return
+        lower = self.restored.state.lower
+        if not Antichain(told).reaches_all(lower):
+            raise LogMismatch(
+                f"the log of segment {segment} ends at {list(lower)!r}, and readers were told {list(told)!r}: it is an "
+                "older copy, or storage was switched off for a while; delete the stream and publish it anew, or move "
+                "the log's directory away to go on without what it holds"
+            )
 
     def begin(self, incarnation: int, publisher: SegmentPublisher) -> None:
         """The publisher begins; `log.incarnations` then has this one too. Raises `LogError`, `Superseded`."""
@@ -92,7 +112,10 @@ class Store:
         """The commit of what was just taken; nothing else may be taken before it is done."""
         events = [e.message for e in effects if type(e) is Push and type(e.message) is not m.Heartbeat]
         buffers = [part for event in events for part in entry(event)]  # type: ignore[arg-type]  # no heartbeats
-        notes, sync = encode_notes(told.notes), told.secure or self._always_sync
+        notes, now = encode_notes(told.notes), monotonic()
+        sync = told.secure or self._always_sync or now - self._synced >= self._settings.sync_interval
+        if sync:
+            self._synced = now
         commit = self.commit = Commit(effects, tuple(publisher.progress.lower.frontier))
         commit.steps.append(lambda: self.log.write(len(events), buffers, notes))
         commit.steps.append(self._sync if sync else self._rely_on_the_kernel)
@@ -101,12 +124,17 @@ class Store:
             self._since_state = 0
             state = publisher.state()
             commit.steps.append(lambda: self.log.keep_state(state))
-        if self.log.roll_due:
+        if self._may_roll and self.log.roll_due:
             checkpoint = _checkpoint(publisher)
             commit.steps.append(lambda: self._roll(checkpoint))
         return commit
 
-    def sweep(self, now: float) -> Commit | None:
+    def no_space(self, commit: Commit) -> None:
+        """The disk is full: before the same is tried again, what is too old makes room (fault 26)."""
+        if not commit.steps or commit.steps[0] != self.log.retain:
+            commit.steps.appendleft(self.log.retain)
+
+    def sweep(self, publisher: SegmentPublisher, now: float) -> Commit | None:
         """A commit of nothing, when the disk has something to do at `now`: an interval is over, files are too old."""
         steps: deque[Callable[[], object]] = deque()
         if self._unsynced and now - self._synced >= self._settings.sync_interval:
@@ -114,6 +142,9 @@ class Store:
             steps.append(self._sync)
         if now - self._swept >= HOUSEKEEPING:
             self._swept = now
+            if self._may_roll and self.log.roll_due and self.log.last == publisher.seq > self.log.first:
+                checkpoint = _checkpoint(publisher)  # a quiet log too must end its files, or none gets too old
+                steps.append(lambda: self._roll(checkpoint))
             steps.append(self.log.retain)
         if not steps:
             return None
@@ -133,6 +164,10 @@ class Store:
             self.log.roll(checkpoint)
         except LogFull:
             return  # the present file goes on being used, and the next commit tries again
+        except LocalProtocolError as error:
+            self._may_roll = False
+            logger.error("no log file can begin with the present state, the last one goes on: %s", error)
+            return
         self.log.retain()
 
     # ---- reading, on any thread ----
@@ -201,16 +236,22 @@ class Stores:
 
     def _open(self, segment: str) -> Store:
         retention = self._stream.declared().spec.history.retention
+        file_bytes = min(self._settings.log_file_bytes, max(retention.bytes // 8, 64 * 1024))
         limits = LogSettings(
-            file_bytes=min(self._settings.log_file_bytes, max(retention.bytes // 8, 64 * 1024)),
+            file_bytes=file_bytes,
             file_age=max(retention.time_seconds / 8, 1.0),
-            max_bytes=retention.bytes,
+            max_bytes=retention.bytes + file_bytes,  # whole files go, and an epoch may be as large as the retention
             max_age=retention.time_seconds,
         )
         assert self._settings.data is not None
         path = log_directory(self._settings.data, self._stream.uid, segment)
         log = SegmentLog.open(path, self._stream.uid, segment, instance=self._instance, settings=limits)
-        return Store(log, self._settings, always_sync=self.policy == "batch")
+        try:
+            log.retain()  # a full disk may be full of what is too old
+            return Store(log, self._settings, always_sync=self.policy == "batch")
+        except BaseException:
+            log.close()
+            raise
 
     def of(self, segment: str) -> Store | None:
         """The store of a segment; None for memory."""
