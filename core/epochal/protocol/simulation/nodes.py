@@ -132,6 +132,9 @@ class Node:
         if self._stalled_until and self.world.now >= self._stalled_until:
             self._stalled_until = 0.0
             if self.world.now - self._stalled_since > STALL:
+                for peer, heard in self._heard.items():  # what was decided before the stall may be told after it
+                    silent = self._stalled_since - max(heard, self._fair_since)
+                    self._longest_silence[peer] = max(self._longest_silence.get(peer, 0.0), silent)
                 self._fair_since = self.world.now
             inbox, self._inbox = self._inbox, []
             for act in inbox:
