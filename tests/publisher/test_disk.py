@@ -28,7 +28,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.rule("E10")
-def test_a_full_disk_holds_acknowledgements_back_and_nothing_else(start, wires, wait_until, small_disk) -> None:
+def test_a_full_disk_holds_acknowledgements_back(start, wires, wait_until, small_disk) -> None:
     """Fault 26: what is not written is not acknowledged, and goes on by itself when there is space."""
     stream, publisher = start({"data": small_disk, "log_retry": 0.1}, **STORED)
     ballast = small_disk / "ballast"

@@ -186,8 +186,8 @@ def _key(stream: StreamInfo) -> tuple[str, int]:
 def _desired(stream: StreamInfo) -> DesiredStream:
     """What the planner needs of a stream.
 
-    The generation is left at 1: history is in memory, so a publisher is not restarted for a changed setting; it takes
-    effect when the publisher next starts.
+    The generation is left at 1: a restart could lose history that is in memory, so a publisher is not restarted for a
+    changed setting; it takes effect when the publisher next starts.
     """
     segments = tuple(segment.id for segment in stream.segments if segment.state == "open")
     packed = stream.declared().spec.publishers.segments_per_pod

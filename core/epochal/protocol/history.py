@@ -1,4 +1,4 @@
-"""The retained part of a segment's log, in memory: a ring of events bounded by time and bytes.
+"""The newest part of a segment's log, in memory: a ring of events bounded by time and bytes.
 
 Apart from the publisher so that what answers `since` can be replaced by log files without the publisher noticing. The
 ring cuts a prefix at any event (E13) and keeps the state just behind the cut, so every answer can open with the state
