@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from epochal.errors import LocalProtocolError
 from epochal.protocol import messages as m
+from epochal.protocol import sessions
 from epochal.protocol.effects import Log, Push, Reply
 from epochal.protocol.history import State
 from epochal.protocol.journal import (
@@ -200,6 +201,40 @@ def test_only_further_data_of_an_active_epoch_may_wait_for_the_disk() -> None:
     life.append(4, 4)
     life.ask(m.Abort(3, "0", (4,)))
     assert life.secured == [True, True, False, True, False, True, False, True]
+
+
+@pytest.mark.rule("E3", "E10")
+def test_every_writers_first_append_in_an_epoch_is_secured_so_that_its_loss_aborts_the_epoch() -> None:
+    life = Life()
+    life.open("a")
+    life.open("b")
+    life.append(0, 5, "a")
+    life.append(0, 5, "b")
+    life.append(1, 5, "b")
+    assert life.secured[-3:] == [True, True, False]
+    del life.entries[-1]  # what was not secured is lost with the machine, and b with it
+    life.restart()
+    life.open("a", resume=m.Resume(0, (0,), (5,)))
+    life.ask(m.Hold(3, "0", (9,)), "a")
+    for now in range(1, 32):
+        life.publisher.tick(float(now))
+    assert life.publisher.state().aborted == (5,)
+
+
+@pytest.mark.rule("E6", "E10")
+def test_a_writer_that_was_forgotten_is_forgotten_by_the_log_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "REMEMBERED_WRITERS", 1)
+    life = Life()
+    life.open("w")
+    life.append(0, 5)
+    life.ask(m.Leave(2, "0", m.Leaving.CLOSE))
+    for other in ("x", "y"):
+        life.open(other)
+        life.ask(m.Leave(2, "0", m.Leaving.CLOSE), other)
+    assert life.open("w", session=2).number == -1
+    assert life.append(0, 6) == m.Ack("0", 0, life.publisher.seq, 1)
+    life.restart()
+    assert life.open("w", session=2, resume=m.Resume(0, (0,), (6,))).number == 0
 
 
 def test_a_log_whose_notes_and_events_disagree_is_refused() -> None:

@@ -265,3 +265,12 @@ def test_a_heartbeat_names_the_last_event(wiring):
     wiring.tick(3, step=0.25)
     beats = [message for message in wiring.log["0"] if isinstance(message, m.Heartbeat)]
     assert beats == [m.Heartbeat(1)] * 3
+
+
+def test_a_request_number_that_is_under_way_cannot_be_used_again(wiring):
+    """Else one peer could have any number of answers under way, each within the bound."""
+    fill(wiring, CHUNK_EVENTS * 3)
+    assert isinstance(ask(wiring, m.Since(1, "0", None, 1))[0], m.Opening)
+    (refused,) = ask(wiring, m.Since(1, "0", None, 1))
+    assert "request 1 is under way" in refused.detail
+    assert isinstance(ask(wiring, m.Credit(1, 1))[0], m.Chunk)
