@@ -2,7 +2,9 @@
 
 import pytest
 
+from epochal.errors import WriterLost
 from epochal.protocol import messages as m
+from epochal.protocol.effects import Over
 from epochal.protocol.journal import Restored, Restoring, encode_notes
 from epochal.protocol.publishing import SegmentPublisher
 from epochal.protocol.subscribing import Arrived, EpochWasAborted, RewoundTo
@@ -88,3 +90,19 @@ def test_a_new_incarnation_is_not_told_before_events_of_the_old_one(wire_up):
     told = reader.events()
     assert [event.data.payload for event in told if isinstance(event, Arrived)] == [b"a"]
     assert not [event for event in told if isinstance(event, RewoundTo)]
+
+
+@pytest.mark.rule("E10", "E11")
+def test_a_publisher_that_lost_its_log_gives_up_the_writers_it_had(wire_up):
+    """Others may have appended under this one: it must not go on as if all of it were there."""
+    wiring = wire_up(durable=True)
+    writer, reader = wiring.writer(), wiring.reader()
+    writer.append("0", 5, b"lost")
+    writer.cut("0")
+    wiring.start_publisher("0", 2, lower=[0], known_writers=["w"])
+    reader.rejoin("0")
+    writer.connect("0")
+    (over,) = writer.of(Over)
+    assert isinstance(over.error, WriterLost)
+    wiring.writer("w", session=2).advance(6)
+    assert reader.epochs() == [EpochWasAborted(5)]

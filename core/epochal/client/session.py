@@ -119,9 +119,11 @@ class Session:
             raise gone from None
         if session.uid != info.uid:
             raise gone
+        # With all that is acknowledged on disk a restart loses nothing; a publisher that lost its log says so (E10).
+        shared = self._shared and info.declared().spec.history.policy != "batch"
         self.machine = WriterMachine(
             info.uid, self.directory.shape, self.directory.segments, self.writer_id, session.number,
-            now=clock.monotonic(), under=self._under, shared=self._shared,
+            now=clock.monotonic(), under=self._under, shared=shared,
         )  # fmt: skip
         self._opening = asyncio.get_running_loop().create_future()
 

@@ -441,11 +441,14 @@ class SegmentPublisher:
             self._forgot(state.writer)
 
     def _went_on_without(self, resume: m.Resume | None) -> bool:
-        """Whether this incarnation has passed what a returning writer holds, not knowing of it.
+        """Whether this incarnation has passed what a returning writer holds, not knowing of it, or has lost its log.
 
-        Aborts what can still be aborted of its appends (E11).
+        Aborts what can still be aborted of its appends (E11). A log knows every writer that ever opened: without one
+        nobody knows either what others had appended under this one.
         """
-        if resume is None or self.progress.lower.frontier.reaches_all(resume.held):
+        if resume is None:
+            return False
+        if self._journal is None and self.progress.lower.frontier.reaches_all(resume.held):
             return False
         self._abort(resume.touched)
         return True

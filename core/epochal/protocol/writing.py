@@ -49,7 +49,8 @@ class WriterMachine:
     Call `connected(segment)` as each connection stands; `Ready` is told once all segments have answered.
 
     `under` names the writer whose capability this one uses; it then holds nothing itself and its loss aborts nothing.
-    `shared` says that others use this one's: it ends with `AppendsLost` where a publisher lost what they had appended.
+    `shared` says that others use this one's, at publishers that may lose what they had appended: it ends with
+    `AppendsLost` where one starts again.
     """
 
     def __init__(
