@@ -42,7 +42,7 @@ def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
 
 def demo(*arguments: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
     command = [str(BIN / "epochal"), "demo", *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_without_java_it_says_so_at_once(environment: dict[str, str], tmp_path: Path) -> None:
@@ -83,6 +83,8 @@ def test_three_days_are_equal_to_plain_spark_in_every_number(environment: dict[s
     )
     assert re.search(r"from the start +57 of 57 hours \(100 %\) +every number equal", ended.stdout)
     assert re.search(r"late +\d+ of 57 hours .* every number equal, and no hour in part", ended.stdout)
+    assert re.search(r"a publisher is killed with -9: \d+ of 57 hours are complete .*, under way", ended.stdout)
+    assert re.search(r"a publisher +killed with -9 at \d+ % +back after [\d.]+ s", ended.stdout)
 
 
 @needs_java

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from epochal.cli.demo_tally import Join, Sums, Tally, check_early, check_late
+from epochal.cli.demo_tally import Join, Kill, Sums, Tally, check_early, check_kill, check_late
 
 HOURS = [2013010105, 2013010106, 2013010205, 2013010206, 2013010305, 2013010306]
 TRUTH = {hour: {"JFK": Sums(2, 1, hour % 7)} for hour in HOURS}
@@ -61,3 +61,18 @@ def test_a_single_wrong_number_is_named() -> None:
 )
 def test_what_the_late_subscriber_must_not_do_is_named(taken: Tally, join: Join | None, word: str) -> None:
     assert any(word in fault for fault in check_late(TRUTH, taken, join))
+
+
+@pytest.mark.parametrize(
+    ("kill", "back_after", "faults"),
+    [
+        (Kill("1", 3, 6, (2013010206,)), 0.5, []),
+        (None, None, ["no publisher was killed"]),
+        (Kill("1", 3, 6, (2013010206,)), None, ["the publisher that was killed did not come back"]),
+        (Kill("1", 3, 6, ()), 0.5, ["the publisher was killed while no hour was under way"]),
+    ],
+)
+def test_a_publisher_must_be_killed_within_an_hour_and_come_back(
+    kill: Kill | None, back_after: float | None, faults: list[str]
+) -> None:
+    assert check_kill(kill, back_after) == faults

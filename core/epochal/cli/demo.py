@@ -23,7 +23,7 @@ from rich.console import Console
 
 import epochal
 from epochal.cli.demo_run import Run
-from epochal.cli.demo_tally import check_early, check_late
+from epochal.cli.demo_tally import check_early, check_kill, check_late
 from epochal.cli.demo_view import LiveView, PlainView
 from epochal.cli.failures import ExitStatus
 from epochal.cli.terminal import note
@@ -33,11 +33,13 @@ EPILOG = """\b
 Examples:
   epochal demo                        # 14 days of flights, as a live table
   epochal demo --days 365 --keep /tmp/flights
+  epochal demo --no-kill              # nobody is hurt
 
 Starts a catalog and publishers on free ports in a temporary directory, and a Spark job that publishes the flights from
 New York in 2013: one micro-batch a day, one epoch a scheduled hour, keyed by airport. One subscriber is there from the
-start, one joins in the middle of an hour. At the end what they computed is compared with a plain Spark batch over the
-same file; the exit status is 1 if a single number differs. Needs Java 17 or newer and the extras spark and demo."""
+start, one joins in the middle of an hour, and in the middle of another a publisher is killed with -9. At the end what
+they computed is compared with a plain Spark batch over the same file; the exit status is 1 if a single number differs.
+Needs Java 17 or newer and the extras spark and demo."""
 
 LEAST_JAVA = 17
 ROOT = Path(epochal.__file__).resolve().parents[2]
@@ -52,12 +54,13 @@ def demo(
         Path | None,
         typer.Option("--keep", metavar="DIR", help="Keep day files, results and logs in this new directory."),
     ] = None,
+    kill: Annotated[bool, typer.Option("--kill/--no-kill", help="Kill a publisher with -9 in the middle.")] = True,
 ) -> int:
     """Publish real flights from a Spark job and follow them, hour by complete hour."""
     script, manifest = check_needs()
     began = time.monotonic()
     with _directory(keep) as base:
-        run = _run(days, base, manifest, script)
+        run = _run(days, base, manifest, script, kills=kill)
         if keep is not None:
             note(f"kept in {base}")
     return _verdict(run, time.monotonic() - began)
@@ -112,12 +115,12 @@ def _directory(keep: Path | None) -> Iterator[Path]:
     yield keep
 
 
-def _run(days: int, base: Path, manifest: Path, script: Path) -> Run:
+def _run(days: int, base: Path, manifest: Path, script: Path, *, kills: bool) -> Run:
     text = manifest.read_text(encoding="utf-8")
     if not sys.stdout.isatty():
-        return asyncio.run(_interruptible(Run(days, PlainView()), base, text, script))
+        return asyncio.run(_interruptible(Run(days, PlainView(), kills), base, text, script))
     with LiveView(Console()) as view:
-        return asyncio.run(_interruptible(Run(days, view), base, text, script))
+        return asyncio.run(_interruptible(Run(days, view, kills), base, text, script))
 
 
 async def _interruptible(run: Run, base: Path, manifest: str, script: Path) -> Run:
@@ -143,15 +146,26 @@ def _verdict(run: Run, seconds: float) -> int:
     print(f"  from the start   {_share(len(run.early.hours), total)}   {_outcome(early)}")
     whole = "" if late else ", and no hour in part"
     print(f"  late             {_share(len(run.late.hours), total)}   {_outcome(late)}{whole}")
+    if run.kills:
+        print(f"  a publisher      {_killed(run)}")
     rate = flights / run.publishing if run.publishing else 0
     speed = f"published in {run.publishing:.1f} s ({rate:,.0f} a second)"
     print(f"{flights:,} flights in {run.batches} micro-batches, {speed}; {seconds:.1f} s in all")
     faults = [*(f"from the start: {fault}" for fault in early), *(f"late: {fault}" for fault in late)]
+    faults += check_kill(run.kill, run.back_after) if run.kills else []
     for fault in faults[:SHOWN_FAULTS]:
         note(f"error: {fault}")
     if len(faults) > SHOWN_FAULTS:
         note(f"error: and {len(faults) - SHOWN_FAULTS} more")
     return ExitStatus.FAILURE if faults or not total else ExitStatus.OK
+
+
+def _killed(run: Run) -> str:
+    if run.kill is None:
+        return "was never killed"
+    share = f"{100 * run.kill.complete // max(1, run.kill.total)} %"
+    back = "not back" if run.back_after is None else f"back after {run.back_after:.1f} s"
+    return f"killed with -9 at {share}".ljust(32) + f"   {back}"
 
 
 def _share(hours: int, total: int) -> str:

@@ -4,14 +4,18 @@ Apart from the command, which checks what the demo needs and says how it went, a
 """
 
 import asyncio
+import logging
+import os
+import signal
 import time
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import epochal
 from epochal.cli.demo_job import Job
-from epochal.cli.demo_tally import Join, Sums, Tally, read_truth
+from epochal.cli.demo_tally import Join, Kill, Sums, Tally, read_truth
 from epochal.cli.demo_view import View
 from epochal.client.catalog import CatalogClient
 from epochal.errors import EpochalError
@@ -21,6 +25,8 @@ from epochal.resources import load_manifests
 
 JOIN_FROM = 0.3
 """Share of the hours that are complete when the late subscriber begins to try."""
+KILL_FROM = 0.5
+"""... and when a publisher is killed, once the late subscriber is there and an hour is under way."""
 
 
 @dataclass(slots=True)
@@ -29,15 +35,22 @@ class Run:
 
     days: int
     view: View
+    kills: bool = True
+    """Whether a publisher is killed on the way."""
     early: Tally = field(default_factory=Tally)
     late: Tally = field(default_factory=Tally)
     join: Join | None = None
+    kill: Kill | None = None
+    back_after: float | None = None
+    """Seconds from the kill until the scout followed the publisher's next process."""
     batches: int = 0
     publishing: float = 0.0
     """Seconds from the first micro-batch to the end of the stream."""
     truth: dict[int, dict[str, Sums]] = field(default_factory=dict)
     _total: int = 0
     _done: int = 0
+    _killed_at: float = 0.0
+    _kill_process: Callable[[str], None] = field(default=lambda publisher: None)
 
     async def run(self, base: Path, manifest: str, script: Path) -> None:
         """Run it all under `base`, and leave no process behind."""
@@ -46,6 +59,7 @@ class Run:
         async with AsyncExitStack() as stack:
             self.view.step("starting a catalog and publishers")
             local = await stack.enter_async_context(LocalMode(base / "epochal"))
+            self._kill_process = lambda publisher: os.kill(local.processes[publisher], signal.SIGKILL)
             stream = await _apply(local.url, manifest)
             self.view.step("starting Spark")
             arguments = ["--catalog", local.url, "--stream", stream, "--days", str(self.days)]
@@ -98,6 +112,11 @@ class Run:
                         active.add(hour)
                         if self.join is None and self._total and self._done >= JOIN_FROM * self._total:
                             await self._try_to_join(client, stream, active, tasks)
+                        elif self.kills and self.join and self.kill is None and self._done >= KILL_FROM * self._total:
+                            await self._kill(client, stream, event.segment, active)
+                    case epochal.Rewound(segment=segment) if self.kill and segment == self.kill.segment:
+                        self.back_after = time.monotonic() - self._killed_at
+                        self.view.back(self.back_after)
                     case epochal.FrontierChanged(frontier=frontier):
                         left = {hour for hour in active if not _reached(frontier, hour)}
                         active -= left
@@ -119,6 +138,18 @@ class Run:
             self.join = Join(self._done, self._total, parted)
             self.view.joined(self.join)
             tasks.create_task(self._follow_late(late, stack.pop_all()))
+
+    async def _kill(self, client: epochal.Client, stream: str, segment: str, active: set[int]) -> None:
+        """Kill the publisher of `segment` as nothing in the system can prepare for (SIGKILL); it is started again."""
+        namespace, name = stream.split("/")
+        known = await client.catalog.lookup(namespace, name)
+        logging.getLogger("epochal.local").setLevel(logging.ERROR)  # that it starts it again is for the view to tell
+        for found in known.segments:
+            if found.id == segment and found.publisher is not None:
+                self.kill = Kill(segment, self._done, self._total, tuple(sorted(active)))
+                self._killed_at = time.monotonic()
+                self._kill_process(found.publisher.id)
+                self.view.killed(self.kill)
 
     async def _follow_late(self, late: epochal.Subscription, stack: AsyncExitStack) -> None:
         async with stack:

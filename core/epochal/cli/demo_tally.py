@@ -59,6 +59,18 @@ class Join(NamedTuple):
     """Hours of which a part had been published: the subscriber must never see them."""
 
 
+class Kill(NamedTuple):
+    """How a publisher was killed."""
+
+    segment: str
+    """A segment that it served, and that had been given data."""
+    complete: int
+    """Hours that were complete."""
+    total: int
+    active: tuple[int, ...]
+    """Hours of which a part had been published."""
+
+
 def read_truth(path: Path) -> dict[int, dict[str, Sums]]:
     """The sums that plain Spark computed."""
     truth: dict[int, dict[str, Sums]] = {}
@@ -95,6 +107,14 @@ def check_late(truth: Hours, tally: Tally, join: Join | None) -> list[str]:
     if len(tally.hours) < LEAST_LATE_SHARE * len(truth):
         wrong.append(f"it saw {len(tally.hours)} of {len(truth)} hours, fewer than a quarter")
     return wrong
+
+
+def check_kill(kill: Kill | None, back_after: float | None) -> list[str]:
+    """What is wrong with the kill: it must have been done, within an hour, and the publisher be back (in seconds)."""
+    if kill is None:
+        return ["no publisher was killed"]
+    wrong = [] if kill.active else ["the publisher was killed while no hour was under way"]
+    return wrong if back_after is not None else [*wrong, "the publisher that was killed did not come back"]
 
 
 def _differences(truth: Hours, tally: Tally) -> list[str]:

@@ -18,7 +18,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from epochal.cli.demo_tally import Join, Sums, Tally, show_hour, show_hours
+from epochal.cli.demo_tally import Join, Kill, Sums, Tally, show_hour, show_hours
 
 ORIGINS = ("EWR", "JFK", "LGA")
 ROWS = 10
@@ -42,6 +42,12 @@ class View(Protocol):
 
     def joined(self, join: Join) -> None:
         """The late subscriber has joined."""
+
+    def killed(self, kill: Kill) -> None:
+        """A publisher was killed."""
+
+    def back(self, seconds: float) -> None:
+        """Its next process serves what it served, so many seconds later."""
 
 
 class PlainView:
@@ -79,6 +85,17 @@ class PlainView:
         self._end_day()
         print(_joined(join), flush=True)
 
+    def killed(self, kill: Kill) -> None:
+        """A line."""
+        self._end_day()
+        done = f"{kill.complete} of {kill.total} hours are complete ({_share(kill.complete, kill.total)})"
+        print(f"a publisher is killed with -9: {done}, under way {show_hours(kill.active)}", flush=True)
+
+    def back(self, seconds: float) -> None:
+        """A line."""
+        self._end_day()
+        print(f"it is back after {seconds:.1f} s, with all that was acknowledged", flush=True)
+
     def _end_day(self) -> None:
         if not self._day:
             return
@@ -102,6 +119,8 @@ class LiveView:
         self._active: list[int] = []
         self._early, self._late = Tally(), Tally()
         self._join: Join | None = None
+        self._kill: Kill | None = None
+        self._back: float | None = None
         self._began = time.monotonic()
         self._live = Live(console=console, refresh_per_second=8, get_renderable=self._render)
 
@@ -138,6 +157,14 @@ class LiveView:
     def joined(self, join: Join) -> None:
         """Shown at the bottom."""
         self._join = join
+
+    def killed(self, kill: Kill) -> None:
+        """Shown below that."""
+        self._kill = kill
+
+    def back(self, seconds: float) -> None:
+        """Shown beside it."""
+        self._back = seconds
 
     # ---- drawing ----
 
@@ -213,6 +240,10 @@ class LiveView:
         grid.add_row(Text("late", style="bold"), _seen(self._late))
         share = _share(self._join.complete, self._join.total)
         grid.add_row("", Text(f"joined at {share}, in the middle of {show_hours(self._join.active)}", style="yellow"))
+        if self._kill is not None:
+            share = _share(self._kill.complete, self._kill.total)
+            back = "away" if self._back is None else f"back after {self._back:.1f} s with all that was acknowledged"
+            grid.add_row(Text("a publisher", style="bold"), Text(f"killed with -9 at {share}, {back}", style="red"))
         return grid
 
 
