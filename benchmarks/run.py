@@ -19,7 +19,7 @@ from pathlib import Path
 import zmq
 from harness.bench import Bench
 from harness.tables import Table, write
-from measures import fanout, gathering, growth, joins, latency, lookups, throughput
+from measures import durable, fanout, gathering, growth, history, joins, latency, lookups, throughput
 from rich.console import Console
 
 from epochal.local import LocalMode
@@ -28,8 +28,10 @@ PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
 MEASURES = {
     "P1": throughput.measure,
     "P2": gathering.measure,
+    "P3": durable.measure,
     "P4": latency.measure,
     "P5": fanout.measure,
+    "P6": history.measure,
     "P7": lookups.measure,
     "P10": joins.measure,
     "growth": growth.measure,

@@ -8,6 +8,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from epochal.client.catalog import CatalogClient
@@ -59,13 +60,16 @@ class Bench:
         return await in_turn(self.rounds, systems, self.tell)
 
     @asynccontextmanager
-    async def stream(self, name: str, *, segments: int = 1) -> AsyncIterator[Served]:
-        """A stream of its own for one run, all its segments in one publisher."""
+    async def stream(
+        self, name: str, *, segments: int = 1, history: Mapping[str, object] = MappingProxyType({})
+    ) -> AsyncIterator[Served]:
+        """A stream of its own for one run, all its segments in one publisher; `history` as in a manifest."""
         spec: dict[str, Any] = {
             "time": {"shape": "int"},
             "payload": {"encoding": "bytes"},
             "segments": segments,
             "publishers": {"segmentsPerPod": segments},
+            "history": dict(history),
         }
         name = f"{name}-{next(_numbers)}"  # a name used again at once would wait for the old publisher to leave
         manifest = {

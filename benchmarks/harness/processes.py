@@ -11,6 +11,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -111,3 +112,27 @@ async def nats_server() -> AsyncIterator[str]:
     port = free_port()
     async with server([binary, "-a", "127.0.0.1", "-p", str(port)], port):
         yield f"nats://127.0.0.1:{port}"
+
+
+@asynccontextmanager
+async def jetstream_server(directory: Path) -> AsyncIterator[str]:
+    """A NATS server with JetStream, whose files under `directory` are synced with each message; yields its URL."""
+    binary, port = program("nats-server"), free_port()
+    if binary is None:
+        raise RuntimeError("nats-server is not installed; run `make setup`")
+    with tempfile.TemporaryDirectory(dir=directory) as data:
+        settings = Path(data) / "settings"
+        settings.write_text(f'jetstream {{ store_dir: "{data}", sync_interval: always }}\n')
+        async with server([binary, "-a", "127.0.0.1", "-p", str(port), "-c", str(settings)], port):
+            yield f"nats://127.0.0.1:{port}"
+
+
+@asynccontextmanager
+async def redis_server(directory: Path) -> AsyncIterator[int]:
+    """A Redis server that syncs to a file under `directory` before it answers; yields its port."""
+    binary, port = program("redis-server"), free_port()
+    assert binary is not None, "whoever asks for it has looked"
+    with tempfile.TemporaryDirectory(dir=directory) as data:
+        command = [binary, "--port", str(port), "--bind", "127.0.0.1", "--dir", data, "--save", ""]
+        async with server([*command, "--appendonly", "yes", "--appendfsync", "always"], port):
+            yield port

@@ -44,6 +44,19 @@ async def paced(rate: int, messages: int, send: Callable[[int], Awaitable[None]]
         await asyncio.sleep(PACE)
 
 
+async def at_once(together: int, messages: int, send: Callable[[int], Awaitable[None]]) -> None:
+    """Call `send` for every message, `together` of them under way at any time."""
+    numbers = iter(range(messages))
+
+    async def some() -> None:
+        for number in numbers:
+            await send(number)
+
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(together):
+            tasks.create_task(some())
+
+
 def stamped() -> bytes:
     """A record that carries the moment of its making."""
     return time.monotonic_ns().to_bytes(8, "big") + RECORD[8:]

@@ -58,6 +58,16 @@ def listen(requests: str, events: str, stream: str, segment: str, size: int, exp
     _read([one.events for one in crowd], expected)
 
 
+def stall(requests: str, events: str, stream: str, segment: str, size: int) -> None:
+    """Join `size` subscribers, and never read."""
+    context = _context(size)
+    crowd = [_Joined(context, requests, events) for _ in range(size)]
+    for one in crowd:
+        one.join(stream, segment)
+    say(ready=True)
+    time.sleep(_DEADLINE_MS)
+
+
 def listen_bare(address: str, size: int, expected: int) -> None:
     """The same without a join: `size` SUB sockets on a bare XPUB."""
     context = _context(size)

@@ -3,7 +3,7 @@
 import time
 
 import epochal
-from roles.common import RECORD, age, paced, say, stamped, turns, used
+from roles.common import RECORD, age, at_once, paced, say, stamped, turns, used
 
 
 async def send_batches(catalog: str, stream: str, batch: int, messages: int) -> None:
@@ -48,6 +48,35 @@ async def send_paced(catalog: str, stream: str, rate: int, messages: int, batch:
         await writer.flush()
         say(done=True, cpu=used() - before)
         await writer.finish()
+
+
+async def append(catalog: str, stream: str, batch: int, messages: int, together: int) -> None:
+    """`together` appends are under way at any time; tells how many a second were acknowledged."""
+    records = [RECORD] * batch
+    async with epochal.connect(catalog) as client, client.writer(stream) as writer:
+        start = time.monotonic()
+
+        async def send(number: int) -> None:
+            await writer.append(0, records)
+
+        await at_once(together, messages, send)
+        say(rate=messages / (time.monotonic() - start))
+
+
+async def pull(catalog: str, stream: str, messages: int) -> None:
+    """Reads the history from its start; tells how many bytes of payload a second."""
+    async with epochal.connect(catalog) as client:
+        subscribing = client.subscribe(stream, since="start", partial=True, wait=60)
+        start, received, size = time.monotonic(), 0, 0
+        async with subscribing as subscription:
+            async for event in subscription.events():
+                if type(event) is epochal.Data:
+                    start = start if received else time.monotonic()
+                    received += 1
+                    size += len(event.payload)
+                    if received == messages:
+                        break
+        say(rate=size / (time.monotonic() - start))
 
 
 async def receive(catalog: str, stream: str, messages: int) -> None:
