@@ -104,7 +104,9 @@ class Process:
 
     def metric(self, name: str, segment: str | None = None) -> float:
         for line in self.get("/metrics")[1].splitlines():
-            if line.startswith(f"epochal_publisher_{name}{{") and (segment is None or f'segment="{segment}"' in line):
+            if line.startswith((f"epochal_publisher_{name}{{", f"epochal_publisher_{name} ")) and (
+                segment is None or f'segment="{segment}"' in line
+            ):
                 return float(line.rsplit(" ", 1)[1])
         raise AssertionError(f"no metric {name}")
 

@@ -20,9 +20,15 @@ _DETAILS = {
 
 
 def answer(
-    status: int, code: str, detail: str, *, retryable: bool = False, problems: list[dict[str, str]] | None = None
+    status: int,
+    code: str,
+    detail: str,
+    *,
+    retryable: bool = False,
+    problems: list[dict[str, str]] | None = None,
+    more: dict[str, Any] | None = None,
 ) -> web.Response:
-    """A problem document; every 503 says when to come back."""
+    """A problem document with `more` fields of its own; every 503 says when to come back."""
     body: dict[str, Any] = {
         "type": f"urn:epochal:problem:{code}",
         "title": HTTPStatus(status).phrase,
@@ -30,6 +36,7 @@ def answer(
         "detail": detail,
         "code": code,
         "retryable": retryable,
+        **(more or {}),
     }
     if problems:
         body["problems"] = problems

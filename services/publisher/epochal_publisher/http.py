@@ -1,6 +1,6 @@
-"""The publisher's HTTP side: is it alive, is it ready, what are its numbers.
+"""The publisher's HTTP side: is it alive, is it ready, what are its numbers, and events for who has no ZeroMQ.
 
-Apart from the sockets of the protocol because only people, probes and monitoring come here.
+Apart from the sockets of the protocol because people, probes, monitoring and simple clients come here.
 """
 
 from types import TracebackType
@@ -8,15 +8,15 @@ from typing import Self
 
 from aiohttp import web
 
-from epochal.errors import EpochalError
-from epochal.service import problems
 from epochal.service.http import HttpServer as Listener
+from epochal_publisher import errors
+from epochal_publisher.history_http import EventReaders
 from epochal_publisher.publisher import Publisher
 from epochal_publisher.settings import Settings
 from epochal_publisher.telemetry import Telemetry
 
 _DRAIN = 0.5
-"""Seconds; nobody waits here for anything."""
+"""Seconds; who waits is sent home at once."""
 
 
 class HttpServer:
@@ -25,9 +25,14 @@ class HttpServer:
     def __init__(self, settings: Settings, publisher: Publisher) -> None:
         self._settings, self._publisher = settings, publisher
         self._telemetry = Telemetry(publisher)
-        self._listener = Listener(settings, self._telemetry, _explain, drain=_DRAIN)
+        self._readers = EventReaders(settings, publisher)
+        self._telemetry.gauge(
+            "epochal.publisher.http.readers", "{answer}", "Answers with events under way", lambda: self._readers.reading
+        )
+        self._listener = Listener(settings, self._telemetry, errors.answer, drain=_DRAIN)
         self._listener.app.add_routes([
-            web.get("/healthz", self._health), web.get("/readyz", self._ready), web.get("/metrics", self._metrics)
+            web.get("/healthz", self._health), web.get("/readyz", self._ready), web.get("/metrics", self._metrics),
+            web.get("/v1/segments/{segment}/events", self._readers.answer),
         ])  # fmt: skip
         self.address = ""
 
@@ -48,6 +53,7 @@ class HttpServer:
         await self._close()
 
     async def _close(self) -> None:
+        self._publisher.wake_readers()
         await self._listener.close()
         self._telemetry.close()
 
@@ -61,7 +67,3 @@ class HttpServer:
 
     async def _metrics(self, _request: web.Request) -> web.Response:
         return web.Response(body=self._telemetry.render(), headers={"Content-Type": "text/plain; version=0.0.4"})
-
-
-def _explain(error: EpochalError) -> web.Response:
-    return problems.answer(500, error.code, str(error), retryable=error.retryable)

@@ -8,9 +8,9 @@ sending before it has asked whether its segments are still its own (E12).
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
 import zmq
 
@@ -44,6 +44,7 @@ from epochal_publisher.settings import Settings
 from epochal_publisher.store import Commit, Store, Stores
 
 logger = logging.getLogger("epochal.publisher")
+T = TypeVar("T")
 
 MOST_WAITING = 32 * 2**20
 """Bytes of appends of one segment that may wait for its disk: with what is read at once, less than one frame holds."""
@@ -60,6 +61,8 @@ class Publisher:
         self.stalls = 0
         self._confirmed = 0
         self._draining = False
+        self.http_closing = False
+        self.encoding = "bytes"
         self._disk_did_something = asyncio.Event()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._context.max_sockets = 64
@@ -119,6 +122,7 @@ class Publisher:
     async def serve(self, stream: StreamInfo, registration: Registration, stores: Stores) -> None:
         """Make the machines, and begin to read what arrived meanwhile. Raises `LogError`."""
         self._stores = stores
+        self.encoding = stream.declared().spec.payload.encoding
         started = {
             grant.id: await asyncio.to_thread(
                 Served.start, stream, grant, self.settings, stores.of(grant.id), monotonic()
@@ -185,6 +189,7 @@ class Publisher:
                 served.told_seq = effect.message.seq
                 break
         self._carry_out(served, effects)
+        served.carried_out(effects)
 
     # ---- the disk ----
 
@@ -275,6 +280,20 @@ class Publisher:
             self._requests.router.send_frames(ask.peer, messages)
             server.was_read(ask.peer, ask.request, last)
         self.flush()
+
+    async def read(self, work: Callable[[], T]) -> T:
+        """Run a reader's work on a thread: what blocks on the disk, or takes long. Raises what it raises."""
+        try:
+            future = self._stores.read(work)
+        except RuntimeError:  # the threads have ended
+            raise Unavailable("this publisher is stopping") from None
+        return await future
+
+    def wake_readers(self) -> None:
+        """Nobody is to wait any more: the process ends."""
+        self.http_closing = True
+        for served in self.segments.values():
+            served.wake()
 
     # ---- effects ----
 

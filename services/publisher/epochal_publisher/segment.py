@@ -3,10 +3,14 @@
 Apart from the process so that what is kept a segment is seen at a glance. Whoever owns the segment next makes another.
 """
 
+import asyncio
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from epochal.client.catalog_types import SegmentGrant, SegmentReport, StreamInfo
+from epochal.protocol.effects import PublisherEffect as Effect
+from epochal.protocol.effects import Push
 from epochal.protocol.publishing import PublisherSettings, SegmentPublisher
 from epochal.protocol.serving import SegmentServer, ServingSettings
 from epochal.protocol.times import Time
@@ -29,10 +33,12 @@ class Served:
     told_lower: tuple[Time, ...]
     """The lower frontier behind all that has been carried out: what may be told of it (E9)."""
     told_seq: int
-    """The last event that has been pushed."""
+    """The last event that has been carried out: what is served and told ends there (E9)."""
     beaten: float = 0.0
     subscribed: bool = False
     """Whether anybody has subscribed to the channel; while nobody has, events are not even encoded (S21)."""
+    listeners: set[asyncio.Event] = field(default_factory=set)
+    """Set when `told_seq` moves, and at the end."""
     counters: SegmentCounters = field(default_factory=SegmentCounters)
     _frontier: object = None
 
@@ -71,7 +77,8 @@ class Served:
         channel = secrets.token_bytes(8)  # one an incarnation: nothing of an old one can be taken for new
         server = SegmentServer(publisher, channel, ServingSettings(heartbeat=spec.push.heartbeat), now)
         lower = tuple(publisher.progress.lower.frontier)
-        return cls(publisher, server, Packer(b"C" + channel), now, store, lower, publisher.seq)
+        told = publisher.seq if store is None else store.log.durable
+        return cls(publisher, server, Packer(b"C" + channel), now, store, lower, told)
 
     def tick(self, now: float, *, reads: bool = True) -> None:
         """Let time pass for both machines; while writers are not read, none of them is silent (E8)."""
@@ -81,6 +88,20 @@ class Served:
         frontier = self.publisher.progress.lower.frontier
         if frontier is not self._frontier:
             self._frontier, self.frontier_since = frontier, now
+
+    def carried_out(self, effects: Sequence[Effect]) -> None:
+        """`effects` were; an event or heartbeat among them says how far that is."""
+        for effect in reversed(effects):
+            if type(effect) is Push:
+                if effect.message.seq > self.told_seq:
+                    self.told_seq = effect.message.seq
+                    self.wake()
+                return
+
+    def wake(self) -> None:
+        """Have whoever listens look again."""
+        for listener in self.listeners:
+            listener.set()
 
     def report(self, now: float) -> SegmentReport:
         """What a renewal tells the catalog."""

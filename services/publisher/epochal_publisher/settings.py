@@ -73,6 +73,15 @@ class Settings(ServiceSettings):
     drain_timeout: float = Field(default=3.0, ge=0.0)
     """How long the catalog and slow peers may hold up a stop, each."""
 
+    max_wait: float = Field(default=60.0, gt=0.0, le=600.0)
+    """The longest that a question for events waits over HTTP; proxies give up after as much."""
+    max_readers: int = Field(default=64, ge=1)
+    """Answers with events under way at once over HTTP: each may hold `answer_bytes` a few times over."""
+    answer_bytes: int = Field(default=2**20, ge=1024, le=2**26)
+    """Bytes of events in one answer, or in one delivery of a web-hook; a larger event goes alone."""
+    sse_heartbeat: float = Field(default=10.0, gt=0.0, le=300.0)
+    """How long a proxy may see nothing of server-sent events; many cut after a minute."""
+
     max_body: int = Field(default=64 * 1024, ge=1024, le=2**26)
     """Nothing that a publisher is asked over HTTP has a body worth mentioning."""
     max_connections: int = Field(default=256, ge=1)

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
-from typing import Self
+from typing import Self, TypeVar
 
 from epochal.client.catalog_types import StreamInfo
 from epochal.errors import LocalProtocolError, LogFull, LogMismatch, LogTaken
@@ -34,6 +34,7 @@ from epochal.protocol.wire import Frames
 from epochal_publisher.settings import Settings
 
 logger = logging.getLogger("epochal.publisher")
+T = TypeVar("T")
 
 STATE_EVERY = 1024
 """Events after which the state is remembered, so that a reader's start costs at most so many."""
@@ -182,6 +183,11 @@ class Store:
                     apply(progress, decode_entry(raw))
         return State.of(ask.seq, progress)
 
+    def events(self, after: int, max_events: int, max_bytes: int) -> list[m.Event]:
+        """The next durable events after a position, at least one if there is any, decoded. Raises as `read` does."""
+        batch = self.log.read(after, max_events, max_bytes)
+        return [] if batch is None else [decode_entry(raw) for data in batch.data for raw in entries(data)]
+
     def chunk(self, ask: ReadLog) -> tuple[list[Frames], int] | None:
         """A reader's next chunk as it is sent, and its last event; None when what comes next is not durable yet."""
         batch = self.log.read(ask.after, ask.max_events, ask.max_bytes)
@@ -266,7 +272,7 @@ class Stores:
         """Run a commit on a thread."""
         return asyncio.get_running_loop().run_in_executor(self._writing, work)
 
-    def read(self, work: Callable[[], object]) -> "asyncio.Future[object]":
+    def read(self, work: Callable[[], T]) -> "asyncio.Future[T]":
         """Run a reader's question on a thread."""
         return asyncio.get_running_loop().run_in_executor(self._reading, work)
 

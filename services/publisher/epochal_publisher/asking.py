@@ -1,0 +1,131 @@
+"""Reads what HTTP clients ask for, with every problem named at once.
+
+Apart from the routes because what a client can get wrong is the same in a query, a header and a body.
+"""
+
+import json
+import math
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from epochal.errors import Problem
+from epochal.protocol.messages import Position
+from epochal_publisher.errors import InvalidRequest, NotAcceptable
+from epochal_publisher.follower import PRESENT, Asked, Since
+from epochal_publisher.telling import Form
+
+USUAL_EVENTS = 1_000
+MOST_EVENTS = 10_000
+MOST_CALLBACK = 2_048
+SUBSCRIPTION = r"^[A-Za-z0-9._~-]{1,128}$"
+
+_POSITION = re.compile(r"(?:(\d{1,18})\.)?(-1|\d{1,18})", re.ASCII)
+_ANYTHING = frozenset(("", "*/*", "application/*", "application/json", Form.LINES))
+_PACKED = frozenset((Form.MSGPACK, "application/x-msgpack", "application/vnd.msgpack"))
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a GET of events asks; `wait` in seconds."""
+
+    since: Asked
+    resumes: bool
+    """Whether the place comes from Last-Event-ID."""
+    wait: float
+    limit: int
+    form: Form
+
+
+class NewWebhook(BaseModel):
+    """The body that registers a web-hook."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    callback: str = Field(max_length=MOST_CALLBACK)
+    subscription: str = Field(pattern=SUBSCRIPTION)
+    since: str | int | tuple[int, int] | list[int] | None = None
+
+
+def read_question(request: web.Request, max_wait: float) -> Question:
+    """`?since=&wait=&limit=`, Accept and Last-Event-ID. Raises `InvalidRequest`, `NotAcceptable`."""
+    query, problems = request.query, list[Problem]()
+    form, last = read_form(request.headers.get("Accept", "")), request.headers.get("Last-Event-ID")
+    resumes = form is Form.SERVER_SENT and bool(last)
+    asked = (last or "") if resumes else query.get("since", Since.START)
+    since = _place(asked)
+    if since is None:
+        problems.append(_no_place("Last-Event-ID" if resumes else "since", asked))
+    wait = _number(query.get("wait", "0"))
+    if not 0 <= wait <= max_wait:
+        hint = "ask again to wait longer"
+        problems.append(Problem("wait", f"must be seconds from 0 to {max_wait:g}, not {query['wait'][:40]!r}", hint))
+    limit = _number(query.get("limit", str(USUAL_EVENTS)))
+    if not 1 <= limit <= MOST_EVENTS or limit != int(limit):
+        problems.append(Problem("limit", f"must be 1 to {MOST_EVENTS} events, not {query['limit'][:40]!r}"))
+    problems += [
+        Problem(name[:40], "is not known", "the parameters are since, wait and limit")
+        for name in set(query) - {"since", "wait", "limit"}
+    ]
+    if problems or since is None:
+        raise InvalidRequest("the events cannot be asked for like this", *problems)
+    return Question(since, resumes, wait, int(limit), form)
+
+
+def read_form(accept: str) -> Form:
+    """The form of an answer by the Accept header: lines where anything goes. Raises `NotAcceptable`."""
+    kinds = [part.partition(";")[0].strip().lower() for part in accept.split(",")]
+    if Form.SERVER_SENT in kinds:
+        return Form.SERVER_SENT
+    for kind in kinds:
+        if kind in _PACKED:
+            return Form.MSGPACK
+        if kind in _ANYTHING:
+            return Form.LINES
+    raise NotAcceptable(f"events come as {', '.join(Form)}; Accept names none of these")
+
+
+async def read_webhook(request: web.Request) -> tuple[NewWebhook, Asked]:
+    """The body of a registration, and where it begins. Raises `InvalidRequest`."""
+    if request.content_type != "application/json":  # nor can a page of another site send it unasked
+        raise InvalidRequest("the body must be JSON", Problem("Content-Type", "must be application/json"))
+    try:
+        document: Any = json.loads(await request.read())
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequest("the body is not JSON", Problem("body", str(error)[:200])) from None
+    try:
+        asked = NewWebhook.model_validate(document)
+    except ValidationError as error:
+        wrong = [Problem(".".join(map(str, item["loc"])) or "body", item["msg"]) for item in error.errors()]
+        raise InvalidRequest("the body is no web-hook", *wrong) from None
+    if asked.since is None:
+        return asked, Since.NOW
+    text = str(asked.since) if isinstance(asked.since, str | int) else ".".join(map(str, asked.since))
+    since = _place(text)
+    if since is None:
+        raise InvalidRequest("there is no such place", _no_place("since", text))
+    return asked, since
+
+
+def _place(text: str) -> Asked | None:
+    """`start`, `now`, `INC.SEQ`, or `SEQ` of the present incarnation."""
+    if text in (Since.START, Since.NOW):
+        return Since(text)
+    found = _POSITION.fullmatch(text)
+    if found is None:
+        return None
+    incarnation, seq = found.groups()
+    return Position(PRESENT if incarnation is None else int(incarnation), int(seq))
+
+
+def _no_place(name: str, text: str) -> Problem:
+    return Problem(name, f"is no position: {text[:40]!r}", "give start, now, INCARNATION.SEQ or SEQ")
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan

@@ -1,0 +1,143 @@
+"""A reader's place in a segment's history that goes forward with what is carried out, whoever is told of it and how.
+
+Apart from the HTTP side, which asks for it by long poll, server-sent events and web-hooks alike: all three read the
+same history by the same steps, so that history joins what is live without a seam. Nothing is kept for a reader but its
+position; one that is slow costs nothing, until retention overtakes it.
+
+Sources: rules E9, E10, E13, Q2, Q3, Q5, Q14.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from enum import StrEnum
+
+from epochal.errors import HistoryTruncated, Problem
+from epochal.protocol.effects import FindState
+from epochal.protocol.history import State
+from epochal.protocol.messages import Event, Position
+from epochal_publisher.errors import InvalidRequest, ShuttingDown, Truncated
+from epochal_publisher.publisher import Publisher
+from epochal_publisher.segment import Served
+
+
+class Since(StrEnum):
+    """Places that have a name."""
+
+    START = "start"
+    NOW = "now"
+
+
+Asked = Since | Position
+"""Where to begin; of a position of incarnation -1, only the seq counts."""
+PRESENT = -1
+
+
+class Follower:
+    """Begins with `open`; `at` is the seq of the last event that was read."""
+
+    def __init__(self, publisher: Publisher, served: Served) -> None:
+        self._publisher, self.served = publisher, served
+        self.at = served.told_seq
+        self._news = asyncio.Event()
+
+    # ---- where it is ----
+
+    def position_of(self, seq: int) -> Position:
+        """The place just behind event `seq`, by the incarnation that the event is of."""
+        known = self.served.publisher.history.incarnations
+        incarnation = next((number for number, first in reversed(known) if first <= seq), known[0][0])
+        return Position(incarnation, seq)
+
+    @property
+    def position(self) -> Position:
+        """The place behind what was read."""
+        return self.position_of(self.at)
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything was read and nothing can follow (E7)."""
+        return not self.served.told_lower and self.at >= self.served.publisher.seq
+
+    async def open(self, asked: Asked) -> State:
+        """Go to a place; returns the state there. Raises `InvalidRequest`, `Truncated`, `LogError`."""
+        history = self.served.publisher.history
+        while True:
+            self.at, reachable = self._locate(asked)
+            try:
+                state = await self._state()
+            except HistoryTruncated:
+                if self.at >= history.first:
+                    raise
+                continue  # retention was faster than the question (fault 31)
+            if not reachable:
+                seq = asked.seq if isinstance(asked, Position) else history.first
+                raise Truncated(seq, self.position, state.lower)
+            return state
+
+    def _locate(self, asked: Asked) -> tuple[int, bool]:
+        """(seq, whether it is what was asked for): where that is gone, the first that can be had."""
+        publisher, told = self.served.publisher, self.served.told_seq
+        history = publisher.history
+        if not isinstance(asked, Position):
+            return (told if asked is Since.NOW else min(history.first, told)), True
+        incarnation, seq = asked
+        if incarnation == PRESENT:
+            incarnation = publisher.incarnation
+        if incarnation > publisher.incarnation or (incarnation == publisher.incarnation and seq > told):
+            here = f"{publisher.incarnation}.{told}"
+            wrong = Problem("since", f"is ahead of this segment, which stands at {here}", "use a position it gave")
+            raise InvalidRequest("there is no such position", wrong)
+        end = history.end_of(incarnation)
+        if end is None or seq < history.first:
+            return min(history.first, told), False
+        return min(seq, end, told), True  # what came behind the end did not survive: back to there (E10)
+
+    async def _state(self) -> State:
+        history, store, at = self.served.publisher.history, self.served.store, self.at
+        if at >= history.truncated_at:
+            return State.of(at, history.state_at(at))
+        if store is None:
+            raise HistoryTruncated(f"events after {at} are gone")
+        return await self._publisher.read(lambda: store.state_at(FindState(b"", 0, at)))
+
+    # ---- what comes behind ----
+
+    async def next(self, max_events: int, max_bytes: int) -> Sequence[Event]:
+        """The next events, at least one if there is any, all carried out (E9). Raises `Truncated`, `LogError`."""
+        served, at = self.served, self.at
+        history, store = served.publisher.history, served.store
+        count = min(max_events, served.told_seq - at)
+        if count <= 0:
+            return ()
+        try:
+            if at >= history.truncated_at:
+                events = history.batch(at, count, max_bytes)
+            elif store is None:
+                raise HistoryTruncated(f"events after {at} are gone")
+            else:
+                events = await self._publisher.read(lambda: store.events(at, count, max_bytes))
+        except HistoryTruncated:
+            await self.open(Position(PRESENT, at))  # tells what can be had instead, by raising
+            raise
+        self.at += len(events)
+        return events
+
+    async def news(self, seconds: float | None) -> bool:
+        """Wait until there is something behind `at`, or nothing can be, at most `seconds`; returns whether it is so.
+
+        Raises `ShuttingDown`.
+        """
+        served = self.served
+        served.listeners.add(self._news)
+        try:
+            async with asyncio.timeout(seconds):
+                while served.told_seq <= self.at and not self.complete:
+                    if self._publisher.http_closing:
+                        raise ShuttingDown("this publisher is stopping; ask again in a moment")
+                    self._news.clear()
+                    await self._news.wait()
+        except TimeoutError:
+            return False
+        finally:
+            served.listeners.discard(self._news)
+        return True

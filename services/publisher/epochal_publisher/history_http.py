@@ -1,0 +1,132 @@
+"""The events of a segment over HTTP, for clients without ZeroMQ: what there is, a long poll, server-sent events.
+
+Apart from the follower, which knows history and no HTTP. Each answer is bounded, so are those at once, and none of
+them can hold up the others or the protocol: files are read and events told on threads.
+
+Sources: rules Q1-Q3, Q5, Q7; E9, E13.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+
+from aiohttp import web
+
+from epochal.errors import EpochalError, Unavailable
+from epochal.protocol.history import State
+from epochal_publisher import asking, errors
+from epochal_publisher.asking import MOST_EVENTS, Question
+from epochal_publisher.errors import Overloaded, SegmentNotFound, ShuttingDown
+from epochal_publisher.follower import Follower
+from epochal_publisher.publisher import Publisher
+from epochal_publisher.settings import Settings
+from epochal_publisher.telling import Form, Placed, Telling, opening, server_sent
+
+PIECE = 64 * 1024
+"""Bytes of events that are told at once as server-sent events."""
+_STILL_HERE = b": still here\n\n"
+_NO_STORE = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+
+
+class EventReaders:
+    """Answers GETs of events; as many at once as `max_readers` allows, the waiting ones among them."""
+
+    def __init__(self, settings: Settings, publisher: Publisher) -> None:
+        self._settings, self._publisher = settings, publisher
+        self._reading = 0
+
+    @property
+    def reading(self) -> int:
+        """How many answers are under way."""
+        return self._reading
+
+    def follower(self, segment: str) -> Follower:
+        """A reader of a segment. Raises `SegmentNotFound`, `Unavailable`, `ShuttingDown`."""
+        if segment not in self._settings.segments:
+            raise SegmentNotFound(f"this publisher serves {', '.join(self._settings.segments)}, not {segment[:63]!r}")
+        if self._publisher.http_closing:
+            raise ShuttingDown("this publisher is stopping; ask again in a moment")
+        served = self._publisher.segments.get(segment)
+        if served is None or self._publisher.over.done():
+            raise Unavailable("this publisher does not own the segment now; ask the catalog who does")
+        return Follower(self._publisher, served)
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """The events behind a position. Raises `EpochalError`."""
+        question = asking.read_question(request, self._settings.max_wait)
+        follower = self.follower(request.match_info["segment"])
+        with self._one_more():
+            state = await follower.open(question.since)
+            if question.form is Form.SERVER_SENT:
+                return await self._stream(request, question, follower, state)
+            return await self._once(request, question, follower, state)
+
+    @contextmanager
+    def _one_more(self) -> Iterator[None]:
+        most = self._settings.max_readers
+        if self._reading >= most:
+            raise Overloaded(f"{most} ask for events already (EPOCHAL_PUBLISHER_MAX_READERS); try again later")
+        self._reading += 1
+        try:
+            yield
+        finally:
+            self._reading -= 1
+
+    # ---- one answer ----
+
+    async def _once(
+        self, request: web.Request, question: Question, follower: Follower, state: State
+    ) -> web.StreamResponse:
+        first = opening(follower.position, follower.served.publisher.incarnation, state)
+        limit, most = question.limit, self._settings.answer_bytes
+        events = await read_on(follower, limit, most)
+        if not events and question.wait and await follower.news(question.wait):
+            events = await read_on(follower, limit, most)
+        telling = Telling(self._publisher.encoding)
+        tell = telling.lines if question.form is Form.LINES else telling.packed
+        body = await self._publisher.read(lambda: tell(first, events))
+        response = web.Response(body=body, headers={"Content-Type": question.form, **_NO_STORE})
+        with suppress(ConnectionError):  # here, so that it counts as under way until it was taken
+            await response.prepare(request)
+            await response.write_eof()
+        return response
+
+    # ---- server-sent events ----
+
+    async def _stream(
+        self, request: web.Request, question: Question, follower: Follower, state: State
+    ) -> web.StreamResponse:
+        if question.resumes and follower.complete:
+            return web.Response(status=204)  # tells a browser not to come back
+        response = web.StreamResponse(headers={"Content-Type": Form.SERVER_SENT, **_NO_STORE})
+        first = opening(follower.position, follower.served.publisher.incarnation, state)
+        with suppress(ConnectionError):  # it left, or was cut as it did not read
+            await response.prepare(request)
+            await response.write(b"retry: 1000\n\n" + server_sent("opening", first, follower.position))
+            await self._follow(response, follower)
+            await response.write_eof()
+        return response
+
+    async def _follow(self, response: web.StreamResponse, follower: Follower) -> None:
+        """Write every event as it comes, until the end of the stream, of the publisher or of the client's patience."""
+        telling = Telling(self._publisher.encoding)
+        try:
+            while not follower.complete:
+                events = await read_on(follower, MOST_EVENTS, PIECE)
+                if events:
+                    await response.write(await self._publisher.read(partial(telling.server_sent, events)))
+                elif not await follower.news(self._settings.sse_heartbeat):
+                    await response.write(_STILL_HERE)
+            complete = {"kind": "complete", "position": list(follower.position)}
+            await response.write(server_sent("complete", complete, follower.position))
+        except Unavailable:
+            return  # it comes back, to whoever serves then
+        except EpochalError as error:
+            told = errors.answer(error).text or "{}"
+            await response.write(b"event: refused\ndata: " + told.encode() + b"\n\n")
+
+
+async def read_on(follower: Follower, max_events: int, max_bytes: int) -> list[Placed]:
+    """The next events with their positions."""
+    events = await follower.next(max_events, max_bytes)
+    return [(follower.position_of(event.seq), event) for event in events]

@@ -1,0 +1,132 @@
+"""Events as HTTP clients are told them: JSON lines, server-sent events, msgpack.
+
+Apart from the routes because web-hooks send the same lines, and because it takes long enough to run on threads. Only
+here does a publisher look into payloads, and only for who asked for JSON.
+"""
+
+import base64
+import json
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import Any
+
+import msgpack
+
+from epochal.client.encodings import decoder
+from epochal.errors import RemoteProtocolError
+from epochal.protocol.history import State
+from epochal.protocol.messages import Aborted, Data, Event, Frontier, Position
+from epochal.protocol.times import Time, to_json
+
+Placed = tuple[Position, Event]
+"""An event and its position."""
+
+
+class Form(StrEnum):
+    """How events are told; the value is the content type."""
+
+    LINES = "application/x-ndjson"
+    MSGPACK = "application/msgpack"
+    SERVER_SENT = "text/event-stream"
+
+
+def opening(position: Position, incarnation: int, state: State) -> dict[str, Any]:
+    """What every answer begins with: the state just behind `position`, where its events start (E13)."""
+    return {
+        "kind": "opening",
+        "position": list(position),
+        "lower": _times(state.lower),
+        "active": _times(state.active),
+        "aborted": _times(state.aborted),
+        "incarnation": incarnation,
+    }
+
+
+class Telling:
+    """Tells the events of a stream of one encoding."""
+
+    def __init__(self, encoding: str) -> None:
+        self._encoding = encoding
+        self._decode = None if encoding in ("arrow", "bytes") else decoder(encoding)
+        self._split = decoder("bytes") if encoding == "bytes" else None
+
+    def lines(self, first: dict[str, Any] | None, events: Sequence[Placed], **fields: str) -> bytes:
+        """JSON lines, `first` before the events; `fields` are added to each event."""
+        told = [] if first is None else [first]
+        told += [{**self._described(placed), **fields} for placed in events]
+        return b"".join(_json(item) + b"\n" for item in told)
+
+    def packed(self, first: dict[str, Any], events: Sequence[Placed]) -> bytes:
+        """One msgpack map behind the other, payloads untouched."""
+        pack = msgpack.Packer(autoreset=True).pack
+        parts: list[bytes] = [pack(first)]
+        for placed in events:
+            told, event = _head(placed), placed[1]
+            if isinstance(event, Data):
+                told |= {"topic": event.topic, "count": event.records, "crc": event.crc, "payload": event.payload}
+            parts.append(pack(told))
+        return b"".join(parts)
+
+    def server_sent(self, events: Sequence[Placed]) -> bytes:
+        """Server-sent events, each with its position as id."""
+        return b"".join(server_sent(event["kind"], event, placed[0]) for placed, event in self._each(events))
+
+    def _each(self, events: Sequence[Placed]) -> Iterable[tuple[Placed, dict[str, Any]]]:
+        return ((placed, self._described(placed)) for placed in events)
+
+    def _described(self, placed: Placed) -> dict[str, Any]:
+        told, event = _head(placed), placed[1]
+        if isinstance(event, Data):
+            told |= _topic(event.topic)
+            told |= self._records(event)
+        return told
+
+    def _records(self, event: Data) -> dict[str, Any]:
+        """The records as JSON; a payload that has none, or is not what the stream declares, as base64 (S12)."""
+        try:
+            if self._decode is not None:
+                records = self._decode(event.payload)
+                _json(records)
+                return {"records": records}
+            if self._split is not None:
+                return {"encoding": "base64", "records": [_base64(record) for record in self._split(event.payload)]}
+        except (RemoteProtocolError, ValueError, TypeError, RecursionError):
+            pass
+        return {"encoding": "base64", "count": event.records, "payload": _base64(event.payload)}
+
+
+def server_sent(kind: str, data: dict[str, Any], position: Position | None) -> bytes:
+    """One server-sent event."""
+    name = b"" if position is None else b"id: %d.%d\n" % position
+    return name + b"event: " + kind.encode() + b"\ndata: " + _json(data) + b"\n\n"
+
+
+def _head(placed: Placed) -> dict[str, Any]:
+    position, event = placed
+    match event:
+        case Data():
+            return {"position": list(position), "kind": "data", "time": to_json(event.time)}
+        case Frontier():
+            changes = [[to_json(time), change] for time, change in event.changes]
+            return {"position": list(position), "kind": "frontier", "changes": changes}
+        case Aborted():
+            return {"position": list(position), "kind": "aborted", "times": _times(event.times)}
+
+
+def _topic(topic: bytes) -> dict[str, str]:
+    try:
+        return {"topic": topic.decode()}
+    except UnicodeDecodeError:
+        return {"topic": _base64(topic), "topic_encoding": "base64"}
+
+
+def _times(times: Iterable[Time]) -> list[Any]:
+    return [to_json(time) for time in times]
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
