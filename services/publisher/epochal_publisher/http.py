@@ -9,11 +9,12 @@ from typing import Self
 from aiohttp import web
 
 from epochal.service.http import HttpServer as Listener
-from epochal_publisher import errors
+from epochal_publisher import asking, errors
 from epochal_publisher.history_http import EventReaders
 from epochal_publisher.publisher import Publisher
 from epochal_publisher.settings import Settings
 from epochal_publisher.telemetry import Telemetry
+from epochal_publisher.webhooks import Webhooks
 
 _DRAIN = 0.5
 """Seconds; who waits is sent home at once."""
@@ -25,14 +26,20 @@ class HttpServer:
     def __init__(self, settings: Settings, publisher: Publisher) -> None:
         self._settings, self._publisher = settings, publisher
         self._telemetry = Telemetry(publisher)
-        self._readers = EventReaders(settings, publisher)
+        self._readers, self._webhooks = EventReaders(settings, publisher), Webhooks(settings, publisher)
         self._telemetry.gauge(
             "epochal.publisher.http.readers", "{answer}", "Answers with events under way", lambda: self._readers.reading
+        )
+        self._telemetry.gauge(
+            "epochal.publisher.webhooks", "{webhook}", "Web-hooks that stand", lambda: len(self._webhooks)
         )
         self._listener = Listener(settings, self._telemetry, errors.answer, drain=_DRAIN)
         self._listener.app.add_routes([
             web.get("/healthz", self._health), web.get("/readyz", self._ready), web.get("/metrics", self._metrics),
             web.get("/v1/segments/{segment}/events", self._readers.answer),
+            web.get("/v1/segments/{segment}/webhooks", self._list_webhooks),
+            web.post("/v1/segments/{segment}/webhooks", self._register_webhook),
+            web.delete("/v1/segments/{segment}/webhooks/{subscription}", self._cancel_webhook),
         ])  # fmt: skip
         self.address = ""
 
@@ -54,6 +61,7 @@ class HttpServer:
 
     async def _close(self) -> None:
         self._publisher.wake_readers()
+        await self._webhooks.close()
         await self._listener.close()
         self._telemetry.close()
 
@@ -64,6 +72,23 @@ class HttpServer:
         if self._publisher.ready:
             return web.Response(text="ok\n")
         return web.Response(status=503, text="not serving: no lease, or about to stop\n")
+
+    async def _list_webhooks(self, request: web.Request) -> web.Response:
+        segment = request.match_info["segment"]
+        self._readers.follower(segment)
+        return web.json_response({"items": list(self._webhooks.of(segment))})
+
+    async def _register_webhook(self, request: web.Request) -> web.Response:
+        segment = request.match_info["segment"]
+        follower = self._readers.follower(segment)
+        asked, since = await asking.read_webhook(request)
+        begun = await self._webhooks.register(segment, follower, asked.subscription, asked.callback, since)
+        where = f"{request.path}/{asked.subscription}"
+        return web.json_response(begun, status=201, headers={"Location": where})
+
+    async def _cancel_webhook(self, request: web.Request) -> web.Response:
+        self._webhooks.cancel(request.match_info["segment"], request.match_info["subscription"])
+        return web.Response(status=204)
 
     async def _metrics(self, _request: web.Request) -> web.Response:
         return web.Response(body=self._telemetry.render(), headers={"Content-Type": "text/plain; version=0.0.4"})

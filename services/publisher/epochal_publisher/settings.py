@@ -15,6 +15,7 @@ from epochal.errors import ConfigError
 from epochal.protocol.wire import MAX_PAYLOAD
 from epochal.service.settings import ServiceSettings
 from epochal_publisher.patience import Patience
+from epochal_publisher.targets import Targets
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 """0 takes a free port: several publishers share a machine, and clients learn addresses from the catalog."""
@@ -81,6 +82,14 @@ class Settings(ServiceSettings):
     """Bytes of events in one answer, or in one delivery of a web-hook; a larger event goes alone."""
     sse_heartbeat: float = Field(default=10.0, gt=0.0, le=300.0)
     """How long a proxy may see nothing of server-sent events; many cut after a minute."""
+    webhook_targets: str = ""
+    """Where web-hooks may go, by comma; nowhere: else anybody could have requests sent into this network."""
+    webhook_timeout: float = Field(default=10.0, gt=0.0, le=300.0)
+    """For one delivery of a web-hook: a receiver takes it, and works on it later."""
+    webhook_give_up: float = Field(default=300.0, gt=0.0)
+    """How long deliveries may fail; a receiver that is back asks for what it missed."""
+    max_webhooks: int = Field(default=64, ge=1)
+    """Web-hooks at once; each may hold `answer_bytes` a few times over."""
 
     max_body: int = Field(default=64 * 1024, ge=1024, le=2**26)
     """Nothing that a publisher is asked over HTTP has a body worth mentioning."""
@@ -101,6 +110,12 @@ class Settings(ServiceSettings):
     def _by_comma(cls, value: Any) -> Any:
         parts = value.split(",") if isinstance(value, str) else value
         return tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
+
+    @field_validator("webhook_targets")
+    @classmethod
+    def _targets(cls, value: str) -> str:
+        Targets.parse(value)
+        return value
 
     @field_validator("catalog")
     @classmethod

@@ -1,0 +1,219 @@
+"""Web-hooks: a segment's events, posted to a callback in order, each delivery behind the one before it.
+
+Apart from the follower, whose position is all that is kept for a receiver. Push here is only the fast way (Q7): a
+delivery that fails is tried again for a while, then the web-hook ends, and its receiver asks for what it missed. They
+live with the process; a receiver that hears nothing for too long asks as well.
+
+Sources: rules Q4-Q9, Q14; Push-Pull Publish-Subscribe.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from time import monotonic
+from typing import Any
+
+import aiohttp
+from yarl import URL
+
+from epochal.errors import EpochalError, HistoryTruncated
+from epochal.protocol.messages import Position
+from epochal_publisher.asking import MOST_EVENTS
+from epochal_publisher.errors import Overloaded, SubscriptionUsed, UnknownSubscription
+from epochal_publisher.follower import Asked, Follower
+from epochal_publisher.history_http import read_on
+from epochal_publisher.publisher import Publisher
+from epochal_publisher.settings import Settings
+from epochal_publisher.targets import Targets
+from epochal_publisher.telling import Form, Placed, Telling, opening
+
+logger = logging.getLogger("epochal.publisher")
+
+REMEMBERED = 10_000
+"""Ids of ended subscriptions that are still refused, the latest ones (Q9)."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 30.0
+"""Seconds before a delivery is tried again; each pause is twice the one before."""
+_MOST_ANSWER = 4096
+"""Bytes of a receiver's answer that are looked at."""
+
+
+@dataclass(eq=False, slots=True)
+class Webhook:
+    """One subscription; `since` is where it is, behind the last delivery that was taken."""
+
+    id: str
+    segment: str
+    callback: URL
+    follower: Follower
+    since: Position
+    failing_since: float | None = None
+    failures: int = 0
+    why: str = ""
+    """What the last delivery failed of, while it does."""
+    task: "asyncio.Task[None] | None" = None
+
+    def shown(self) -> dict[str, Any]:
+        """What clients see of it."""
+        return {
+            "subscription": self.id,
+            "callback": str(self.callback),
+            "position": list(self.since),
+            "failures": self.failures,
+            "failing": self.why,
+        }
+
+
+class Ended(Exception):
+    """A web-hook is over; the message says why."""
+
+
+class Webhooks:
+    """All of a process, each a task of its own until `close`."""
+
+    def __init__(self, settings: Settings, publisher: Publisher) -> None:
+        self._settings, self._publisher = settings, publisher
+        self._targets = Targets.parse(settings.webhook_targets)
+        self._live: dict[tuple[str, str], Webhook] = {}
+        self._used: dict[tuple[str, str], None] = {}
+        self._client: aiohttp.ClientSession | None = None
+
+    def __len__(self) -> int:
+        """How many stand."""
+        return len(self._live)
+
+    async def register(
+        self, segment: str, follower: Follower, subscription: str, callback: str, since: Asked
+    ) -> dict[str, Any]:
+        """Begin one; returns where it starts, and the state there.
+
+        Raises `WebhookTarget`, `SubscriptionUsed`, `Overloaded`, and what `Follower.open` does.
+        """
+        url, key = self._targets.check(callback), (segment, subscription)
+        self._check(key)
+        state = await follower.open(since)
+        self._check(key)  # once more, after waiting
+        hook = Webhook(subscription, segment, url, follower, follower.position)
+        self._live[key] = hook
+        hook.task = asyncio.create_task(self._run(hook))
+        first = opening(follower.position, follower.served.publisher.incarnation, state)
+        return {**first, "subscription": subscription}
+
+    def _check(self, key: tuple[str, str]) -> None:
+        if key in self._live or key in self._used:
+            raise SubscriptionUsed(f"subscription {key[1]!r} is or was one already; draw a fresh id")
+        most = self._settings.max_webhooks
+        if len(self._live) >= most:
+            raise Overloaded(f"{most} web-hooks stand already (EPOCHAL_PUBLISHER_MAX_WEBHOOKS); try again later")
+
+    def cancel(self, segment: str, subscription: str) -> None:
+        """End one: nothing is sent to it any more. Raises `UnknownSubscription`."""
+        hook = self._live.get((segment, subscription))
+        if hook is None:
+            raise UnknownSubscription(f"no web-hook {subscription[:128]!r} stands for segment {segment!r}")
+        self._forget(hook)
+        if hook.task is not None:
+            hook.task.cancel()
+
+    def of(self, segment: str) -> Iterator[dict[str, Any]]:
+        """Those of a segment, as clients see them."""
+        return (hook.shown() for (of, _), hook in sorted(self._live.items()) if of == segment)
+
+    async def close(self) -> None:
+        """End all."""
+        tasks = [hook.task for hook in self._live.values() if hook.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._client is not None:
+            await self._client.close()
+
+    def _forget(self, hook: Webhook) -> None:
+        self._live.pop((hook.segment, hook.id), None)
+        self._used[hook.segment, hook.id] = None
+        while len(self._used) > REMEMBERED:
+            del self._used[next(iter(self._used))]
+
+    # ---- deliveries ----
+
+    async def _run(self, hook: Webhook) -> None:
+        try:
+            while True:
+                await self._deliver(hook, await self._next(hook))
+        except Ended as end:
+            logger.info("web-hook %s of segment %s ends: %s", hook.id, hook.segment, end)
+        except EpochalError as error:
+            logger.warning("web-hook %s of segment %s ends: %s", hook.id, hook.segment, error)
+        except Exception:
+            logger.exception("web-hook %s of segment %s failed", hook.id, hook.segment)
+            self._publisher.counters.failures += 1
+        self._forget(hook)
+
+    async def _next(self, hook: Webhook) -> list[Placed]:
+        """The next events, once there are any. Raises `Ended` where none can come."""
+        while True:
+            try:
+                events = await read_on(hook.follower, MOST_EVENTS, self._settings.answer_bytes)
+            except HistoryTruncated as error:
+                raise Ended(f"it was too slow: {error}") from None
+            if events:
+                return events
+            if hook.follower.complete:
+                raise Ended("the stream is complete")
+            await hook.follower.news(None)
+
+    async def _deliver(self, hook: Webhook, events: list[Placed]) -> None:
+        """Post events until they are taken. Raises `Ended` when they are not wanted, or not taken for too long."""
+        telling = Telling(self._publisher.encoding)
+        body = await self._publisher.read(partial(telling.lines, None, events, subscription=hook.id))
+        pause = _FIRST_PAUSE
+        while why := await self._post(hook, body):
+            now = monotonic()
+            if hook.failing_since is None:
+                hook.failing_since = now
+            hook.failures, hook.why = hook.failures + 1, why
+            if now - hook.failing_since >= self._settings.webhook_give_up:
+                raise Ended(f"given up, its receiver asks for what it missed; the last delivery failed: {why}")
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # not all at once when a receiver comes back
+            pause = min(2 * pause, _LONGEST_PAUSE)
+        hook.failing_since, hook.why, hook.since = None, "", events[-1][0]
+
+    async def _post(self, hook: Webhook, body: bytes) -> str:
+        """Deliver once; returns why it was not taken, empty if it was. Raises `Ended` for who is not wanted."""
+        headers = {
+            "Content-Type": Form.LINES,
+            "Epochal-Stream": self._settings.stream,
+            "Epochal-Segment": hook.segment,
+            "Epochal-Subscription": hook.id,
+            "Epochal-After": f"{hook.since.incarnation}.{hook.since.seq}",
+        }
+        try:
+            async with self._session().post(hook.callback, data=body, headers=headers, allow_redirects=False) as answer:
+                told = b""
+                with suppress(asyncio.IncompleteReadError):
+                    told = await answer.content.read(_MOST_ANSWER)
+                if 200 <= answer.status < 300:
+                    return ""
+                if answer.status == 410 or (answer.status == 404 and UnknownSubscription.code.encode() in told):
+                    raise Ended(f"its receiver does not know it any more ({answer.status})")
+                return f"the receiver answered {answer.status}"
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+            return str(error) or type(error).__name__
+
+    def _session(self) -> aiohttp.ClientSession:
+        if self._client is None:
+            connector = aiohttp.TCPConnector(
+                limit=self._settings.max_webhooks, use_dns_cache=False, socket_factory=self._targets.socket
+            )
+            self._client = aiohttp.ClientSession(
+                connector=connector,
+                timeout=aiohttp.ClientTimeout(total=self._settings.webhook_timeout),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,
+                trust_env=False,
+                headers={"User-Agent": "epochal-publisher"},
+            )
+        return self._client
