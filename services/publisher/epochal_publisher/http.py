@@ -8,8 +8,9 @@ from typing import Self
 
 from aiohttp import web
 
+from epochal.service.http import Handler
 from epochal.service.http import HttpServer as Listener
-from epochal_publisher import asking, errors
+from epochal_publisher import asking, errors, openapi
 from epochal_publisher.history_http import EventReaders
 from epochal_publisher.publisher import Publisher
 from epochal_publisher.settings import Settings
@@ -34,13 +35,18 @@ class HttpServer:
             "epochal.publisher.webhooks", "{webhook}", "Web-hooks that stand", lambda: len(self._webhooks)
         )
         self._listener = Listener(settings, self._telemetry, errors.answer, drain=_DRAIN)
-        self._listener.app.add_routes([
-            web.get("/healthz", self._health), web.get("/readyz", self._ready), web.get("/metrics", self._metrics),
-            web.get("/v1/segments/{segment}/events", self._readers.answer),
-            web.get("/v1/segments/{segment}/webhooks", self._list_webhooks),
-            web.post("/v1/segments/{segment}/webhooks", self._register_webhook),
-            web.delete("/v1/segments/{segment}/webhooks/{subscription}", self._cancel_webhook),
-        ])  # fmt: skip
+        handlers: dict[str, Handler] = {
+            "events": self._readers.answer,
+            "list_webhooks": self._list_webhooks,
+            "register_webhook": self._register_webhook,
+            "cancel_webhook": self._cancel_webhook,
+            "healthz": self._health,
+            "readyz": self._ready,
+            "metrics": self._metrics,
+            "openapi_document": self._openapi,
+        }
+        for operation in openapi.OPERATIONS:
+            self._listener.app.router.add_route(operation.method, operation.path, handlers[operation.name])
         self.address = ""
 
     async def __aenter__(self) -> Self:
@@ -92,3 +98,6 @@ class HttpServer:
 
     async def _metrics(self, _request: web.Request) -> web.Response:
         return web.Response(body=self._telemetry.render(), headers={"Content-Type": "text/plain; version=0.0.4"})
+
+    async def _openapi(self, _request: web.Request) -> web.Response:
+        return web.json_response(openapi.document(self._settings.max_wait))

@@ -1,0 +1,229 @@
+"""The OpenAPI 3.1 document of a publisher, and the table of operations that both it and the routes are made from.
+
+Apart from the routes so that the two cannot drift: a route that is not in this table does not exist.
+"""
+
+import re
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any, TypeAlias
+
+from epochal.service.problems import CONTENT_TYPE
+from epochal_publisher.asking import MOST_CALLBACK, MOST_EVENTS, SUBSCRIPTION, USUAL_EVENTS
+from epochal_publisher.telling import Form
+
+Shape: TypeAlias = dict[str, Any]
+"""A JSON schema."""
+
+_SEGMENT = "/v1/segments/{segment}"
+_INT: Shape = {"type": "integer"}
+_TEXT: Shape = {"type": "string"}
+_OBJECT: Shape = {"type": "object"}
+_POSITION: Shape = {
+    "type": "array",
+    "description": "Incarnation and sequence number: just behind that event",
+    "prefixItems": [{"type": "integer", "minimum": 0}, {"type": "integer", "minimum": -1}],
+    "minItems": 2,
+    "maxItems": 2,
+    "items": False,
+}
+_TIME: Shape = {"description": "A time: an integer or nested arrays of them", "type": ["integer", "array"]}
+_TIMES: Shape = {"type": "array", "items": {"$ref": "#/components/schemas/Time"}}
+_PLACE = r"^(start|now|([0-9]{1,18}\.)?(-1|[0-9]{1,18}))$"
+
+
+def _object(description: str, required: str = "", **properties: Shape) -> Shape:
+    """An object, all of whose properties are there unless `required` names those that are."""
+    return {
+        "type": "object",
+        "description": description,
+        "required": required.split() or list(properties),
+        "properties": properties,
+    }
+
+
+def _reference(name: str) -> Shape:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+_OPENING: dict[str, Any] = {
+    "kind": {"const": "opening"}, "position": _reference("Position"), "lower": _TIMES, "active": _TIMES,
+    "aborted": _TIMES, "incarnation": _INT,
+}  # fmt: skip
+SCHEMAS: dict[str, Shape] = {
+    "Position": _POSITION,
+    "Time": _TIME,
+    "Opening": _object("The state just behind `position`; an empty `lower`: nothing can follow", **_OPENING),
+    "Event": _object(
+        "One event; which fields it has is told by its kind",
+        "position kind",
+        position=_reference("Position"),
+        kind={"enum": ["data", "frontier", "aborted"]},
+        time=_reference("Time"),
+        topic=_TEXT,
+        topic_encoding={"const": "base64"},
+        records={"type": "array"},
+        encoding={"const": "base64"},
+        payload={"type": "string", "contentEncoding": "base64"},
+        count=_INT,
+        changes={"type": "array", "items": {"type": "array"}},
+        times=_TIMES,
+        subscription=_TEXT,
+    ),
+    "NewWebhook": {
+        **_object(
+            "Where to deliver, from where on, under which id",
+            "callback subscription",
+            callback={"type": "string", "format": "uri", "maxLength": MOST_CALLBACK},
+            subscription={"type": "string", "pattern": SUBSCRIPTION, "description": "Fresh, such as a random UUID"},
+            since={
+                "description": "A position, or where history begins; from now on when null or absent",
+                "oneOf": [{"type": "null"}, {"type": "string", "pattern": _PLACE}, _INT, _reference("Position")],
+            },
+        ),
+        "additionalProperties": False,
+    },
+    "Begun": _object("Where it begins, and the state there", **_OPENING, subscription=_TEXT),
+    "Webhooks": _object(
+        "Those that stand",
+        items={
+            "type": "array",
+            "items": _object(
+                "One; `position` is behind the last delivery that was taken",
+                subscription=_TEXT, callback=_TEXT, position=_reference("Position"), failures=_INT, failing=_TEXT,
+            ),
+        },
+    ),
+    "Problem": _object(
+        "Why it was refused: `code` is stable",
+        "type title status detail code retryable",
+        type=_TEXT, title=_TEXT, status=_INT, detail=_TEXT, code=_TEXT, retryable={"type": "boolean"},
+        problems={"type": "array", "items": _OBJECT}, first_available=_reference("Position"), frontier=_TIMES,
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One method of one path; `answers`: the content of each good status, by type."""
+
+    name: str
+    method: str
+    path: str
+    summary: str
+    answers: dict[int, dict[str, Shape]]
+    errors: tuple[int, ...] = ()
+    body: str = ""
+
+
+_LINES: Shape = {"description": "One JSON object a line: an Opening, then Events", **_TEXT}
+OPERATIONS = (
+    Operation(
+        "events",
+        "GET",
+        _SEGMENT + "/events",
+        "The events strictly after a position, in order; by `Accept` as JSON lines, msgpack or server-sent events",
+        {
+            200: {
+                Form.LINES: _LINES,
+                Form.MSGPACK: {"description": "The same as msgpack maps, payloads as they are", **_TEXT},
+                Form.SERVER_SENT: {"description": "The same, each with its position as id, as they come", **_TEXT},
+            },
+            204: {},
+        },
+        (404, 406, 410, 422, 503),
+    ),
+    Operation(
+        "list_webhooks",
+        "GET",
+        _SEGMENT + "/webhooks",
+        "List the web-hooks that stand",
+        {200: {"application/json": _reference("Webhooks")}},
+        (404, 503),
+    ),
+    Operation(
+        "register_webhook",
+        "POST",
+        _SEGMENT + "/webhooks",
+        "Have events delivered to a callback",
+        {201: {"application/json": _reference("Begun")}},
+        (403, 404, 409, 410, 422, 503),
+        "NewWebhook",
+    ),
+    Operation(
+        "cancel_webhook",
+        "DELETE",
+        _SEGMENT + "/webhooks/{subscription}",
+        "End a web-hook; its id stays used",
+        {204: {}},
+        (404,),
+    ),
+    Operation("healthz", "GET", "/healthz", "Whether the process runs", {200: {"text/plain": _TEXT}}),
+    Operation("readyz", "GET", "/readyz", "Whether it owns its segments and serves", {200: {"text/plain": _TEXT}}),
+    Operation("metrics", "GET", "/metrics", "Metrics as Prometheus text", {200: {"text/plain": _TEXT}}),
+    Operation(
+        "openapi_document", "GET", "/v1/openapi.json", "This document", {200: {"application/json": dict(_OBJECT)}}
+    ),
+)
+
+
+def document(max_wait: float) -> dict[str, Any]:
+    """The document of a publisher whose questions wait for `max_wait` seconds at most."""
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in OPERATIONS:
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, max_wait)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Epochal publisher",
+            "version": version("epochal"),
+            "description": "The events of the segments that this process serves. Durations are seconds.",
+        },
+        "paths": paths,
+        "components": {"schemas": SCHEMAS},
+    }
+
+
+def _operation(operation: Operation, max_wait: float) -> dict[str, Any]:
+    problem = {CONTENT_TYPE: {"schema": _reference("Problem")}}
+    shown: dict[str, Any] = {
+        "operationId": operation.name,
+        "summary": operation.summary,
+        "parameters": [
+            {"name": name, "in": "path", "required": True, "schema": _TEXT}
+            for name in re.findall(r"\{(\w+)\}", operation.path)
+        ],
+        "responses": {
+            **{str(status): _answer(content) for status, content in operation.answers.items()},
+            **{str(status): {"description": "Refused", "content": problem} for status in operation.errors},
+            "default": {"description": "Refused; `code` says why", "content": problem},
+        },
+    }
+    if operation.name == "events":
+        shown["parameters"] += _of_events(max_wait)
+    if operation.body:
+        content = {"application/json": {"schema": _reference(operation.body)}}
+        shown["requestBody"] = {"required": True, "content": content}
+    return shown
+
+
+def _of_events(max_wait: float) -> list[dict[str, Any]]:
+    place = {"type": "string", "pattern": _PLACE}
+    wait = {"type": "number", "minimum": 0, "maximum": max_wait}
+    limit = {"type": "integer", "minimum": 1, "maximum": MOST_EVENTS}
+    return [
+        _parameter("since", "query", place, "A position, `start` (when absent) or `now`"),
+        _parameter("wait", "query", wait, "How long to wait for the first event; 0 when absent"),
+        _parameter("limit", "query", limit, f"Events of the answer at most; {USUAL_EVENTS} when absent"),
+        _parameter("Last-Event-ID", "header", place, "Of server-sent events, in place of `since`"),
+    ]
+
+
+def _parameter(name: str, where: str, shape: Shape, text: str) -> dict[str, Any]:
+    return {"name": name, "in": where, "required": False, "description": text, "schema": shape}
+
+
+def _answer(content: dict[str, Shape]) -> dict[str, Any]:
+    if not content:
+        return {"description": "There is nothing more to say"}
+    return {"description": "The answer", "content": {str(kind): {"schema": shape} for kind, shape in content.items()}}
