@@ -284,6 +284,27 @@ def test_events_that_are_only_on_disk_join_those_in_memory(
     assert (opening["lower"], opening["active"], event["position"]) == ([1], [], [1, 1001])
 
 
+@pytest.mark.rule("E13", "Q2")
+def test_files_that_retention_removed_are_said_to_be_gone(start: Any, wires: Any, tmp_path: Path) -> None:
+    kept = {"retention": {"bytes": "512Ki"}, **STORED["history"]}
+    stream, publisher = start({"data": tmp_path}, history=kept)
+    writer = wires.writer(publisher, stream)
+    writer.open()
+    for at in range(200):
+        writer.acked(at, *[bytes(1000)] * 9)
+        writer.advance(at + 1)
+    status, body = get(publisher, "since=1.3")
+    problem = json.loads(body)
+    assert (status, problem["code"]) == (410, "history_truncated")
+    incarnation, first = problem["first_available"]
+    assert 3 < first < 1999
+    assert problem["frontier"] == [(first + 1) // 10]
+    opening = lines(publisher, "since=start&limit=1")[0]
+    assert opening["position"] >= [incarnation, first]
+    found = all_seqs(publisher)
+    assert found == list(range(found[0], 2000))
+
+
 @pytest.mark.rule("E10", "Q7")
 def test_a_position_of_before_a_crash_goes_on_behind_it(start: Any, wires: Any, tmp_path: Path) -> None:
     stream, first = start({"data": tmp_path}, **STORED)

@@ -66,6 +66,8 @@ class Follower:
             try:
                 state = await self._state()
             except HistoryTruncated:
+                if self.served.store is not None:
+                    history.archived = self.served.store.log.first
                 if self.at >= history.first:
                     raise
                 continue  # retention was faster than the question (fault 31)

@@ -94,7 +94,7 @@ class Settings(ServiceSettings):
     max_body: int = Field(default=64 * 1024, ge=1024, le=2**26)
     """Nothing that a publisher is asked over HTTP has a body worth mentioning."""
     max_connections: int = Field(default=256, ge=1)
-    """Probes, monitoring and people; data takes other ways."""
+    """Probes, monitoring, people, and the clients of `max_readers`; most data takes other ways."""
     max_connections_per_address: int = Field(default=128, ge=1)
     """Half of all, so that one machine leaves room for others."""
     port_retries: int = Field(default=0, ge=0, le=60)
