@@ -23,6 +23,7 @@ PATIENCE = 30.0
 class Delivery:
     """One POST as it came."""
 
+    path: str
     headers: dict[str, str]
     events: list[dict[str, Any]]
 
@@ -66,7 +67,7 @@ def receiver() -> Iterator[Receiver]:
             made.inside += 1
             made.most = max(made.most, made.inside)
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            made.came.put(Delivery(dict(self.headers), [json.loads(line) for line in body.splitlines()]))
+            made.came.put(Delivery(self.path, dict(self.headers), [json.loads(line) for line in body.splitlines()]))
             status, headers, text = made.answers.pop(0) if made.answers else (204, {}, b"")
             if status == 0:
                 made.released.wait(PATIENCE)
@@ -190,13 +191,14 @@ def test_an_id_is_used_once(hooked: Any, receiver: Receiver, wait_until: Any) ->
 @pytest.mark.rule("Q5", "Q7")
 def test_what_is_not_taken_is_sent_again_before_what_follows(hooked: Any, receiver: Receiver) -> None:
     hooks = hooked()
-    receiver.answers += [(500, {}, b"oops"), (302, {"Location": "/elsewhere"}, b""), (404, {}, b"")]
+    receiver.answers += [(500, {}, b"oops"), (307, {"Location": "/elsewhere"}, b""), (404, {}, b"")]
     hooks.append(b"a")
     hooks.register(receiver.url, "start")
     tried = [receiver.take()]
     hooks.append(b"b")
     tried += [receiver.take() for _ in range(3)]
     assert [delivery.seqs for delivery in tried] == [[0]] * 4
+    assert {delivery.path for delivery in tried} == {"/hook"}, "a redirect leads nowhere"
     assert receiver.take().seqs == [1]
     assert receiver.most == 1, "one at a time"
 
