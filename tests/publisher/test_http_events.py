@@ -104,6 +104,7 @@ def test_the_events_strictly_after_a_position_in_order(start: Any, wires: Any) -
     assert seqs(lines(publisher, "since=start&limit=2")[1:]) == [0, 1]
 
 
+LARGE = b"[" + b"[]," * 1_400_000 + b"0]"
 ARROW = encoder("arrow")([pa.record_batch({"n": [1, 2]})])
 
 
@@ -117,6 +118,9 @@ ARROW = encoder("arrow")([pa.record_batch({"n": [1, 2]})])
             "msgpack",
             b"\x91\xc4\x01\x00",  # byte strings are no JSON
             {"encoding": "base64", "count": 1, "payload": "kcQBAA=="},
+        ),
+        pytest.param(
+            "json", LARGE, {"encoding": "base64", "count": 1, "payload": base64.b64encode(LARGE).decode()}, id="large"
         ),
         ("bytes", msgpack.packb([b"\xff", b""]), {"encoding": "base64", "records": ["/w==", ""]}),
         ("arrow", ARROW, {"encoding": "base64", "count": 1, "payload": base64.b64encode(ARROW).decode()}),

@@ -18,6 +18,8 @@ from epochal.protocol.history import State
 from epochal.protocol.messages import Aborted, Data, Event, Frontier, Position
 from epochal.protocol.times import Time, to_json
 
+MOST_DECODED = 4 * 2**20
+"""Bytes of a payload that is looked into: meanwhile nothing else runs, and empty lists take many times their bytes."""
 Placed = tuple[Position, Event]
 """An event and its position."""
 
@@ -83,6 +85,8 @@ class Telling:
 
     def _records(self, event: Data) -> dict[str, Any]:
         """The records as JSON; a payload that has none, or is not what the stream declares, as base64 (S12)."""
+        if len(event.payload) > MOST_DECODED:
+            return self._whole(event)
         try:
             if self._decode is not None:
                 records = self._decode(event.payload)
@@ -92,6 +96,10 @@ class Telling:
                 return {"encoding": "base64", "records": [_base64(record) for record in self._split(event.payload)]}
         except (RemoteProtocolError, ValueError, TypeError, RecursionError):
             pass
+        return self._whole(event)
+
+    @staticmethod
+    def _whole(event: Data) -> dict[str, Any]:
         return {"encoding": "base64", "count": event.records, "payload": _base64(event.payload)}
 
 
