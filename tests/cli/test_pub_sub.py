@@ -104,6 +104,27 @@ def test_a_saved_cursor_loses_nothing_of_a_batch_that_the_count_cut(run, declare
     assert run("sub", stream, "--since", saved, "--raw").out == ""
 
 
+@pytest.mark.rule("E20")
+def test_since_a_time_a_number_and_a_frontier(run, declared) -> None:
+    stream, pairs = declared("json", segments=1), declared("json", segments=2)
+    for time in (1, 2, 3):
+        assert run("pub", stream, "-t", str(time), str(time), "--advance", str(time + 1)).status == 0
+    assert run("pub", stream, "--finish").status == 0
+    assert run("sub", stream, "--since", "time:1", "--epochs", "--raw").out == "2\n3\n"
+    assert run("sub", stream, "--since", "frontier:[3]", "--raw").out == "3\n"
+    assert run("sub", stream, "--since", "seq:-1", "--raw", "--poll", "0.05").out == "1\n2\n3\n"
+    for wrong, told in [
+        ("time:noon", "time:T, with an int"),
+        ("seq:-5", "no event's number"),
+        ("x", "there is no file x"),
+    ]:
+        result = run("sub", stream, "--since", wrong)
+        assert (result.status, result.out) == (2, "")
+        assert told in result.err
+    result = run("sub", pairs, "--since", "seq:1")
+    assert (result.status, "one segment; this one has 2" in result.err) == (2, True)
+
+
 def test_an_idle_subscription_ends(run, declared) -> None:
     stream = declared(segments=1)
     assert run("pub", stream, "-t", "1", "1").status == 0

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from epochal.protocol import messages as m
-from epochal.protocol.following import Began, Broke, Follower, From, Request, Subscribe, Unsubscribe
+from epochal.protocol.following import Began, Behind, Broke, Follower, From, Request, Subscribe, Unsubscribe, Wanted
 from epochal.protocol.subscribing import EpochWasAborted, GapFound, RewoundTo
 from epochal.protocol.times import TimeShape
 
@@ -58,9 +58,15 @@ class Alone:
         for message in messages:
             self.follower.answered(message, 0.0)
 
-    def push(self, *messages):
+    def push(self, *messages, now=0.0):
         for message in messages:
-            self.follower.pushed(None, message, 0.0)
+            self.follower.pushed(None, message, now)
+
+    def open(self, seq, incarnation=1, lower=(0,), upper=()):
+        """Begin the answer to the pull that was sent."""
+        since = self.request()
+        self.answer(m.Opening(since.request, m.Position(incarnation, seq), lower, upper, ()))
+        return since
 
     def snapshot(self, seq=4, incarnation=1, nonce=None):
         snapshot = m.Snapshot(seq, incarnation, self.nonce if nonce is None else nonce, (0,), (0,), ())
@@ -128,6 +134,7 @@ def test_a_snapshot_must_be_of_what_was_welcomed(wrong):
     assert alone.error() == "remote_protocol"
 
 
+@pytest.mark.rule("Q6", "Q9", "E26")
 def test_what_belongs_to_an_earlier_subscription_is_ignored():
     alone = Alone()
     alone.join()
@@ -169,6 +176,7 @@ def test_a_join_without_an_answer_times_out():
     assert alone.error() == "timed_out"
 
 
+@pytest.mark.rule("Q13")
 @pytest.mark.parametrize(("heartbeat", "silence"), [(1.0, 3.0), (10.0, 20.0), (1e9, 120.0)])
 def test_a_publisher_with_rare_heartbeats_is_given_the_time_that_it_names(heartbeat, silence):
     alone = Alone()
@@ -180,7 +188,7 @@ def test_a_publisher_with_rare_heartbeats_is_given_the_time_that_it_names(heartb
     assert alone.error() == "timed_out"
 
 
-@pytest.mark.rule("S19")
+@pytest.mark.rule("S19", "Q11")
 def test_a_silent_publisher_is_noticed_unless_the_reader_itself_paused():
     alone = Alone()
     alone.join()
@@ -207,6 +215,7 @@ def test_a_history_answer_that_stops_is_noticed_though_heartbeats_go_on():
 # ---- gaps: E14, E17 ----
 
 
+@pytest.mark.rule("Q1", "Q13", "E26")
 def test_a_gap_is_pulled_under_a_fresh_subscription_id():
     alone = Alone()
     alone.join(seq=4)
@@ -219,6 +228,7 @@ def test_a_gap_is_pulled_under_a_fresh_subscription_id():
     assert not alone.follower.live
 
 
+@pytest.mark.rule("Q1", "Q13")
 def test_a_heartbeat_shows_loss_at_the_tail():
     alone = Alone()
     alone.join(seq=4)
@@ -262,7 +272,7 @@ def test_history_from_elsewhere_is_a_protocol_error():
     assert alone.error() == "remote_protocol"
 
 
-@pytest.mark.rule("E14", "S24")
+@pytest.mark.rule("E14", "S24", "Q1", "Q7", "Q10")
 @given(st.lists(st.sampled_from(["append", "advance", "lose", "heal", "beat"]), max_size=30))
 def test_whatever_is_lost_on_the_way_every_event_is_taken_in_once_and_in_order(wire_up, steps):
     wiring = wire_up()
@@ -359,6 +369,7 @@ def test_a_cursor_that_is_too_old_is_refused_by_name(wire_up):
     assert alone.broke == [("0", "history_truncated")]
 
 
+@pytest.mark.rule("Q8")
 def test_a_reconnect_that_missed_nothing_just_goes_on(wire_up):
     wiring = wire_up()
     writer, reader = wiring.writer(), wiring.reader()
@@ -368,3 +379,224 @@ def test_a_reconnect_that_missed_nothing_just_goes_on(wire_up):
     writer.advance(1)
     assert [began.resumed for _, began in reader.began] == [False, True]
     assert reader.epochs() == [(0, [b"a", b"b"])]
+
+
+# ---- places to begin at: E20 ----
+
+
+@pytest.mark.rule("E20")
+@pytest.mark.parametrize(("begin", "asked"), [(Behind(2), (1, 2)), (Behind(-1), (1, -1)), (Behind(2, 1), (1, 2))])
+def test_behind_an_event_begins_as_a_join_there(begin, asked):
+    alone = Alone(begin)
+    alone.welcome()
+    alone.snapshot(seq=4)
+    assert alone.open(asked[1], upper=(0,)).position == asked
+    (began,) = alone.told()
+    assert (began.state.seq, began.filters, began.gap, began.resumed) == (asked[1], True, False, False)
+
+
+@pytest.mark.rule("E20")
+@pytest.mark.parametrize("begin", [Behind(5), Behind(0, 2)])
+def test_behind_an_event_that_is_not_there_yet_is_refused(begin):
+    alone = Alone(begin)
+    alone.welcome()
+    alone.snapshot(seq=4)
+    assert alone.error() == "usage"
+
+
+@pytest.mark.rule("E20", "Q2")
+@pytest.mark.parametrize(
+    ("lower", "upper", "whole"),
+    [((0,), (), True), ((5,), (), True), ((5,), (5,), False), ((3,), (4,), True), ((6,), (), False), ((), (), False)],
+)
+def test_what_was_asked_for_must_not_have_begun_before_the_history(lower, upper, whole):
+    alone = Alone(Wanted((5,)))
+    alone.welcome()
+    alone.snapshot(seq=9)
+    assert alone.open(4, lower=lower, upper=upper).position is None
+    if whole:
+        assert [type(told) for told in alone.told()] == [Began]
+    else:
+        assert alone.error() == "history_truncated"
+
+
+# ---- silence: Q11, Q12 ----
+
+
+@pytest.mark.rule("Q11")
+def test_silence_leads_to_a_pull_and_if_that_brings_nothing_all_stays_as_it_is():
+    alone = Alone()
+    alone.join(seq=4)
+    alone.told()
+    for now in (2.1, 4.2, 6.3):  # an answer is not silence
+        assert alone.take() == []
+        alone.follower.tick(now)
+        since = alone.request()
+        assert since.position == (1, 4)
+        for message in (m.Opening(since.request, m.Position(1, 4), (0,), (), ()), m.Chunk(since.request, 0, True)):
+            alone.follower.answered(message, now)
+    assert alone.follower.live
+    alone.push(data(5), now=6.4)
+    assert alone.told() == [data(5)]
+
+
+@pytest.mark.rule("Q11", "Q13")
+def test_what_is_pushed_while_silence_is_looked_into_is_followed():
+    alone = Alone()
+    alone.join(seq=4)
+    alone.follower.tick(2.1)
+    since = alone.open(4)
+    alone.push(data(5), now=2.2)
+    alone.answer(m.Chunk(since.request, 0, True))
+    assert alone.told()[1:] == [data(5)]
+    assert alone.take() == []
+
+
+@pytest.mark.rule("Q12", "Q9", "E26")
+def test_if_it_brings_events_the_subscription_is_replaced_behind_them():
+    alone = Alone()
+    alone.join(seq=4)
+    first = alone.nonce
+    alone.follower.tick(2.1)
+    since = alone.open(4)
+    alone.answer(m.Chunk(since.request, 1, True), data(5))
+    left, hello = alone.take()
+    assert left == Unsubscribe(b"P" + first)
+    assert hello.message.nonce != first
+    alone.nonce = hello.message.nonce
+    alone.answer(m.Welcome(hello.message.request, 1, CHANNEL, 1, 5, 1000, 1.0, ()))
+    alone.follower.pushed(first, m.Snapshot(5, 1, first, (0,), (0,), ()), 2.2)
+    assert not alone.follower.live
+    alone.snapshot(seq=5)
+    assert alone.follower.live
+    alone.push(data(6))
+    assert [told.seq for told in alone.told() if isinstance(told, m.Data)] == [5, 6]
+
+
+@pytest.mark.rule("Q12")
+def test_pushes_that_stop_are_made_up_for_by_pulls(wire_up):
+    wiring = wire_up()
+    writer, reader = wiring.writer(), wiring.reader()
+    reader.losing.add("0")  # the heartbeats as well
+    writer.append("0", 0, b"a")
+    writer.advance(1)
+    wiring.tick(2.5)
+    assert reader.epochs() == [(0, [b"a"])]
+    assert reader.broke == []
+
+
+# ---- pulling only: Q7, Q15 ----
+
+
+def polls(alone, seq, *events, now):
+    """Let the next pull be due, and answer it."""
+    alone.follower.tick(now)
+    since = alone.request()
+    assert since.position == (1, seq)
+    answer = m.Opening(since.request, m.Position(1, seq), (0,), (), ()), m.Chunk(since.request, len(events), True)
+    for message in (*answer, *events):
+        alone.follower.answered(message, now)
+
+
+@pytest.mark.rule("Q7")
+def test_without_pushes_it_pulls_and_never_subscribes():
+    alone = Alone(pushes=False)
+    hello = alone.request()
+    alone.answer(m.Welcome(hello.request, 1, CHANNEL, 1, 4, 1000, 1.0, ()))
+    since = alone.open(4)
+    assert since.position == (1, 4)
+    alone.answer(m.Chunk(since.request, 1, True), data(5))
+    assert alone.follower.live
+    began, event = alone.told()
+    assert (began.state.seq, began.filters, began.resumed, event) == (4, True, False, data(5))
+    polls(alone, 5, now=1.1)
+    polls(alone, 5, data(6), data(7), now=2.2)
+    assert alone.told() == [data(6), data(7)]
+    alone.follower.tick(3.1)
+    assert alone.take() == []
+
+
+@pytest.mark.rule("Q7")
+def test_a_poll_that_is_not_answered_is_noticed():
+    alone = Alone(pushes=False)
+    hello = alone.request()
+    alone.answer(m.Welcome(hello.request, 1, CHANNEL, 1, 4, 1000, 1.0, ()))
+    since = alone.open(4)
+    alone.answer(m.Chunk(since.request, 0, True))
+    alone.follower.tick(1000.0)  # between two pulls nothing is expected
+    assert not alone.follower.broken
+    alone.follower.tick(1003.1)
+    assert [type(told) for told in alone.told()] == [Began, Broke]
+
+
+@pytest.mark.rule("Q15")
+def test_pushes_can_be_left_and_taken_up_again():
+    alone = Alone()
+    alone.join(seq=4)
+    alone.push(data(5))
+    alone.follower.follow_pushes(False, 0.0)
+    assert alone.take() == [Unsubscribe(b"P" + alone.nonce), Unsubscribe(b"C" + CHANNEL)]
+    alone.push(data(6))  # was on its way
+    polls(alone, 5, data(6), now=1.1)
+    alone.follower.follow_pushes(True, 1.2)
+    alone.welcome()
+    assert alone.take() == [Subscribe(b"C" + CHANNEL), Subscribe(b"P" + alone.nonce)]
+    alone.push(data(7), data(8))
+    alone.snapshot(seq=7)
+    since = alone.open(6)
+    alone.answer(m.Chunk(since.request, 1, True), data(7))
+    assert [told.seq for told in alone.told() if isinstance(told, m.Data)] == [5, 6, 7, 8]
+    assert alone.follower.live
+
+
+@pytest.mark.rule("Q15")
+@given(st.lists(st.sampled_from(["append", "advance", "push", "poll", "lose", "heal", "wait", "rejoin"]), max_size=30))
+def test_whenever_it_changes_between_both_every_event_is_taken_in_once_and_in_order(wire_up, steps):
+    wiring = wire_up()
+    writer, reader = wiring.writer(), wiring.reader()
+    taken = []
+    take_in = reader.machine.event
+
+    def noting(name, event):
+        taken.append(event.seq)
+        take_in(name, event)
+
+    reader.machine.event = noting
+    time = 0
+    for step in [*steps, "heal", "wait", "wait", "wait"]:
+        match step:
+            case "append":
+                writer.machine.append("0", time, b"", 1, b"x")
+            case "advance":
+                time += 1
+                writer.machine.advance(time)
+            case "push" | "poll":  # in the middle of whatever is under way
+                reader.followers["0"].follow_pushes(step == "push", wiring.now)
+            case "lose":
+                reader.losing.add("0")
+            case "heal":
+                reader.losing.clear()
+            case "wait":
+                wiring.tick(1.0)
+            case "rejoin":
+                reader.rejoin("0")
+        if reader.followers["0"].broken:
+            reader.rejoin("0")
+    assert taken == list(range(wiring.publishers["0"].seq + 1))
+    assert reader.frontier == [time]
+    assert {code for _, code in reader.broke} <= {"timed_out"}
+
+
+@pytest.mark.rule("Q7", "E17")
+def test_a_gap_is_told_also_where_everything_is_pulled(wire_up):
+    wiring = wire_up(retention_bytes=0)
+    writer, reader = wiring.writer(), wiring.reader(None)
+    reader.join("0", pushes=False)
+    writer.append("0", 0, b"lost")
+    wiring.tick(1.5)
+    assert GapFound("0", 1, 0) in reader.events()
+    writer.advance(1)
+    wiring.tick(1.5)
+    assert reader.frontier == [1]
+    assert reader.epochs() == []
+    assert not reader.machine.saw_whole(0)

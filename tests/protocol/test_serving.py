@@ -130,6 +130,7 @@ def test_the_last_and_the_middle_ones_are_served_after_others_left(wire_up, leav
     assert [reader.epochs() for reader in stayed] == [[(0, [b"a"])]] * len(stayed)
 
 
+@pytest.mark.rule("Q14")
 @pytest.mark.rule("S23")
 def test_who_leaves_is_forgotten_entirely(wiring):
     for n in range(50):
@@ -169,6 +170,7 @@ def test_a_request_that_cannot_be_met_is_refused(wiring, message, code):
     assert (refused.op, refused.code) == (1, code)
 
 
+@pytest.mark.rule("Q4", "E26")
 def test_a_subscription_id_is_used_once(wiring):
     ask(wiring, hello())
     assert ask(wiring, hello(2))[0].code == "remote_protocol"
@@ -203,6 +205,7 @@ def test_hellos_and_answers_under_way_are_bounded(wire_up):
 # ---- history ----
 
 
+@pytest.mark.rule("Q3", "E20")
 def test_the_answer_is_the_events_after_the_position_paced_by_credit(wiring):
     fill(wiring, 3 * CHUNK_EVENTS)
     opening, chunk, *events = ask(wiring, m.Since(5, "0", m.Position(1, 9), 1))
@@ -224,6 +227,7 @@ def test_the_start_of_an_empty_log_is_an_empty_answer(wiring, position):
     ]
 
 
+@pytest.mark.rule("Q2")
 @pytest.mark.rule("E13")
 def test_what_is_no_longer_retained_is_said_to_be_gone(wire_up):
     wiring = wire_up(retention_bytes=2_000)
@@ -260,6 +264,7 @@ def test_retention_that_overtakes_a_slow_reader_is_said(wire_up):
     assert (refused.op, refused.code) == (1, "history_truncated")
 
 
+@pytest.mark.rule("Q1")
 def test_a_heartbeat_names_the_last_event(wiring):
     fill(wiring, 2)
     wiring.tick(3, step=0.25)

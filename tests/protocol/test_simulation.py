@@ -44,7 +44,29 @@ CHECKED = (
             "S35",
         ]
     ),
-    *(["E1", "E2", "E3", "E4", "E5", "E6", "E7", "E8", "E9", "E11", "E12", "E13", "E14", "E15", "E16", "E17", "E18"]),
+    *(
+        [
+            "E1",
+            "E2",
+            "E3",
+            "E4",
+            "E5",
+            "E6",
+            "E7",
+            "E8",
+            "E9",
+            "E11",
+            "E12",
+            "E13",
+            "E14",
+            "E15",
+            "E16",
+            "E17",
+            "E18",
+            "E20",
+        ]
+    ),
+    *(["Q1", "Q5", "Q7", "Q8", "Q10", "Q15", "Q16"]),
 )
 """The rules that every run is checked against, or that a run cannot pass without."""
 
@@ -53,7 +75,21 @@ def tried(reports: list[Report]) -> Counter[str]:
     """What happened in all of these runs together."""
     total: Counter[str] = Counter()
     for report in reports:
-        for name in ("logged", "yielded", "aborted", "gaps", "resumed", "crashes", "stalls", "deaths", "hangs", "lost"):
+        for name in (
+            "logged",
+            "yielded",
+            "aborted",
+            "gaps",
+            "resumed",
+            "crashes",
+            "stalls",
+            "deaths",
+            "hangs",
+            "lost",
+            "pulling",
+            "switched",
+            "asked",
+        ):
             total[name] += getattr(report, name)
         total["product order"] += report.scenario.shape != "int"
         total["an empty segment"] += 0 in report.scenario.skew
@@ -71,7 +107,7 @@ def test_hundreds_of_fresh_seeds_keep_every_rule() -> None:
     assert all(total.values()), f"some kind of fault was never tried: {total}"
 
 
-@pytest.mark.rule("E6", "E7", "E9", "E10", "E12", "E16", "Q5")
+@pytest.mark.rule("E6", "E7", "E9", "E10", "E12", "E16", "Q5", "Q7", "Q15")
 def test_fresh_seeds_keep_every_rule_with_logs_on_disk() -> None:
     """What the disk had when a publisher died is there afterwards, what was told above all; nothing is told before."""
     base = random.SystemRandom().randrange(2**40)
@@ -117,6 +153,8 @@ def test_ten_thousand_fresh_seeds_keep_every_rule() -> None:
         pytest.param({"crash_rate": 0.4, **DURABLE}, id="publishers with logs on disk crash all the time"),
         pytest.param({"crash_rate": 0.4, **INTERVAL}, id="machines crash all the time"),
         pytest.param({"subscriber_crash_rate": 1.0, "subscribers": 6}, id="subscribers crash"),
+        pytest.param({"pulling": 1.0, "switch_rate": 0.0, "break_rate": 0.2}, id="nothing is pushed"),
+        pytest.param({"switch_rate": 3.0, "break_rate": 0.2, "crash_rate": 0.1}, id="pushes come and go"),
         pytest.param(
             {"high_water": 2, "pause_rate": 0.5, "retention_bytes": 4_000}, id="pushes drop, history is short"
         ),

@@ -10,7 +10,7 @@ from epochal.errors import EpochTooLarge
 from epochal.protocol import messages as m
 from epochal.protocol.cursors import Cursor
 from epochal.protocol.filters import JoinFilter
-from epochal.protocol.following import Began, From
+from epochal.protocol.following import Began, Behind, From, Wanted
 from epochal.protocol.frontier import Antichain
 from epochal.protocol.history import State
 from epochal.protocol.subscribing import (
@@ -486,3 +486,69 @@ def test_who_begins_at_the_start_of_a_cut_history_begins_with_a_whole_epoch(wire
     assert found
     assert all(payloads == [b"a0", b"a1", b"a2", b"b"] for _, payloads in found)
     assert found[-1][0] == 29
+
+
+# ---- what was asked for: E20 ----
+
+
+@pytest.mark.rule("E20", "Q16")
+@pytest.mark.parametrize("partial", [False, True])
+def test_only_what_a_wanted_time_reaches_is_delivered(wire_up, partial):
+    wiring, wanted = wire_up("(int, int)"), ((0, 2), (2, 1))
+    writer, reader = wiring.writer(), wiring.reader(None, wanted=wanted, partial=partial)
+    for time in ((0, 0), (0, 3), (1, 1), (2, 0), (2, 2)):
+        writer.append("0", time)
+    reader.join("0", Wanted(wanted))
+    writer.append("0", (0, 5))
+    writer.append("0", (1, 0))
+    writer.leave(m.Leaving.FINISH)
+    if not partial:
+        assert [time for time, _ in reader.epochs()] == [(0, 3), (0, 5), (2, 2)]
+    assert [event.data.time for event in reader.events() if isinstance(event, Arrived)] == [(0, 3), (2, 2), (0, 5)]
+    assert reader.machine.saw_whole((0, 4))
+    assert not reader.machine.saw_whole((1, 1))
+
+
+@pytest.mark.rule("E20", "E16")
+def test_an_abort_that_was_asked_for_is_told_though_the_log_begins_behind_it():
+    subscriber = Subscriber("uid", INT, ["0"], wanted=[5])
+    subscriber.only_epochs()
+    subscriber.began("0", began(lower=(3,), aborted=(4, 6), seq=8))
+    again = subscriber.cursor()
+    subscriber.event("0", moved(9, 3, 8))
+    assert epochs(subscriber) == [EpochWasAborted(6)]
+    resumed = Subscriber("uid", INT, ["0"], cursor=Cursor.from_json(again.to_json()))
+    resumed.only_epochs()
+    resumed.began("0", began(lower=(3,), aborted=(4, 6), seq=8, filters=False))
+    resumed.event("0", moved(9, 3, 8))
+    assert epochs(resumed) == [EpochWasAborted(6)]
+
+
+@pytest.mark.rule("E20", "E16")
+def test_a_cursor_carries_what_was_asked_for(wire_up):
+    wiring = wire_up()
+    writer, reader = wiring.writer(), wiring.reader(None, wanted=[2])
+    for time in range(4):
+        writer.append("0", time)
+    reader.join("0", Wanted((2,)))
+    resumed = wiring.reader(cursor=Cursor.from_json(reader.machine.cursor().to_json()))
+    writer.leave(m.Leaving.FINISH)
+    assert [time for time, _ in reader.epochs()] == [time for time, _ in resumed.epochs()] == [2, 3]
+
+
+@pytest.mark.rule("E20", "Q3")
+@given(st.integers(-1, 11), st.booleans())
+def test_behind_any_event_every_epoch_that_begins_there_is_whole(wire_up, seq, pushes):
+    wiring = wire_up()
+    writer = wiring.writer()
+    for time in range(4):
+        writer.append("0", time)
+        writer.append("0", time + 1)
+        writer.advance(time + 1)
+    reader = wiring.reader(None)
+    reader.join("0", Behind(seq), pushes=pushes)
+    writer.leave(m.Leaving.FINISH)
+    wiring.tick(1.5)
+    log = [event for event in wiring.log["0"] if isinstance(event, m.Data)]
+    whole = {event.time for event in log} - {event.time for event in log if event.seq <= seq}
+    assert [time for time, _ in reader.epochs()] == sorted(whole)

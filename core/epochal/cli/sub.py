@@ -12,7 +12,7 @@ import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -23,6 +23,7 @@ from epochal.cli.terminal import note
 from epochal.client.catalog import catalog_url
 from epochal.client.sockets import check_libzmq
 from epochal.errors import CursorError, TimedOut, UsageError
+from epochal.protocol.beginnings import FORMS, is_since, read_since
 from epochal.resources import DEFAULT_NAMESPACE, parse_stream_name
 
 EPILOG = """\b
@@ -34,6 +35,7 @@ Examples:
   epochal sub demo/flights --since start --count 1 --idle 10
   epochal sub demo/flights --epochs --count 5 --save-cursor at.json
   epochal sub demo/flights --since at.json --epochs # after these five
+  epochal sub demo/flights --since time:17 --epochs # what is not <= 17
 
 A line holds the time, a tab, and the record as JSON; what is not a record (frontiers, aborted epochs, gaps) is told on
 standard error. With --json everything is one JSON object a line, by "kind":
@@ -49,26 +51,32 @@ standard error. With --json everything is one JSON object a line, by "kind":
 
 Bytes are shown as text with escapes, and untouched with --raw; rows of Arrow batches are records. Ends when the stream
 is complete, after --count, or when whoever reads the output goes. The cursor is written at every end, also by Ctrl-C;
-epochs that were not complete then come again, whole."""
+epochs that were not complete then come again, whole.
+
+--since takes start (all that is retained), time:T (the epochs that are not <= T), frontier:[T,...] (those that one of
+these reaches), seq:N (begun behind event N of a stream of one segment), cut:{"SEGMENT":N,...} (behind an event in
+each), or the file of a cursor. What is no longer retained is an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
     """What to read, and until when."""
 
-    since: Literal["start"] | epochal.Cursor | None
+    since: str | epochal.Cursor | None
     topics: list[bytes] | None
     reject: list[bytes]
     epochs: bool
     idle: float | None
     save: Path | None
+    poll: float | None
 
 
 def sub(
     stream: Stream,
     since: Annotated[
         str | None,
-        typer.Option("--since", metavar="start|FILE", help="Retained history first, or after a saved cursor."),
+        typer.Option("--since", metavar="WHERE", help="start, time:T, frontier:[T,...], seq:N, cut:{SEGMENT:N,...}: "
+                     "history first; or a saved cursor's file."),
     ] = None,
     epochs: Annotated[bool, typer.Option("--epochs", help="Only epochs that are complete, each whole.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
@@ -93,6 +101,11 @@ def sub(
     save: Annotated[
         Path | None, typer.Option("--save-cursor", metavar="FILE", help="At the end write the cursor, for --since.")
     ] = None,
+    poll: Annotated[
+        float | None,
+        typer.Option("--poll", metavar="SECONDS", min=0.01, help="Ask for events that often, instead of being pushed "
+                     "them."),
+    ] = None,
     namespace: Namespace = None,
     catalog: Catalog = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
@@ -102,21 +115,22 @@ def sub(
         raise typer.BadParameter("--json and --raw exclude each other")
     name = parse_stream_name(stream, namespace or DEFAULT_NAMESPACE)
     topics = [one.encode() for one in topic] if topic else None
-    choice = _Choice(_since(since), topics, [one.encode() for one in reject or ()], epochs, idle, save)
+    choice = _Choice(_since(since), topics, [one.encode() for one in reject or ()], epochs, idle, save, poll)
     printer = Printer(Style.JSON if as_json else Style.RAW if raw else Style.TEXT, count)
     run(_sub(name, choice, printer, catalog, timeout))
 
 
-def _since(text: str | None) -> Literal["start"] | epochal.Cursor | None:
+def _since(text: str | None) -> str | epochal.Cursor | None:
     if text is None:
         return None
-    if text == "start":
-        return "start"
+    if is_since(text):
+        read_since(text)  # what is wrong with it is told at once
+        return text
     try:
         saved = Path(text).read_text(encoding="utf-8")
     except FileNotFoundError:
         raise CursorError(
-            f"there is no file {text}; --since takes `start` or a file that --save-cursor wrote"
+            f"there is no file {text}; --since takes {FORMS}, or a file that --save-cursor wrote"
         ) from None
     except UnicodeDecodeError:
         raise CursorError(f"{text} does not hold a cursor; write one with --save-cursor {text}") from None
@@ -131,7 +145,12 @@ async def _sub(name: tuple[str, str], choice: _Choice, printer: Printer, url: st
         _reader_watched() as unwatch,
         epochal.connect(catalog_url(url), patience=timeout) as client,
         client.subscribe(
-            "/".join(name), since=choice.since, topics=choice.topics, reject=choice.reject
+            "/".join(name),
+            since=choice.since,
+            topics=choice.topics,
+            reject=choice.reject,
+            push=choice.poll is None,
+            poll=choice.poll,
         ) as subscription,
     ):
         try:

@@ -197,6 +197,7 @@ class BlockingSubscription(_Opened[Subscription]):
     frontier = _plain(Subscription.frontier)
     cursor = _plain(Subscription.cursor)
     saw_whole = _plain(Subscription.saw_whole)
+    push = _plain(Subscription.push)
 
     @property
     def ready(self) -> Ready:

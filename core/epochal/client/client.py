@@ -123,17 +123,25 @@ class Client:
         schema: SchemaLike | None = None,
         max_buffer_bytes: int = 256 * 2**20,
         subscriber: str | None = None,
+        push: bool = True,
+        poll: float | None = None,
         wait: float = DEFAULT_WAIT,
         settings: FollowerSettings | None = None,
     ) -> Subscription:
         """A subscription to `stream` ("namespace/name"); open it with `async with`.
 
-        `since` is None (from now on), "start" (retained history first) or a `Cursor`. `topics` and `reject` are topic
+        `since` is None (from now on), a `Cursor`, or a text, for whole epochs of the history and then live ones:
+        "start" (all that is retained), "time:T" (epochs not <= T), "frontier:[T, ...]" (epochs that one of these
+        reaches), "seq:N" (begun behind event N of a stream of one segment) or 'cut:{"SEGMENT": N, ...}' (behind an
+        event in each); T is JSON, such as 5 or [3, 1]. What is no longer retained raises `HistoryTruncated` when it is
+        read; a `since` that is none, `UsageError` (E20). `topics` and `reject` are topic
         prefixes, the longest wins; they are applied here, at the receiver. `partial` delivers epochs that were under
         way at the join as well, by `events()` only (S15b). `time_shape`, `encoding` and `schema` (a mapping as in the
         manifest, a `Schema` or a `pyarrow.Schema`), if given, must be the declared ones, else `SchemaMismatch` before
         anything is connected (S28). Raises `ConfigError` for a `schema` that is none. `subscriber` names the reader to
-        people who look at the catalog, which is told in the background; `<host>/<process id>` unless given.
+        people who look at the catalog, which is told in the background; `<host>/<process id>` unless given. Without
+        `push`, events are pulled every `poll` seconds (1 unless given) and never pushed (Q7); `Subscription.push`
+        changes that.
         """
         if subscriber is not None and not 0 < len(subscriber) <= MAX_SUBSCRIBER:
             raise UsageError(f"subscriber= is a name of 1 to {MAX_SUBSCRIBER} characters, not {len(subscriber)}")
@@ -142,7 +150,8 @@ class Client:
             self._context, Directory(self.catalog, stream, wait=wait),
             since=since, topics=topics, reject=reject, partial=partial, time_codec=time_codec,
             expected=Expected(time_shape, encoding, read_schema(schema)),
-            max_buffer_bytes=max_buffer_bytes, settings=settings, announce=(self._background, name),
+            max_buffer_bytes=max_buffer_bytes, settings=settings, push=push, poll=poll,
+            announce=(self._background, name),
         )  # fmt: skip
         self._made.add(subscription)
         return subscription

@@ -16,7 +16,7 @@ from epochal.client.sockets import Frames, Socket
 from epochal.errors import EpochalError, Unavailable
 from epochal.protocol import messages as m
 from epochal.protocol import wire
-from epochal.protocol.following import Follower, FollowerSettings, From, Request, Subscribe, Unsubscribe
+from epochal.protocol.following import Begin, Follower, FollowerSettings, Request, Subscribe, Unsubscribe
 
 TICK = 0.1
 """Seconds between looks at the clock."""
@@ -31,6 +31,8 @@ class Reader(Protocol):
     context: zmq.Context[Any]
     directory: Directory
     follower_settings: FollowerSettings
+    pushes: bool
+    """Whether to follow pushes; else what there is is pulled."""
 
     def told(self, segment: str, follower: Follower) -> None:
         """Take what a follower tells."""
@@ -52,10 +54,10 @@ class Reader(Protocol):
 class Link:
     """Keeps one segment followed: connects, and connects again behind the last event."""
 
-    def __init__(self, reader: Reader, segment: str, begin: From | m.Position) -> None:
+    def __init__(self, reader: Reader, segment: str, begin: Begin) -> None:
         self.segment = segment
         self._reader = reader
-        self._begin = begin
+        self._begin: Begin = begin
         self._continuing = False
         self._incarnation = 0
         self._damaged = 0
@@ -118,6 +120,7 @@ class Link:
             settings=reader.follower_settings,
             continuing=self._continuing,
             least_incarnation=self._incarnation,
+            pushes=reader.pushes,
         )
 
     @property
@@ -128,8 +131,13 @@ class Link:
     def _remember(self, follower: Follower) -> None:
         self._damaged += follower.damaged
         if follower.began:
-            self._begin, self._continuing = self._reader.position(self.segment), True
-            self._incarnation = max(self._incarnation, self._begin.incarnation)
+            self._begin = at = self._reader.position(self.segment)
+            self._continuing, self._incarnation = True, max(self._incarnation, at.incarnation)
+
+    def follow_pushes(self, follow: bool) -> None:
+        """Follow pushes from now on, or pull only."""
+        if self._connection is not None:
+            self._connection.follow_pushes(follow)
 
     def pause(self) -> None:
         """The application is slow: stop reading."""
@@ -145,19 +153,30 @@ class Link:
 
 
 class _Connection:
-    """The two sockets of one follower."""
+    """The sockets of one follower; there is none for events where pushes are not followed."""
 
     def __init__(self, reader: Reader, segment: str, addresses: tuple[str, str], follower: Follower) -> None:
         self.follower = follower
         self._reader, self._segment = reader, segment
         self._lost: asyncio.Future[EpochalError] = asyncio.get_running_loop().create_future()
         self._was_live = False
-        self._events = Socket(reader.context, zmq.SUB, self._pushed, self._act)
-        self._requests = Socket(reader.context, zmq.DEALER, self._answered, self._act)
-        for socket, address in zip((self._events, self._requests), addresses, strict=True):
-            socket.watch(self._disconnected)
-            socket.zmq.connect(address)
-            socket.start()
+        self._paused = self._closed = False
+        self._address, requests = addresses
+        self._events = self._connected(zmq.SUB, self._pushed, self._address) if follower.pushes else None
+        self._requests = self._connected(zmq.DEALER, self._answered, requests)
+
+    def _connected(self, kind: int, on_message: Callable[[Frames], None], address: str) -> Socket:
+        socket = Socket(self._reader.context, kind, on_message, self._act)
+        socket.watch(self._disconnected)
+        socket.zmq.connect(address)
+        if self._paused:
+            socket.pause()
+        socket.start()
+        return socket
+
+    def follow_pushes(self, follow: bool) -> None:
+        self.follower.follow_pushes(follow, clock.monotonic())
+        self._act()
 
     async def broken(self, *, on_live: Callable[[], None]) -> EpochalError:
         """Run until the connection must be given up; returns why."""
@@ -199,15 +218,22 @@ class _Connection:
     def _act(self) -> None:
         """Do what the follower asks for and pass on what it tells."""
         follower = self.follower
+        if self._closed:
+            return
         for effect in follower.take():
             match effect:
                 case Request():
                     for frames in wire.encode(effect.message):
                         self._requests.send(frames)
                 case Subscribe():
+                    if self._events is None:
+                        self._events = self._connected(zmq.SUB, self._pushed, self._address)
                     self._events.zmq.setsockopt(zmq.SUBSCRIBE, effect.prefix)
-                case Unsubscribe():
+                case Unsubscribe() if self._events is not None:
                     self._events.zmq.setsockopt(zmq.UNSUBSCRIBE, effect.prefix)
+        if self._events is not None and not follower.pushes:
+            self._events.close()
+            self._events = None
         try:
             self._reader.told(self._segment, follower)
         except EpochalError as error:
@@ -223,15 +249,21 @@ class _Connection:
             self._lost.set_result(error)
 
     def pause(self) -> None:
+        self._paused = True
         self.follower.pause()
-        self._events.pause()
-        self._requests.pause()
+        for socket in self._sockets():
+            socket.pause()
 
     def resume(self) -> None:
+        self._paused = False
         self.follower.resume(clock.monotonic())
-        self._events.resume()
-        self._requests.resume()
+        for socket in self._sockets():
+            socket.resume()
 
     def close(self) -> None:
-        self._events.close()
-        self._requests.close()
+        self._closed = True
+        for socket in self._sockets():
+            socket.close()
+
+    def _sockets(self) -> list[Socket]:
+        return [socket for socket in (self._events, self._requests) if socket is not None]

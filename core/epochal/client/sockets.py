@@ -123,7 +123,7 @@ class Socket:
 
         def drain() -> None:
             lost = False
-            while monitor.poll(0):
+            while self._monitor is not None and monitor.poll(0):
                 recv_monitor_message(monitor, zmq.NOBLOCK)
                 lost = True
             if lost:

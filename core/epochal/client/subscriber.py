@@ -6,8 +6,9 @@ application is woken up.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import replace
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Self, TypeAlias
 
 import zmq
 
@@ -19,11 +20,12 @@ from epochal.client.encodings import decoder
 from epochal.client.ending import ended, to_the_end
 from epochal.client.joining import Link
 from epochal.client.options import NOTHING, Expected
-from epochal.errors import CursorError, EpochalError, UsageError
+from epochal.errors import EpochalError, UsageError
 from epochal.protocol import messages as m
 from epochal.protocol import subscribing
+from epochal.protocol.beginnings import placed, read_since
 from epochal.protocol.cursors import Cursor
-from epochal.protocol.following import Began, Broke, Follower, FollowerSettings, From
+from epochal.protocol.following import Began, Broke, Follower, FollowerSettings
 from epochal.protocol.times import Time, TimeCodec
 from epochal.protocol.topics import TopicChoice
 
@@ -33,7 +35,8 @@ MAX_WAITING_BYTES = 64 * 2**20
 Half of it, and they are read again (E18).
 """
 
-Since = Literal["start"] | Cursor | None
+Since: TypeAlias = str | Cursor | None
+"""Where to begin: None is live; the texts are `epochal.protocol.beginnings.FORMS`."""
 
 
 class Subscription:
@@ -41,7 +44,8 @@ class Subscription:
 
     Reads with `epochs()` or with `events()`, one of them. `ready`, an `asyncio.Event`, is set once the snapshots of all
     segments are in (S17), or when the subscription is over. Entering raises `StreamNotFound`, `NoPublisher`,
-    `SchemaMismatch` (S28), `CursorError`, `CatalogUnavailable`. Leaving closes all sockets, also when it is cancelled.
+    `SchemaMismatch` (S28), `CatalogUnavailable`, and `CursorError`, `TimeShapeError` or `UsageError` where `since` is
+    not of this stream. Leaving closes all sockets, also when it is cancelled.
     """
 
     def __init__(
@@ -57,11 +61,13 @@ class Subscription:
         expected: Expected = NOTHING,
         max_buffer_bytes: int = 256 * 2**20,
         settings: FollowerSettings | None = None,
+        push: bool = True,
+        poll: float | None = None,
         announce: tuple[CatalogClient, str] | None = None,
     ) -> None:
-        if not (since is None or since == "start" or isinstance(since, Cursor)):
-            raise UsageError(f"since is None (live), 'start' or a Cursor, not {since!r}")
-        self.context, self.directory, self._since = context, directory, since
+        if poll is not None and not poll > 0:
+            raise UsageError(f"poll is the seconds between two pulls, above 0, not {poll!r}")
+        self.context, self.directory, self._since = context, directory, read_since(since)
         self._topics = None if topics is None and not list(reject) else TopicChoice(topics, reject)
         self._partial, self._max_buffer = partial, max_buffer_bytes
         self._expected = expected
@@ -71,7 +77,9 @@ class Subscription:
         self._began: set[str] = set()
         self._decode_time: Callable[[Time], Any] = (lambda time: time) if time_codec is None else time_codec.decode
         self._encode_time: Callable[[Any], Time] = (lambda time: time) if time_codec is None else time_codec.encode
-        self.follower_settings = settings or FollowerSettings()
+        settings = settings or FollowerSettings()
+        self.follower_settings = settings if poll is None else replace(settings, poll=poll)
+        self.pushes = push
         self._links: list[Link] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._error: EpochalError | None = None
@@ -83,29 +91,20 @@ class Subscription:
     async def __aenter__(self) -> Self:
         """Look the stream up and begin to follow its segments; returns before they have answered (see `ready`)."""
         info = await self.directory.look_up(self._expected)
-        cursor = self._since if isinstance(self._since, Cursor) else None
-        if cursor is not None and cursor.stream != info.uid:
-            raise CursorError(
-                f"the cursor is of another stream than the present {info.qualified}, which may have been "
-                "created anew since"
-            )
-        if cursor is not None and set(cursor.positions) != set(self.directory.segments):
-            raise CursorError(
-                f"the cursor has segments {sorted(cursor.positions)}, the stream has {self.directory.segments}"
-            )
+        segments = self.directory.segments
+        beginning = placed(self._since, info.uid, self.directory.shape, segments)
         self._decode = decoder(self.directory.encoding)
         self._machine = subscribing.Subscriber(
             info.uid,
             self.directory.shape,
-            self.directory.segments,
+            segments,
             partial=self._partial,
             max_buffer_bytes=self._max_buffer,
-            cursor=cursor,
+            cursor=beginning.cursor,
+            wanted=beginning.wanted,
             topics=self._topics,
         )
-        for segment in self.directory.segments:
-            begin = From.LIVE if self._since is None else From.START if cursor is None else cursor.positions[segment]
-            self._links.append(Link(self, segment, begin))
+        self._links = [Link(self, segment, beginning.places[segment]) for segment in segments]
         self._tasks = [
             asyncio.create_task(link.run(), name=f"follow {info.qualified}/{link.segment}") for link in self._links
         ]
@@ -200,6 +199,15 @@ class Subscription:
             return self._since
         self._check_ready()
         return self._machine.cursor()
+
+    def push(self, on: bool) -> None:
+        """Be pushed events from now on, or pull them only, every `poll` seconds (Q7, Q15).
+
+        Nothing is lost or repeated by it, and it can be called at any time.
+        """
+        self.pushes = on
+        for link in self._links:
+            link.follow_pushes(on)
 
     def _check_ready(self) -> None:
         if not self._machine.ready:

@@ -8,9 +8,7 @@ Sources: rules S8, S9, S33; E14, E16, E17; Push-Pull Publish-Subscribe; DESIGN s
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, TypeAlias
 
 import google_crc32c
 
@@ -21,81 +19,42 @@ from epochal.errors import (
     RemoteProtocolError,
     TimedOut,
     TimeShapeError,
+    UsageError,
     from_code,
 )
 from epochal.protocol import messages as m
+from epochal.protocol.followed import (
+    Began,
+    Begin,
+    Behind,
+    Broke,
+    Effect,
+    FollowerSettings,
+    From,
+    Request,
+    Subscribe,
+    Told,
+    Unsubscribe,
+    Wanted,
+)
 from epochal.protocol.history import State
 from epochal.protocol.times import Time, TimeShape
 
-# ---- what the shell must do ----
-
-
-class Request(NamedTuple):
-    """Send a message on `requests`."""
-
-    message: m.Message
-
-
-class Subscribe(NamedTuple):
-    """Subscribe to a prefix on `events`."""
-
-    prefix: bytes
-
-
-class Unsubscribe(NamedTuple):
-    """Leave a prefix on `events`."""
-
-    prefix: bytes
-
-
-# ---- what the subscriber is told ----
-
-
-class Began(NamedTuple):
-    """The segment's events start behind `state`.
-
-    `resumed` is true when they start exactly where the last ones ended, so `state` adds nothing. `gap` is true when
-    events between are lost for good; `filters` when epochs that `state` has under way must be left out (E15).
-    """
-
-    incarnation: int
-    state: State
-    filters: bool
-    gap: bool
-    resumed: bool
-
-
-class Broke(NamedTuple):
-    """The connection must be closed and, if `error.retryable`, replaced by a new follower from the same position."""
-
-    error: EpochalError
-
-
-Told: TypeAlias = Began | Broke | m.Event
-Effect: TypeAlias = Request | Subscribe | Unsubscribe
-
-
-class From(StrEnum):
-    """Where to begin, if not behind a position."""
-
-    LIVE = "live"
-    START = "start"
-
-
-@dataclass(frozen=True, slots=True)
-class FollowerSettings:
-    """Times in seconds; sizes in bytes."""
-
-    join_timeout: float = 3.0
-    silence: float = 3.0
-    """No heartbeat for so long: the publisher is taken for gone, and looked up again.
-
-    Two of the stream's heartbeats where those are rarer.
-    """
-    max_backlog: int = 64 * 2**20
-    """Live events kept while history is pulled; above it they are dropped and pulled as well."""
-    credit: int = 8
-
+__all__ = [
+    "Began",
+    "Begin",
+    "Behind",
+    "Broke",
+    "Effect",
+    "Follower",
+    "FollowerSettings",
+    "From",
+    "Request",
+    "Subscribe",
+    "Told",
+    "Unsubscribe",
+    "Wanted",
+]
 
 LONGEST_HEARTBEAT = 60.0
 """Seconds; no stream can be declared with a longer one, and who claims one is not waited for longer."""
@@ -106,22 +65,36 @@ class _Phase(StrEnum):
     JOINING = "joining"
     PULLING = "pulling"
     LIVE = "live"
+    WAITING = "waiting"
+    """For the next pull, where pushes are not followed."""
     BROKEN = "broken"
+
+
+class _Why(StrEnum):
+    """Of a pull."""
+
+    BEGIN = "begin"
+    GO_ON = "go on"
+    """Behind events, and in a state, that the subscriber has."""
+    GAP = "gap"
+    """What was asked for is gone: from the start of what there is."""
+    LOOK = "look"
+    """Whether there is anything new, on a connection that has begun."""
 
 
 class Follower:
     """One connection to one segment's publisher.
 
-    `begin` is `From.LIVE`, `From.START`, or the position behind which to go on. `continuing` says that the subscriber
-    already holds the state at that position (a reconnect); otherwise the state is asked for (a cursor).
-    `least_incarnation` is the highest incarnation seen before (E12).
+    `begin` says where: a position is one that a subscriber had reached. `continuing` says that it already holds the
+    state there (a reconnect); otherwise the state is asked for (a cursor). `least_incarnation` is the highest
+    incarnation seen before (E12). Without `pushes` it pulls only, every `settings.poll` seconds (Q7).
     """
 
     def __init__(
         self,
         stream: str,
         segment: str,
-        begin: From | m.Position,
+        begin: Begin,
         *,
         shape: TimeShape,
         fresh_nonce: Callable[[], bytes],
@@ -129,12 +102,13 @@ class Follower:
         settings: FollowerSettings | None = None,
         continuing: bool = False,
         least_incarnation: int = 0,
+        pushes: bool = True,
     ) -> None:
-        self.stream, self.segment = stream, segment
+        self.stream, self.segment, self.pushes = stream, segment, pushes
         self.settings = settings or FollowerSettings()
         self._shape = shape
         self._checked: Time | None = None
-        self._begin: From | m.Position = begin
+        self._begin: Begin = begin
         self._continuing = continuing
         self._least_incarnation = least_incarnation
         self._fresh_nonce = fresh_nonce
@@ -168,8 +142,8 @@ class Follower:
 
     @property
     def live(self) -> bool:
-        """Whether everything up to now has been delivered and pushes are followed."""
-        return self._phase is _Phase.LIVE
+        """Whether all up to now has been delivered, and pushes are followed, or the next pull is waited for."""
+        return self._phase in (_Phase.LIVE, _Phase.WAITING)
 
     @property
     def began(self) -> bool:
@@ -190,8 +164,22 @@ class Follower:
         self._paused = False
         self._heard = self._since = now
 
+    def follow_pushes(self, follow: bool, now: float) -> None:
+        """From now on follow pushes, or pull only; nothing is lost or told again (Q15)."""
+        if follow == self.pushes or self.broken:
+            return
+        self.pushes = follow
+        if not follow:
+            self._leave_pushes()
+            if self._phase is _Phase.LIVE:
+                self._wait(now)
+            elif self._phase is _Phase.JOINING:
+                self._pull_from_begin(now)
+        elif self._phase is _Phase.WAITING:
+            self._greet(now)
+
     def tick(self, now: float) -> None:
-        """Give up on a join or a publisher that has been silent for too long."""
+        """Look for what silence may hide, and give up on a join or a publisher that is silent for too long."""
         if self._paused or self.broken:
             return
         if self._phase in (_Phase.GREETING, _Phase.JOINING) and now - self._since > self.settings.join_timeout:
@@ -203,6 +191,11 @@ class Follower:
         elif self._phase is _Phase.PULLING and now - self._since > self._silence:
             # It lives, but has given up the answer, as it may while this side was not reading.
             self._break(TimedOut(f"segment {self.segment}: the history did not come on"))
+        elif self._phase is _Phase.LIVE and now - self._heard > self._silence * 2 / 3:
+            self._pull(self._here, _Why.LOOK, now)  # Q11: perhaps only the pushes are lost
+        elif self._phase is _Phase.WAITING and now - self._since >= self.settings.poll:
+            self._heard = now
+            self._pull(self._here, _Why.LOOK, now)
 
     # ---- what arrives ----
 
@@ -240,12 +233,12 @@ class Follower:
                 pass  # an answer to a question that was given up
             case _:
                 self._break(RemoteProtocolError(f"a publisher does not answer with {type(message).__name__}"))
-        if self._phase is _Phase.PULLING and self._pulled_last and self._last >= self._pull_until:
-            self._go_live(now)
+        if self._phase is _Phase.PULLING and self._pulled_last and not self._chunk_left:
+            self._pulled(now)
 
     def pushed(self, subscription: bytes | None, message: m.Message, now: float) -> None:
         """A message on `events`: on the channel for None, else for `subscription` alone."""
-        if self.broken:
+        if self.broken or not self.pushes:
             return
         self._heard = now
         if subscription is None and type(message) is m.Data:  # nearly all messages are
@@ -275,9 +268,11 @@ class Follower:
 
         Also how a gap is healed: what is missing is pulled behind the last event (Q12).
         """
-        if self._nonce:
+        if self._subscribed:
             self._effects.append(Unsubscribe(b"P" + self._nonce))
-            self._begin, self._continuing = m.Position(self._incarnation, self._last), True
+            self._subscribed = False
+        if self._has_begun:
+            self._begin, self._continuing = self._here, True
         self._nonce = self._fresh_nonce()
         self._request += 1
         self._phase = _Phase.GREETING
@@ -298,6 +293,10 @@ class Follower:
             return
         self._incarnation = self._least_incarnation = welcome.incarnation
         self._silence = max(self.settings.silence, 2 * min(welcome.heartbeat, LONGEST_HEARTBEAT))
+        self._newest = welcome.seq
+        if not self.pushes:
+            self._pull_from_begin(now)
+            return
         if welcome.channel != self._channel:
             if self._channel is not None:
                 self._effects.append(Unsubscribe(b"C" + self._channel))
@@ -305,6 +304,7 @@ class Follower:
             self._channel_last = None
             self._effects.append(Subscribe(b"C" + welcome.channel))
         self._effects.append(Subscribe(b"P" + self._nonce))
+        self._subscribed = True
         self._phase = _Phase.JOINING
         self._since = now
 
@@ -316,7 +316,7 @@ class Follower:
             return
         if not self._sound_times(snapshot.lower, snapshot.upper, snapshot.aborted):
             return
-        self._snapshot = snapshot
+        self._snapshot, self._newest = snapshot, snapshot.seq
         begin = self._begin
         if begin is From.LIVE:
             self._start_from_snapshot(gap=False, now=now)
@@ -325,7 +325,7 @@ class Follower:
             self._tell_began(snapshot_state(snapshot), filters=False, resumed=True)
             self._go_live(now)
         else:
-            self._pull(begin)
+            self._pull_from_begin(now)
 
     def _start_from_snapshot(self, *, gap: bool, now: float) -> None:
         self._last = self._snapshot.seq
@@ -338,13 +338,35 @@ class Follower:
 
     # ---- pulling ----
 
-    def _pull(self, begin: "From | m.Position") -> None:
+    @property
+    def _here(self) -> m.Position:
+        return m.Position(self._incarnation, self._last)
+
+    def _pull_from_begin(self, now: float) -> None:
+        """Ask for what follows the place to begin at; of live ones, the last event that the publisher named."""
+        match self._begin:
+            case m.Position() as position:
+                self._pull(position, _Why.GO_ON, now)
+            case Behind(seq, incarnation):
+                position = m.Position(self._incarnation if incarnation is None else incarnation, seq)
+                if position > (self._incarnation, self._newest):
+                    self._break(
+                        UsageError(f"segment {self.segment} ends at {self._newest} as yet; there is no event {seq}")
+                    )
+                else:
+                    self._pull(position, _Why.BEGIN, now)
+            case From.LIVE:
+                self._pull(m.Position(self._incarnation, self._newest), _Why.BEGIN, now)
+            case _:
+                self._pull(None, _Why.BEGIN, now)
+
+    def _pull(self, position: m.Position | None, why: _Why, now: float) -> None:
         self._request += 1
         self._phase = _Phase.PULLING
+        self._since = now
         self._pulled_last = self._was_opened = False
         self._chunk_left = 0
-        self._pull_until = self._snapshot.seq
-        position = begin if isinstance(begin, m.Position) else None
+        self._asked, self._why = position, why
         self._last = position.seq if position is not None else m.NOTHING_YET
         self._effects.append(Request(m.Since(self._request, self.segment, position, self.settings.credit)))
 
@@ -354,22 +376,36 @@ class Follower:
             return
         if not self._sound_times(opening.lower, opening.upper, opening.aborted):
             return
-        if self._begin is From.START and opening.position.incarnation != self._incarnation:
+        if self._asked is None and opening.position.incarnation != self._incarnation:
             self._break(
                 RemoteProtocolError(
                     f"the history starts in incarnation {opening.position.incarnation}, not in {self._incarnation}"
                 )
             )
             return
-        if isinstance(self._begin, m.Position) and not self._leads_back(self._begin, opening.position):
+        if self._asked is not None and not self._leads_back(self._asked, opening.position):
             self._break(
-                RemoteProtocolError(f"asked for events behind {tuple(self._begin)}, got {tuple(opening.position)}")
+                RemoteProtocolError(f"asked for events behind {tuple(self._asked)}, got {tuple(opening.position)}")
             )
             return
         self._was_opened = True
         self._last = opening.position.seq
-        state = State(opening.position.seq, opening.lower, opening.upper, opening.aborted)
-        self._tell_began(state, filters=self._begin is From.START, resumed=self._continuing)
+        self._begin_behind(State(opening.position.seq, opening.lower, opening.upper, opening.aborted))
+
+    def _begin_behind(self, state: State) -> None:
+        """Tell where the events of an answer begin, unless that is where the last ones of this connection ended."""
+        if self._why is _Why.LOOK:
+            return
+        if self._why is _Why.BEGIN and isinstance(self._begin, Wanted) and not self._begin.whole_behind(state):
+            self._break(
+                HistoryTruncated(
+                    f"segment {self.segment}: epochs that were asked for may have begun before event {state.seq + 1}, "
+                    f"where the retained history starts with the frontier {list(state.lower)}"
+                )
+            )
+            return
+        gap = self._why is _Why.GAP and self._continuing
+        self._tell_began(state, filters=self._why is not _Why.GO_ON, gap=gap, resumed=self._continuing and not gap)
         self._continuing = True
 
     def _leads_back(self, asked: m.Position, got: m.Position) -> bool:
@@ -404,10 +440,31 @@ class Follower:
         self._last = event.seq
         self._told.append(event)
 
+    def _pulled(self, now: float) -> None:
+        """An answer has come to its end."""
+        if not self.pushes:
+            self._wait(now)
+        elif not self._subscribed:  # pushes are wanted again since
+            self._greet(now)
+        elif self._why is _Why.LOOK and self._asked != self._here:
+            self._greet(now)  # Q12: the subscription has failed; the next begins behind what has come
+        elif self._last >= self._snapshot.seq:
+            self._go_live(now)
+
+    def _wait(self, now: float) -> None:
+        """Until the next pull."""
+        self._phase = _Phase.WAITING
+        self._since = now
+
     def _history_gone(self, detail: str) -> None:
-        if self._continuing:
+        now = self._heard
+        if self._why is _Why.LOOK and self._subscribed:
+            self._greet(now)  # lost for good: the next snapshot says where to go on
+        elif self._continuing and self._subscribed:
             # E17: the gap cannot be healed; the new snapshot becomes a further filter.
-            self._start_from_snapshot(gap=True, now=self._heard)
+            self._start_from_snapshot(gap=True, now=now)
+        elif self._continuing or self._begin is From.LIVE:
+            self._pull(None, _Why.GAP, now)
         else:
             self._break(
                 HistoryTruncated(f"segment {self.segment}: the events after {self._begin!r} are gone; {detail}")
@@ -420,6 +477,15 @@ class Follower:
             self._break(from_code(refused.code, refused.detail))
 
     # ---- live ----
+
+    def _leave_pushes(self) -> None:
+        if self._subscribed:
+            self._effects.append(Unsubscribe(b"P" + self._nonce))
+            self._nonce = b""  # its snapshot may be on its way, and must not be taken for a second one
+        if self._channel is not None:
+            self._effects.append(Unsubscribe(b"C" + self._channel))
+        self._subscribed, self._channel, self._channel_last = False, None, None
+        self._drop_backlog()
 
     def _go_live(self, now: float) -> None:
         self._phase = _Phase.LIVE
@@ -506,7 +572,13 @@ class Follower:
     _pulled_last = False
     _chunk_left = 0
     """Events that the last chunk announced and that have not come."""
-    _pull_until = m.NOTHING_YET
+    _asked: m.Position | None = None
+    """Behind which position the history was asked for; None: from its start."""
+    _why = _Why.BEGIN
+    _subscribed = False
+    """Whether to the nonce."""
+    _newest = m.NOTHING_YET
+    """The last event that the publisher has named."""
     _snapshot = m.Snapshot(m.NOTHING_YET, 0, b"", (), (), ())
 
 

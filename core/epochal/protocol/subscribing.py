@@ -131,8 +131,9 @@ class Subscriber:
     """Merges the segments of one stream.
 
     Both `next_epoch` and `next_event` are fed until `only_epochs` or `only_events` says which one is read. `partial`
-    switches the filters off (S15b) and feeds only `next_event`. `cursor` resumes: what it has not yielded comes again,
-    whole. `topics` leaves out batches by topic.
+    switches the joins' filters off (S15b) and feeds only `next_event`. `cursor` resumes: what it has not yielded comes
+    again, whole. `wanted` delivers only epochs that one of these times reaches (E20). `topics` leaves out batches by
+    topic.
     """
 
     def __init__(
@@ -144,6 +145,7 @@ class Subscriber:
         partial: bool = False,
         max_buffer_bytes: int = 256 * 2**20,
         cursor: Cursor | None = None,
+        wanted: Iterable[Time] | None = None,
         topics: TopicChoice | None = None,
     ) -> None:
         self.stream, self.shape = stream, shape
@@ -172,6 +174,9 @@ class Subscriber:
         self._resumed = cursor
         self.ready = False
         """Whether every segment has begun; the first event comes after that (S17)."""
+        self._reached = None if wanted is None else Antichain(wanted)
+        if self._reached is not None:
+            self._restrict(JoinFilter(self._reached))
         if cursor is not None:
             try:
                 for time in (*cursor.frontier, *cursor.aborted, *cursor.untold):
@@ -320,6 +325,8 @@ class Subscriber:
             self._restrict(JoinFilter(began.state.lower, began.state.active, began.state.aborted))
         else:
             self._know_aborted(began.state.aborted)
+        if self._reached is not None and not again:  # asked for, and their aborts may be no longer in the history
+            self._untold.update(filter(self._reached.less_equal, began.state.aborted))
         if began.gap:
             self._gap(name, began)
         if not self.ready:
@@ -405,7 +412,7 @@ class Subscriber:
         """Whether data at `time` may be delivered: still possible for us, not aborted, and seen whole."""
         if not self._merged.less_equal(time) or time in self._aborted:
             return False
-        return self._partial or all(active.admits(time) for active in self._filters)
+        return all(active.admits(time) for active in self._filters)  # with `partial` only what was asked for
 
     def _count_waiting(self, event: m.Event) -> None:
         if type(event) is m.Data and sum(len(s.waiting) for s in self._segments.values()) % 256 == 0:
@@ -469,7 +476,7 @@ class Subscriber:
         for time in times:
             if time in self._aborted or not self._merged.less_equal(time):
                 continue
-            tell = self._partial or all(active.admits(time) for active in self._filters)
+            tell = all(active.admits(time) for active in self._filters)
             self._drop_epoch(time, tell=tell)
 
     def _drop_epoch(self, time: Time, *, tell: bool) -> None:

@@ -3,7 +3,6 @@
 Apart from the oracle, which judges each event as it is logged: these rules need the whole story.
 """
 
-from epochal.protocol.following import Began
 from epochal.protocol.frontier import Antichain
 from epochal.protocol.simulation.oracle import Asked, Log, Oracle, Outcome, Session, Violation
 from epochal.protocol.simulation.readers import Life, Memory, Yield
@@ -84,7 +83,7 @@ def _check_all_and_only(oracle: Oracle, memory: Memory, life: Life) -> None:
     yielded = {time for time, _ in memory.yields}
     aborted = {time for log in logs for time in log.aborted}
     for time in yielded:
-        if not _admitted(memory.began, time):
+        if not _admitted(memory, time):
             raise Violation(f"E15: {memory.name} was given {time!r}, which was under way as it joined")
     led_back = memory.aborted & oracle.rewound
     for time in memory.aborted - aborted - led_back:
@@ -93,17 +92,17 @@ def _check_all_and_only(oracle: Oracle, memory: Memory, life: Life) -> None:
         return
     frontier = life.machine.frontier
     for time in sorted(aborted - memory.aborted):
-        if not frontier.less_equal(time) and _admitted(memory.began, time):
+        if not frontier.less_equal(time) and _admitted(memory, time):
             raise Violation(f"E16: {memory.name} was never told that {time!r} was aborted")
     for time in sorted({time for log in logs for time in log.data} - yielded - led_back):
-        if _expected(memory.began, frontier, aborted, time):
+        if _expected(memory, frontier, aborted, time):
             raise Violation(f"I2: {memory.name} was not given {time!r}, which is whole")
         if life.machine.saw_whole(time):
             raise Violation(f"E18: {memory.name} takes {time!r} for an epoch without data")
 
 
-def _expected(began: list[tuple[str, Began]], frontier: Antichain, aborted: set[Time], time: Time) -> bool:
-    return not frontier.less_equal(time) and time not in aborted and _admitted(began, time)
+def _expected(memory: Memory, frontier: Antichain, aborted: set[Time], time: Time) -> bool:
+    return not frontier.less_equal(time) and time not in aborted and _admitted(memory, time)
 
 
 def _logs_read(oracle: Oracle, memory: Memory) -> list[Log]:
@@ -111,9 +110,14 @@ def _logs_read(oracle: Oracle, memory: Memory) -> list[Log]:
     return [log for segment, logs in oracle.logs.items() for log in logs if log.incarnation == read.get(segment)]
 
 
-def _admitted(began: list[tuple[str, Began]], time: Time) -> bool:
-    """E15 written down anew: at every join some lower element is <= T, T is <= no upper element, T is not aborted."""
-    for _, join in began:
+def _admitted(memory: Memory, time: Time) -> bool:
+    """E15 written down anew: at every join some lower element is <= T, T is <= no upper element, T is not aborted.
+
+    Of all that a reader asked for from some times on, the history must not lack anything (E20).
+    """
+    if memory.wanted is not None:
+        return any(less_equal(element, time) for element in memory.wanted)
+    for _, join in memory.began:
         state = join.state
         if not join.filters:
             continue

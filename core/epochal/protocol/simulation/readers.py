@@ -10,8 +10,19 @@ from epochal.errors import EpochalError, HistoryTruncated
 from epochal.protocol import messages as m
 from epochal.protocol import wire
 from epochal.protocol.cursors import Cursor
-from epochal.protocol.following import Began, Broke, Follower, From, Request, Subscribe
+from epochal.protocol.following import (
+    Began,
+    Begin,
+    Broke,
+    Follower,
+    FollowerSettings,
+    From,
+    Request,
+    Subscribe,
+    Wanted,
+)
 from epochal.protocol.frontier import Antichain
+from epochal.protocol.history import State
 from epochal.protocol.publishing import SegmentPublisher
 from epochal.protocol.simulation.links import Connection, Frames
 from epochal.protocol.simulation.nodes import Node, Socket
@@ -30,6 +41,7 @@ from epochal.protocol.subscribing import (
 from epochal.protocol.times import Time, less_equal
 
 TICK = 0.5
+POLL = 0.7
 
 Yield = tuple[Time, dict[str, list[bytes]]]
 """An epoch, and its payloads by segment in the order given."""
@@ -43,6 +55,12 @@ class Memory:
     origin: From
     reads_epochs: bool
     partial: bool
+    pushed: bool = True
+    """Whether it follows pushes at first; else it pulls."""
+    switched: int = 0
+    """How often it changed between both."""
+    wanted: tuple[Time, ...] | None = None
+    """If not None, it asked for what these times reach."""
     yields: list[Yield] = field(default_factory=list)
     aborted: set[Time] = field(default_factory=set)
     began: list[tuple[str, Began]] = field(default_factory=list)
@@ -68,7 +86,11 @@ class Life:
         cursor: Cursor | None,
     ) -> None:
         self.world, self.scenario, self.nodes, self.oracle, self.memory = world, scenario, nodes, oracle, memory
-        self.machine = Subscriber("uid", scenario.time_shape, scenario.names, partial=memory.partial, cursor=cursor)
+        self.machine = Subscriber(
+            "uid", scenario.time_shape, scenario.names, partial=memory.partial, cursor=cursor,
+            wanted=memory.wanted if cursor is None else None,
+        )  # fmt: skip
+        self.pushes = memory.pushed
         if memory.reads_epochs:
             self.machine.only_epochs()
         else:
@@ -79,9 +101,8 @@ class Life:
         self._frontier: Antichain | None = None if cursor is None else Antichain(cursor.frontier)
         self._gathered: dict[Time, dict[str, list[bytes]]] = {}
         self._seqs: dict[str, int] = {}
-        self.links = [
-            Link(self, name, memory.origin if cursor is None else cursor.positions[name]) for name in scenario.names
-        ]
+        origin = memory.origin if memory.wanted is None else Wanted(memory.wanted)
+        self.links = [Link(self, name, origin if cursor is None else cursor.positions[name]) for name in scenario.names]
         world.after(TICK, self._ticks)
 
     def _ticks(self) -> None:
@@ -100,6 +121,13 @@ class Life:
         """Read again."""
         for link in self.links:
             link.resume()
+
+    def follow_pushes(self, follow: bool) -> None:
+        """Follow pushes, or pull only."""
+        self.world.note(f"{self.memory.name}: pushes={follow}")
+        self.pushes = follow
+        for link in self.links:
+            link.follow_pushes(follow)
 
     # ---- what the links tell ----
 
@@ -138,7 +166,7 @@ class Life:
                 raise Violation(f"I6: the frontier of {self.memory.name} went back from {self._frontier} to {frontier}")
             self._frontier = frontier
 
-    def failed(self, error: EpochalError, segment: str, position: From | m.Position) -> None:
+    def failed(self, error: EpochalError, segment: str, position: Begin) -> None:
         """A link has met an error that no retry mends."""
         publisher = self.nodes[segment].publisher
         if not (isinstance(error, HistoryTruncated) and _gone(position, publisher)):
@@ -214,9 +242,9 @@ class Life:
 class Link:
     """One segment followed: connects, and connects again behind the last event."""
 
-    def __init__(self, life: Life, segment: str, begin: From | m.Position) -> None:
+    def __init__(self, life: Life, segment: str, begin: Begin) -> None:
         self.life, self.segment, self.world = life, segment, life.world
-        self._begin = begin
+        self._begin: Begin = begin
         self._continuing = False
         self._incarnation = 0
         self._connections: tuple[Connection, Connection] | None = None
@@ -237,7 +265,7 @@ class Link:
         follower = self._follower = Follower(
             "uid", self.segment, self._begin, shape=self.life.machine.shape,
             fresh_nonce=lambda: self.world.random.randbytes(16), now=self.world.now, continuing=self._continuing,
-            least_incarnation=self._incarnation,
+            least_incarnation=self._incarnation, pushes=self.life.pushes, settings=FollowerSettings(poll=POLL),
         )  # fmt: skip
         events.on_client = lambda frames: self._pushed(follower, frames)
         requests.on_client = lambda frames: self._answered(follower, frames)
@@ -304,8 +332,8 @@ class Link:
         if self._follower is not follower or self.life.ended:
             return
         if follower.began:
-            self._begin, self._continuing = self.life.machine.position(self.segment), True
-            self._incarnation = max(self._incarnation, self._begin.incarnation)
+            self._begin = at = self.life.machine.position(self.segment)
+            self._continuing, self._incarnation = True, max(self._incarnation, at.incarnation)
         self.close()
         self.world.after(self.world.between(0.01, 0.4), self._connect)
 
@@ -320,6 +348,12 @@ class Link:
         if self._connections is not None:
             self.world.note(f"{self.life.memory.name}: a connection to {self.segment} breaks")
             self.world.random.choice(self._connections).sever(notice)
+
+    def follow_pushes(self, follow: bool) -> None:
+        """Follow pushes, or pull only."""
+        if self._follower is not None:
+            self._follower.follow_pushes(follow, self.world.now)
+            self._act(self._follower)
 
     def pause(self) -> None:
         """Stop reading pushes."""
@@ -367,13 +401,16 @@ class Reader:
         self._stored = (self.life.machine.cursor().to_json(), list(memory.yields), set(memory.aborted))
 
     def _suffer(self, passed: float) -> None:
-        world, scenario, life = self.world, self.scenario, self.life
+        world, scenario, life, memory = self.world, self.scenario, self.life, self.memory
         if world.chance(scenario.break_rate * passed):
             world.random.choice(life.links).sever(world.random.choice((0.05, 0.5, 3.0)))
         if world.chance(scenario.pause_rate * passed):
             for link in life.links:
                 link.pause()
             world.after(world.between(0.5, 5), life.resume)
+        if world.chance(scenario.switch_rate * passed):
+            memory.switched += 1
+            life.follow_pushes(not life.pushes)
         if world.chance(scenario.subscriber_crash_rate * passed):
             self._crash()
 
@@ -400,9 +437,15 @@ class Reader:
         self.life.read(1_000_000)
 
 
-def _gone(position: From | m.Position, publisher: SegmentPublisher) -> bool:
-    """Whether the events behind `position` need not be there any more."""
-    if isinstance(position, From):
+def _gone(position: Begin, publisher: SegmentPublisher) -> bool:
+    """Whether the events behind `position`, or that it asks for, need not be there any more."""
+    if isinstance(position, Wanted):
+        if publisher.incarnation > 1:
+            return True  # the answer may be of a life before the present one
+        state = State.of(publisher.history.first, publisher.history.state_at(publisher.history.first))
+        # As it answered, what is aborted by now may have been under way.
+        return not position.whole_behind(state) or any(map(Antichain(position.times).less_equal, state.aborted))
+    if not isinstance(position, m.Position):
         return True
     known = publisher.history.end_of(position.incarnation) is not None
     return not known or position.seq < publisher.history.first

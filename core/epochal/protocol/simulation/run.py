@@ -16,6 +16,7 @@ from epochal.protocol.simulation.readers import Memory, Reader
 from epochal.protocol.simulation.scenario import Scenario
 from epochal.protocol.simulation.world import World
 from epochal.protocol.simulation.writers import Writer
+from epochal.protocol.times import Time
 
 PATIENCE = 60.0
 """Seconds after which everything must have come right once faults have stopped."""
@@ -54,6 +55,9 @@ class Report:
     hangs: int
     lost: int
     """Events that a disk did not keep."""
+    pulling: int
+    switched: int
+    asked: int
 
 
 def simulate(seed: int, *, trace: Callable[[str], object] | None = None, **overrides: Any) -> Report:
@@ -99,10 +103,21 @@ class _Run:
         begin = origin or random.choice((From.LIVE, From.LIVE, From.START))
         kind = random.random()
         memory = Memory(f"s{len(self.readers)}", begin, reads_epochs=kind < 0.7, partial=kind > 0.9)
-        self.world.note(f"{memory.name}: joins {begin}, epochs={memory.reads_epochs}, partial={memory.partial}")
+        memory.pushed = random.random() >= self.scenario.pulling
+        if begin is From.START and random.random() < 0.3:
+            memory.wanted = self._somewhere()
+        self.world.note(f"joins: {memory}")
         reader = Reader(self.world, self.scenario, self.nodes, self.oracle, memory)
         self.readers.append(reader)
         reader.lives()
+
+    def _somewhere(self) -> tuple[Time, ...]:
+        """A frontier that some segment has, or what is not <= one of its times (E20)."""
+        frontier = self.world.random.choice(list(self.nodes.values())).publisher.progress.lower.frontier
+        times = sorted(frontier) or [self.scenario.time_shape.bottom]
+        if self.world.chance(0.5):
+            return tuple(self.scenario.time_shape.successors_past(self.world.random.choice(times)))
+        return tuple(times)
 
     def _faults(self) -> None:
         world, scenario = self.world, self.scenario
@@ -198,4 +213,7 @@ class _Run:
             deaths=sum(writer.deaths for writer in self.writers),
             hangs=sum(writer.hangs for writer in self.writers),
             lost=len(self.oracle.lost),
+            pulling=sum(not memory.pushed for memory in memories),
+            switched=sum(memory.switched for memory in memories),
+            asked=sum(memory.wanted is not None for memory in memories),
         )

@@ -34,6 +34,10 @@ class Scenario:
     hang_rate: float
     pause_rate: float
     subscriber_crash_rate: float
+    pulling: float
+    """Share of the subscribers that are never pushed anything, unless they change."""
+    switch_rate: float
+    """How often a subscriber changes between both."""
     pace: float
     """Mean time between two things that a writer does."""
     all_finish: bool
@@ -86,6 +90,8 @@ class Scenario:
             hang_rate=rate(0, 0, 0.1),
             pause_rate=rate(0, 0, 0.2),
             subscriber_crash_rate=rate(0, 0.1, 0.3),
+            pulling=random.choice((0.1, 0.3)),
+            switch_rate=rate(0, 0, 0.2, 1.0),
             pace=random.choice((0.1, 0.2, 0.4)),
             all_finish=random.random() < 0.6,
         )

@@ -1,0 +1,216 @@
+"""Where a subscription begins, and how events come to it, pushed or pulled: the same with both, against publishers."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import epochal
+from epochal.errors import HistoryTruncated, TimeShapeError, UsageError
+
+MODES = [pytest.param({}, id="pushed"), pytest.param({"push": False, "poll": 0.05}, id="pulled")]
+modes = pytest.mark.parametrize("mode", MODES)
+
+
+def whole(epoch: epochal.Epoch | epochal.EpochAborted) -> tuple[Any, list[Any]]:
+    """Its time, and its records in a fixed order."""
+    assert isinstance(epoch, epochal.Epoch)
+    return epoch.time, sorted(epoch.records())
+
+
+async def times(subscription: epochal.Subscription) -> list[Any]:
+    async with subscription as sub:
+        return [epoch.time async for epoch in sub.epochs()]
+
+
+@modes
+@pytest.mark.rule("E20", "Q3", "Q7")
+async def test_each_form_gives_the_epochs_that_it_asks_for(realm, mode: dict[str, Any]) -> None:
+    stream, pairs = await realm.stream(), await realm.stream(shape="(int, int)", segments=2)
+    async with epochal.connect(realm.url) as client:
+        async with client.writer(stream) as writer:
+            for time in range(6):
+                at = await writer.append(time, [time])  # events 0, 2, 4...
+                await writer.advance(time + 1)
+            assert at.seq == 10
+            await writer.finish()
+        async with client.writer(pairs) as writer:
+            for time in [(a, b) for a in range(3) for b in range(3)]:
+                for key in (b"a", b"b", b"c"):
+                    writer.append_nowait(time, [1], key=key)
+            await writer.finish()
+        asked: list[tuple[str, Any, list[Any]]] = [
+            (stream, "start", [*range(6)]),
+            (stream, "time:2", [3, 4, 5]),
+            (stream, "time:5", []),
+            (stream, "frontier:[2]", [2, 3, 4, 5]),
+            (stream, "frontier:[]", []),
+            (stream, "seq:-1", [*range(6)]),
+            (stream, "seq:4", [3, 4, 5]),
+            (stream, 'cut:{"0":3}', [2, 3, 4, 5]),
+            (pairs, "time:[1,1]", [(0, 2), (1, 2), (2, 0), (2, 1), (2, 2)]),
+            (pairs, "frontier:[[0,2],[1,1]]", [(0, 2), (1, 1), (1, 2), (2, 1), (2, 2)]),
+            (pairs, 'cut:{"0":-1,"1":-1}', [(a, b) for a in range(3) for b in range(3)]),
+        ]
+        for name, since, expected in asked:
+            assert await times(client.subscribe(name, since=since, **mode)) == expected, since
+        wrong: list[tuple[str, type[Exception], str]] = [
+            ("seq:4", UsageError, "one segment; this one has 2"),
+            ('cut:{"0":4}', UsageError, "the stream has"),
+            ("time:4", TimeShapeError, "shape"),
+        ]
+        for since, kind, told in wrong:
+            with pytest.raises(kind, match=told):
+                await client.subscribe(pairs, since=since, **mode).__aenter__()
+        with pytest.raises(UsageError, match="no event 99"):
+            await times(client.subscribe(stream, since="seq:99", **mode))
+
+
+@modes
+@pytest.mark.rule("E20", "Q2")
+async def test_what_may_be_gone_is_an_error_and_no_short_answer(realm, mode: dict[str, Any]) -> None:
+    stream = await realm.stream(history={"retention": {"bytes": "1Mi"}})
+    async with epochal.connect(realm.url) as client, client.writer(stream) as writer:
+        for time in range(8):
+            await writer.append(time, [b"x" * 300_000])
+            await writer.advance(time + 1)
+        async with client.subscribe(stream, since="start", **mode) as sub:
+            first = (await anext(sub.epochs())).time
+        assert 0 < first < 7
+        for since in (f"time:{first - 2}", f"frontier:[{first - 1}]", "seq:0", 'cut:{"0":0}'):
+            with pytest.raises(HistoryTruncated):
+                await times(client.subscribe(stream, since=since, **mode))
+        async with client.subscribe(stream, since=f"time:{first}", **mode) as sub:
+            assert (await anext(sub.epochs())).time == first + 1
+
+
+@modes
+@pytest.mark.rule("Q5", "Q7", "E16")
+async def test_history_and_what_comes_now_join_without_a_seam(realm, mode: dict[str, Any]) -> None:
+    stream = await realm.stream(segments=2)
+
+    async def read(since: Any) -> tuple[list[tuple[int, list[Any]]], str]:
+        """Read half, and say where to go on."""
+        async with client.subscribe(stream, since=since, **mode) as sub:
+            epochs = sub.epochs()
+            found = [await anext(epochs) for _ in range(20)]
+            return [whole(epoch) for epoch in found], sub.cursor().to_json()
+
+    async with epochal.connect(realm.url) as client, client.writer(stream) as writer:
+        reading = late = asyncio.ensure_future(read("start"))
+        for time in range(40):
+            for key in (b"a", b"b", b"c"):
+                writer.append_nowait(time, [[time, key.decode()]], key=key)
+            writer.advance_nowait(time + 1)
+            if time == 15:
+                late = asyncio.ensure_future(read("time:9"))
+            if time % 5 == 0:
+                await writer.flush()
+        await writer.finish()
+        async with asyncio.timeout(30):
+            (seen, cursor), (behind, _) = await asyncio.gather(reading, late)
+            async with client.subscribe(stream, since=epochal.Cursor.from_json(cursor), **mode) as sub:
+                rest = [whole(epoch) async for epoch in sub.epochs()]
+    expected = [(time, [[time, key] for key in "abc"]) for time in range(40)]
+    assert seen + rest == expected
+    assert behind == expected[10:30]
+
+
+@modes
+@pytest.mark.rule("S16", "Q7")
+async def test_events_frontiers_and_aborts_are_the_same(realm, mode: dict[str, Any]) -> None:
+    stream = await realm.stream()
+    async with epochal.connect(realm.url) as client, client.writer(stream) as writer:
+        await writer.append(0, ["before"])
+        async with client.subscribe(stream, **mode) as sub:
+            await sub.ready.wait()
+            assert sub.frontier() == (0,)
+            await writer.append(0, ["after"])
+            await writer.append(1, ["next"])
+            await writer.advance(1)
+            await writer.abort(1)
+            await writer.append(2, ["last"])
+            await writer.finish()
+            async with asyncio.timeout(20):
+                events = [event async for event in sub.events()]
+            assert not sub.saw_whole(0)
+            assert sub.saw_whole(2)
+    frontier = epochal.FrontierChanged
+    told = [event.records()[0] if isinstance(event, epochal.Data) else event for event in events]
+    assert [event for event in told if event != frontier((0,))] == [
+        "next", frontier((1,)), epochal.EpochAborted(1), "last", frontier(()),
+    ]  # fmt: skip
+
+
+@pytest.mark.rule("Q15", "Q7")
+async def test_it_changes_between_both_at_any_time_without_loss_or_repetition(realm) -> None:
+    stream = await realm.stream(segments=2)
+    async with epochal.connect(realm.url) as client, client.writer(stream) as writer:  # noqa: SIM117 - reads better
+        async with client.subscribe(stream, poll=0.02) as sub:
+            await sub.ready.wait()
+            epochs = sub.epochs()
+            seen: list[Any] = []
+            for time in range(120):
+                for key in (b"a", b"b", b"c"):
+                    writer.append_nowait(time, [key.decode()], key=key)
+                writer.advance_nowait(time + 1)
+                if time % 7 == 0:
+                    sub.push(time % 2 == 0)
+                    await writer.flush()
+                if time % 7 == 3:
+                    sub.push(False)
+                    sub.push(True)
+                if time % 20 == 19:
+                    sub.push(time % 40 == 19)
+                    async with asyncio.timeout(20):
+                        seen += [await anext(epochs) for _ in range(20)]
+            await writer.finish()
+    assert [whole(epoch) for epoch in seen] == [(n, ["a", "b", "c"]) for n in range(120)]
+
+
+@pytest.mark.rule("Q7")
+async def test_who_pulls_never_connects_to_where_events_are_pushed(realm) -> None:
+    stream = await realm.stream()
+    async with epochal.connect(realm.url) as client, client.writer(stream) as writer:  # noqa: SIM117 - reads better
+        async with client.subscribe(stream, push=False, poll=0.02) as sub:
+            await sub.ready.wait()
+            await writer.append(0, ["x"])
+            await writer.advance(1)
+            async with asyncio.timeout(20):
+                assert whole(await anext(sub.epochs())) == (0, ["x"])
+            (connection,) = [link._connection for link in sub._links]
+            assert connection is not None
+            assert connection._events is None
+            sub.push(True)
+            async with asyncio.timeout(20):
+                while connection._events is None:  # noqa: ASYNC110 - nothing tells of it, on purpose
+                    await asyncio.sleep(0.01)
+            sub.push(False)
+            assert connection._events is None
+
+
+async def test_the_time_between_two_pulls_is_above_nothing(realm) -> None:
+    async with epochal.connect(realm.url) as client:
+        for poll in (0, -1.0, float("nan")):
+            with pytest.raises(UsageError, match="poll"):
+                client.subscribe("test/any", poll=poll)
+
+
+@pytest.mark.rule("Q15")
+async def test_a_blocking_subscription_changes_as_well(realm) -> None:
+    stream = await realm.stream()
+
+    def work() -> list[Any]:
+        with (
+            epochal.connect_blocking(realm.url) as client,
+            client.subscribe(stream, push=False, poll=0.05) as sub,
+            client.writer(stream) as writer,
+        ):
+            sub.ready.wait(20)
+            writer.append(0, ["x"])
+            sub.push(True)
+            writer.append(1, ["y"])
+            writer.finish()
+            return [whole(epoch) for epoch in sub.epochs(timeout=20)]
+
+    assert await asyncio.to_thread(work) == [(0, ["x"]), (1, ["y"])]
