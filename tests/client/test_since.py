@@ -35,9 +35,9 @@ async def test_each_form_gives_the_epochs_that_it_asks_for(realm, mode: dict[str
             assert at.seq == 10
             await writer.finish()
         async with client.writer(pairs) as writer:
-            for time in [(a, b) for a in range(3) for b in range(3)]:
+            for pair in [(a, b) for a in range(3) for b in range(3)]:
                 for key in (b"a", b"b", b"c"):
-                    writer.append_nowait(time, [1], key=key)
+                    writer.append_nowait(pair, [1], key=key)
             await writer.finish()
         asked: list[tuple[str, Any, list[Any]]] = [
             (stream, "start", [*range(6)]),

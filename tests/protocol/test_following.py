@@ -24,7 +24,7 @@ def data(seq, time=0, prev=None):
 class Alone:
     """A follower without a publisher: the test plays it."""
 
-    def __init__(self, begin=From.LIVE, **options):
+    def __init__(self, begin: Any = From.LIVE, **options):
         numbers = itertools.count(1)
         self.follower = Follower(
             "uid",
@@ -369,7 +369,6 @@ def test_a_cursor_that_is_too_old_is_refused_by_name(wire_up):
     assert alone.broke == [("0", "history_truncated")]
 
 
-@pytest.mark.rule("Q8")
 def test_a_reconnect_that_missed_nothing_just_goes_on(wire_up):
     wiring = wire_up()
     writer, reader = wiring.writer(), wiring.reader()
@@ -418,6 +417,25 @@ def test_what_was_asked_for_must_not_have_begun_before_the_history(lower, upper,
         assert [type(told) for told in alone.told()] == [Began]
     else:
         assert alone.error() == "history_truncated"
+
+
+@pytest.mark.rule("E20", "Q2")
+@pytest.mark.parametrize(
+    ("begin", "ends"), [(Wanted((5,)), True), (Behind(2), True), (From.START, False), (m.Position(1, 2), False)]
+)
+def test_retention_that_overtakes_what_was_asked_for_ends_it_else_there_is_a_gap(begin, ends):
+    alone = Alone(begin)
+    alone.welcome()
+    alone.snapshot(seq=9)
+    since = alone.open(2)
+    alone.answer(m.Chunk(since.request, 1, False), data(3), m.Refused(since.request, "history_truncated", "too slow"))
+    told = alone.told()
+    assert told[1] == data(3)
+    if ends:
+        assert isinstance(told[2], Broke)
+        assert told[2].error.code == "history_truncated"
+    else:
+        assert told[2].gap
 
 
 # ---- silence: Q11, Q12 ----
@@ -485,6 +503,27 @@ def test_pushes_that_stop_are_made_up_for_by_pulls(wire_up):
     assert reader.broke == []
 
 
+@pytest.mark.rule("Q8", "Q9", "E26")
+def test_who_was_away_pulls_what_it_missed_and_then_subscribes_anew(wire_up):
+    wiring = wire_up()
+    writer, reader = wiring.writer(), wiring.reader()
+    writer.append("0", 0, b"a")
+    (before,) = [prefix for prefix in reader.prefixes["0"] if prefix.startswith(b"P")]
+    reader.losing.add("0")
+    writer.append("0", 0, b"missed")
+    writer.advance(1)
+    reader.losing.clear()
+    reader.rejoin("0")
+    (now,) = [prefix for prefix in reader.prefixes["0"] if prefix.startswith(b"P")]
+    assert now != before
+    old = m.Snapshot(1, 1, before[1:], (0,), (), ())
+    reader.followers["0"].pushed(before[1:], old, wiring.now)  # its end was never heard of
+    writer.append("0", 1, b"b")
+    writer.advance(2)
+    assert reader.epochs() == [(0, [b"a", b"missed"]), (1, [b"b"])]
+    assert reader.broke == []
+
+
 # ---- pulling only: Q7, Q15 ----
 
 
@@ -547,6 +586,43 @@ def test_pushes_can_be_left_and_taken_up_again():
     alone.answer(m.Chunk(since.request, 1, True), data(7))
     assert [told.seq for told in alone.told() if isinstance(told, m.Data)] == [5, 6, 7, 8]
     assert alone.follower.live
+
+
+@pytest.mark.rule("Q15", "Q9", "E26")
+def test_a_snapshot_of_a_join_that_was_left_for_pulls_is_not_taken_for_the_next_ones():
+    alone = Alone()
+    alone.welcome()
+    alone.take()
+    left = alone.nonce
+    alone.follower.follow_pushes(False, 0.0)
+    alone.follower.follow_pushes(True, 0.0)
+    since: Any = [effect.message for effect in alone.take() if isinstance(effect, Request)][-1]
+    alone.follower.pushed(left, m.Snapshot(4, 1, left, (0,), (), ()), 0.0)
+    alone.answer(m.Opening(since.request, m.Position(1, -1), (0,), (), ()), m.Chunk(since.request, 0, True))
+    assert not alone.follower.broken
+    alone.welcome()
+    assert alone.nonce != left
+    alone.snapshot(seq=-1)
+    assert alone.follower.live
+
+
+@pytest.mark.rule("Q15")
+@pytest.mark.parametrize("again", [True, False])
+def test_a_change_while_history_is_pulled_waits_for_its_end(again):
+    alone = Alone(m.Position(1, 2))
+    alone.welcome()
+    alone.snapshot(seq=3)
+    since = alone.open(2)
+    alone.follower.follow_pushes(False, 0.0)
+    alone.follower.follow_pushes(again, 0.0)
+    alone.take()
+    alone.answer(m.Chunk(since.request, 1, True), data(3))
+    assert alone.told()[1:] == [data(3)]
+    if again:
+        assert isinstance(alone.request(), m.Hello)
+    else:
+        assert alone.follower.live
+        polls(alone, 3, data(4), now=1.1)
 
 
 @pytest.mark.rule("Q15")

@@ -130,8 +130,7 @@ def test_the_last_and_the_middle_ones_are_served_after_others_left(wire_up, leav
     assert [reader.epochs() for reader in stayed] == [[(0, [b"a"])]] * len(stayed)
 
 
-@pytest.mark.rule("Q14")
-@pytest.mark.rule("S23")
+@pytest.mark.rule("S23", "Q14")
 def test_who_leaves_is_forgotten_entirely(wiring):
     for n in range(50):
         nonce = b"%016d" % n
@@ -141,6 +140,20 @@ def test_who_leaves_is_forgotten_entirely(wiring):
     wiring.tick(60, step=1.0)
     server = wiring.servers["0"]
     assert (server.subscriptions, server._pending, server._used) == (set(), {}, {})
+
+
+@pytest.mark.rule("Q14", "Q7")
+def test_of_one_who_pulls_nothing_is_kept_between_two_pulls(wiring):
+    writer, reader = wiring.writer(), wiring.reader(None)
+    reader.join("0", pushes=False)
+    server = wiring.servers["0"]
+    for time in range(30):
+        writer.append("0", time)
+        writer.advance(time + 1)
+        wiring.tick(1.0)
+        assert (server.subscriptions, server._answers) == (set(), {})
+    assert [time for time, _ in reader.epochs()] == [*range(30)]
+    assert (server._pending, server._used) == ({}, {})
 
 
 @pytest.mark.rule("S23", "S24")
@@ -227,8 +240,7 @@ def test_the_start_of_an_empty_log_is_an_empty_answer(wiring, position):
     ]
 
 
-@pytest.mark.rule("Q2")
-@pytest.mark.rule("E13")
+@pytest.mark.rule("E13", "Q2")
 def test_what_is_no_longer_retained_is_said_to_be_gone(wire_up):
     wiring = wire_up(retention_bytes=2_000)
     writer = wiring.writer()

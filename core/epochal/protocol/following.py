@@ -460,6 +460,8 @@ class Follower:
         now = self._heard
         if self._why is _Why.LOOK and self._subscribed:
             self._greet(now)  # lost for good: the next snapshot says where to go on
+        elif self._why is _Why.BEGIN and self._was_opened and isinstance(self._begin, Behind | Wanted):
+            self._break(HistoryTruncated(f"segment {self.segment}: retention overtook the answer; {detail}"))
         elif self._continuing and self._subscribed:
             # E17: the gap cannot be healed; the new snapshot becomes a further filter.
             self._start_from_snapshot(gap=True, now=now)

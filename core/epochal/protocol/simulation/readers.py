@@ -169,7 +169,8 @@ class Life:
     def failed(self, error: EpochalError, segment: str, position: Begin) -> None:
         """A link has met an error that no retry mends."""
         publisher = self.nodes[segment].publisher
-        if not (isinstance(error, HistoryTruncated) and _gone(position, publisher)):
+        overtaken = self.machine.position(segment).seq < publisher.history.first
+        if not (isinstance(error, HistoryTruncated) and (overtaken or _gone(position, publisher))):
             raise Violation(f"{self.memory.name} cannot follow {segment}: {error!r}")
         self.world.note(f"{self.memory.name}: {error}")
         self.memory.gap = self.memory.over = True
