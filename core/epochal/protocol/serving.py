@@ -184,7 +184,9 @@ class SegmentServer:
 
     def _find_state(self, peer: bytes, request: int, answering: _Answering) -> None:
         history = self.publisher.history
-        if answering.at >= history.truncated_at:
+        if answering.at == history.last:  # where who polls mostly asks: nothing to replay
+            self._open(peer, request, answering, self.publisher.state())
+        elif answering.at >= history.truncated_at:
             self._open(peer, request, answering, State.of(answering.at, history.state_at(answering.at)))
         else:
             answering.reading = True
