@@ -84,6 +84,22 @@ async def test_a_half_open_connection_is_noticed_by_both_sides_and_replaced(scen
                 await asyncio.sleep(0.05)
 
 
+@pytest.mark.rule("Q7", "Q11", "Q12")
+async def test_what_can_no_longer_be_pushed_is_pulled(scene: Scene) -> None:
+    """Fault 18, on one connection of two: no push gets through, also not on a new one."""
+    async with scene.reader() as sub:
+        epochs = sub.epochs()
+        first = await scene.publish()
+        assert (await asyncio.wait_for(anext(epochs), PATIENCE)).time == first
+        pushes = scene.publisher.proxies["events"]
+        pushes.suffer(Trouble(blocked=BOTH))
+        pulled = await scene.publish()
+        assert (await asyncio.wait_for(anext(epochs), PATIENCE)).time == pulled
+        await pushes.heal()
+        last = await scene.publish()
+        assert (await asyncio.wait_for(anext(epochs), PATIENCE)).time == last
+
+
 @pytest.mark.rule("S19", "S22")
 async def test_a_way_that_is_blocked_from_the_subscriber_ends_its_subscription(scene: Scene) -> None:
     """Fault 19: pushes arrive, what the subscriber says does not; the library's heartbeats end it."""
