@@ -2,6 +2,7 @@
 
 import json
 import queue
+import signal
 import threading
 import urllib.error
 import urllib.request
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -268,6 +270,40 @@ def test_a_new_subscription_behind_what_was_asked_for_replaces_the_old_one(hooke
         if delivery.headers["Epochal-Subscription"] == "new":
             accepted += delivery.seqs
     assert accepted == [2, 3], "what came between is there; what has the old id is told apart"
+
+
+@pytest.mark.rule("Q7", "Q8")
+def test_a_publisher_that_is_killed_loses_its_web_hooks_and_no_event(
+    start: Any, wires: Any, receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EPOCHAL_PUBLISHER_WEBHOOK_TARGETS", "127.0.0.1")
+    stream, first = start({"data": tmp_path}, history={"storage": {"size": "1Gi"}})
+    hooks = Hooked(first, wires.writer(first, stream))
+    hooks.writer.open()
+    hooks.register(receiver.url, "start", "old")
+    hooks.append(b"a", b"b")
+    accepted = receiver.until(1)
+    receiver.answers += [(503, {}, b"")] * 100
+    hooks.append(b"c")
+    receiver.take()
+    first.signal(signal.SIGKILL)
+    second = stream.start("0", data=tmp_path)
+    try:
+        receiver.answers.clear()
+        again = Hooked(second, wires.writer(second, stream))
+        assert again.live() == {}
+        again.writer.open(resume=m.Resume(2, (0,), (0,)))
+        again.append(b"d")
+        accepted += again.pull(f"1.{accepted[-1]}")
+        while not receiver.came.empty():
+            assert receiver.came.get().headers["Epochal-Subscription"] == "old", "from before the end"
+        status, begun = again.register(receiver.url, f"2.{accepted[-1]}", "new")
+        assert (status, begun["incarnation"]) == (201, 2)
+        again.append(b"e")
+        accepted += receiver.until(4)
+    finally:
+        second.stop()
+    assert accepted == [0, 1, 2, 3, 4]
 
 
 def test_a_receiver_that_hangs_is_left_and_tried_again_and_holds_up_no_stop(hooked: Any, receiver: Receiver) -> None:
