@@ -49,7 +49,7 @@ SHOWN_FAULTS = 10
 
 
 def demo(
-    days: Annotated[int, typer.Option("--days", metavar="N", min=2, max=365, help="How many days to publish.")] = 14,
+    days: Annotated[int, typer.Option("--days", metavar="N", min=3, max=365, help="How many days to publish.")] = 14,
     keep: Annotated[
         Path | None,
         typer.Option("--keep", metavar="DIR", help="Keep day files, results and logs in this new directory."),
