@@ -184,12 +184,8 @@ class Publisher:
 
     def _tell(self, served: Served, effects: Sequence[Effect], lower: Iterable[Time]) -> None:
         served.told_lower = tuple(lower)
-        for effect in reversed(effects):
-            if type(effect) is Push:
-                served.told_seq = effect.message.seq
-                break
-        self._carry_out(served, effects)
         served.carried_out(effects)
+        self._carry_out(served, effects)
 
     # ---- the disk ----
 

@@ -33,7 +33,7 @@ class Served:
     told_lower: tuple[Time, ...]
     """The lower frontier behind all that has been carried out: what may be told of it (E9)."""
     told_seq: int
-    """The last event that has been carried out: what is served and told ends there (E9)."""
+    """The last event that has been carried out, pushed or not: what HTTP serves ends there (E9)."""
     beaten: float = 0.0
     subscribed: bool = False
     """Whether anybody has subscribed to the channel; while nobody has, events are not even encoded (S21)."""
@@ -90,11 +90,11 @@ class Served:
             self._frontier, self.frontier_since = frontier, now
 
     def carried_out(self, effects: Sequence[Effect]) -> None:
-        """`effects` were; an event or heartbeat among them says how far that is."""
+        """`effects` are; an event or heartbeat among them says how far that is."""
         for effect in reversed(effects):
             if type(effect) is Push:
-                if effect.message.seq > self.told_seq:
-                    self.told_seq = effect.message.seq
+                moved, self.told_seq = effect.message.seq > self.told_seq, effect.message.seq
+                if moved:
                     self.wake()
                 return
 
