@@ -337,7 +337,8 @@ class ChecksumMismatch(RemoteProtocolError):
 
 
 def _tree(root: type[EpochalError]) -> dict[str, type[EpochalError]]:
-    found = {root.code: root}
+    """By code, the class that has it of its own; a refinement that only adds to it is made where it is known."""
+    found = {root.code: root} if "code" in vars(root) else {}
     for child in root.__subclasses__():
         found.update(_tree(child))
     return found

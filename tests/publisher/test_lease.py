@@ -153,7 +153,7 @@ def test_a_catalog_that_is_away_keeps_a_start_waiting_and_a_running_stream_going
         catalog = own_catalog(port)
         wait_until(lambda: stream.segment()["lower"] == [4])
         assert stream.segment()["incarnation"] == 1
-        assert "renewed again" in publisher.log.read_text()
+        wait_until(lambda: "renewed again" in publisher.log.read_text())
     finally:
         publisher.stop()
 
