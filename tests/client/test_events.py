@@ -199,10 +199,10 @@ async def test_what_the_death_of_a_publisher_looks_like(realm) -> None:
         (down, *between, up) = await until(events, epochal.SegmentUp)
         assert isinstance(down, epochal.SegmentDown)
         seq = between[0].seq  # type: ignore[attr-defined]  # what the writer's return has logged by now
-        assert between == [
-            epochal.Rewound("0", 2, seq), epochal.Gap("0", 2, seq),
-            epochal.EpochAborted(1), epochal.FrontierChanged((1,)),
-        ]  # fmt: skip
+        rewound, gap, aborted, *moves = between
+        assert (rewound, gap) == (epochal.Rewound("0", 2, seq), epochal.Gap("0", 2, seq))
+        assert aborted == epochal.EpochAborted(1)
+        assert {*moves} == {epochal.FrontierChanged((1,))}, "once, or twice where the writer was back first"
         assert up == epochal.SegmentUp("0")
         with pytest.raises(AppendsLost):  # noqa: PT012 - which of them meets it is a matter of time
             async with asyncio.timeout(20):
