@@ -73,17 +73,15 @@ def test_a_directory_with_something_in_it_is_not_used(environment: dict[str, str
 
 @needs_java
 @pytest.mark.long
-def test_three_days_are_equal_to_plain_spark_in_every_number(environment: dict[str, str]) -> None:
-    ended = demo("--days", "3", environment=environment)
+def test_two_weeks_are_equal_to_plain_spark_in_every_number(environment: dict[str, str]) -> None:
+    ended = demo(environment=environment)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert ended.stderr == ""
-    assert "3 days: 57 hours, 2,699 flights" in ended.stdout
-    assert re.search(
-        r"a late subscriber joins: \d+ of 57 hours are complete \((3|4|5|6)\d %\), under way", ended.stdout
-    )
-    assert re.search(r"from the start +57 of 57 hours \(100 %\) +every number equal", ended.stdout)
-    assert re.search(r"late +\d+ of 57 hours .* every number equal, and no hour in part", ended.stdout)
-    assert re.search(r"a publisher is killed with -9: \d+ of 57 hours are complete .*, under way", ended.stdout)
+    assert "14 days: 266 hours, 12,208 flights" in ended.stdout
+    assert re.search(r"a late subscriber joins: \d+ of 266 hours are complete \(\d+ %\), under way", ended.stdout)
+    assert re.search(r"from the start +266 of 266 hours \(100 %\) +every number equal", ended.stdout)
+    assert re.search(r"late +\d+ of 266 hours .* every number equal, and no hour in part", ended.stdout)
+    assert re.search(r"a publisher is killed with -9: \d+ of 266 hours are complete .*, under way", ended.stdout)
     assert re.search(r"a publisher +killed with -9 at \d+ % +back after [\d.]+ s", ended.stdout)
 
 
