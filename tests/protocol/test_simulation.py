@@ -133,8 +133,8 @@ def test_ten_thousand_fresh_seeds_keep_every_rule() -> None:
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(2, mp_context=spawn) as pool:
         reports = list(pool.map(simulate, range(base, base + LONG), chunksize=CHUNK))
-        stored = list(pool.map(partial(simulate, **DURABLE), range(base, base + LONG // 2), chunksize=CHUNK))
-        lax = list(pool.map(partial(simulate, **INTERVAL), range(base, base + LONG // 2), chunksize=CHUNK))
+        stored = list(pool.map(partial(simulate, **DURABLE), range(base, base + LONG // 4), chunksize=CHUNK))
+        lax = list(pool.map(partial(simulate, **INTERVAL), range(base, base + LONG // 4), chunksize=CHUNK))
     total = tried(reports)
     del total["lost"]  # by disks alone
     assert all(total.values())
