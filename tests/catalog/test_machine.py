@@ -18,15 +18,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from epochal.errors import EpochalError, HistoryTruncated, StreamComplete, StreamGone, StreamNotFound, Superseded
 from epochal.resources import StreamManifest
+from epochal.service.errors import Overloaded, UnknownSubscription
 from epochal_catalog import subscriptions, views
 from epochal_catalog.errors import (
     ImmutableField,
     NotOwner,
-    Overloaded,
     ReservedName,
     RevisionAhead,
     UnknownPublisher,
-    UnknownSubscription,
 )
 from epochal_catalog.records import SubscriptionRecord, SubscriptionRenewed
 from epochal_catalog.registry import FinishingMark, Registering, Registry, Report

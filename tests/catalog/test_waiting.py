@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from epochal_catalog.errors import Overloaded, ShuttingDown
+from epochal.service.errors import Overloaded, ShuttingDown
 from epochal_catalog.waiting import WaitingRoom
 
 

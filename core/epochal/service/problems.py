@@ -3,10 +3,13 @@
 Apart from the server because services make such answers too, each for the errors of its own.
 """
 
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
 from aiohttp import web
+
+from epochal.errors import EpochalError
 
 RETRY_AFTER = 1
 """Seconds; what a 503 asks its caller to wait."""
@@ -42,6 +45,18 @@ def answer(
         body["problems"] = problems
     headers = {"Retry-After": str(RETRY_AFTER)} if status == 503 else None
     return web.json_response(body, status=status, headers=headers, content_type=CONTENT_TYPE)
+
+
+def explain(error: EpochalError, statuses: Mapping[type[EpochalError], int]) -> web.Response:
+    """The answer for a raised error, by the first kind in `statuses` that it is of; one of none is a 500, a bug here.
+
+    Its `problems`, and the fields that it has `told` beside them, are in the document.
+    """
+    status = next((status for kind, status in statuses.items() if isinstance(error, kind)), 500)
+    wrong = [problem.to_json() for problem in getattr(error, "problems", ())]
+    detail = str(error).split("\n", 1)[0]
+    more = getattr(error, "told", None)
+    return answer(status, error.code, detail, retryable=error.retryable, problems=wrong, more=more)
 
 
 def from_http(error: web.HTTPException) -> web.Response:

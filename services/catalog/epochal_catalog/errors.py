@@ -4,17 +4,8 @@ Apart from the HTTP layer because the rules raise them and must not know status 
 answers.
 """
 
-from epochal.errors import ConfigError, Problem, StreamError, Unavailable, UsageError
-
-
-class InvalidRequest(UsageError):
-    """A body or a parameter that cannot be read; `problems` lists every wrong field."""
-
-    code = "invalid_request"
-
-    def __init__(self, message: str, problems: tuple[Problem, ...] | list[Problem] = ()) -> None:
-        self.problems = tuple(problems)
-        super().__init__(message)
+from epochal.errors import ConfigError, StreamError, Unavailable
+from epochal.service.errors import InvalidRequest
 
 
 class ImmutableField(InvalidRequest):
@@ -23,22 +14,10 @@ class ImmutableField(InvalidRequest):
     code = "immutable_field"
 
 
-class SegmentNotFound(StreamError):
-    """The stream has no segment of that id."""
-
-    code = "segment_not_found"
-
-
 class UnknownPublisher(StreamError):
     """No publisher is registered under that id; it should register."""
 
     code = "unknown_publisher"
-
-
-class UnknownSubscription(StreamError):
-    """There is no live subscription of that id; its reader should subscribe anew."""
-
-    code = "unknown_subscription"
 
 
 class NotOwner(StreamError):
@@ -69,18 +48,6 @@ class StoreFailed(StoreUnavailable):
     """The database failed in a way that leaves open what it holds; the process must end and read it anew."""
 
     code = "store_failed"
-
-
-class Overloaded(Unavailable):
-    """More waits or writes are pending than the settings allow."""
-
-    code = "overloaded"
-
-
-class ShuttingDown(Unavailable):
-    """The catalog is stopping; the same call will do against its successor."""
-
-    code = "shutting_down"
 
 
 class SchemaTooNew(ConfigError):

@@ -10,9 +10,9 @@ from typing import Any
 
 from aiohttp import ETag, web
 
-from epochal_catalog import bodies, views
-from epochal_catalog.bodies import CATALOG
+from epochal_catalog import queries, views
 from epochal_catalog.pages import Asked, cursor, page
+from epochal_catalog.queries import CATALOG
 from epochal_catalog.service import Catalog
 from epochal_catalog.state import StreamEntry
 
@@ -39,7 +39,7 @@ def unchanged_or(request: web.Request, make: Callable[[], dict[str, Any]]) -> we
 
 
 def _list(request: web.Request, read: Callable[[Catalog, Asked], _Items], **more: Any) -> web.Response:
-    catalog, asked = request.app[CATALOG], bodies.read_page(request)
+    catalog, asked = request.app[CATALOG], queries.read_page(request)
 
     def make() -> dict[str, Any]:
         items, following = read(catalog, asked)

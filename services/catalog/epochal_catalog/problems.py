@@ -6,7 +6,8 @@ Apart from the routes so that they only raise; which error has which status stan
 from aiohttp import web
 
 from epochal import errors
-from epochal.service.problems import answer
+from epochal.service import errors as shared
+from epochal.service.problems import explain
 from epochal_catalog import errors as own
 
 _STATUS: dict[type[errors.EpochalError], int] = {
@@ -20,26 +21,19 @@ _STATUS: dict[type[errors.EpochalError], int] = {
     errors.Superseded: 409,
     errors.NoPublisher: 503,
     own.ImmutableField: 409,
-    own.InvalidRequest: 422,
-    own.SegmentNotFound: 404,
+    shared.InvalidRequest: 422,
+    shared.SegmentNotFound: 404,
     own.UnknownPublisher: 404,
-    own.UnknownSubscription: 404,
+    shared.UnknownSubscription: 404,
     own.NotOwner: 409,
     own.ReservedName: 409,
     own.RevisionAhead: 409,
     own.StoreUnavailable: 503,  # StoreFailed too
-    own.Overloaded: 503,
-    own.ShuttingDown: 503,
+    shared.Overloaded: 503,
+    shared.ShuttingDown: 503,
 }
-
-
-def status_of(error: errors.EpochalError) -> int:
-    """The HTTP status of an error; 500 for one that has none, which is a bug here."""
-    return next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 500)
 
 
 def from_error(error: errors.EpochalError) -> web.Response:
     """The answer for a raised error."""
-    problems = [problem.to_json() for problem in getattr(error, "problems", ())]
-    detail = str(error).split("\n", 1)[0]
-    return answer(status_of(error), error.code, detail, retryable=error.retryable, problems=problems)
+    return explain(error, _STATUS)

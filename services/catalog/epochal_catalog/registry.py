@@ -14,8 +14,9 @@ from epochal.protocol.segments import key_ranges
 from epochal.protocol.times import TimeShape, to_json
 from epochal.resources import StreamManifest, immutable_changes
 from epochal.resources.schemas import Schema, differences
+from epochal.service.errors import InvalidRequest, SegmentNotFound
 from epochal_catalog.decisions import Decision, write
-from epochal_catalog.errors import ImmutableField, InvalidRequest, ReservedName, SegmentNotFound, UnknownPublisher
+from epochal_catalog.errors import ImmutableField, ReservedName, UnknownPublisher
 from epochal_catalog.records import (
     Change,
     CounterRecord,

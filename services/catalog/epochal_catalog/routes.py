@@ -14,8 +14,9 @@ from aiohttp import web
 from epochal.errors import ManifestError, Problem
 from epochal.resources import StreamManifest
 from epochal.service import problems
-from epochal_catalog import bodies, lists, models, openapi, subscriptions, views
-from epochal_catalog.bodies import CATALOG
+from epochal.service.bodies import M, read_json, read_model
+from epochal_catalog import lists, models, openapi, queries, subscriptions, views
+from epochal_catalog.queries import CATALOG
 from epochal_catalog.records import SubscriptionRecord, SubscriptionRenewed
 from epochal_catalog.registry import FinishingMark, Registering, Renewing, Report, check_name
 
@@ -34,8 +35,8 @@ def _stream_name(request: web.Request) -> tuple[str, str]:
     return request.match_info["namespace"], request.match_info["name"]
 
 
-async def _body(request: web.Request, model: type[bodies.M]) -> bodies.M:
-    return await bodies.read_model(request, model, request.app[CATALOG].settings.body_timeout)
+async def _body(request: web.Request, model: type[M]) -> M:
+    return await read_model(request, model, request.app[CATALOG].settings.body_timeout)
 
 
 async def apply_stream(request: web.Request) -> web.Response:
@@ -43,7 +44,7 @@ async def apply_stream(request: web.Request) -> web.Response:
     catalog = request.app[CATALOG]
     namespace, name = _stream_name(request)
     check_name(namespace, name)
-    document = await bodies.read_json(request, catalog.settings.body_timeout)
+    document = await read_json(request, catalog.settings.body_timeout)
     manifest = StreamManifest.from_document(document, namespace=namespace)
     wrong = [
         Problem(f"metadata.{field}", f"is {given!r}, and the path says {wanted!r}", "make them equal")
@@ -85,8 +86,8 @@ async def delete_stream(request: web.Request) -> web.Response:
 async def lookup(request: web.Request) -> web.Response:
     """Where to connect for a stream, once there is a publisher for every open segment (S27)."""
     catalog = request.app[CATALOG]
-    wait = bodies.read_wait(request, catalog.settings.max_wait)
-    entry = await catalog.lookup(*_stream_name(request), bodies.read_expected(request), wait)
+    wait = queries.read_wait(request, catalog.settings.max_wait)
+    entry = await catalog.lookup(*_stream_name(request), queries.read_expected(request), wait)
     state, now = catalog.state, catalog.now()
     body = catalog.lookups.answer(entry.record.uid, state.version, now, lambda: views.lookup(state, entry, now))
     return web.Response(body=body, content_type="application/json", charset="utf-8")
@@ -95,7 +96,7 @@ async def lookup(request: web.Request) -> web.Response:
 async def open_session(request: web.Request) -> web.Response:
     """The next session number of a writer (E6)."""
     namespace, name = _stream_name(request)
-    writer = bodies.parse_writer(request.match_info["writer"])
+    writer = queries.parse_writer(request.match_info["writer"])
     answer = await request.app[CATALOG].submit(lambda registry: registry.open_session(namespace, name, writer))
     return web.json_response(answer, status=201)
 
@@ -144,7 +145,7 @@ def _report(body: models.Report) -> Report:
 
 async def deregister_publisher(request: web.Request) -> web.Response:
     """Withdraw a publisher."""
-    publisher, token = request.match_info["publisher"], bodies.read_count(request, "token")
+    publisher, token = request.match_info["publisher"], queries.read_count(request, "token")
     await request.app[CATALOG].submit(lambda registry: registry.deregister(publisher, token))
     return web.Response(status=204)
 
@@ -174,7 +175,7 @@ async def renew_subscription(request: web.Request) -> web.Response:
 
 async def unsubscribe(request: web.Request) -> web.Response:
     """Withdraw a subscription (S29)."""
-    key, token = request.match_info["subscription"], bodies.read_count(request, "token")
+    key, token = request.match_info["subscription"], queries.read_count(request, "token")
     await request.app[CATALOG].submit(lambda registry: subscriptions.withdraw(registry.state, key, token))
     return web.Response(status=204)
 
@@ -184,7 +185,7 @@ async def watch(request: web.Request) -> web.StreamResponse:
     catalog = request.app[CATALOG]
     transport = request.transport
     assert transport is not None, "a request that is being answered has a connection"
-    with catalog.watchers.enter(bodies.read_since(request), transport.abort) as watcher:
+    with catalog.watchers.enter(queries.read_since(request), transport.abort) as watcher:
         response = web.StreamResponse(
             headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         )

@@ -14,8 +14,8 @@ from aiohttp import web
 from epochal.errors import EpochalError
 from epochal.service.http import HttpServer
 from epochal_catalog import problems
-from epochal_catalog.bodies import CATALOG
 from epochal_catalog.errors import StoreUnavailable
+from epochal_catalog.queries import CATALOG
 from epochal_catalog.routes import add_routes
 from epochal_catalog.service import Catalog
 from epochal_catalog.settings import Settings

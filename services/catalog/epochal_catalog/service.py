@@ -11,8 +11,9 @@ from contextlib import suppress
 from typing import Any, TypeAlias, TypeVar
 
 from epochal.errors import NoPublisher, StreamNotFound
+from epochal.service.errors import Overloaded, ShuttingDown
 from epochal_catalog.decisions import Decision
-from epochal_catalog.errors import Overloaded, ShuttingDown, StoreFailed, StoreUnavailable
+from epochal_catalog.errors import StoreFailed, StoreUnavailable
 from epochal_catalog.records import Change, InMemory, Json
 from epochal_catalog.registry import Expected, Registry, Renewal, Renewing
 from epochal_catalog.remembered import Remembered

@@ -8,8 +8,9 @@ from collections.abc import Callable
 
 from epochal.errors import Problem, StreamGone, TimeShapeError
 from epochal.protocol.times import to_json
+from epochal.service.errors import InvalidRequest, Overloaded, UnknownSubscription
 from epochal_catalog.decisions import Decision, write
-from epochal_catalog.errors import InvalidRequest, NotOwner, Overloaded, UnknownSubscription
+from epochal_catalog.errors import NotOwner
 from epochal_catalog.records import Json, SubscriptionRecord, SubscriptionRemoved, SubscriptionRenewed
 from epochal_catalog.state import State
 

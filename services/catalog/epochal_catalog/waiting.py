@@ -6,7 +6,7 @@ one leaves nothing behind, and their number is bounded (S27).
 
 import asyncio
 
-from epochal_catalog.errors import Overloaded, ShuttingDown
+from epochal.service.errors import Overloaded, ShuttingDown
 
 
 class WaitingRoom:

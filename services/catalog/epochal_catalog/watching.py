@@ -9,7 +9,7 @@ import json
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
-from epochal_catalog.errors import Overloaded, ShuttingDown
+from epochal.service.errors import Overloaded, ShuttingDown
 from epochal_catalog.history import History
 
 _PIECE = 1 << 16

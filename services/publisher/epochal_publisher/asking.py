@@ -3,18 +3,18 @@
 Apart from the routes because what a client can get wrong is the same in a query, a header and a body.
 """
 
-import json
 import math
 import re
 from dataclasses import dataclass
-from typing import Any
 
 from aiohttp import web
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from epochal.errors import Problem
 from epochal.protocol.messages import Position
-from epochal_publisher.errors import InvalidRequest, NotAcceptable
+from epochal.service.bodies import read_model
+from epochal.service.errors import InvalidRequest
+from epochal_publisher.errors import NotAcceptable
 from epochal_publisher.follower import PRESENT, Asked, Since
 from epochal_publisher.telling import Form
 
@@ -70,7 +70,7 @@ def read_question(request: web.Request, max_wait: float) -> Question:
         for name in set(query) - {"since", "wait", "limit"}
     ]
     if problems or since is None:
-        raise InvalidRequest("the events cannot be asked for like this", *problems)
+        raise InvalidRequest("the events cannot be asked for like this", problems)
     return Question(since, resumes, wait, int(limit), form)
 
 
@@ -87,25 +87,17 @@ def read_form(accept: str) -> Form:
     raise NotAcceptable(f"events come as {', '.join(Form)}; Accept names none of these")
 
 
-async def read_webhook(request: web.Request) -> tuple[NewWebhook, Asked]:
-    """The body of a registration, and where it begins. Raises `InvalidRequest`."""
+async def read_webhook(request: web.Request, timeout: float) -> tuple[NewWebhook, Asked]:
+    """The body of a registration, and where it begins. Raises `InvalidRequest`, as `read_model` does."""
     if request.content_type != "application/json":  # nor can a page of another site send it unasked
-        raise InvalidRequest("the body must be JSON", Problem("Content-Type", "must be application/json"))
-    try:
-        document: Any = json.loads(await request.read())
-    except (ValueError, RecursionError) as error:
-        raise InvalidRequest("the body is not JSON", Problem("body", str(error)[:200])) from None
-    try:
-        asked = NewWebhook.model_validate(document)
-    except ValidationError as error:
-        wrong = [Problem(".".join(map(str, item["loc"])) or "body", item["msg"]) for item in error.errors()]
-        raise InvalidRequest("the body is no web-hook", *wrong) from None
+        raise InvalidRequest("the body must be JSON", [Problem("Content-Type", "must be application/json")])
+    asked = await read_model(request, NewWebhook, timeout)
     if asked.since is None:
         return asked, Since.NOW
     text = str(asked.since) if isinstance(asked.since, str | int) else ".".join(map(str, asked.since))
     since = _place(text)
     if since is None:
-        raise InvalidRequest("there is no such place", _no_place("since", text))
+        raise InvalidRequest("there is no such place", [_no_place("since", text)])
     return asked, since
 
 

@@ -15,7 +15,8 @@ from epochal.errors import HistoryTruncated, Problem
 from epochal.protocol.effects import FindState
 from epochal.protocol.history import State
 from epochal.protocol.messages import Event, Position
-from epochal_publisher.errors import InvalidRequest, ShuttingDown, Truncated
+from epochal.service.errors import InvalidRequest, ShuttingDown
+from epochal_publisher.errors import Truncated
 from epochal_publisher.publisher import Publisher
 from epochal_publisher.segment import Served
 
@@ -88,7 +89,7 @@ class Follower:
         if incarnation > publisher.incarnation or (incarnation == publisher.incarnation and seq > told):
             here = f"{publisher.incarnation}.{told}"
             wrong = Problem("since", f"is ahead of this segment, which stands at {here}", "use a position it gave")
-            raise InvalidRequest("there is no such position", wrong)
+            raise InvalidRequest("there is no such position", [wrong])
         end = history.end_of(incarnation)
         if end is None or seq < history.first:
             return min(history.first, told), False

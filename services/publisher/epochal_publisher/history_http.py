@@ -14,9 +14,9 @@ from aiohttp import web
 
 from epochal.errors import EpochalError, Unavailable
 from epochal.protocol.history import State
+from epochal.service.errors import Overloaded, SegmentNotFound, ShuttingDown
 from epochal_publisher import asking, errors
 from epochal_publisher.asking import MOST_EVENTS, Question
-from epochal_publisher.errors import Overloaded, SegmentNotFound, ShuttingDown
 from epochal_publisher.follower import Follower
 from epochal_publisher.publisher import Publisher
 from epochal_publisher.settings import Settings

@@ -87,7 +87,7 @@ class HttpServer:
     async def _register_webhook(self, request: web.Request) -> web.Response:
         segment = request.match_info["segment"]
         follower = self._readers.follower(segment)
-        asked, since = await asking.read_webhook(request)
+        asked, since = await asking.read_webhook(request, self._settings.body_timeout)
         begun = await self._webhooks.register(segment, follower, asked.subscription, asked.callback, since)
         where = f"{request.path}/{asked.subscription}"
         return web.json_response(begun, status=201, headers={"Location": where})

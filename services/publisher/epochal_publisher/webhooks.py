@@ -22,8 +22,9 @@ from yarl import URL
 
 from epochal.errors import EpochalError, HistoryTruncated
 from epochal.protocol.messages import Position
+from epochal.service.errors import Overloaded, UnknownSubscription
 from epochal_publisher.asking import MOST_EVENTS
-from epochal_publisher.errors import Overloaded, SubscriptionUsed, UnknownSubscription
+from epochal_publisher.errors import SubscriptionUsed
 from epochal_publisher.follower import Asked, Follower
 from epochal_publisher.history_http import read_on
 from epochal_publisher.publisher import Publisher

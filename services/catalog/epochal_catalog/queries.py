@@ -1,20 +1,19 @@
-"""Reads requests: JSON bodies into models, query parameters into values, with every problem named at once.
+"""Reads the parameters of queries into values, with every problem named at once.
 
 Apart from the routes because what a client can get wrong is the same everywhere.
 """
 
-import asyncio
-import json
 import math
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from aiohttp import web
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from epochal.errors import ManifestError, Problem, TimeShapeError
 from epochal.protocol.times import TimeShape
 from epochal.resources.schemas import Schema
-from epochal_catalog.errors import InvalidRequest
+from epochal.service.bodies import loads
+from epochal.service.errors import InvalidRequest
 from epochal_catalog.pages import MOST, USUAL, Asked, key_of
 from epochal_catalog.registry import Expected
 from epochal_catalog.service import Catalog
@@ -22,34 +21,6 @@ from epochal_catalog.service import Catalog
 CATALOG: web.AppKey[Catalog] = web.AppKey("catalog", Catalog)
 
 M = TypeVar("M", bound=BaseModel)
-
-
-async def read_json(request: web.Request, timeout: float) -> Any:
-    """The body as JSON. Raises `InvalidRequest`; 413 above the limit and 408 when it does not come in time."""
-    try:
-        async with asyncio.timeout(timeout):
-            raw = await request.read()
-    except TimeoutError:
-        raise web.HTTPRequestTimeout(text=f"the body did not arrive within {timeout:g} s") from None
-    try:
-        return json.loads(raw, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
-        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise InvalidRequest("the body is not JSON", [Problem("body", reason, "send one JSON object")]) from None
-
-
-async def read_model(request: web.Request, model: type[M], timeout: float) -> M:
-    """The body as a model. Raises `InvalidRequest` with every wrong field."""
-    return parse(model, await read_json(request, timeout))
-
-
-def parse(model: type[M], document: Any) -> M:
-    """Check a document against a model. Raises `InvalidRequest` with every wrong field."""
-    try:
-        return model.model_validate(document)
-    except ValidationError as error:
-        problems = [Problem(".".join(map(str, item["loc"])) or "body", item["msg"]) for item in error.errors()]
-        raise InvalidRequest(f"the body is not a {model.__name__}", problems) from None
 
 
 def read_wait(request: web.Request, limit: float) -> float:
@@ -73,7 +44,7 @@ def read_expected(request: web.Request) -> Expected:
     except TimeShapeError as error:
         raise InvalidRequest("the parameter time is no time shape", [Problem("time", str(error))]) from None
     try:
-        wanted = None if schema is None else Schema.parse(json.loads(schema, parse_constant=_no_constant), "schema")
+        wanted = None if schema is None else Schema.parse(loads(schema), "schema")
     except ManifestError as error:
         raise InvalidRequest("the parameter schema is no schema", error.problems) from None
     except (ValueError, RecursionError) as error:
@@ -116,10 +87,6 @@ def read_since(request: web.Request) -> int | None:
         problem = Problem("since", f"must be a revision, not {text[:40]!r}", "leave it out to watch from now on")
         raise InvalidRequest("there is no such revision", [problem])
     return int(text)
-
-
-def _no_constant(text: str) -> Any:
-    raise ValueError(f"{text} is not JSON")
 
 
 def parse_writer(text: str) -> str:

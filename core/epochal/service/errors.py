@@ -1,0 +1,42 @@
+"""What every service refuses over HTTP in the same way, beside the errors of `epochal.errors`.
+
+Apart from `problems`, which makes answers of them, because what raises them must know no status codes.
+"""
+
+from collections.abc import Sequence
+
+from epochal.errors import Problem, StreamError, Unavailable, UsageError
+
+
+class InvalidRequest(UsageError):
+    """A body or a parameter that cannot be read; `problems` lists every wrong field."""
+
+    code = "invalid_request"
+
+    def __init__(self, message: str, problems: Sequence[Problem] = ()) -> None:
+        self.problems = tuple(problems)
+        super().__init__(message)
+
+
+class SegmentNotFound(StreamError):
+    """The stream has no segment of that id, or this service does not serve it."""
+
+    code = "segment_not_found"
+
+
+class UnknownSubscription(StreamError):
+    """There is no live subscription of that id; its reader should subscribe anew."""
+
+    code = "unknown_subscription"
+
+
+class Overloaded(Unavailable):
+    """More is asked for at once than the settings allow."""
+
+    code = "overloaded"
+
+
+class ShuttingDown(Unavailable):
+    """The service is stopping; the same request will do at its successor."""
+
+    code = "shutting_down"
