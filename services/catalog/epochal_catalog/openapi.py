@@ -3,23 +3,21 @@
 Apart from the routes so that the two cannot drift: a route that is not in this table does not exist.
 """
 
-import re
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import version
-from typing import Any, TypeAlias
+from typing import Any
 
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from epochal.resources.manifest import API_VERSION
 from epochal.resources.names import MAX_NAME
-from epochal.service.problems import CONTENT_TYPE
+from epochal.service.openapi import Shape, content, parameter, path_parameters, reference, refused
+from epochal.service.openapi import document as whole
 from epochal_catalog import models
 from epochal_catalog.pages import MOST, USUAL
 
-Shape: TypeAlias = dict[str, Any]
-"""A JSON schema."""
+_PROBLEM = models.ProblemDocument.__name__
 
 RESERVED = "$catalog"
 """The stream of the catalog's own changes: it has no namespace, and is followed with /v1/watch (S26)."""
@@ -297,17 +295,13 @@ def document(longest: float) -> dict[str, Any]:
     paths: dict[str, dict[str, Any]] = {}
     for operation in OPERATIONS:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, longest)
-    return {
-        "openapi": "3.1.0",
-        "info": {
-            "title": "Epochal catalog",
-            "version": version("epochal"),
-            "description": "Streams, segments, publishers, writers and subscriptions. Times are ints or nested lists;"
-            " durations are seconds.",
-        },
-        "paths": paths,
-        "components": {"schemas": schemas["$defs"]},
-    }
+    return whole(
+        "Epochal catalog",
+        "Streams, segments, publishers, writers and subscriptions. Times are ints or nested lists; durations are"
+        " seconds.",
+        paths,
+        schemas["$defs"],
+    )
 
 
 def _operation(operation: Operation, longest: float) -> dict[str, Any]:
@@ -315,62 +309,39 @@ def _operation(operation: Operation, longest: float) -> dict[str, Any]:
         "operationId": operation.name,
         "summary": operation.summary,
         "parameters": [
-            *_path_parameters(operation.path),
+            *path_parameters(operation.path, _IN_PATH),
             *(_query_parameter(parameter, longest) for parameter in operation.query),
         ],
         "responses": {
             **{str(status): _answer(status, model, operation) for status, model in operation.answers.items()},
             **({"304": {"description": "What the client has is still so"}} if operation.tagged else {}),
-            **{str(status): _error(status) for status in operation.errors},
-            "default": _error(None),
+            **{str(status): refused(status, _PROBLEM) for status in operation.errors},
+            "default": refused(None, _PROBLEM),
         },
     }
     if operation.manifest:
-        shown["requestBody"] = {"required": True, "content": {"application/json": {"schema": _MANIFEST}}}
+        shown["requestBody"] = {"required": True, "content": content("application/json", _MANIFEST)}
     if operation.body is not None:
-        shown["requestBody"] = {"required": True, "content": _content(operation.body, "application/json")}
+        shown["requestBody"] = {"required": True, "content": _content(operation.body)}
     return shown
 
 
-def _path_parameters(path: str) -> list[dict[str, Any]]:
-    return [
-        {"name": name, "in": "path", "required": True, "schema": _IN_PATH.get(name, _TEXT)}
-        for name in re.findall(r"\{(\w+)\}", path)
-    ]
+def _query_parameter(asked: Parameter, longest: float) -> Shape:
+    shape = {**asked.shape, "maximum": longest} if asked.shape is _WAIT else asked.shape
+    return parameter(asked.name, "query", shape, asked.text, required=asked.required)
 
 
-def _query_parameter(parameter: Parameter, longest: float) -> Shape:
-    shape = {**parameter.shape, "maximum": longest} if parameter.shape is _WAIT else parameter.shape
-    return {
-        "name": parameter.name,
-        "in": "query",
-        "required": parameter.required,
-        "description": parameter.text,
-        "schema": shape,
-    }
-
-
-def _content(model: type[BaseModel], content_type: str) -> dict[str, Any]:
-    return {content_type: {"schema": {"$ref": f"#/components/schemas/{model.__name__}"}}}
+def _content(model: type[BaseModel]) -> dict[str, Any]:
+    return content("application/json", reference(model.__name__))
 
 
 def _answer(status: int, model: type[BaseModel] | None, operation: Operation) -> dict[str, Any]:
     shown: dict[str, Any] = {"description": "Done" if status == 204 else "The answer"}
     if model is not None:
-        shown["content"] = _content(model, "application/json")
+        shown["content"] = _content(model)
     if operation.content:
         content_type, shape = operation.content
-        shown["content"] = {content_type: {"schema": shape}}
+        shown["content"] = content(content_type, shape)
     if operation.tagged:
         shown["headers"] = {"ETag": {"description": "For If-None-Match", "schema": {"type": "string"}}}
-    return shown
-
-
-def _error(status: int | None) -> dict[str, Any]:
-    shown: dict[str, Any] = {
-        "description": "Refused; `code` says why",
-        "content": _content(models.ProblemDocument, CONTENT_TYPE),
-    }
-    if status == 503:
-        shown["headers"] = {"Retry-After": {"description": "Seconds to wait", "schema": {"type": "integer"}}}
     return shown

@@ -3,17 +3,13 @@
 Apart from the routes so that the two cannot drift: a route that is not in this table does not exist.
 """
 
-import re
 from dataclasses import dataclass
-from importlib.metadata import version
-from typing import Any, TypeAlias
+from typing import Any
 
-from epochal.service.problems import CONTENT_TYPE
+from epochal.service.openapi import Shape, content, parameter, path_parameters, reference, refused
+from epochal.service.openapi import document as whole
 from epochal_publisher.asking import MOST_CALLBACK, MOST_EVENTS, SUBSCRIPTION, USUAL_EVENTS
 from epochal_publisher.telling import Form
-
-Shape: TypeAlias = dict[str, Any]
-"""A JSON schema."""
 
 _SEGMENT = "/v1/segments/{segment}"
 _INT: Shape = {"type": "integer"}
@@ -42,12 +38,8 @@ def _object(description: str, required: str = "", **properties: Shape) -> Shape:
     }
 
 
-def _reference(name: str) -> Shape:
-    return {"$ref": f"#/components/schemas/{name}"}
-
-
 _OPENING: dict[str, Any] = {
-    "kind": {"const": "opening"}, "position": _reference("Position"), "lower": _TIMES, "active": _TIMES,
+    "kind": {"const": "opening"}, "position": reference("Position"), "lower": _TIMES, "active": _TIMES,
     "aborted": _TIMES, "incarnation": _INT,
 }  # fmt: skip
 SCHEMAS: dict[str, Shape] = {
@@ -57,9 +49,9 @@ SCHEMAS: dict[str, Shape] = {
     "Event": _object(
         "One event; which fields it has is told by its kind",
         "position kind",
-        position=_reference("Position"),
+        position=reference("Position"),
         kind={"enum": ["data", "frontier", "aborted"]},
-        time=_reference("Time"),
+        time=reference("Time"),
         topic=_TEXT,
         topic_encoding={"const": "base64"},
         records={"type": "array"},
@@ -78,7 +70,7 @@ SCHEMAS: dict[str, Shape] = {
             subscription={"type": "string", "pattern": SUBSCRIPTION, "description": "Fresh, such as a random UUID"},
             since={
                 "description": "A position, or where history begins; from now on when null or absent",
-                "oneOf": [{"type": "null"}, {"type": "string", "pattern": _PLACE}, _INT, _reference("Position")],
+                "oneOf": [{"type": "null"}, {"type": "string", "pattern": _PLACE}, _INT, reference("Position")],
             },
         ),
         "additionalProperties": False,
@@ -90,7 +82,7 @@ SCHEMAS: dict[str, Shape] = {
             "type": "array",
             "items": _object(
                 "One; `position` is behind the last delivery that was taken",
-                subscription=_TEXT, callback=_TEXT, position=_reference("Position"), failures=_INT, failing=_TEXT,
+                subscription=_TEXT, callback=_TEXT, position=reference("Position"), failures=_INT, failing=_TEXT,
             ),
         },
     ),
@@ -98,7 +90,7 @@ SCHEMAS: dict[str, Shape] = {
         "Why it was refused: `code` is stable",
         "type title status detail code retryable",
         type=_TEXT, title=_TEXT, status=_INT, detail=_TEXT, code=_TEXT, retryable={"type": "boolean"},
-        problems={"type": "array", "items": _OBJECT}, first_available=_reference("Position"), frontier=_TIMES,
+        problems={"type": "array", "items": _OBJECT}, first_available=reference("Position"), frontier=_TIMES,
     ),
 }  # fmt: skip
 
@@ -138,7 +130,7 @@ OPERATIONS = (
         "GET",
         _SEGMENT + "/webhooks",
         "List the web-hooks that stand",
-        {200: {"application/json": _reference("Webhooks")}},
+        {200: {"application/json": reference("Webhooks")}},
         (404, 503),
     ),
     Operation(
@@ -146,7 +138,7 @@ OPERATIONS = (
         "POST",
         _SEGMENT + "/webhooks",
         "Have events delivered to a callback",
-        {201: {"application/json": _reference("Begun")}},
+        {201: {"application/json": reference("Begun")}},
         (403, 404, 409, 410, 422, 503),
         "NewWebhook",
     ),
@@ -172,38 +164,29 @@ def document(max_wait: float) -> dict[str, Any]:
     paths: dict[str, dict[str, Any]] = {}
     for operation in OPERATIONS:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, max_wait)
-    return {
-        "openapi": "3.1.0",
-        "info": {
-            "title": "Epochal publisher",
-            "version": version("epochal"),
-            "description": "The events of the segments that this process serves. Durations are seconds.",
-        },
-        "paths": paths,
-        "components": {"schemas": SCHEMAS},
-    }
+    return whole(
+        "Epochal publisher",
+        "The events of the segments that this process serves. Durations are seconds.",
+        paths,
+        SCHEMAS,
+    )
 
 
 def _operation(operation: Operation, max_wait: float) -> dict[str, Any]:
-    problem = {CONTENT_TYPE: {"schema": _reference("Problem")}}
     shown: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.summary,
-        "parameters": [
-            {"name": name, "in": "path", "required": True, "schema": _TEXT}
-            for name in re.findall(r"\{(\w+)\}", operation.path)
-        ],
+        "parameters": path_parameters(operation.path, {}),
         "responses": {
-            **{str(status): _answer(content) for status, content in operation.answers.items()},
-            **{str(status): {"description": "Refused", "content": problem} for status in operation.errors},
-            "default": {"description": "Refused; `code` says why", "content": problem},
+            **{str(status): _answer(kinds) for status, kinds in operation.answers.items()},
+            **{str(status): refused(status, "Problem") for status in operation.errors},
+            "default": refused(None, "Problem"),
         },
     }
     if operation.name == "events":
         shown["parameters"] += _of_events(max_wait)
     if operation.body:
-        content = {"application/json": {"schema": _reference(operation.body)}}
-        shown["requestBody"] = {"required": True, "content": content}
+        shown["requestBody"] = {"required": True, "content": content("application/json", reference(operation.body))}
     return shown
 
 
@@ -212,15 +195,11 @@ def _of_events(max_wait: float) -> list[dict[str, Any]]:
     wait = {"type": "number", "minimum": 0, "maximum": max_wait}
     limit = {"type": "integer", "minimum": 1, "maximum": MOST_EVENTS}
     return [
-        _parameter("since", "query", place, "A position, `start` (when absent) or `now`"),
-        _parameter("wait", "query", wait, "How long to wait for the first event; 0 when absent"),
-        _parameter("limit", "query", limit, f"Events of the answer at most; {USUAL_EVENTS} when absent"),
-        _parameter("Last-Event-ID", "header", place, "Of server-sent events, in place of `since`"),
+        parameter("since", "query", place, "A position, `start` (when absent) or `now`"),
+        parameter("wait", "query", wait, "How long to wait for the first event; 0 when absent"),
+        parameter("limit", "query", limit, f"Events of the answer at most; {USUAL_EVENTS} when absent"),
+        parameter("Last-Event-ID", "header", place, "Of server-sent events, in place of `since`"),
     ]
-
-
-def _parameter(name: str, where: str, shape: Shape, text: str) -> dict[str, Any]:
-    return {"name": name, "in": where, "required": False, "description": text, "schema": shape}
 
 
 def _answer(content: dict[str, Shape]) -> dict[str, Any]:
