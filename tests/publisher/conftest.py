@@ -429,3 +429,15 @@ def process() -> type[Process]:
 @pytest.fixture(scope="session")
 def publisher_command() -> str:
     return str(BIN / "epochal-publisher")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 512 KiB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(disk)]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("a file system cannot be mounted here: only root may")
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=True)

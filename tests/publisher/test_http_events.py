@@ -5,12 +5,11 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -328,18 +327,6 @@ def test_a_position_of_before_a_crash_goes_on_behind_it(start: Any, wires: Any, 
         assert opening["position"] == [1, 1], "what came behind did not survive: back to there"
     finally:
         second.stop()
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 512 KiB."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(disk)]
-    if subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("nothing can be mounted here")
-    yield disk
-    subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
 @pytest.mark.rule("E9")

@@ -255,6 +255,8 @@ class Publisher:
         self._read_writers()
 
     def _read(self, served: Served, store: Store, ask: FindState | ReadLog) -> None:
+        if self._stores.closed:
+            return  # who asked comes back, to whoever serves then
         future = self._stores.read(lambda: store.state_at(ask) if isinstance(ask, FindState) else store.chunk(ask))
         future.add_done_callback(lambda future: self._was_read(served, store, ask, future))
 
