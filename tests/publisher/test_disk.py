@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,32 @@ def test_what_waits_for_a_full_disk_is_bounded_whatever_writers_send(start, wire
     for writer in writers[1:]:
         while writer.line.await_(m.Ack).number != writer.number - 1:
             pass
+    assert publisher.popen.poll() is None
+
+
+@pytest.mark.rule("E9")
+def test_what_waits_for_a_full_disk_is_bounded_also_where_payloads_are_empty(
+    start, wires, wait_until, small_disk
+) -> None:
+    """What an append costs beside its payload counts, or an entry of the log would grow too large for it."""
+    stream, publisher = start({"data": small_disk, "log_retry": 0.1}, **STORED)
+    ballast = filled(small_disk)
+    writer = wires.writer(publisher, stream)
+    writer.open()
+    writer.append(0, *[KILOBYTE] * 300)
+    wait_until(lambda: publisher.metric("log_full", "0") == 1)
+    topic, first = bytes(1000), writer.number
+    for number in range(first, first + 80_000):
+        writer.line.send(m.Append(writer.segment, number, 0, topic, 1, 0, b""))
+    received = [0.0]
+    while received[-1] == 0 or received[-1] != received[-2]:
+        time.sleep(0.5)
+        received.append(publisher.metric("received_bytes_total"))
+    assert received[-1] < 48 * 2**20
+    subprocess.run(["mount", "-o", "remount,size=400m", str(small_disk)], check=True)
+    ballast.unlink()
+    while writer.line.await_(m.Ack).number != first + 80_000 - 1:
+        pass
     assert publisher.popen.poll() is None
 
 

@@ -29,7 +29,7 @@ from epochal.protocol import messages as m
 from epochal.protocol.effects import Log, PublisherEffect, Push, Reply
 from epochal.protocol.finishing import Finishing
 from epochal.protocol.frontier import Antichain, Change
-from epochal.protocol.history import History, State, empty_state
+from epochal.protocol.history import EVENT_OVERHEAD, History, State, empty_state
 from epochal.protocol.holders import MOST_HOLDERS, Holder, HolderKind
 from epochal.protocol.journal import Journal, Note, PublisherIs, Restored, checkpoint_notes
 from epochal.protocol.limits import MAX_DETAIL, MAX_WAITING_OPENS, MAX_WRITER_ID, MAX_WRITERS, SegmentLimits
@@ -112,7 +112,7 @@ class SegmentPublisher:
         self._finishing = Finishing(complete, stands=finishing and not complete)
         self._effects: list[PublisherEffect] = []
         self.untaken_bytes = 0
-        """Bytes of appends that wait for `take`."""
+        """Bytes of appends that wait for `take`, never fewer than they take in the log."""
         self._acks: dict[Writer, tuple[int, int, int, str]] = {}
         self._told_to_open: set[Writer] = set()
         """Who was told so since effects were last taken."""
@@ -307,7 +307,7 @@ class SegmentPublisher:
                 self._note(holder)  # E3 must hold after a crash too, so this is secured before it is told (E10)
             self._admitted[peer] = time
         self._limits.logged(time, len(payload))
-        self.untaken_bytes += len(payload)
+        self.untaken_bytes += len(payload) + len(append.topic) + EVENT_OVERHEAD
         self._log(m.Data(seq, seq - 1, time, append.topic, append.records, append.crc, payload))
         state.logged(number, seq)
         known = self._acks.get(peer)
@@ -345,6 +345,7 @@ class SegmentPublisher:
     def _refuse_append(self, state: WriterState, number: int, error: EpochalError) -> None:
         detail = str(error)[:MAX_DETAIL]
         state.refused(number, error.code, detail)
+        self.untaken_bytes += EVENT_OVERHEAD
         if self._journal is not None:
             self._journal.denied(state.writer, number, error.code, detail)
         self._reply(state.peer, m.AppendRefused(self.segment, number, error.code, detail))
