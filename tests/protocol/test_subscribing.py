@@ -194,6 +194,21 @@ def test_what_came_while_a_snapshot_was_awaited_is_judged_by_the_merged_filter()
     assert epochs(subscriber) == [3]
 
 
+@pytest.mark.rule("E18")
+@pytest.mark.parametrize("size", [0, 1000])
+def test_what_waits_for_other_segments_to_begin_is_bounded(size):
+    subscriber = Subscriber("uid", INT, ["0", "1"], max_buffer_bytes=20_000)
+    subscriber.began("0", began([0]))
+
+    def many():
+        for time in range(100):
+            subscriber.event("0", data(2 * time, time, bytes(size)))
+            subscriber.event("0", moved(2 * time + 1, time, time + 1))
+
+    with pytest.raises(EpochTooLarge, match="max_buffer_bytes"):
+        many()
+
+
 @pytest.mark.rule("S17")
 def test_the_merged_frontier_is_the_minimal_times_of_all_segments():
     subscriber = Subscriber("uid", TimeShape.parse("(int, int)"), ["0", "1"])

@@ -171,6 +171,8 @@ class Subscriber:
 
         Complete epochs and events not yet taken. The shell stops reading above its bound.
         """
+        self._unjudged_bytes = 0
+        """Bytes that wait for every segment to begin."""
         self._resumed = cursor
         self.ready = False
         """Whether every segment has begun; the first event comes after that (S17)."""
@@ -320,7 +322,7 @@ class Subscriber:
         if again:
             segment.floor = segment.joined()  # what it had completed stays so, also while other segments are awaited
         segment.lower = MutableAntichain(began.state.lower)
-        segment.waiting.clear()
+        self._keep_waiting(segment, [])
         if began.filters and not self._partial:
             self._restrict(JoinFilter(began.state.lower, began.state.active, began.state.aborted))
         else:
@@ -340,7 +342,7 @@ class Subscriber:
         Frontier changes and aborts are always secured before they are told, so only data can be among it.
         """
         segment.seq = seq
-        segment.waiting = [event for event in segment.waiting if event.seq <= seq]
+        self._keep_waiting(segment, [event for event in segment.waiting if event.seq <= seq])
         for time in sorted(time for time, epoch in self._open.items() if epoch.last.get(name, seq) > seq):
             self._drop_epoch(time, tell=True)
 
@@ -366,7 +368,12 @@ class Subscriber:
         else:
             segment.seq = event.seq
             segment.waiting.append(event)
-            self._count_waiting(event)
+            self._unjudged_bytes += _size(event)
+            if self._unjudged_bytes > self._max_buffer:
+                raise EpochTooLarge(
+                    f"{self._unjudged_bytes} bytes arrived while some segments had not answered the join yet, more "
+                    f"than max_buffer_bytes ({self._max_buffer}); raise it, or see that every segment has a publisher"
+                )
 
     def _take_in(self, name: str, segment: _Segment, event: m.Event) -> None:
         segment.seq = event.seq
@@ -414,11 +421,10 @@ class Subscriber:
             return False
         return all(active.admits(time) for active in self._filters)  # with `partial` only what was asked for
 
-    def _count_waiting(self, event: m.Event) -> None:
-        if type(event) is m.Data and sum(len(s.waiting) for s in self._segments.values()) % 256 == 0:
-            waiting = sum(len(e.payload) for s in self._segments.values() for e in s.waiting if type(e) is m.Data)
-            if waiting > self._max_buffer:
-                raise EpochTooLarge(f"{waiting} bytes arrived while some segments had not answered the join yet")
+    def _keep_waiting(self, segment: _Segment, kept: list[m.Event]) -> None:
+        """Of the events that wait for the other segments to begin, keep these."""
+        segment.waiting = kept
+        self._unjudged_bytes = sum(_size(event) for one in self._segments.values() for event in one.waiting)
 
     def _check_buffer(self) -> None:
         if self.buffered_bytes > self._max_buffer:
@@ -512,4 +518,8 @@ class Subscriber:
 
 
 def _weight(event: Happened) -> int:
-    return BATCH_OVERHEAD + (len(event.data.payload) if type(event) is Arrived else 0)
+    return _size(event.data) if type(event) is Arrived else BATCH_OVERHEAD
+
+
+def _size(event: m.Event) -> int:
+    return BATCH_OVERHEAD + (len(event.payload) if type(event) is m.Data else 0)
