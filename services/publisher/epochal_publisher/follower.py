@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Sequence
 from enum import StrEnum
 
-from epochal.errors import HistoryTruncated, Problem
+from epochal.errors import HistoryTruncated, Problem, Unavailable
 from epochal.protocol.effects import FindState
 from epochal.protocol.history import State
 from epochal.protocol.messages import Event, Position
@@ -60,7 +60,7 @@ class Follower:
         return not self.served.told_lower and self.at >= self.served.publisher.seq
 
     async def open(self, asked: Asked) -> State:
-        """Go to a place; returns the state there. Raises `InvalidRequest`, `Truncated`, `LogError`."""
+        """Go to a place; returns the state there. Raises `InvalidRequest`, `Truncated`, `LogError`, `Unavailable`."""
         history = self.served.publisher.history
         while True:
             self.at, reachable = self._locate(asked)
@@ -71,6 +71,9 @@ class Follower:
                     history.archived = self.served.store.log.first
                 if self.at >= history.first:
                     raise
+                if self.served.told_seq < history.first:
+                    # Only where the process waits for its lease: what may be told is gone, the rest may not be told.
+                    raise Unavailable("nothing can be told at this moment; ask again soon") from None
                 continue  # retention was faster than the question (fault 31)
             if not reachable:
                 seq = asked.seq if isinstance(asked, Position) else history.first
