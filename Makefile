@@ -18,10 +18,10 @@ BENCH_ARGS ?=
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: help setup lock format lint types imports test test-long rules mutants bench docs demo check clean java-there
+.PHONY: help setup lock format lint types imports test test-long cluster-up test-cluster cluster-down rules mutants bench docs demo check clean java-there
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY) ## make .venv with the locked packages and this project in it
 	@echo "ready: $$($(BIN)/python --version) in $(VENV)"
@@ -65,11 +65,24 @@ imports: $(READY) ## check which part may import which (import-linter)
 TEST_PROCESSES ?= 2
 
 # A run of some tests only (TEST_ARGS) says nothing about the other rules, so it writes no report.
-test: $(READY) ## run the tests (without those marked long)
+test: $(READY) ## run the tests (without those marked long or cluster)
 	@$(BIN)/python -m pytest -q $(or $(TEST_ARGS),-n $(TEST_PROCESSES) --dist loadfile --rules-report=$(RULES_REPORT))
+	@echo "the tests on a real Kubernetes are apart: make test-cluster"
 
 test-long: $(READY) ## run the tests marked long
-	@$(BIN)/python -m pytest -q -m long -o faulthandler_timeout=1800 $(TEST_ARGS)
+	@$(BIN)/python -m pytest -q -m "long and not cluster" -o faulthandler_timeout=1800 $(TEST_ARGS)
+
+# docs/cluster-tests.md: what it needs, what it makes. TIER=api starts the API server alone: seconds, and no root.
+TIER ?= node
+
+cluster-up: $(READY) ## start a throw-away Kubernetes (TIER=api: without a node)
+	@$(BIN)/python -m tests.cluster up --tier $(TIER)
+
+test-cluster: $(READY) ## run the tests on a real Kubernetes: ours, or that of KUBECONFIG
+	@$(BIN)/python -m pytest -q -m cluster -o faulthandler_timeout=1800 $(or $(TEST_ARGS),tests/cluster)
+
+cluster-down: $(READY) ## remove the throw-away Kubernetes (keeps what was built)
+	@$(BIN)/python -m tests.cluster down
 
 rules: $(READY) ## show for every behaviour rule whether a passing test covers it
 	@test -f $(RULES_REPORT) || $(MAKE) test

@@ -1,0 +1,85 @@
+"""The first tier itself: what an operator's tests may count on."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.cluster.harness import building
+from tests.cluster.harness.apiserver import ApiServer
+from tests.cluster.harness.kubernetes import KubectlError, eventually
+from tests.cluster.harness.programs import NotReadyError, Program, end, started_at
+
+
+def _owned(name: str, owner: dict[str, str]) -> dict[str, object]:
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", **owner}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "ownerReferences": [reference]}}
+
+
+def test_clients_see_the_version_that_was_built(api_server):
+    said = api_server.kubectl("version", "-o", "json")
+    assert f'"gitVersion": "{building.kubernetes_version()}"' in said
+
+
+def test_a_service_account_may_do_only_what_its_roles_say(api_server, api_namespace, tmp_path):
+    api_server.kubectl("create", "serviceaccount", "reader", "-n", api_namespace)
+    api_server.kubectl("create", "role", "reader", "--verb=get,list", "--resource=pods", "-n", api_namespace)
+    api_server.kubectl(
+        *("create", "rolebinding", "reader", "--role=reader", "-n", api_namespace),
+        f"--serviceaccount={api_namespace}:reader",
+    )
+    reader = api_server.run_as_service_account(api_namespace, "reader", tmp_path / "kubeconfig")
+    assert reader.get("pods")["items"] == []
+    with pytest.raises(KubectlError, match="forbidden"):
+        reader.get("secrets")
+
+
+def test_a_pod_is_an_object_that_nobody_runs(api_server, api_namespace):
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "still"},
+        "spec": {"containers": [{"name": "c", "image": "none"}]},
+    }
+    api_server.apply(pod, namespace=api_namespace)
+    assert api_server.get("pod", "still", namespace=api_namespace)["status"]["phase"] == "Pending"
+
+
+def test_with_controllers_children_are_collected_and_namespaces_end(controlled_api_server):
+    server = controlled_api_server
+    server.kubectl("create", "namespace", "passing")
+    server.kubectl("create", "configmap", "owner", "-n", "passing")
+    uid = server.get("configmap", "owner", namespace="passing")["metadata"]["uid"]
+    server.apply(_owned("child", {"name": "owner", "uid": uid}), namespace="passing")
+    server.kubectl("delete", "configmap", "owner", "-n", "passing")
+    server.wait("configmap/child", "delete", namespace="passing")
+    server.kubectl("delete", "namespace", "passing", "--timeout=60s")
+    assert server.find("namespace", "passing") is None
+
+
+def test_several_run_at_once_and_leave_nothing(api_servers: Callable[..., ApiServer]):
+    first, second = api_servers(), api_servers()
+    first.kubectl("create", "namespace", "mine")
+    assert second.find("namespace", "mine") is None
+    pids = [program.pid for program in second.programs]
+    second.stop()
+    assert [pid for pid in pids if started_at(pid) is not None] == []
+    assert not second.directory.exists()
+    assert first.find("namespace", "mine") is not None
+
+
+def test_a_component_that_cannot_start_is_said_with_its_log(tmp_path: Path):
+    program = Program("talker", ["sh", "-c", "echo no such luck >&2; exit 1"], tmp_path / "log")
+    program.start()
+    with pytest.raises(NotReadyError, match=r"talker ended by itself(?s:.*)no such luck"):
+        program.wait_until(lambda: False, 30)
+
+
+def test_a_program_that_ignores_the_end_is_killed(tmp_path: Path):
+    ready = tmp_path / "ready"
+    program = Program("deaf", ["sh", "-c", f"trap '' TERM; touch {ready}; while :; do sleep 1; done"], tmp_path / "log")
+    program.start()
+    program.wait_until(ready.exists, 30)
+    start = started_at(program.pid)
+    assert start is not None
+    end(program.pid, start, timeout=0.5)
+    assert eventually(lambda: not program.running)

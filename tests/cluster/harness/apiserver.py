@@ -1,0 +1,165 @@
+"""A Kubernetes API with nothing behind it: etcd and the API server, ready in seconds, without root.
+
+Apart from the node: what an operator asks of the API is answered truly here, and pods are objects that nobody runs.
+Without the controller manager nothing is collected either: children outlive their owners, and a namespace that is
+deleted stays `Terminating`. With it both work; pods stay pending, for there is no scheduler and no node.
+"""
+
+import json
+import shutil
+import ssl
+import tempfile
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Self
+
+from tests.cluster.harness import building
+from tests.cluster.harness.certificates import Authority
+from tests.cluster.harness.kubernetes import Kubernetes
+from tests.cluster.harness.places import CACHE, LOGS
+from tests.cluster.harness.programs import Program, end, free_port, started_at
+
+START_TIMEOUT = 120.0
+"""Seconds for one component to be ready. It takes some ten on two free cores."""
+SERVICES = "10.96.0.0/16"
+_STATE = CACHE / "api.json"
+
+
+class ApiServer(Kubernetes):
+    """One etcd, one API server and perhaps a controller manager, with a directory of their own."""
+
+    def __init__(self, directory: Path, *, controllers: bool = False, bound: bool = True) -> None:
+        """Lay out the directory and choose free ports; `start` starts.
+
+        Args:
+            directory: Keys, data and the kubeconfig; removed by `stop`.
+            controllers: Whether the controller manager runs too: garbage collection, end of namespaces, budgets.
+            bound: Whether all die with the thread that starts them.
+        """
+        directory.mkdir(parents=True, exist_ok=True)
+        super().__init__(directory / "kubeconfig")
+        self.directory = directory
+        self.logs = LOGS / directory.name
+        self.authority = Authority(directory / "keys")
+        self._port, self._etcd_port, peer = free_port(), free_port(), free_port()
+        self.authority.kubeconfig(self.kubeconfig, f"https://127.0.0.1:{self._port}", "admin", ("system:masters",))
+        commands = {"etcd": self._etcd(peer), "apiserver": self._apiserver()}
+        if controllers:
+            commands["controller-manager"] = self._controller_manager()
+        self.programs = [
+            Program(name, command, self.logs / f"{name}.log", bound=bound) for name, command in commands.items()
+        ]
+
+    def start(self) -> Self:
+        """Start everything and return when the API is ready; on failure nothing is left running.
+
+        Raises:
+            NotReadyError: Something was not ready in time.
+        """
+        try:
+            for program in self.programs:
+                program.start()
+                if program.name == "apiserver":
+                    program.wait_until(self.ready, START_TIMEOUT)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """Stop everything and remove the directory; the logs stay."""
+        for program in reversed(self.programs):
+            program.stop()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def ready(self) -> bool:
+        """Whether the API server says that it is ready."""
+        trust = ssl.create_default_context(cafile=str(self.authority.certificate))
+        try:
+            with urllib.request.urlopen(f"{self.url}/readyz", context=trust, timeout=5) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+    def _etcd(self, peer: int) -> list[str | Path]:
+        url, peers = f"http://127.0.0.1:{self._etcd_port}", f"http://127.0.0.1:{peer}"
+        return [
+            *("etcd", "--data-dir", self.directory / "etcd", "--logger=zap", "--log-level=warn"),
+            *("--listen-client-urls", url, "--advertise-client-urls", url, "--listen-peer-urls", peers),
+            *("--initial-advertise-peer-urls", peers, "--initial-cluster", f"default={peers}"),
+        ]
+
+    def _apiserver(self) -> list[str | Path]:
+        hosts = ("127.0.0.1", "localhost", "kubernetes.default.svc")
+        certificate, key = self.authority.issue("kube-apiserver", hosts=hosts)
+        return [
+            *(building.kube(), "apiserver", "--bind-address=127.0.0.1", f"--secure-port={self._port}"),
+            f"--etcd-servers=http://127.0.0.1:{self._etcd_port}",
+            "--endpoint-reconciler-type=none",  # a loopback address may stand in no Endpoints
+            "--disable-admission-plugins=ServiceAccount",  # else a pod needs an account that nobody makes
+            *api_flags(self.authority, certificate, key),
+        ]
+
+    def _controller_manager(self) -> list[str | Path]:
+        return [
+            *(building.kube(), "controller-manager", "--bind-address=127.0.0.1", f"--secure-port={free_port()}"),
+            f"--kubeconfig={self.kubeconfig}",
+            f"--service-account-private-key-file={self.authority.tokens}",
+            f"--root-ca-file={self.authority.certificate}",
+            "--leader-elect=false",
+        ]
+
+
+def api_flags(authority: Authority, certificate: Path, key: Path) -> list[str]:
+    """What every API server of ours is told: who is trusted, and that roles decide who may do what."""
+    return [
+        *(f"--tls-cert-file={certificate}", f"--tls-private-key-file={key}"),
+        f"--client-ca-file={authority.certificate}",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        f"--service-account-key-file={authority.tokens_public}",
+        f"--service-account-signing-key-file={authority.tokens}",
+        f"--service-cluster-ip-range={SERVICES}",
+        "--authorization-mode=Node,RBAC",
+        "--allow-privileged=true",
+    ]
+
+
+@contextmanager
+def api_server(*, controllers: bool = False) -> Iterator[ApiServer]:
+    """An API server for the time of a `with` block; any number may run at once."""
+    (CACHE / "api").mkdir(parents=True, exist_ok=True)
+    server = ApiServer(Path(tempfile.mkdtemp(prefix="api-", dir=CACHE / "api")), controllers=controllers)
+    try:
+        yield server.start()
+    finally:
+        server.stop()
+
+
+def up(*, controllers: bool = False) -> Kubernetes:
+    """An API server that stays when this process ends; the one that runs already, if it does."""
+    if running := _running():
+        return running
+    down()
+    server = ApiServer(CACHE / "api" / "standing", controllers=controllers, bound=False).start()
+    processes = {program.name: (program.pid, started_at(program.pid)) for program in server.programs}
+    _STATE.write_text(json.dumps(processes))
+    return server
+
+
+def down() -> None:
+    """End what `up` started, if it did, and remove its directory."""
+    if _STATE.exists():
+        for pid, start in reversed(json.loads(_STATE.read_text()).values()):
+            end(pid, start)
+        _STATE.unlink()
+    shutil.rmtree(CACHE / "api" / "standing", ignore_errors=True)
+
+
+def _running() -> Kubernetes | None:
+    if not _STATE.exists():
+        return None
+    processes = json.loads(_STATE.read_text()).values()
+    alive = all(started_at(pid) == start for pid, start in processes)
+    return Kubernetes(CACHE / "api" / "standing" / "kubeconfig") if alive else None

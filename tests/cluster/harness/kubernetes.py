@@ -1,0 +1,122 @@
+"""A Kubernetes that tests talk to, whatever it is: an API server alone, our node, or somebody's cluster.
+
+Apart from how each is made: a test that needs only this runs against all of them.
+"""
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import yaml
+from tests.cluster.harness import building
+from tests.cluster.harness.certificates import write_kubeconfig
+
+T = TypeVar("T")
+Manifest = Mapping[str, Any]
+
+
+class KubectlError(Exception):
+    """kubectl or helm ended with an error; the message is the command and what it said."""
+
+
+class Kubernetes:
+    """What is behind one kubeconfig."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        """Talk as the user of this kubeconfig; nothing is asked yet."""
+        self.kubeconfig = kubeconfig
+
+    @cached_property
+    def url(self) -> str:
+        """Where the API server listens, like https://127.0.0.1:6443."""
+        return str(self._context["cluster"]["server"])
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """The API server's host and port, for a proxy of a test that stands between."""
+        parts = urlsplit(self.url)
+        return str(parts.hostname), parts.port or 443
+
+    @cached_property
+    def _context(self) -> dict[str, Any]:
+        document = yaml.safe_load(self.kubeconfig.read_text())
+        wanted = next(item["context"] for item in document["contexts"] if item["name"] == document["current-context"])
+        cluster = next(item["cluster"] for item in document["clusters"] if item["name"] == wanted["cluster"])
+        return {"cluster": cluster}
+
+    def environment(self) -> dict[str, str]:
+        """The variables with which a program talks to this cluster, and finds helm and kubectl."""
+        tools = building.kubectl().parent
+        return {**os.environ, "KUBECONFIG": str(self.kubeconfig), "PATH": f"{tools}:{os.environ['PATH']}"}
+
+    def kubectl(self, *arguments: str | Path, stdin: str | None = None, timeout: float = 120) -> str:
+        """Run the real kubectl and return what it prints.
+
+        Raises:
+            KubectlError: It failed.
+            subprocess.TimeoutExpired: It took longer than `timeout` seconds.
+        """
+        return self._run(building.kubectl(), arguments, stdin, timeout)
+
+    def helm(self, *arguments: str | Path, timeout: float = 300) -> str:
+        """Run the real helm and return what it prints; raises like `kubectl`."""
+        return self._run(building.helm(), arguments, None, timeout)
+
+    def apply(self, *manifests: Manifest | str, namespace: str | None = None) -> str:
+        """Apply manifests, as documents or as YAML text."""
+        text = "\n---\n".join(each if isinstance(each, str) else json.dumps(each) for each in manifests)
+        return self.kubectl("apply", *_namespaced(namespace), "-f", "-", stdin=text)
+
+    def get(self, *arguments: str, namespace: str | None = None) -> Any:
+        """What `kubectl get ... -o json` says, as a document."""
+        return json.loads(self.kubectl("get", *_namespaced(namespace), *arguments, "-o", "json"))
+
+    def find(self, *arguments: str, namespace: str | None = None) -> Any | None:
+        """One object as a document, or None where there is none."""
+        said = self.kubectl("get", *_namespaced(namespace), *arguments, "-o", "json", "--ignore-not-found")
+        return json.loads(said) if said.strip() else None
+
+    def wait(self, what: str, condition: str, namespace: str | None = None, timeout: float = 60) -> None:
+        """Wait as `kubectl wait --for=CONDITION WHAT` does, at most `timeout` seconds."""
+        self.kubectl(
+            *("wait", *_namespaced(namespace), what, f"--for={condition}", f"--timeout={timeout:.0f}s"),
+            timeout=timeout + 10,
+        )
+
+    def run_as_service_account(self, namespace: str, name: str, path: Path, seconds: int = 3600) -> "Kubernetes":
+        """The same cluster seen by a service account, which must be there; its kubeconfig is written to `path`."""
+        token = self.kubectl("create", "token", "-n", namespace, name, f"--duration={seconds}s").strip()
+        return Kubernetes(write_kubeconfig(path, self._context["cluster"], {"token": token}, namespace))
+
+    def _run(self, program: Path, arguments: tuple[str | Path, ...], stdin: str | None, timeout: float) -> str:
+        command = [str(program), *map(str, arguments)]
+        done = subprocess.run(
+            command, input=stdin, env=self.environment(), capture_output=True, text=True, timeout=timeout, check=False
+        )
+        if done.returncode:
+            raise KubectlError(f"{' '.join([program.name, *command[1:]])}\n{done.stdout}{done.stderr}".rstrip())
+        return done.stdout
+
+
+def eventually(look: Callable[[], T | None], timeout: float = 60, every: float = 0.2) -> T:
+    """The first value of `look()` that is not None, False or empty, asked for every `every` seconds.
+
+    Raises:
+        TimeoutError: There was none for `timeout` seconds.
+    """
+    deadline = time.monotonic() + timeout
+    while not (found := look()):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{getattr(look, '__name__', 'that')} gave nothing for {timeout:.0f} s, last {found!r}")
+        time.sleep(every)
+    return found
+
+
+def _namespaced(namespace: str | None) -> list[str]:
+    return [] if namespace is None else ["--namespace", namespace]
