@@ -3,7 +3,10 @@
 import argparse
 import sys
 
-from tests.cluster.harness import apiserver, building
+from tests.cluster.harness import apiserver, building, node
+from tests.cluster.harness.building import BuildError
+from tests.cluster.harness.node import UnfitError
+from tests.cluster.harness.programs import NotReadyError
 
 
 def main() -> int:
@@ -13,13 +16,24 @@ def main() -> int:
     parser.add_argument("--tier", choices=("api", "node"), default="node", help="api: the API alone; node: all of it")
     parser.add_argument("--controllers", action="store_true", help="with tier api: the controller manager too")
     arguments = parser.parse_args()
-    if arguments.action == "build":
+    try:
+        return _do(arguments.action, arguments.tier, arguments.controllers)
+    except (UnfitError, BuildError, NotReadyError) as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+def _do(action: str, tier: str, controllers: bool) -> int:
+    if action == "build":
         building.kube()
         building.kubectl()
-    elif arguments.action == "down":
+        if tier == "node":
+            building.coredns()
+    elif action == "down":
         apiserver.down()
+        node.down()
     else:
-        server = apiserver.up(controllers=arguments.controllers)
+        server = node.up() if tier == "node" else apiserver.up(controllers=controllers)
         print(f"ready\nexport KUBECONFIG={server.kubeconfig}")
     return 0
 

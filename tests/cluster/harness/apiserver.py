@@ -10,7 +10,7 @@ import shutil
 import ssl
 import tempfile
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
@@ -45,7 +45,7 @@ class ApiServer(Kubernetes):
         self.authority = Authority(directory / "keys")
         self._port, self._etcd_port, peer = free_port(), free_port(), free_port()
         self.authority.kubeconfig(self.kubeconfig, f"https://127.0.0.1:{self._port}", "admin", ("system:masters",))
-        commands = {"etcd": self._etcd(peer), "apiserver": self._apiserver()}
+        commands: dict[str, Sequence[str | Path]] = {"etcd": self._etcd(peer), "apiserver": self._apiserver()}
         if controllers:
             commands["controller-manager"] = self._controller_manager()
         self.programs = [
@@ -62,7 +62,7 @@ class ApiServer(Kubernetes):
             for program in self.programs:
                 program.start()
                 if program.name == "apiserver":
-                    program.wait_until(self.ready, START_TIMEOUT)
+                    program.wait_until(lambda: ready(self.url, self.authority.certificate), START_TIMEOUT)
         except BaseException:
             self.stop()
             raise
@@ -74,22 +74,8 @@ class ApiServer(Kubernetes):
             program.stop()
         shutil.rmtree(self.directory, ignore_errors=True)
 
-    def ready(self) -> bool:
-        """Whether the API server says that it is ready."""
-        trust = ssl.create_default_context(cafile=str(self.authority.certificate))
-        try:
-            with urllib.request.urlopen(f"{self.url}/readyz", context=trust, timeout=5) as answer:
-                return bool(answer.status == 200)
-        except OSError:
-            return False
-
-    def _etcd(self, peer: int) -> list[str | Path]:
-        url, peers = f"http://127.0.0.1:{self._etcd_port}", f"http://127.0.0.1:{peer}"
-        return [
-            *("etcd", "--data-dir", self.directory / "etcd", "--logger=zap", "--log-level=warn"),
-            *("--listen-client-urls", url, "--advertise-client-urls", url, "--listen-peer-urls", peers),
-            *("--initial-advertise-peer-urls", peers, "--initial-cluster", f"default={peers}"),
-        ]
+    def _etcd(self, peer: int) -> list[str]:
+        return etcd(self.directory / "etcd", self._etcd_port, peer)
 
     def _apiserver(self) -> list[str | Path]:
         hosts = ("127.0.0.1", "localhost", "kubernetes.default.svc")
@@ -99,7 +85,7 @@ class ApiServer(Kubernetes):
             f"--etcd-servers=http://127.0.0.1:{self._etcd_port}",
             "--endpoint-reconciler-type=none",  # a loopback address may stand in no Endpoints
             "--disable-admission-plugins=ServiceAccount",  # else a pod needs an account that nobody makes
-            *api_flags(self.authority, certificate, key),
+            *api_flags(self.authority.directory, certificate, key),
         ]
 
     def _controller_manager(self) -> list[str | Path]:
@@ -112,18 +98,36 @@ class ApiServer(Kubernetes):
         ]
 
 
-def api_flags(authority: Authority, certificate: Path, key: Path) -> list[str]:
+def etcd(data: Path, port: int, peer: int) -> list[str]:
+    """The command line of an etcd on loopback; `peer` is the port of other members, of which there are none."""
+    url, peers = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{peer}"
+    return [
+        *("etcd", "--data-dir", str(data), "--logger=zap", "--log-level=warn"),
+        *("--listen-client-urls", url, "--advertise-client-urls", url, "--listen-peer-urls", peers),
+        *("--initial-advertise-peer-urls", peers, "--initial-cluster", f"default={peers}"),
+    ]
+
+
+def api_flags(keys: Path, certificate: Path, key: Path) -> list[str]:
     """What every API server of ours is told: who is trusted, and that roles decide who may do what."""
     return [
-        *(f"--tls-cert-file={certificate}", f"--tls-private-key-file={key}"),
-        f"--client-ca-file={authority.certificate}",
+        *(f"--tls-cert-file={certificate}", f"--tls-private-key-file={key}", f"--client-ca-file={keys}/ca.crt"),
         "--service-account-issuer=https://kubernetes.default.svc",
-        f"--service-account-key-file={authority.tokens_public}",
-        f"--service-account-signing-key-file={authority.tokens}",
+        *(f"--service-account-key-file={keys}/tokens.pub", f"--service-account-signing-key-file={keys}/tokens.key"),
         f"--service-cluster-ip-range={SERVICES}",
         "--authorization-mode=Node,RBAC",
         "--allow-privileged=true",
     ]
+
+
+def ready(url: str, authority: Path) -> bool:
+    """Whether the API server at `url` says that it is ready."""
+    trust = ssl.create_default_context(cafile=str(authority))
+    try:
+        with urllib.request.urlopen(f"{url}/readyz", context=trust, timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
 
 
 @contextmanager

@@ -1,0 +1,130 @@
+"""The first process of a node: it furnishes the node's own view of the machine, then keeps the components running.
+
+It runs in namespaces of its own (mounts, network, processes, host name), which is what makes the node throw-away:
+links, rules, routes, mounts and processes exist in there only, and are gone when this process is, however it ends. The
+machine's kernel settings are left alone as well: what the kubelet insists on, it is shown rather than given.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.cluster.harness import settings
+from tests.cluster.harness.apiserver import ready
+from tests.cluster.harness.settings import NODE, Layout
+
+_RESTART = 1.0
+"""At most so many seconds after the end of a component it starts again."""
+_WANTED = {"vm/overcommit_memory": 1, "vm/panic_on_oom": 0, "kernel/panic": 10, "kernel/panic_on_oops": 1}
+_WANTED |= {"kernel/keys/root_maxkeys": 1000000, "kernel/keys/root_maxbytes": 25000000}
+"""What the kubelet would set in the machine's kernel, and is satisfied to find."""
+
+
+def main(layout: Layout, cache: Path, kube: Path) -> None:
+    """Furnish the node, start the components in order, and run until killed."""
+    _await_link()
+    _furnish(layout, cache)
+    _connect(layout)
+    supervisor = Supervisor(cache / "logs" / "node")
+    supervisor.start(settings.api(layout, kube))
+    while not ready(layout.url, layout.directory / "keys" / "ca.crt"):
+        supervisor.tend(_RESTART / 10)
+    supervisor.start(settings.components(layout, kube, sys.executable))
+    while True:
+        supervisor.tend(_RESTART)
+
+
+def _await_link() -> None:
+    """Wait for the network link: the one who makes it puts this process into its control group before."""
+    while not Path("/proc/sys/net/ipv4/conf/eth0").exists():
+        time.sleep(0.02)
+
+
+def _furnish(layout: Layout, cache: Path) -> None:
+    _run("mount", "--make-rshared", "/")  # among the node's own mounts; none reaches the machine
+    _run("mount", "-t", "tmpfs", "tmpfs", "/run")
+    kept, hidden = Path("/run/cache"), Path("/run/var")
+    for directory in (kept, hidden / "upper", hidden / "work"):
+        directory.mkdir(parents=True)
+    _run("mount", "--bind", cache, kept)
+    layers = f"lowerdir=/var,upperdir={hidden}/upper,workdir={hidden}/work"
+    _run("mount", "-t", "overlay", "-o", layers, "overlay", "/var")
+    if cache.is_relative_to("/var"):
+        _run("mount", "--bind", kept, cache)
+    for inner, outer in {
+        "/var/lib/kubelet": layout.directory / "kubelet",
+        "/var/lib/containerd": layout.directory / "containerd",
+        "/var/lib/cni": layout.directory / "leases",
+        "/var/log": cache / "logs" / "node" / "var",
+    }.items():
+        outer.mkdir(parents=True, exist_ok=True)
+        Path(inner).mkdir(parents=True, exist_ok=True)
+        _run("mount", "--bind", outer, inner)
+    shown = Path("/run/kernel")
+    shown.mkdir()
+    for number, (setting, value) in enumerate(_WANTED.items()):
+        (shown / str(number)).write_text(f"{value}\n")
+        _run("mount", "--bind", shown / str(number), f"/proc/sys/{setting}")
+    Path("/run/resolv.conf").touch()
+    _run("hostname", NODE)
+
+
+def _connect(layout: Layout) -> None:
+    _run("ip", "link", "set", "lo", "up")
+    _run("ip", "address", "add", f"{layout.address}/30", "dev", "eth0")
+    _run("ip", "link", "set", "eth0", "up")
+    _run("ip", "route", "add", "default", "via", layout.host_address)
+    Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+
+
+class Supervisor:
+    """Keeps commands running, and reaps whatever is left to the first process."""
+
+    def __init__(self, logs: Path) -> None:
+        """Run nothing yet; each command writes to a file of its name in `logs`."""
+        self._logs = logs
+        self._commands: dict[str, list[str]] = {}
+        self._running: dict[int, str] = {}
+
+    def start(self, commands: Mapping[str, list[str]]) -> None:
+        """Start these, and again whenever one ends."""
+        for name, command in commands.items():
+            self._commands[name] = command
+            self._spawn(name)
+
+    def tend(self, pause: float) -> None:
+        """Let `pause` seconds go by, then reap what has ended and start again what should run."""
+        time.sleep(pause)
+        while pid := _reap():
+            if name := self._running.pop(pid, None):
+                with self._log(name).open("a") as log:
+                    log.write(f"=== {time.strftime('%H:%M:%S')} ended, and starts again\n")
+                self._spawn(name)
+
+    def _spawn(self, name: str) -> None:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+        outputs = [(os.POSIX_SPAWN_OPEN, fd, str(self._log(name)), flags, 0o644) for fd in (1, 2)]
+        command = self._commands[name]
+        # Not subprocess: it reaps by itself, and the end of a component would go unseen.
+        self._running[os.posix_spawnp(command[0], command, os.environ, file_actions=outputs)] = name
+
+    def _log(self, name: str) -> Path:
+        return self._logs / f"{name}.log"
+
+
+def _reap() -> int:
+    try:
+        return os.waitpid(-1, os.WNOHANG)[0]
+    except ChildProcessError:
+        return 0
+
+
+def _run(*command: str | Path) -> None:
+    subprocess.run([*map(str, command)], check=True)
+
+
+if __name__ == "__main__":
+    main(Layout(Path(sys.argv[1]), int(sys.argv[2])), Path(sys.argv[3]), Path(sys.argv[4]))

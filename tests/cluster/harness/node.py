@@ -1,0 +1,286 @@
+"""A whole Kubernetes of one node on this machine, with real containers, seen from the outside: made, used, removed.
+
+What is made on the machine is one tree of processes in namespaces of their own, one network link to them, one control
+group, and one directory. `inside.py` is what happens behind the link.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from signal import SIGKILL
+from typing import Self
+
+from tests.cluster.harness import building, images, settings
+from tests.cluster.harness.certificates import Authority
+from tests.cluster.harness.kubernetes import KubectlError, Kubernetes, eventually
+from tests.cluster.harness.places import CACHE, LOGS, ROOT
+from tests.cluster.harness.programs import NotReadyError, end, started_at
+from tests.cluster.harness.settings import NODE, SOCKET, Layout
+
+START_TIMEOUT = 240.0
+"""Seconds for the node to be ready. It takes some 30 on two free cores."""
+_DIRECTORY = CACHE / "node"
+_STATE = CACHE / "node.json"
+_CGROUPS = Path("/sys/fs/cgroup")
+_NUMBERS = range(64)
+_PROGRAMS = {
+    "etcd": "etcd-server",
+    "containerd": "containerd",
+    "runc": "runc",
+    "/usr/lib/cni/ptp": "containernetworking-plugins",
+    "nft": "nftables",
+    "ip": "iproute2",
+    "openssl": "openssl",
+    "unshare": "util-linux",
+}
+"""What a node needs of the machine, and the Debian package that brings it."""
+
+
+class UnfitError(Exception):
+    """This machine or user cannot run a node; the message says what is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    number: int
+    pid: int
+    start: int
+
+    @classmethod
+    def read(cls) -> Self | None:
+        return cls(**json.loads(_STATE.read_text())) if _STATE.exists() else None
+
+    def write(self) -> None:
+        _STATE.write_text(json.dumps({"number": self.number, "pid": self.pid, "start": self.start}))
+
+
+class Node(Kubernetes):
+    """The cluster that `up` made."""
+
+    def __init__(self, layout: Layout, pid: int) -> None:
+        """Talk to the node whose first process is `pid`."""
+        super().__init__(layout.directory / "kubeconfig")
+        self.layout = layout
+        self.pid = pid
+
+    @property
+    def volumes(self) -> Path:
+        """Where the data of persistent volumes is, one directory each."""
+        return self.layout.directory / "volumes"
+
+    def import_image(self, archive: Path) -> list[str]:
+        """Put the images of a docker- or OCI-archive where pods find them; returns their names."""
+        said = self.ctr("images", "import", str(archive))
+        return [line.split()[1] for line in said.splitlines() if line.startswith("unpacking ")]
+
+    def ctr(self, *arguments: str, timeout: float = 300) -> str:
+        """Run containerd's own command on the node's containers and images, and return what it prints."""
+        command = ["nsenter", "--target", str(self.pid), "--mount", "--"]
+        command += ["ctr", "--address", SOCKET, "--namespace", "k8s.io", *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=timeout).stdout
+
+    def component(self, name: str) -> int:
+        """The process id, on this machine, of a component: etcd, apiserver, kubelet, containerd, ...
+
+        One that is killed starts again within a second or so.
+        """
+        for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split():
+            with suppress(OSError):
+                words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+                if name in (words[1], Path(words[0]).name) or f"tests.cluster.harness.{name}" in words:
+                    return int(pid)
+        raise LookupError(f"{name} does not run")
+
+
+def up() -> Node:
+    """The node that runs already, or a new one; returns when pods can start and names resolve.
+
+    Raises:
+        UnfitError: Something is missing on the machine.
+        BuildError: A component could not be built.
+        NotReadyError: The node was not ready in time; what there is of it stays, to be looked at, until `down`.
+    """
+    if node := running():
+        return node
+    require_fit()
+    down()
+    kube = building.kube()
+    archives = [_archive(building.pause(), images.PAUSE), _archive(building.coredns(), images.COREDNS)]
+    layout = Layout(_DIRECTORY, _reserve_link())
+    _configure(layout)
+    node = _spawn(layout, kube)
+    deadline = time.monotonic() + START_TIMEOUT
+    for what, step in {
+        "API server": lambda: node.find("namespace", "default"),
+        "containerd": lambda: [node.import_image(archive) for archive in archives],
+        "objects": lambda: node.apply(*settings.manifests()),
+        "kubelet": lambda: node.kubectl("wait", "node", NODE, "--for=condition=Ready", "--timeout=5s"),
+        "DNS": lambda: node.kubectl("rollout", "status", "-n", "kube-system", "deployment/coredns", "--timeout=5s"),
+        "accounts": lambda: node.find("serviceaccount", "default", namespace="default"),
+    }.items():
+        _until(what, step, deadline, node)
+    return node
+
+
+def running() -> Node | None:
+    """The node that runs, if one does."""
+    state = _State.read()
+    if state is None or not state.pid or started_at(state.pid) != state.start:
+        return None
+    return Node(Layout(_DIRECTORY, state.number), state.pid)
+
+
+def down() -> None:
+    """Remove the node, whatever state it is in, and everything that `up` made but the built programs and the logs."""
+    state = _State.read()
+    if state is not None:
+        if state.pid:
+            end(state.pid, state.start, SIGKILL)  # and with it all processes, mounts, links and rules of the node
+        name = Layout(_DIRECTORY, state.number).name
+        subprocess.run(["ip", "link", "delete", name], capture_output=True, check=False)
+        for group in _groups(name):
+            _remove_group(group)
+    shutil.rmtree(_DIRECTORY, ignore_errors=True)
+    _STATE.unlink(missing_ok=True)
+
+
+def require_fit() -> None:
+    """Check that a node can run here.
+
+    Raises:
+        UnfitError: It cannot; all reasons are named.
+    """
+    missing = {package for program, package in _PROGRAMS.items() if not shutil.which(program, path=_search_path())}
+    reasons = [f"missing: apt-get install {' '.join(sorted(missing))}"] if missing else []
+    if sys.platform != "linux" or os.uname().machine != "x86_64":
+        reasons.append("it needs Linux on x86-64")
+    if os.geteuid():
+        reasons.append("it needs root, for containers: run it by sudo")
+    if reasons:
+        raise UnfitError("a node cannot run here; " + "; ".join(reasons))
+
+
+def _search_path() -> str:
+    return f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+
+
+def _archive(program: Path, name: str) -> Path:
+    return images.archive_of(program, name, CACHE / "images" / f"{program.name}.tar")
+
+
+def _until(what: str, step: Callable[[], object], deadline: float, node: Node) -> None:
+    """Repeat a step until it succeeds and finds something."""
+    problem: object = "nothing there"
+    while True:
+        try:
+            if step():
+                return
+        except (KubectlError, subprocess.SubprocessError) as error:
+            problem = f"{error}\n{getattr(error, 'stderr', '') or ''}"
+        if started_at(node.pid) is None:
+            raise NotReadyError(f"the node ended by itself, see {LOGS / 'node'}")
+        if time.monotonic() > deadline:
+            raise NotReadyError(f"{what} not ready within {START_TIMEOUT:.0f} s, see {LOGS / 'node'}: {problem}")
+        time.sleep(0.2)
+
+
+def _reserve_link() -> int:
+    """Make a link whose number no other node on this machine has; its other end is moved into the node later."""
+    for number in _NUMBERS:
+        layout = Layout(_DIRECTORY, number)
+        ends = ["ip", "link", "add", layout.name, "type", "veth", "peer", "name", f"{layout.name}n"]
+        if subprocess.run(ends, capture_output=True, check=False).returncode == 0:
+            _State(number, 0, 0).write()
+            subprocess.run(["ip", "address", "add", f"{layout.host_address}/30", "dev", layout.name], check=True)
+            subprocess.run(["ip", "link", "set", layout.name, "up"], check=True)
+            return number
+    raise UnfitError(f"a node cannot run here; no link could be made: {' '.join(ends)}")
+
+
+def _configure(layout: Layout) -> None:
+    """Write keys and configurations."""
+    directory = layout.directory
+    (directory / "cni").mkdir(parents=True)
+    authority = Authority(directory / "keys")
+    services = [f"kubernetes{end}" for end in ("", ".default", ".default.svc", ".default.svc.cluster.local")]
+    authority.issue("kube-apiserver", hosts=[layout.address, "127.0.0.1", "localhost", "10.96.0.1", *services])
+    authority.issue("kubelet-server", hosts=[layout.address, NODE])
+    authority.issue("apiserver-kubelet-client", ["system:masters"])
+    authority.issue("volumes", ["system:masters"])
+    for file, name, groups in (
+        ("kubeconfig", "admin", ["system:masters"]),
+        (layout.kubeconfig("controller-manager"), "system:kube-controller-manager", []),
+        (layout.kubeconfig("scheduler"), "system:kube-scheduler", []),
+        (layout.kubeconfig("kubelet"), f"system:node:{NODE}", ["system:nodes"]),
+        (layout.kubeconfig("proxy"), "system:kube-proxy", []),
+    ):
+        authority.kubeconfig(directory / file, layout.url, name, groups)
+    kind = subprocess.run(["stat", "-f", "-c", "%T", directory], capture_output=True, text=True, check=True).stdout
+    snapshotter = "native" if kind.startswith("overlay") else "overlayfs"  # the kernel stacks no third one
+    (directory / "containerd.toml").write_text(settings.containerd(layout, snapshotter))
+    (directory / "cni" / "pods.conflist").write_text(settings.network())
+    (directory / "kubelet.json").write_text(json.dumps(settings.kubelet(layout)))
+    (directory / "proxy.json").write_text(json.dumps(settings.proxy(layout)))
+
+
+def _spawn(layout: Layout, kube: Path) -> Node:
+    """Start the node's first process, put it into its control group, and give it the link that it waits for."""
+    logs = LOGS / "node"
+    shutil.rmtree(logs, ignore_errors=True)
+    logs.mkdir(parents=True)
+    command = ["unshare", "--mount", "--net", "--pid", "--fork", "--uts", "--ipc", "--mount-proc", "--kill-child"]
+    command += [sys.executable, "-m", "tests.cluster.harness.inside"]
+    command += [str(layout.directory), str(layout.number), str(CACHE), str(kube)]
+    with (logs / "inside.log").open("w") as log:
+        outer = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env={**os.environ, "PATH": _search_path()},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    children = Path(f"/proc/{outer.pid}/task/{outer.pid}/children")
+    pid = int(eventually(lambda: children.read_text().split(), timeout=10)[0])
+    _State(layout.number, pid, started_at(pid) or 0).write()
+    for group in _groups(layout.name):
+        _join_group(group, pid)
+    subprocess.run(["ip", "link", "set", f"{layout.name}n", "netns", str(pid), "name", "eth0"], check=True)
+    return Node(layout, pid)
+
+
+def _groups(name: str) -> list[Path]:
+    """The control group of that name: one directory, or with cgroup v1 one for each controller."""
+    if (_CGROUPS / "cgroup.controllers").exists():
+        return [_CGROUPS / name]
+    trees = [path for path in _CGROUPS.iterdir() if (path / "cgroup.procs").exists() and not path.is_symlink()]
+    return [tree / name for tree in trees]
+
+
+def _join_group(group: Path, pid: int) -> None:
+    group.mkdir(exist_ok=True)
+    for setting in ("cpuset.cpus", "cpuset.mems"):  # empty in a new group of cgroup v1, and then nobody may join
+        if (group / setting).exists() and (group.parent / "cgroup.clone_children").exists():
+            (group / setting).write_text((group.parent / setting).read_text())
+    if group.parent == _CGROUPS:  # cgroup v2: a group that has groups below it holds no processes itself
+        group /= "components"
+        group.mkdir(exist_ok=True)
+    (group / "cgroup.procs").write_text(str(pid))
+
+
+def _remove_group(group: Path) -> None:
+    def gone() -> bool:
+        for path, _, _ in os.walk(group, topdown=False):
+            with suppress(OSError):
+                os.rmdir(path)
+        return not group.exists()
+
+    eventually(gone, timeout=30)
