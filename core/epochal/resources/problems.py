@@ -127,6 +127,8 @@ def _problem(details: ErrorDetails, model: type[BaseModel], prefix: tuple[str, .
             return _out_of_bounds(path, given, details["type"], context)
         case "string_too_short" | "string_too_long":
             return Problem(path, "is empty" if not given else "is too long")
+        case "too_long":
+            return Problem(path, "has too many entries", f"at most {context['max_length']}")
         case "value_error":
             reason = str(context.get("error", ""))
             return Problem(

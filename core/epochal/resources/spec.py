@@ -4,6 +4,8 @@ Apart from `manifest`, which turns a document into these and words the problems.
 and snake_case here; durations are seconds (float), sizes are bytes (int).
 """
 
+import re
+from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
@@ -17,6 +19,9 @@ from epochal.resources.schemas import Schema
 
 KI, MI, GI = 2**10, 2**20, 2**30
 HOUR, DAY = 3600.0, 86400.0
+AMOUNT_PATTERN = r"[0-9]{1,15}(\.[0-9]{1,9})?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?"
+"""Amounts of resources as Kubernetes writes them, in the units that people use."""
+_AMOUNT = re.compile(AMOUNT_PATTERN, re.ASCII)
 
 
 def _read_bytes(value: object) -> object:
@@ -33,6 +38,14 @@ def _read_duration(value: object) -> object:
     raise ValueError("must be a duration with a unit (e.g. 30s, 24h, 500ms)")
 
 
+def _check_amount(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise ValueError("must be an amount (e.g. 500m, 2, 1Gi)")
+    if not _AMOUNT.fullmatch(str(value)):
+        raise ValueError("is not an amount; write a number with a unit, e.g. 500m, 2, 1Gi")
+    return str(value)
+
+
 def _check_shape(value: str) -> str:
     try:
         return str(TimeShape.parse(value))
@@ -47,11 +60,23 @@ def _normal_schema(value: dict[str, Any]) -> dict[str, Any]:
         return value
 
 
-Bytes = Annotated[int, BeforeValidator(_read_bytes), PlainSerializer(format_bytes)]
-Duration = Annotated[float, BeforeValidator(_read_duration), PlainSerializer(format_duration)]
+class Form(StrEnum):
+    """What a value is beyond its Python type; the custom resource's schema is made from it."""
+
+    BYTES = "bytes"
+    DURATION = "duration"
+    AMOUNT = "amount"
+    NAMESPACE = "namespace"
+    SHAPE = "shape"
+    SCHEMA = "schema"
+
+
+Bytes = Annotated[int, BeforeValidator(_read_bytes), PlainSerializer(format_bytes), Form.BYTES]
+Duration = Annotated[float, BeforeValidator(_read_duration), PlainSerializer(format_duration), Form.DURATION]
+Amount = Annotated[str, BeforeValidator(_check_amount), Form.AMOUNT]
 Name = Annotated[str, AfterValidator(check_name)]
-Namespace = Annotated[str, AfterValidator(check_namespace)]
-Shape = Annotated[str, AfterValidator(_check_shape)]
+Namespace = Annotated[str, AfterValidator(check_namespace), Form.NAMESPACE]
+Shape = Annotated[str, AfterValidator(_check_shape), Form.SHAPE]
 Object = dict[str, Any]
 
 
@@ -64,7 +89,10 @@ class Fields(BaseModel):
 class Time(Fields):
     """What a time looks like."""
 
-    shape_text: Shape = Field(alias="shape")
+    shape_text: Shape = Field(
+        alias="shape",
+        description="The shape of a time: int, or a nested tuple of ints such as (int, int). It cannot change.",
+    )
 
     @property
     def shape(self) -> TimeShape:
@@ -75,8 +103,14 @@ class Time(Fields):
 class Payload(Fields):
     """What a record looks like."""
 
-    encoding: Literal["bytes", "msgpack", "json", "arrow"]
-    schema_: Annotated[Object, AfterValidator(_normal_schema)] | None = Field(default=None, alias="schema")
+    encoding: Literal["bytes", "msgpack", "json", "arrow"] = Field(
+        description="How a record is encoded: bytes, msgpack, json or arrow. It cannot change."
+    )
+    schema_: Annotated[Object, AfterValidator(_normal_schema), Form.SCHEMA] | None = Field(
+        default=None,
+        alias="schema",
+        description="The fields of a record, for encodings that have fields (all but bytes). It cannot change.",
+    )
 
     @property
     def fields(self) -> Schema | None:
@@ -87,24 +121,50 @@ class Payload(Fields):
 class Retention(Fields):
     """How much history is kept: whichever bound is reached first drops the oldest events."""
 
-    mode: Literal["keep", "none"] = "keep"
-    time_seconds: Duration = Field(default=HOUR, alias="time", ge=1.0, le=3650 * DAY)
-    bytes: Bytes = Field(default=256 * MI, ge=64 * KI, le=2**50)
+    mode: Literal["keep", "none"] = Field(
+        default="keep",
+        description="keep: events are kept for readers that come later or missed some. none: nothing is kept, and a"
+        " missed event is lost.",
+    )
+    time_seconds: Duration = Field(
+        default=HOUR,
+        alias="time",
+        ge=1.0,
+        le=3650 * DAY,
+        description="Events older than this may be dropped, e.g. 24h.",
+    )
+    bytes: Bytes = Field(
+        default=256 * MI,
+        ge=64 * KI,
+        le=2**50,
+        description="Of each segment, events beyond this size may be dropped, e.g. 1Gi.",
+    )
 
 
 class Storage(Fields):
     """The volume of a segment."""
 
-    size: Bytes = Field(ge=MI, le=2**60)
-    storage_class_name: str | None = Field(default=None, min_length=1, max_length=253)
+    size: Bytes = Field(ge=MI, le=2**60, description="The size of each segment's volume, e.g. 10Gi. It can only grow.")
+    storage_class_name: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=253,
+        description="The storage class of the volumes; the cluster's default class when absent.",
+    )
 
 
 class History(Fields):
     """What is kept for readers that come later or missed something."""
 
-    retention: Retention = Field(default_factory=Retention)
-    durability: Literal["auto", "batch", "interval", "memory"] = "auto"
-    storage: Storage | None = None
+    retention: Retention = Field(default_factory=Retention, description="How much history is kept.")
+    durability: Literal["auto", "batch", "interval", "memory"] = Field(
+        default="auto",
+        description="When an append is acknowledged. batch: once it is on disk. interval: at once, and it is on disk"
+        " within a second. memory: at once, and nothing is on disk. auto: batch with storage, memory without.",
+    )
+    storage: Storage | None = Field(
+        default=None, description="A volume for each segment; without it history is kept in memory."
+    )
 
     @property
     def policy(self) -> Literal["batch", "interval", "memory"]:
@@ -117,65 +177,144 @@ class History(Fields):
 class Progress(Fields):
     """When times may start to complete, and when a silent writer counts as lost (E3, E5)."""
 
-    min_writers: int = Field(default=1, ge=1, le=10_000)
-    writer_timeout: Duration = Field(default=30.0, ge=0.1, le=DAY)
+    min_writers: int = Field(
+        default=1, ge=1, le=10_000, description="No time completes before so many writers have opened the stream."
+    )
+    writer_timeout: Duration = Field(
+        default=30.0, ge=0.1, le=DAY, description="A writer that is silent for this long counts as lost."
+    )
 
 
 class Watermark(Fields):
     """How writers' marks become watermarks."""
 
-    note_time: Literal["manual", "wallclock", "frontier"] = "manual"
-    timeout: Duration = Field(default=30.0, ge=0.1, le=DAY)
-    interval: Duration = Field(default=5.0, ge=0.1, le=HOUR)
-    max_skew: Duration = Field(default=300.0, ge=0.0, le=DAY)
+    note_time: Literal["manual", "wallclock", "frontier"] = Field(
+        default="manual", description="Who notes time: the program, a clock, or the writer's frontier (times of shape int)."
+    )
+    timeout: Duration = Field(default=30.0, ge=0.1, le=DAY, description="When a writer without marks counts as dead.")
+    interval: Duration = Field(default=5.0, ge=0.1, le=HOUR, description="How often watermarks are computed.")
+    max_skew: Duration = Field(
+        default=300.0, ge=0.0, le=DAY, description="How far a mark may be ahead of the catalog's clock."
+    )
 
 
 class Push(Fields):
     """Live push: memory bound for what is not yet sent, and how often an idle publisher shows that it lives."""
 
-    buffer_bytes: Bytes = Field(default=64 * MI, ge=64 * KI, le=64 * GI)
-    heartbeat: Duration = Field(default=1.0, ge=0.05, le=60.0)
-    initial_filter: Literal["firehose", "none"] = "firehose"
+    buffer_bytes: Bytes = Field(
+        default=64 * MI,
+        ge=64 * KI,
+        le=64 * GI,
+        description="Memory for what slow subscribers have not taken yet; beyond it they miss events, and pull them.",
+    )
+    heartbeat: Duration = Field(
+        default=1.0, ge=0.05, le=60.0, description="How often an idle publisher shows its subscribers that it lives."
+    )
+    initial_filter: Literal["firehose", "none"] = Field(
+        default="firehose", description="What a new subscriber is sent before it has said what it wants."
+    )
 
 
 class Account(Fields):
     """A service account; `*` stands for every one of the namespace. Without a namespace: that of the stream."""
 
-    service_account: str = Field(min_length=1, max_length=253)
-    namespace: Namespace | None = None
+    service_account: str = Field(
+        min_length=1, max_length=253, description="The name of the account; * stands for every one of the namespace."
+    )
+    namespace: Namespace | None = Field(default=None, description="The account's namespace; the stream's when absent.")
 
 
 class Access(Fields):
     """Who may publish and subscribe."""
 
-    publish: Annotated[tuple[Account, ...], Field(strict=False)] = ()
-    subscribe: Annotated[tuple[Account, ...], Field(strict=False)] = ()
+    publish: Annotated[tuple[Account, ...], Field(strict=False)] = Field(
+        default=(), max_length=256, description="Who may publish; when empty, everyone in the stream's namespace."
+    )
+    subscribe: Annotated[tuple[Account, ...], Field(strict=False)] = Field(
+        default=(), max_length=256, description="Who may subscribe; when empty, everyone in the stream's namespace."
+    )
+
+
+class Resources(Fields):
+    """What a publisher pod may use, as in any pod."""
+
+    requests: dict[str, Amount] | None = Field(
+        default=None, max_length=16, description="What a node must have free for a pod, e.g. {cpu: 500m, memory: 1Gi}."
+    )
+    limits: dict[str, Amount] | None = Field(
+        default=None, max_length=16, description="What a pod may use at most, e.g. {memory: 2Gi}."
+    )
+
+
+class Toleration(Fields):
+    """A taint of nodes that publisher pods tolerate, as in any pod."""
+
+    key: str | None = Field(default=None, max_length=317, description="The taint's key; absent: every key.")
+    operator: Literal["Exists", "Equal"] | None = Field(
+        default=None, description="Whether the taint must have the value (Equal, the default) or any (Exists)."
+    )
+    value: str | None = Field(default=None, max_length=63, description="The taint's value, for the operator Equal.")
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = Field(
+        default=None, description="The taint's effect; absent: every effect."
+    )
+    toleration_seconds: int | None = Field(
+        default=None, ge=0, le=2**31, description="How long a pod stays on a node with such a taint (NoExecute)."
+    )
 
 
 class Publishers(Fields):
-    """How segments are spread over publisher processes."""
+    """How segments are spread over publisher processes, and where those run."""
 
-    segments_per_pod: int = Field(default=1, ge=1, le=1024)
-    advertise: str = Field(default="", max_length=253)
-    resources: Object = Field(default_factory=dict)
-    node_selector: dict[str, str] = Field(default_factory=dict)
-    tolerations: Annotated[tuple[Object, ...], Field(strict=False)] = ()
-    topology_spread: bool = True
+    segments_per_pod: int = Field(default=1, ge=1, le=1024, description="How many segments one publisher serves.")
+    advertise: str = Field(
+        default="",
+        max_length=253,
+        description="The host that clients are told; {index}, {stream} and {namespace} in it are filled in. Empty: the"
+        " pod's name in the cluster's DNS.",
+    )
+    resources: Resources = Field(
+        default_factory=Resources, description="What a publisher pod requests and may use at most."
+    )
+    node_selector: dict[str, str] = Field(
+        default_factory=dict, max_length=32, description="Labels of the nodes on which publishers may run."
+    )
+    tolerations: Annotated[tuple[Toleration, ...], Field(strict=False)] = Field(
+        default=(), max_length=32, description="Taints of nodes on which publishers may run nevertheless."
+    )
+    topology_spread: bool = Field(
+        default=True, description="Whether the scheduler should spread the publishers over nodes and zones."
+    )
 
 
 class StreamSpec(Fields):
     """Everything that is declared about a stream; `time` and `payload` are required."""
 
-    time: Time
-    payload: Payload
-    segments: int = Field(default=1, ge=1, le=1024)
-    history: History = Field(default_factory=History)
-    progress: Progress = Field(default_factory=Progress)
-    watermark: Watermark = Field(default_factory=Watermark)
-    push: Push = Field(default_factory=Push)
-    access: Access = Field(default_factory=Access)
-    publishers: Publishers = Field(default_factory=Publishers)
-    relays: int = Field(default=0, ge=0, le=1000)
+    time: Time = Field(description="What a time looks like.")
+    payload: Payload = Field(description="What a record looks like.")
+    segments: int = Field(
+        default=1, ge=1, le=1024, description="How many key ranges the stream has. It cannot change for now."
+    )
+    history: History = Field(
+        default_factory=History, description="What is kept for readers that come later or missed something."
+    )
+    progress: Progress = Field(
+        default_factory=Progress, description="When times may complete, and when a silent writer counts as lost."
+    )
+    watermark: Watermark = Field(
+        default_factory=Watermark, description="How writers' marks become watermarks. Planned, not in effect yet."
+    )
+    push: Push = Field(default_factory=Push, description="How events are pushed to subscribers.")
+    access: Access = Field(
+        default_factory=Access,
+        description="Who may publish and subscribe. Service accounts are not checked yet; on a cluster, network"
+        " policies let in the namespaces that are named here.",
+    )
+    publishers: Publishers = Field(
+        default_factory=Publishers, description="How segments are spread over publishers, and where those run."
+    )
+    relays: int = Field(
+        default=0, ge=0, le=1000, description="How many relays re-publish the stream. Planned, not in effect yet."
+    )
 
 
 class Metadata(Fields):
