@@ -8,6 +8,7 @@ the object. `tests/resources/test_crd.py` lists where the two differ.
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeAlias, Union, get_args, get_origin
 
+import yaml
 from annotated_types import Ge, Le, MaxLen, MinLen
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -121,6 +122,13 @@ ROOT_RULES = (
         " digit",
     ),
 )
+
+
+def crd_text() -> str:
+    """The definition as YAML text, as it stands in the chart."""
+    return "# Made by `epochal-operator crd` from the model of a Stream; do not edit.\n" + yaml.safe_dump(
+        stream_crd(), sort_keys=False, width=120, allow_unicode=True
+    )
 
 
 def stream_crd() -> Json:
@@ -276,7 +284,9 @@ def _bytes(marks: list[Any]) -> Json:
     low, high = _bounds(marks)
     texts = format_bytes(low), format_bytes(high)
     as_number = f"self >= {low} && self <= {high}"
-    as_text = f"!quantity(self).isLessThan(quantity('{texts[0]}')) && !quantity(self).isGreaterThan(quantity('{texts[1]}'))"
+    as_text = (
+        f"!quantity(self).isLessThan(quantity('{texts[0]}')) && !quantity(self).isGreaterThan(quantity('{texts[1]}'))"
+    )
     bounds = rule(f"type(self) == int ? {as_number} : {as_text}", f"must be from {texts[0]} to {texts[1]}")
     return {
         "x-kubernetes-int-or-string": True,

@@ -189,7 +189,8 @@ class Watermark(Fields):
     """How writers' marks become watermarks."""
 
     note_time: Literal["manual", "wallclock", "frontier"] = Field(
-        default="manual", description="Who notes time: the program, a clock, or the writer's frontier (times of shape int)."
+        default="manual",
+        description="Who notes time: the program, a clock, or the writer's frontier (times of shape int).",
     )
     timeout: Duration = Field(default=30.0, ge=0.1, le=DAY, description="When a writer without marks counts as dead.")
     interval: Duration = Field(default=5.0, ge=0.1, le=HOUR, description="How often watermarks are computed.")
