@@ -83,6 +83,16 @@ async def test_declares_and_reads_streams(catalog: CatalogClient) -> None:
         await catalog.get("demo", "flights")
 
 
+async def test_deletes_only_the_stream_that_is_meant(catalog: CatalogClient) -> None:
+    old, _ = await catalog.apply(manifest(), "demo", "flights")
+    await catalog.delete("demo", "flights", uid=old.uid)
+    new, _ = await catalog.apply(manifest(), "demo", "flights")
+    with pytest.raises(EpochalError, match=new.uid) as caught:
+        await catalog.delete("demo", "flights", uid=old.uid)
+    assert (caught.value.code, caught.value.retryable) == ("other_stream", False)
+    assert (await catalog.get("demo", "flights")).uid == new.uid
+
+
 async def test_refusals_carry_their_problems(catalog: CatalogClient) -> None:
     with pytest.raises(ManifestError) as caught:
         await catalog.apply(manifest(segments=0, relay=1), "demo", "flights")

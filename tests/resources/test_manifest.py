@@ -123,9 +123,16 @@ def test_planned_fields_are_told_also_after_normalising() -> None:
         "spec.publishers.topologySpread",
         "spec.relays",
     }
-    assert all(item.note.startswith("planned") for item in manifest.not_in_effect())
+    assert all(item.note.startswith("planned") or "cluster" in item.note for item in manifest.not_in_effect())
     again = StreamManifest.from_document(manifest.to_document())
     assert again.not_in_effect() == manifest.not_in_effect()
+
+
+def test_on_a_cluster_pods_and_volumes_are_made_as_asked_for() -> None:
+    metadata = {**FULL["metadata"], "annotations": {"epochal.dev/object-uid": "8f6c"}}
+    manifest = StreamManifest.from_document({**FULL, "metadata": metadata})
+    told = {item.path for item in manifest.not_in_effect()}
+    assert told == {"spec.watermark", "spec.push.initialFilter", "spec.access", "spec.relays"}
 
 
 def test_values_that_ask_for_nothing_are_not_told() -> None:

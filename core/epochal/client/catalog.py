@@ -92,9 +92,12 @@ class CatalogClient:
         """All streams, or those of a namespace, by name; read page by page."""
         return tuple([read(StreamInfo.from_json, item) async for item in self._items("/v1/streams", namespace)])
 
-    async def delete(self, namespace: str, name: str) -> None:
-        """Delete a stream; raises `StreamNotFound`."""
-        await self._http.call("DELETE", _stream(namespace, name))
+    async def delete(self, namespace: str, name: str, *, uid: str | None = None) -> None:
+        """Delete a stream; raises `StreamNotFound`.
+
+        `uid`: the one stream that is meant; `EpochalError` of code `other_stream` when another has the name by now.
+        """
+        await self._http.call("DELETE", _stream(namespace, name), params=None if uid is None else {"uid": uid})
 
     async def lookup(
         self,

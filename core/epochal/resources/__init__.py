@@ -5,7 +5,7 @@ Apart from the client, the services and the operator, because all of them share 
 
 from epochal.errors import ManifestError, Problem
 from epochal.resources.documents import load_manifests
-from epochal.resources.manifest import API_VERSION, NotInEffect, StreamManifest, immutable_changes
+from epochal.resources.manifest import API_VERSION, OBJECT_UID, NotInEffect, StreamManifest, immutable_changes
 from epochal.resources.names import DEFAULT_NAMESPACE, parse_stream_name
 from epochal.resources.plan import Action, DesiredStream, Keep, ObservedPublisher, Publisher, Start, Stop, plan
 from epochal.resources.spec import StreamSpec
@@ -13,6 +13,7 @@ from epochal.resources.spec import StreamSpec
 __all__ = [
     "API_VERSION",
     "DEFAULT_NAMESPACE",
+    "OBJECT_UID",
     "Action",
     "DesiredStream",
     "Keep",

@@ -18,25 +18,33 @@ API_VERSION = "epochal.dev/v1alpha1"
 
 
 class NotInEffect(NamedTuple):
-    """A field that was given and accepted, but whose function is planned: where, what was given, and what will come."""
+    """A field that was given and accepted, but does nothing here: where, what was given, and why."""
 
     path: str
     value: Any
     note: str
 
 
+OBJECT_UID = "epochal.dev/object-uid"
+"""The annotation that says of which Kubernetes object a stream is: the operator declared it, and it is on a cluster."""
+
+_ON_A_CLUSTER = {
+    "spec.history.storage.storageClassName": "has a meaning for the volumes of a cluster only",
+    "spec.publishers.advertise": "has a meaning for the pods of a cluster only; here the address listened on is told",
+    "spec.publishers.resources": "has a meaning for the pods of a cluster only",
+    "spec.publishers.nodeSelector": "has a meaning for the pods of a cluster only",
+    "spec.publishers.tolerations": "has a meaning for the pods of a cluster only",
+    "spec.publishers.topologySpread": "has a meaning for the pods of a cluster only",
+}
+"""Fields that are not in effect in local mode."""
 _PLANNED = {
-    "spec.history.storage.storageClassName": "planned: has a meaning for volumes on a cluster",
     "spec.watermark": "planned: marks and watermarks are not computed",
     "spec.push.initialFilter": "planned: every subscriber starts with the firehose and filters at its own end",
-    "spec.access": "planned: access lists are not enforced; whoever can connect can publish and subscribe",
-    "spec.publishers.advertise": "planned: publishers advertise the address that they listen on",
-    "spec.publishers.resources": "planned: has a meaning for pods on a cluster",
-    "spec.publishers.nodeSelector": "planned: has a meaning for pods on a cluster",
-    "spec.publishers.tolerations": "planned: has a meaning for pods on a cluster",
-    "spec.publishers.topologySpread": "planned: has a meaning for pods on a cluster",
+    "spec.access": "planned: service accounts are not checked; whoever can connect can publish and subscribe",
     "spec.relays": "planned: no relays are run; subscribers connect to publishers",
 }
+"""Fields that are in effect nowhere."""
+_OPTIONAL = {**_ON_A_CLUSTER, **_PLANNED}
 _WORKING: dict[str, tuple[Any, ...]] = {
     "spec.push.initialFilter": ("firehose",),
     "spec.access": ({"publish": [], "subscribe": []},),
@@ -47,7 +55,7 @@ _WORKING: dict[str, tuple[Any, ...]] = {
     "spec.publishers.topologySpread": (True,),
     "spec.relays": (0,),
 }
-"""Values of planned fields that already do what they say, or ask for nothing."""
+"""Values of such fields that already do what they say, or ask for nothing."""
 
 
 class StreamManifest(Fields):
@@ -81,9 +89,9 @@ class StreamManifest(Fields):
         return manifest
 
     def to_document(self) -> dict[str, Any]:
-        """The normalised document: JSON-safe, defaults filled in; of what is planned only what was given."""
+        """The normalised document: JSON-safe, defaults filled in; of what may not be in effect only what was given."""
         document = self.model_dump(mode="json", by_alias=True, exclude_none=True)
-        for path in _PLANNED:
+        for path in _OPTIONAL:
             if not self._given(path):
                 _remove(document, path.split("."))
         for field in ("labels", "annotations"):
@@ -92,11 +100,12 @@ class StreamManifest(Fields):
         return document
 
     def not_in_effect(self) -> list[NotInEffect]:
-        """The given fields whose function is planned."""
+        """The given fields that do nothing where this stream is: on a cluster, or in local mode."""
         document = self.to_document()
+        notes = _PLANNED if self.object_uid else _OPTIONAL
         return [
             NotInEffect(path, value, note)
-            for path, note in _PLANNED.items()
+            for path, note in notes.items()
             if self._given(path) and (value := _get(document, path)) not in _WORKING.get(path, ())
         ]
 
@@ -109,6 +118,11 @@ class StreamManifest(Fields):
     def name(self) -> str:
         """The name within the namespace."""
         return self.metadata.name
+
+    @property
+    def object_uid(self) -> str:
+        """The uid of the Kubernetes object that this stream is of; empty in local mode."""
+        return self.metadata.annotations.get(OBJECT_UID, "")
 
     @property
     def qualified(self) -> str:

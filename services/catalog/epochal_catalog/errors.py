@@ -32,6 +32,12 @@ class ReservedName(StreamError):
     code = "reserved_name"
 
 
+class OtherStream(StreamError):
+    """The stream of that name is another one than the caller meant: it was deleted and created anew meanwhile."""
+
+    code = "other_stream"
+
+
 class RevisionAhead(StreamError):
     """A watcher asks for what comes after a revision that this catalog has not reached."""
 

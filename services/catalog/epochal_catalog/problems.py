@@ -27,6 +27,7 @@ _STATUS: dict[type[errors.EpochalError], int] = {
     shared.UnknownSubscription: 404,
     own.NotOwner: 409,
     own.ReservedName: 409,
+    own.OtherStream: 409,
     own.RevisionAhead: 409,
     own.StoreUnavailable: 503,  # StoreFailed too
     shared.Overloaded: 503,

@@ -16,7 +16,7 @@ from epochal.resources import StreamManifest, immutable_changes
 from epochal.resources.schemas import Schema, differences
 from epochal.service.errors import InvalidRequest, SegmentNotFound
 from epochal_catalog.decisions import Decision, write
-from epochal_catalog.errors import ImmutableField, ReservedName, UnknownPublisher
+from epochal_catalog.errors import ImmutableField, OtherStream, ReservedName, UnknownPublisher
 from epochal_catalog.records import (
     Change,
     CounterRecord,
@@ -141,10 +141,15 @@ class Registry:
         record = replace(entry.record, manifest=document, generation=entry.record.generation + 1)
         return self._write(answer(False), record)
 
-    def delete(self, namespace: str, name: str) -> Decision[None]:
-        """Delete a stream with its sessions; publishers hear `StreamGone` at a renewal. Raises `StreamNotFound`."""
+    def delete(self, namespace: str, name: str, uid: str | None = None) -> Decision[None]:
+        """Delete a stream with its sessions; publishers hear `StreamGone` at a renewal. Raises `StreamNotFound`.
+
+        `uid`: the one stream that is meant; raises `OtherStream` when another has the name by now.
+        """
         check_name(namespace, name)
         entry = self.state.stream(namespace, name)
+        if uid is not None and uid != entry.record.uid:
+            raise OtherStream(f"the uid of {entry.qualified} is {entry.record.uid}, not {uid}; nothing was deleted")
         return self._write(lambda: None, StreamRemoved(entry.record.uid))
 
     def open_session(self, namespace: str, name: str, writer: str) -> Decision[dict[str, Json]]:

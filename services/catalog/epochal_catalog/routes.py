@@ -79,7 +79,8 @@ async def refuse_reserved(_request: web.Request) -> web.Response:
 async def delete_stream(request: web.Request) -> web.Response:
     """Delete a stream; its publishers are told when they renew."""
     namespace, name = _stream_name(request)
-    await request.app[CATALOG].submit(lambda registry: registry.delete(namespace, name))
+    uid = request.query.get("uid")
+    await request.app[CATALOG].submit(lambda registry: registry.delete(namespace, name, uid))
     return web.Response(status=204)
 
 
