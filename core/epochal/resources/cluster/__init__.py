@@ -1,0 +1,25 @@
+"""A stream's objects on a Kubernetes cluster: drawn, compared, planned and told about, without talking to one.
+
+Apart from the operator, which carries out what is decided here.
+"""
+
+from epochal.resources.cluster.children import children_of
+from epochal.resources.cluster.planning import Action, Apply, ClusterPlan, Create, Delete, Whose, plan_cluster, whose
+from epochal.resources.cluster.status import Seen, status_of
+from epochal.resources.cluster.stream import ClusterSettings, ClusterStream
+
+__all__ = [
+    "Action",
+    "Apply",
+    "ClusterPlan",
+    "ClusterSettings",
+    "ClusterStream",
+    "Create",
+    "Delete",
+    "Seen",
+    "Whose",
+    "children_of",
+    "plan_cluster",
+    "status_of",
+    "whose",
+]

@@ -1,0 +1,175 @@
+"""The objects that a stream has on a cluster, drawn from what is declared; the same gives the same.
+
+Apart from the planner, which compares these with what is there, and from the pod, which is a page of its own.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from epochal.resources.cluster.names import (
+    CLIENT_LABEL,
+    EVENTS_PORT,
+    HASH,
+    HTTP_PORT,
+    INGEST_PORT,
+    REQUESTS_PORT,
+    Object,
+    common_name,
+    labels,
+    pod_labels,
+    volume_name,
+)
+from epochal.resources.cluster.pods import pod
+from epochal.resources.cluster.stream import ClusterSettings, ClusterStream
+from epochal.resources.quantities import format_bytes
+from epochal.resources.spec import Account
+
+
+def children_of(stream: ClusterStream, settings: ClusterSettings) -> list[Object]:
+    """Every object, in the order in which they are made: what a pod needs comes before it.
+
+    Raises `ManifestError` for what cannot be drawn.
+    """
+    drawn = [_service_account(stream), _service(stream), _budget(stream)]
+    if settings.network_policies:
+        drawn.append(_network_policy(stream))
+    drawn += [_volume(stream, segment) for segment in stream.segments if stream.keeps_logs]
+    children = [_hashed(_owned(stream, item)) for item in drawn]
+    restart = _restart_for(stream)
+    return [*children, *(_hashed(_owned(stream, item), restart) for item in _pods(stream, settings))]
+
+
+def _pods(stream: ClusterStream, settings: ClusterSettings) -> Iterable[Object]:
+    return (pod(stream, settings, index, each) for index, each in enumerate(stream.publishers()))
+
+
+def _owned(stream: ClusterStream, item: Object) -> Object:
+    metadata = item["metadata"]
+    owner = {
+        "apiVersion": stream.manifest.api_version,
+        "kind": stream.manifest.kind,
+        "name": stream.name,
+        "uid": stream.object_uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    whole = {
+        **metadata,
+        "namespace": stream.namespace,
+        "labels": {**labels(stream.name), **metadata.get("labels", {})},
+        "ownerReferences": [owner],
+    }
+    return {**item, "metadata": whole}
+
+
+def _hashed(item: Object, *more: Any) -> Object:
+    text = json.dumps([item, *more], sort_keys=True, separators=(",", ":"))
+    digest = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+    metadata = item["metadata"]
+    return {**item, "metadata": {**metadata, "annotations": {**metadata.get("annotations", {}), HASH: digest}}}
+
+
+def _restart_for(stream: ClusterStream) -> Any:
+    """The settings for which a publisher is restarted: none without a log, for a restart would lose its history."""
+    if not stream.keeps_logs:
+        return None
+    spec = stream.manifest.to_document()["spec"]
+    history = {key: value for key, value in spec["history"].items() if key != "storage"}
+    return [history, spec["progress"], spec["push"]]
+
+
+def _service_account(stream: ClusterStream) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {"name": common_name(stream.name)},
+        "automountServiceAccountToken": False,
+    }
+
+
+def _service(stream: ClusterStream) -> Object:
+    """Gives the pods names of their own; also before they are ready, for who waits for them."""
+    ports = {"events": EVENTS_PORT, "requests": REQUESTS_PORT, "ingest": INGEST_PORT, "http": HTTP_PORT}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": stream.name},
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": pod_labels(stream.name),
+            "ports": [
+                {"name": name, "port": port, "targetPort": name, "protocol": "TCP"} for name, port in ports.items()
+            ],
+        },
+    }
+
+
+def _budget(stream: ClusterStream) -> Object:
+    """All but one stay: a count, since a share would be of the segments, and a pod may serve several of these."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": common_name(stream.name)},
+        "spec": {
+            "minAvailable": len(stream.publishers()) - 1,
+            "selector": {"matchLabels": pod_labels(stream.name)},
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        },
+    }
+
+
+def _network_policy(stream: ClusterStream) -> Object:
+    """Who may connect, by namespace: those of the access lists, or the stream's own where there are none.
+
+    An address that is advertised is for clients whose namespace nobody can see: then anybody may.
+    """
+    access = stream.manifest.spec.access
+    readers, writers = _peers(stream, access.subscribe), _peers(stream, access.publish)
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": common_name(stream.name)},
+        "spec": {
+            "podSelector": {"matchLabels": pod_labels(stream.name)},
+            "policyTypes": ["Ingress"],
+            "ingress": [
+                {"from": readers, "ports": _ports(EVENTS_PORT, REQUESTS_PORT, HTTP_PORT)},
+                {"from": writers, "ports": _ports(INGEST_PORT)},
+            ],
+        },
+    }
+
+
+def _peers(stream: ClusterStream, accounts: Iterable[Account]) -> list[Object]:
+    namespaces = sorted({account.namespace or stream.namespace for account in accounts} or {stream.namespace})
+    named = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": namespaces}
+    peers: list[Object] = [
+        {"namespaceSelector": {"matchExpressions": [named]}},
+        {"namespaceSelector": {"matchLabels": {CLIENT_LABEL: "true"}}},
+    ]
+    if stream.manifest.spec.publishers.advertise:
+        peers += [{"ipBlock": {"cidr": "0.0.0.0/0"}}, {"ipBlock": {"cidr": "::/0"}}]
+    return peers
+
+
+def _ports(*ports: int) -> list[Object]:
+    return [{"port": port, "protocol": "TCP"} for port in ports]
+
+
+def _volume(stream: ClusterStream, segment: str) -> Object:
+    storage = stream.manifest.spec.history.storage
+    assert storage is not None, "only a stream with storage has volumes"
+    chosen = {} if storage.storage_class_name is None else {"storageClassName": storage.storage_class_name}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": volume_name(stream.name, segment)},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": format_bytes(storage.size)}},
+            **chosen,
+        },
+    }

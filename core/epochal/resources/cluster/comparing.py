@@ -1,0 +1,46 @@
+"""Whether an object is as it was drawn.
+
+Apart from the planner because an API server fills in defaults and others add fields of their own: what is compared is
+what was drawn, and nothing else. A comparison that finds a difference where there is none would write for ever.
+"""
+
+from typing import Any
+
+from epochal.resources.cluster.names import Object
+from epochal.resources.quantities import parse_bytes
+
+
+def covers(drawn: Any, live: Any) -> bool:
+    """Whether everything that was drawn is there with the same values; of a list, some item for each that was drawn.
+
+    >>> covers({"a": [{"name": "x"}]}, {"a": [{"name": "y"}, {"name": "x", "port": 1}], "b": 2})
+    True
+    """
+    if isinstance(drawn, dict):
+        return isinstance(live, dict) and all(
+            covers(value, live[name]) if name in live else _is_nothing(value) for name, value in drawn.items()
+        )
+    if isinstance(drawn, list):
+        return isinstance(live, list) and all(any(covers(item, other) for other in live) for item in drawn)
+    return bool(drawn == live)
+
+
+def _is_nothing(value: Any) -> bool:
+    """Whether an API server leaves this out: numbers of zero and what is empty."""
+    return value in (0, "", False) or value == {} or value == []
+
+
+def grown(drawn: Object, live: Object) -> Object | None:
+    """The claim with its new size, if that is larger than what is asked for now; a claim never shrinks.
+
+    >>> claim = lambda size: {"metadata": {"name": "a", "namespace": "b"}, "apiVersion": "v1", "kind": "X",
+    ...                       "spec": {"resources": {"requests": {"storage": size}}}}
+    >>> grown(claim("2Gi"), claim("1024Mi"))["spec"], grown(claim("1Gi"), claim("2Gi"))
+    ({'resources': {'requests': {'storage': '2Gi'}}}, None)
+    """
+    sizes = [parse_bytes(item["spec"]["resources"]["requests"]["storage"]) for item in (drawn, live)]
+    if sizes[0] <= sizes[1]:
+        return None
+    named = {name: drawn["metadata"][name] for name in ("name", "namespace")}
+    asked = {"resources": {"requests": {"storage": drawn["spec"]["resources"]["requests"]["storage"]}}}
+    return {"apiVersion": drawn["apiVersion"], "kind": drawn["kind"], "metadata": named, "spec": asked}

@@ -1,0 +1,72 @@
+"""What the objects of a stream on a cluster are called, and how they are labelled.
+
+Apart from what draws them because the operator, its tests and whoever looks for the objects need the names alone.
+"""
+
+from typing import Any, TypeAlias
+
+Object: TypeAlias = dict[str, Any]
+"""An object of Kubernetes, as JSON has it."""
+
+MANAGER = "epochal-operator"
+"""The field manager of all that is applied."""
+FINALIZER = "epochal.dev/finalizer"
+NAME_LABEL, NAME = "app.kubernetes.io/name", "epochal-publisher"
+MANAGED_LABEL = "app.kubernetes.io/managed-by"
+STREAM_LABEL = "epochal.dev/stream"
+INDEX_LABEL = "epochal.dev/publisher-index"
+HASH = "epochal.dev/template-hash"
+"""The annotation with the hash of what an object was drawn from."""
+CATALOG_UID = "epochal.dev/catalog-uid"
+SEGMENTS = "epochal.dev/segments"
+"""Annotations of a pod: whose segments it serves, and which, by comma."""
+CLIENT_LABEL = "epochal.dev/client"
+"""A namespace with this label, `true`, may connect to the publishers of all streams."""
+
+SELECTOR = f"{NAME_LABEL}={NAME},{MANAGED_LABEL}={MANAGER}"
+"""Everything that belongs to any stream."""
+EVENTS_PORT, REQUESTS_PORT, INGEST_PORT, HTTP_PORT = 8701, 8702, 8703, 8704
+DATA = "/var/lib/epochal"
+"""Where the logs are in a pod."""
+
+
+def labels(stream: str) -> dict[str, str]:
+    """The labels of every object of a stream."""
+    return {NAME_LABEL: NAME, MANAGED_LABEL: MANAGER, STREAM_LABEL: stream}
+
+
+def pod_labels(stream: str) -> dict[str, str]:
+    """The labels by which a stream's pods are selected."""
+    return {NAME_LABEL: NAME, STREAM_LABEL: stream}
+
+
+def pod_selector(stream: str) -> str:
+    """The same as text, for the scale sub-resource.
+
+    >>> pod_selector("flights")
+    'app.kubernetes.io/name=epochal-publisher,epochal.dev/stream=flights'
+    """
+    return ",".join(f"{key}={value}" for key, value in pod_labels(stream).items())
+
+
+def common_name(stream: str) -> str:
+    """What the service account, the budget and the network policy of a stream are called.
+
+    Not as the stream: one may be called `default`, as every namespace's own service account is.
+    """
+    return f"{stream}-publisher"
+
+
+def volume_name(stream: str, segment: str) -> str:
+    """The claim of a segment's volume."""
+    return f"{stream}-{segment}"
+
+
+def key(item: Object) -> tuple[str, str]:
+    """Kind and name: what tells the objects of one namespace apart."""
+    return item["kind"], item["metadata"]["name"]
+
+
+def is_terminating(item: Object) -> bool:
+    """Whether it is on its way out; its name is still taken."""
+    return "deletionTimestamp" in item["metadata"]

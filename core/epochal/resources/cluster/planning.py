@@ -1,0 +1,305 @@
+"""What leads from the objects that are there to those that should be: a pure function, as all planning here.
+
+Apart from `resources.plan`, which decides which publishers there are and is shared with local mode: here publishers are
+pods, which take time to come and go, and beside them are volumes, services and what others made under the same names.
+
+Sources: reliability, invariant I7 and faults 33 to 45.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TypeAlias
+
+from epochal.resources.cluster.comparing import covers, grown
+from epochal.resources.cluster.names import CATALOG_UID, HASH, SEGMENTS, STREAM_LABEL, Object, is_terminating, key
+from epochal.resources.cluster.stream import ClusterStream
+from epochal.resources.crd import GROUP, KIND
+from epochal.resources.plan import Keep, Publisher, Start, Stop, plan
+
+
+class Whose(Enum):
+    """To whom an object belongs."""
+
+    OURS = "ours"
+    LEFT_OVER = "left over"
+    """A deleted stream of the same name: it is being collected, and its name becomes free."""
+    FOREIGN = "foreign"
+    """Somebody else; it is not touched."""
+
+
+def whose(item: Object, name: str, object_uid: str) -> Whose:
+    """Judge by the controlling owner, which nobody forges by accident as labels are."""
+    for owner in item["metadata"].get("ownerReferences", ()):
+        if owner.get("controller"):
+            if owner["uid"] == object_uid:
+                return Whose.OURS
+            group = owner["apiVersion"].partition("/")[0]
+            if (group, owner["kind"], owner["name"]) == (GROUP, KIND, name):
+                return Whose.LEFT_OVER
+    return Whose.FOREIGN
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Make this object; if there is one of its name by now, look at it again."""
+
+    item: Object
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """Bring the fields of `item` to the object with this uid, and leave its others alone."""
+
+    item: Object
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete exactly the object that was seen: this uid in this version."""
+
+    item: Object
+    why: str
+
+    @property
+    def preconditions(self) -> dict[str, str]:
+        """What must hold of the object, or nothing is deleted."""
+        metadata = self.item["metadata"]
+        return {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
+
+
+Action: TypeAlias = Create | Apply | Delete
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPlan:
+    """What to do now, and what was seen on the way."""
+
+    actions: tuple[Action, ...] = ()
+    conflicts: tuple[str, ...] = ()
+    """Names that something else has, as `Kind name`."""
+    lost_volumes: tuple[str, ...] = ()
+    """Claims that are gone, going or lost while their pod still runs on them."""
+    waiting: tuple[str, ...] = ()
+    """What must end before more can be made."""
+    outdated: tuple[Object, ...] = ()
+    """Pods that run, and not as they should."""
+    pods: tuple[Object, ...] = ()
+    """The pods that stand: not ended, not on their way out, and of publishers that there should be."""
+    wanted: int = 0
+    """How many pods there should be."""
+
+
+@dataclass(slots=True)
+class _Planning:
+    """One planning under way."""
+
+    stream: ClusterStream
+    wanted: Sequence[Object]
+    live: dict[tuple[str, str], Object]
+    ours: list[Object]
+    actions: list[Action] = field(default_factory=list)
+    conflicts: list[str] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+    waiting: list[str] = field(default_factory=list)
+    missing: set[tuple[str, str]] = field(default_factory=set)
+    """What cannot be made now."""
+
+
+def plan_cluster(
+    stream: ClusterStream,
+    wanted: Sequence[Object],
+    observed: Iterable[Object],
+    *,
+    deleting: bool = False,
+    may_roll: bool = True,
+) -> ClusterPlan:
+    """What leads from `observed` to `wanted`, which `children_of` drew.
+
+    `observed`: everything in the stream's namespace that has its label, or one of the wanted names. `deleting`: the
+    stream is on its way out, and nothing is made any more. `may_roll`: whether a pod that runs may be replaced now.
+    Idempotent: once the actions are carried out and pods are ready, planning again gives none. At most one pod is
+    deleted for being outdated, and only while all others are ready, or one that serves nobody.
+    """
+    if deleting:
+        return ClusterPlan()
+    live = {key(item): item for item in observed}
+    ours = [item for item in live.values() if whose(item, stream.name, stream.object_uid) is Whose.OURS]
+    planning = _Planning(stream, wanted, live, ours)
+    _sort_out(planning)
+    for item in wanted:
+        if item["kind"] != "Pod":
+            _plan_one(planning, item)
+    _drop_unwanted(planning)
+    standing, outdated = _plan_pods(planning)
+    count = sum(item["kind"] == "Pod" for item in wanted)
+    if outdated and may_roll and len(standing) == count:
+        _roll(planning, standing, outdated)
+    return ClusterPlan(
+        tuple(planning.actions),
+        tuple(planning.conflicts),
+        tuple(planning.lost),
+        tuple(planning.waiting),
+        tuple(outdated),
+        tuple(standing),
+        count,
+    )
+
+
+def is_ready(pod: Object) -> bool:
+    """Whether the pod says that it is ready to serve."""
+    conditions = pod.get("status", {}).get("conditions", ())
+    ready = any(item["type"] == "Ready" and item["status"] == "True" for item in conditions)
+    return ready and not is_terminating(pod)
+
+
+def has_ended(pod: Object) -> bool:
+    """Whether the pod runs no more and will not again: failed, evicted or told to end."""
+    return pod.get("status", {}).get("phase") in ("Failed", "Succeeded")
+
+
+def segments_of(pod: Object) -> tuple[str, ...]:
+    """The segments that a pod serves."""
+    text = pod["metadata"].get("annotations", {}).get(SEGMENTS, "")
+    return tuple(text.split(",")) if text else ()
+
+
+def _sort_out(planning: _Planning) -> None:
+    """Name what is somebody else's, and see off what is left of an older stream of the name."""
+    stream = planning.stream
+    wanted = {key(item) for item in planning.wanted}
+    for place, item in planning.live.items():
+        match whose(item, stream.name, stream.object_uid):
+            case Whose.FOREIGN if place in wanted:
+                planning.conflicts.append(" ".join(place))
+                planning.missing.add(place)
+            case Whose.LEFT_OVER:
+                _end(planning, item, "it is of an older stream of this name")
+                planning.missing.add(place)
+
+
+def _plan_one(planning: _Planning, item: Object) -> None:
+    """Make or repair one object that is no pod."""
+    place = key(item)
+    found = planning.live.get(place)
+    is_volume = item["kind"] == "PersistentVolumeClaim"
+    if place in planning.missing:
+        return
+    if is_volume and _is_lost(planning, place[1], found):
+        planning.lost.append(place[1])
+        planning.missing.add(place)
+    elif found is None:
+        planning.actions.append(Create(item))
+    elif is_terminating(found):
+        planning.waiting.append(" ".join(place))
+        planning.missing.add(place)
+    elif is_volume:
+        if bigger := grown(item, found):
+            planning.actions.append(Apply(bigger, found["metadata"]["uid"]))
+    elif not covers(item, found):
+        planning.actions.append(Apply(item, found["metadata"]["uid"]))
+
+
+def _is_lost(planning: _Planning, claim: str, found: Object | None) -> bool:
+    """Whether a claim's data is gone, or goes with the pod that has it; made anew behind that, it would hide it."""
+    if found is not None and not is_terminating(found):
+        return bool(found.get("status", {}).get("phase") == "Lost")
+    return any(_uses(pod, claim) for pod in planning.ours)
+
+
+def _drop_unwanted(planning: _Planning) -> None:
+    """Delete what a change of the declaration made superfluous. A volume stays: it holds data."""
+    wanted = {key(item) for item in planning.wanted}
+    for item in planning.ours:
+        if key(item) not in wanted and item["kind"] not in ("Pod", "PersistentVolumeClaim"):
+            _end(planning, item, "the stream does not need it any more")
+
+
+def _plan_pods(planning: _Planning) -> tuple[list[Object], list[Object]]:
+    """Stop, replace and start pods as the planner of publishers says; what stands, and what of it is outdated."""
+    stream = planning.stream
+    pods = [item for item in planning.ours if item["kind"] == "Pod"]
+    for pod in pods:
+        if has_ended(pod):
+            _end(planning, pod, "it has ended")
+    by_id = {_publisher_of(stream, pod).id: pod for pod in pods if not is_terminating(pod) and not has_ended(pod)}
+    drawn = {
+        f"{stream.namespace}.{item['metadata']['name']}": item for item in planning.wanted if item["kind"] == "Pod"
+    }
+    standing: list[Object] = []
+    outdated: list[Object] = []
+    for action in plan([stream.desired()], [_publisher_of(stream, pod) for pod in by_id.values()]):
+        match action:
+            case Start(publisher):
+                _start(planning, drawn[publisher.id], pods)
+            case Keep(publisher):
+                marks, pod = drawn[publisher.id], by_id[publisher.id]
+                standing.append(pod)
+                if not _is_current(marks, pod):
+                    outdated.append(pod)
+                elif not covers(_marks(marks), pod):
+                    planning.actions.append(Apply(_marks(marks), pod["metadata"]["uid"]))
+            case Stop(publisher):
+                _end(planning, by_id[publisher.id], "no publisher with these segments should run")
+    return standing, outdated
+
+
+def _start(planning: _Planning, wanted: Object, pods: Iterable[Object]) -> None:
+    """Make a pod once its name is free, its volumes are there, and nobody else has its segments."""
+    name, segments = wanted["metadata"]["name"], set(segments_of(wanted))
+    if key(wanted) in planning.missing:
+        return
+    for pod in pods:
+        if pod["metadata"]["name"] == name or segments & set(segments_of(pod)):
+            planning.waiting.append(f"Pod {pod['metadata']['name']}")
+            return
+    if not any(place[1] in _claims(wanted) for place in planning.missing if place[0] == "PersistentVolumeClaim"):
+        planning.actions.append(Create(wanted))
+
+
+def _roll(planning: _Planning, standing: Sequence[Object], outdated: Sequence[Object]) -> None:
+    unready = [pod for pod in outdated if not is_ready(pod)]
+    if unready:  # it serves nobody, and may never: what it waits for may be what has changed
+        _end(planning, unready[0], "it is outdated, and not ready")
+    elif all(map(is_ready, standing)):
+        _end(planning, outdated[0], "it is outdated")
+
+
+def _end(planning: _Planning, item: Object, why: str) -> None:
+    if is_terminating(item):
+        planning.waiting.append(" ".join(key(item)))
+    else:
+        planning.actions.append(Delete(item, why))
+
+
+def _publisher_of(stream: ClusterStream, pod: Object) -> Publisher:
+    metadata = pod["metadata"]
+    uid = metadata.get("annotations", {}).get(CATALOG_UID, "")
+    return Publisher(f"{stream.namespace}.{metadata['name']}", stream.manifest.qualified, uid, segments_of(pod))
+
+
+def _is_current(wanted: Object, pod: Object) -> bool:
+    hashes = [item["metadata"].get("annotations", {}).get(HASH) for item in (wanted, pod)]
+    images = [[each["image"] for each in item["spec"]["containers"]] for item in (wanted, pod)]
+    return hashes[0] == hashes[1] and images[0] == images[1]
+
+
+def _marks(pod: Object) -> Object:
+    """A pod without what cannot be changed of it."""
+    kept = {name: pod["metadata"][name] for name in ("name", "namespace", "labels", "annotations", "ownerReferences")}
+    return {"apiVersion": pod["apiVersion"], "kind": pod["kind"], "metadata": kept}
+
+
+def _claims(pod: Object) -> set[str]:
+    volumes = pod["spec"].get("volumes", ())
+    return {item["persistentVolumeClaim"]["claimName"] for item in volumes if "persistentVolumeClaim" in item}
+
+
+def _uses(item: Object, claim: str) -> bool:
+    return item["kind"] == "Pod" and not has_ended(item) and not is_terminating(item) and claim in _claims(item)
+
+
+def belongs(item: Object, stream: str) -> bool:
+    """Whether an object has the label of this stream."""
+    return bool(item["metadata"].get("labels", {}).get(STREAM_LABEL) == stream)

@@ -1,0 +1,206 @@
+"""The pod of a publisher.
+
+Apart from the other objects because it alone changes what runs. The publisher knows nothing of Kubernetes: all that it
+is told stands in its environment. What the pod may do is the least that works (Pod Security *restricted*, a read-only
+root, no token); what it requests is little, so that a small cluster can try it.
+"""
+
+import re
+
+from epochal.errors import ManifestError, Problem
+from epochal.resources.cluster.names import (
+    CATALOG_UID,
+    DATA,
+    EVENTS_PORT,
+    HTTP_PORT,
+    INDEX_LABEL,
+    INGEST_PORT,
+    REQUESTS_PORT,
+    SEGMENTS,
+    Object,
+    common_name,
+    pod_labels,
+    volume_name,
+)
+from epochal.resources.cluster.stream import ClusterSettings, ClusterStream
+from epochal.resources.plan import Publisher
+from epochal.resources.quantities import format_bytes, parse_bytes
+from epochal.resources.spec import MI
+
+_HOST = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9.]{0,251}[A-Za-z0-9])?|[0-9A-Fa-f:.]{2,45}", re.ASCII)
+USER = 10001
+GRACE = 30
+"""Seconds: a publisher that is told to stop has drained after 25 (fault 60)."""
+_PORTS = {"events": EVENTS_PORT, "requests": REQUESTS_PORT, "ingest": INGEST_PORT, "http": HTTP_PORT}
+_REQUESTS = {"cpu": "50m", "memory": "128Mi"}
+_BASE_MEMORY = 256 * MI
+"""What a publisher of nothing may take, several times over."""
+_LOG_MEMORY = 64 * MI
+"""What a publisher keeps of a log in memory as well (`EPOCHAL_PUBLISHER_LOG_MEMORY`)."""
+
+
+def pod(stream: ClusterStream, settings: ClusterSettings, index: int, publisher: Publisher) -> Object:
+    """The pod of the publisher with this index."""
+    name = f"{stream.name}-{index}"
+    wishes = stream.manifest.spec.publishers
+    scheduling: Object = {}
+    if wishes.node_selector:
+        scheduling["nodeSelector"] = dict(wishes.node_selector)
+    if wishes.tolerations:
+        dumped = (item.model_dump(mode="json", by_alias=True, exclude_none=True) for item in wishes.tolerations)
+        scheduling["tolerations"] = list(dumped)
+    if wishes.topology_spread:
+        scheduling["topologySpreadConstraints"] = [
+            _spread(stream.name, over) for over in ("topology.kubernetes.io/zone", "kubernetes.io/hostname")
+        ]
+    if settings.pull_secrets:
+        scheduling["imagePullSecrets"] = [{"name": secret} for secret in settings.pull_secrets]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "labels": {INDEX_LABEL: str(index)},
+            "annotations": {CATALOG_UID: stream.catalog_uid, SEGMENTS: ",".join(publisher.segments)},
+        },
+        "spec": {
+            "hostname": name,
+            "subdomain": stream.name,
+            "serviceAccountName": common_name(stream.name),
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,  # a Service called epochal-publisher-http would set its port
+            "restartPolicy": "Always",
+            "terminationGracePeriodSeconds": GRACE,
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": USER,
+                "runAsGroup": USER,
+                "fsGroup": USER,
+                "fsGroupChangePolicy": "OnRootMismatch",
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            **scheduling,
+            "containers": [_container(stream, settings, index, publisher)],
+            "volumes": _volumes(stream, publisher),
+        },
+    }
+
+
+def advertised(stream: ClusterStream, index: int) -> str:
+    """The host that clients are told: the pod's name in the cluster's DNS, or what `publishers.advertise` makes of it.
+
+    Raises `ManifestError` when that is no host, or the same one for several publishers.
+    """
+    pattern = stream.manifest.spec.publishers.advertise or "{stream}-{index}.{stream}.{namespace}.svc"
+    host = pattern
+    for word, value in (("index", str(index)), ("stream", stream.name), ("namespace", stream.namespace)):
+        host = host.replace(f"{{{word}}}", value)
+    if not _HOST.fullmatch(host):
+        reason = f"'{host[:80]}' is not a host"
+        raise _wrong_advertise(reason, "a name or an address, with {index}, {stream} and {namespace} where they belong")
+    if "{index}" not in pattern and len(stream.publishers()) > 1:
+        raise _wrong_advertise("is the same for all publishers", "each needs an address of its own: put {index} in it")
+    return host
+
+
+def _wrong_advertise(reason: str, hint: str) -> ManifestError:
+    problem = Problem("spec.publishers.advertise", reason, hint)
+    return ManifestError("publishers cannot be reached at the address that they are to advertise", [problem])
+
+
+def _container(stream: ClusterStream, settings: ClusterSettings, index: int, publisher: Publisher) -> Object:
+    environment = {
+        "CATALOG": settings.catalog,
+        "STREAM": publisher.stream,
+        "SEGMENTS": ",".join(publisher.segments),
+        "PUBLISHER": publisher.id,
+        "HOST": "0.0.0.0",
+        "ADVERTISE": advertised(stream, index),
+        **{f"{name.upper()}_PORT": str(port) for name, port in _PORTS.items()},
+        **({"DATA": DATA} if stream.keeps_logs else {}),
+    }
+    mounts = [{"name": "tmp", "mountPath": "/tmp"}]
+    if stream.keeps_logs:
+        mounts += [
+            {"name": f"log-{segment}", "mountPath": f"{DATA}/{stream.catalog_uid}/{segment}", "subPath": "log"}
+            for segment in publisher.segments
+        ]
+    return {
+        "name": "publisher",
+        "image": settings.image,
+        "imagePullPolicy": settings.pull_policy,
+        "command": ["epochal-publisher", "serve"],
+        "env": [{"name": f"EPOCHAL_PUBLISHER_{name}", "value": value} for name, value in environment.items()],
+        "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in _PORTS.items()],
+        "resources": _resources(stream, publisher),
+        "startupProbe": _probe("/healthz", period=2, failures=60),
+        "livenessProbe": _probe("/healthz", period=10, failures=6),
+        "readinessProbe": _probe("/readyz", period=2, failures=3),
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        },
+        "volumeMounts": mounts,
+    }
+
+
+def _probe(path: str, *, period: int, failures: int) -> Object:
+    """A busy publisher answers late, and is not dead for that."""
+    return {
+        "httpGet": {"path": path, "port": "http"},
+        "periodSeconds": period,
+        "timeoutSeconds": 5,
+        "failureThreshold": failures,
+    }
+
+
+def _resources(stream: ClusterStream, publisher: Publisher) -> Object:
+    """What was asked for, and small requests with a limit of memory where nothing was."""
+    asked = stream.manifest.spec.publishers.resources
+    requests, limits = dict(asked.requests or {}), dict(asked.limits or {})
+    for name, amount in _REQUESTS.items():
+        if name not in limits:  # a limit alone is the request too
+            requests.setdefault(name, amount)
+    if "memory" not in limits:
+        limits["memory"] = format_bytes(max(_most_memory(stream, publisher), _amount(requests["memory"])))
+    return {"requests": requests, "limits": limits} if requests else {"limits": limits}
+
+
+def _most_memory(stream: ClusterStream, publisher: Publisher) -> int:
+    """Beyond which something is wrong: history in memory twice over, and what slow subscribers have not taken."""
+    spec = stream.manifest.spec
+    kept = _LOG_MEMORY if stream.keeps_logs else spec.history.retention.bytes
+    if spec.history.retention.mode == "none":
+        kept = 0
+    needed = _BASE_MEMORY + len(publisher.segments) * (2 * kept + 2 * spec.push.buffer_bytes)
+    return -(-needed // MI) * MI
+
+
+def _amount(text: str) -> int:
+    try:
+        return parse_bytes(text)
+    except ValueError:  # in thousandths, which nobody asks memory in
+        return 0
+
+
+def _spread(stream: str, over: str) -> Object:
+    return {
+        "maxSkew": 1,
+        "topologyKey": over,
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": pod_labels(stream)},
+    }
+
+
+def _volumes(stream: ClusterStream, publisher: Publisher) -> list[Object]:
+    volumes: list[Object] = [{"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}}]
+    if stream.keeps_logs:
+        volumes += [
+            {
+                "name": f"log-{segment}",
+                "persistentVolumeClaim": {"claimName": volume_name(stream.name, segment)},
+            }
+            for segment in publisher.segments
+        ]
+    return volumes

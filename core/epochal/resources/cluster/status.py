@@ -1,0 +1,199 @@
+"""What is told of a stream in its object: conditions and numbers, from what was planned and seen.
+
+Apart from the planner because people and `kubectl wait` read this, and what they rely on has rules of its own: a
+condition's time moves only when its status flips, a reason is one word, and what is the
+same is told in the same words.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from epochal.protocol.frontier import Antichain
+from epochal.protocol.times import Time, to_json
+from epochal.resources.cluster.names import Object, pod_selector
+from epochal.resources.cluster.planning import ClusterPlan, is_ready, segments_of
+
+_HOPELESS = frozenset(
+    (
+        "CrashLoopBackOff",
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "ErrImageNeverPull",
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "InvalidImageName",
+        "RunContainerError",
+    )
+)
+"""What a container waits for in vain until somebody does something."""
+_MOST_MESSAGE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What one look at a stream found."""
+
+    name: str
+    generation: int
+    now: datetime
+    plan: ClusterPlan = field(default_factory=ClusterPlan)
+    segments: tuple[str, ...] = ()
+    catalog_uid: str = ""
+    wrong: tuple[str, str] | None = None
+    """Why nothing is done for the stream as it is declared now: reason and message."""
+    catalog_trouble: str = ""
+    frontier: str | None = None
+    """None: not known, and what was told stays."""
+    not_in_effect: tuple[str, ...] = ()
+    patience: float = 300.0
+    """Seconds that a pod may take to become ready before it counts as stuck."""
+
+
+def status_of(before: Object, seen: Seen) -> Object:
+    """The whole status, where `before` was told until now."""
+    told = dict(before)
+    told["observedGeneration"] = seen.generation
+    told["selector"] = pod_selector(seen.name)
+    if seen.wrong is None and seen.segments:
+        told["segments"] = len(seen.segments)
+        told["readySegments"] = _served(seen)
+        told["notInEffect"] = list(seen.not_in_effect)
+        told["catalogUid"] = seen.catalog_uid
+        if seen.frontier is not None:
+            told["frontier"] = seen.frontier
+    told["conditions"] = _conditions(before.get("conditions", ()), seen)
+    return told
+
+
+def frontier_text(lowers: Iterable[Sequence[Time] | None]) -> str | None:
+    """The lower frontier over segments, as JSON; None while one of them is not known.
+
+    >>> frontier_text([[5], [3, 7]]), frontier_text([[], []]), frontier_text([[1], None])
+    ('[3]', '[]', None)
+    """
+    known = list(lowers)
+    if any(lower is None for lower in known):
+        return None
+    joined = Antichain(time for lower in known if lower is not None for time in lower)
+    return str([to_json(time) for time in sorted(joined)])
+
+
+def changed_conditions(before: Object, after: Object) -> list[Object]:
+    """The conditions that say something else than before."""
+    old = {item["type"]: (item["status"], item["reason"]) for item in before.get("conditions", ())}
+    return [item for item in after["conditions"] if old.get(item["type"]) != (item["status"], item["reason"])]
+
+
+def _served(seen: Seen) -> int:
+    return len({segment for pod in seen.plan.pods if is_ready(pod) for segment in segments_of(pod)})
+
+
+def _conditions(before: Iterable[Object], seen: Seen) -> list[Object]:
+    old = {item["type"]: item for item in before}
+    judged = {"Ready": _ready(seen), "Progressing": _progressing(seen), "Degraded": _degraded(seen)}
+    return [_condition(kind, *verdict, old.get(kind), seen) for kind, verdict in judged.items()]
+
+
+def _condition(kind: str, holds: bool, reason: str, message: str, old: Object | None, seen: Seen) -> Object:
+    status = "True" if holds else "False"
+    stays = old is not None and old["status"] == status
+    return {
+        "type": kind,
+        "status": status,
+        "reason": reason,
+        "message": message[:_MOST_MESSAGE],
+        "lastTransitionTime": old["lastTransitionTime"] if stays and old else timestamp(seen.now),
+        "observedGeneration": seen.generation,
+    }
+
+
+def timestamp(now: datetime) -> str:
+    """As Kubernetes writes times, to the second."""
+    return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _ready(seen: Seen) -> tuple[bool, str, str]:
+    if wrong := _wrong(seen):
+        return False, *wrong
+    if not seen.catalog_uid:
+        return False, "CatalogUnavailable", seen.catalog_trouble or "the stream is not declared at the catalog yet"
+    served, count = _served(seen), len(seen.segments)
+    if served == count:
+        return True, "Serving", f"all {count} segments are served" if count > 1 else "the segment is served"
+    waits = f"; waiting for the end of {', '.join(seen.plan.waiting)}" if seen.plan.waiting else ""
+    return False, "PublishersNotReady", f"{served} of {count} segments are served{waits}"
+
+
+def _progressing(seen: Seen) -> tuple[bool, str, str]:
+    if wrong := _wrong(seen):
+        return False, *wrong
+    plan = seen.plan
+    stuck = [f"{pod['metadata']['name']} {why}" for pod in plan.pods if (why := _trouble(pod, seen))]
+    if stuck:
+        left = f"; {len(plan.outdated)} pods stay as they are" if plan.outdated else ""
+        return False, "RolloutStuck", f"not ready: {', '.join(stuck)}{left}"
+    if plan.outdated:
+        return True, "Rolling", f"{len(plan.outdated)} of {plan.wanted} pods are still to be replaced"
+    if plan.actions or plan.waiting or _served(seen) < len(seen.segments) or not seen.segments:
+        return True, "Starting", "pods are made, or become ready"
+    return False, "Complete", "everything is as declared"
+
+
+def _degraded(seen: Seen) -> tuple[bool, str, str]:
+    plan = seen.plan
+    if plan.lost_volumes:
+        return (
+            True,
+            "VolumeLost",
+            (
+                f"the claims {', '.join(plan.lost_volumes)} are gone or lost, and with them what they held; where a pod"
+                " runs on still, delete it and both are made anew, without the history"
+            ),
+        )
+    if seen.catalog_trouble:
+        return True, "CatalogUnavailable", seen.catalog_trouble
+    if any(_hopeless(pod) for pod in plan.pods):
+        return (
+            True,
+            "PublisherFailing",
+            ", ".join(f"{pod['metadata']['name']} {why}" for pod in plan.pods if (why := _hopeless(pod))),
+        )
+    return False, "AsExpected", "nothing is wrong"
+
+
+def _wrong(seen: Seen) -> tuple[str, str] | None:
+    if seen.wrong is None and seen.plan.conflicts:
+        names = ", ".join(seen.plan.conflicts)
+        return "NameConflict", f"something else has the names that the stream needs: {names}; delete or rename it"
+    return seen.wrong
+
+
+def _trouble(pod: Object, seen: Seen) -> str:
+    """Why a pod will not become ready by itself, as far as one can tell; empty where it may."""
+    if is_ready(pod):
+        return ""
+    if why := _hopeless(pod):
+        return why
+    age = (seen.now - _time(pod["metadata"].get("creationTimestamp"), seen.now)).total_seconds()
+    return f"(for more than {seen.patience:.0f} s{_unscheduled(pod)})" if age > seen.patience else ""
+
+
+def _hopeless(pod: Object) -> str:
+    for container in pod.get("status", {}).get("containerStatuses", ()):
+        waiting = container.get("state", {}).get("waiting", {})
+        if waiting.get("reason") in _HOPELESS:
+            return f"({waiting['reason']}: {str(waiting.get('message', ''))[:200]})"
+    return ""
+
+
+def _unscheduled(pod: Object) -> str:
+    for item in pod.get("status", {}).get("conditions", ()):
+        if item["type"] == "PodScheduled" and item["status"] == "False":
+            return f", no node takes it: {str(item.get('message', ''))[:200]}"
+    return ""
+
+
+def _time(text: Any, default: datetime) -> datetime:
+    return datetime.fromisoformat(text) if isinstance(text, str) else default

@@ -1,0 +1,224 @@
+"""The objects of a stream: that Kubernetes takes them, that pods may do little, and what of the manifest goes where."""
+
+from typing import Any
+
+import kubernetes_validate
+import pytest
+
+from epochal.errors import ManifestError
+from epochal.resources import StreamManifest
+from epochal.resources.cluster import ClusterSettings, ClusterStream, children_of
+from epochal.resources.cluster.names import HASH
+
+SETTINGS = ClusterSettings(image="registry.example/epochal-publisher:1", catalog="http://catalog:8700")
+STORAGE: dict[str, Any] = {"history": {"storage": {"size": "2Gi", "storageClassName": "fast"}}}
+
+
+def stream(segments: int = 3, name: str = "flights", **spec: Any) -> ClusterStream:
+    whole = {"time": {"shape": "int"}, "payload": {"encoding": "msgpack"}, "segments": segments, **spec}
+    metadata = {"name": name, "namespace": "demo"}
+    document = {"apiVersion": "epochal.dev/v1alpha1", "kind": "Stream", "metadata": metadata, "spec": whole}
+    ids = tuple(map(str, range(segments)))
+    return ClusterStream(StreamManifest.from_document(document), "object-uid", "catalog-uid", ids)
+
+
+def drawn(what: ClusterStream, settings: ClusterSettings = SETTINGS) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for item in children_of(what, settings):
+        found.setdefault(item["kind"], []).append(item)
+    return found
+
+
+def container(what: ClusterStream, index: int = 0, settings: ClusterSettings = SETTINGS) -> dict[str, Any]:
+    [found] = drawn(what, settings)["Pod"][index]["spec"]["containers"]
+    return dict(found)
+
+
+def environment(what: ClusterStream, index: int = 0) -> dict[str, str]:
+    given = container(what, index)["env"]
+    return {item["name"].removeprefix("EPOCHAL_PUBLISHER_"): item["value"] for item in given}
+
+
+PUBLISHERS: dict[str, Any] = {
+    "segmentsPerPod": 2,
+    "advertise": "{stream}-{index}.example",
+    "resources": {"requests": {"cpu": "1"}, "limits": {"memory": "2Gi"}},
+    "nodeSelector": {"disk": "ssd"},
+    "tolerations": [{"key": "spark", "operator": "Exists", "effect": "NoSchedule"}],
+    "topologySpread": False,
+}
+ACCESS: dict[str, Any] = {"subscribe": [{"serviceAccount": "*", "namespace": "jobs"}]}
+STREAMS = {
+    "the least": stream(1),
+    "three segments": stream(3),
+    "with logs": stream(3, **STORAGE),
+    "with everything": stream(5, **STORAGE, publishers=PUBLISHERS, access=ACCESS),
+    "the longest name": stream(1024, "a" * 52, publishers={"segmentsPerPod": 512}),
+}
+
+
+@pytest.mark.parametrize("what", STREAMS)
+def test_kubernetes_takes_all_of_them(what: str) -> None:
+    for item in children_of(STREAMS[what], SETTINGS):
+        kubernetes_validate.validate(item, "1.37", strict=True)
+        metadata = item["metadata"]
+        assert len(metadata["name"]) <= 63
+        assert all(len(value) <= 63 for value in metadata["labels"].values())
+        assert metadata["labels"]["app.kubernetes.io/managed-by"] == "epochal-operator"
+        [owner] = metadata["ownerReferences"]
+        assert (owner["uid"], owner["controller"], owner["blockOwnerDeletion"]) == ("object-uid", True, True)
+
+
+@pytest.mark.parametrize("what", STREAMS)
+def test_what_selects_pods_selects_these(what: str) -> None:
+    found = drawn(STREAMS[what])
+    [service], [budget], [policy] = found["Service"], found["PodDisruptionBudget"], found["NetworkPolicy"]
+    selectors = (
+        service["spec"]["selector"],
+        budget["spec"]["selector"]["matchLabels"],
+        policy["spec"]["podSelector"]["matchLabels"],
+    )
+    for pod in found["Pod"]:
+        assert all(selector.items() <= pod["metadata"]["labels"].items() for selector in selectors)
+        assert pod["spec"]["subdomain"] == service["metadata"]["name"]
+        assert pod["spec"]["hostname"] == pod["metadata"]["name"]
+        assert pod["spec"]["serviceAccountName"] == found["ServiceAccount"][0]["metadata"]["name"]
+    assert budget["spec"]["minAvailable"] == len(found["Pod"]) - 1
+
+
+@pytest.mark.parametrize("what", STREAMS)
+def test_pods_may_do_what_pod_security_restricted_allows(what: str) -> None:
+    for pod in drawn(STREAMS[what])["Pod"]:
+        spec = pod["spec"]
+        assert spec["securityContext"]["runAsNonRoot"]
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert not spec["automountServiceAccountToken"]
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & spec.keys()
+        assert all(volume.keys() & {"emptyDir", "persistentVolumeClaim"} for volume in spec["volumes"])
+        for each in spec["containers"]:
+            allowed = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+            assert each["securityContext"] == {**allowed, "readOnlyRootFilesystem": True}
+            assert each["resources"]["limits"]["memory"]
+            assert not any("hostPort" in port for port in each["ports"])
+
+
+def test_a_publisher_is_told_everything_in_its_environment() -> None:
+    told = environment(stream(3, **STORAGE), 2)
+    assert told == {
+        "CATALOG": "http://catalog:8700",
+        "STREAM": "demo/flights",
+        "SEGMENTS": "2",
+        "PUBLISHER": "demo.flights-2",
+        "HOST": "0.0.0.0",
+        "ADVERTISE": "flights-2.flights.demo.svc",
+        "EVENTS_PORT": "8701",
+        "REQUESTS_PORT": "8702",
+        "INGEST_PORT": "8703",
+        "HTTP_PORT": "8704",
+        "DATA": "/var/lib/epochal",
+    }
+    assert "DATA" not in environment(stream(3))
+
+
+def test_every_log_has_a_volume_where_the_publisher_looks_for_it() -> None:
+    what = stream(3, **STORAGE, publishers={"segmentsPerPod": 2})
+    found = drawn(what)
+    assert [item["metadata"]["name"] for item in found["PersistentVolumeClaim"]] == [f"flights-{n}" for n in range(3)]
+    assert {item["spec"]["storageClassName"] for item in found["PersistentVolumeClaim"]} == {"fast"}
+    first, second = found["Pod"]
+    assert [volume["persistentVolumeClaim"]["claimName"] for volume in first["spec"]["volumes"][1:]] == [
+        "flights-0",
+        "flights-1",
+    ]
+    mount = second["spec"]["containers"][0]["volumeMounts"][1]
+    assert (mount["mountPath"], mount["subPath"]) == ("/var/lib/epochal/catalog-uid/2", "log")
+
+
+def test_a_stream_in_memory_has_no_volumes_although_storage_is_declared() -> None:
+    found = drawn(stream(1, history={"storage": {"size": "1Gi"}, "durability": "memory"}))
+    assert "PersistentVolumeClaim" not in found
+
+
+@pytest.mark.parametrize(
+    ("asked", "requests", "limits"),
+    [
+        ({}, {"cpu": "50m", "memory": "128Mi"}, {"memory": "512Mi"}),
+        ({"limits": {"memory": "64Mi"}}, {"cpu": "50m"}, {"memory": "64Mi"}),
+        ({"requests": {"memory": "4Gi"}}, {"cpu": "50m", "memory": "4Gi"}, {"memory": "4Gi"}),
+        ({"limits": {"cpu": "2", "memory": "1Gi"}}, None, {"cpu": "2", "memory": "1Gi"}),
+    ],
+)
+def test_resources_are_always_set_and_never_contradict(asked: Any, requests: Any, limits: Any) -> None:
+    found = container(stream(1, **STORAGE, publishers={"resources": asked}))["resources"]
+    assert found.get("requests") == requests
+    assert found["limits"] == limits
+
+
+def test_more_history_in_memory_may_take_more_of_it() -> None:
+    def limit(size: str) -> str:
+        what = stream(1, history={"retention": {"bytes": size}})
+        return str(container(what)["resources"]["limits"]["memory"])
+
+    assert (limit("64Mi"), limit("1Gi")) == ("512Mi", "2432Mi")
+
+
+def test_where_publishers_run_is_as_asked_for() -> None:
+    pod = drawn(STREAMS["with everything"])["Pod"][0]
+    assert pod["spec"]["nodeSelector"] == {"disk": "ssd"}
+    assert pod["spec"]["tolerations"] == PUBLISHERS["tolerations"]
+    assert "topologySpreadConstraints" not in pod["spec"]
+    assert len(drawn(stream(1))["Pod"][0]["spec"]["topologySpreadConstraints"]) == 2
+
+
+def test_the_address_that_is_advertised_can_be_chosen() -> None:
+    assert environment(STREAMS["with everything"], 2)["ADVERTISE"] == "flights-2.example"
+    assert environment(stream(1, publishers={"advertise": "10.0.0.7"}))["ADVERTISE"] == "10.0.0.7"
+
+
+@pytest.mark.parametrize("pattern", ["{pod}.example", "a b", "{index", "http://a", "one.example"])
+def test_an_address_that_cannot_be_one_is_refused(pattern: str) -> None:
+    with pytest.raises(ManifestError, match=r"spec\.publishers\.advertise"):
+        children_of(stream(3, publishers={"advertise": pattern}), SETTINGS)
+
+
+def rules(what: ClusterStream) -> list[tuple[set[int], list[str], bool]]:
+    found = []
+    for rule in drawn(what)["NetworkPolicy"][0]["spec"]["ingress"]:
+        named = rule["from"][0]["namespaceSelector"]["matchExpressions"][0]["values"]
+        anybody = any("ipBlock" in peer for peer in rule["from"])
+        found.append(({port["port"] for port in rule["ports"]}, named, anybody))
+    return found
+
+
+def test_the_network_lets_in_the_namespaces_that_have_access() -> None:
+    assert rules(stream()) == [({8701, 8702, 8704}, ["demo"], False), ({8703}, ["demo"], False)]
+    assert rules(stream(access=ACCESS)) == [({8701, 8702, 8704}, ["jobs"], False), ({8703}, ["demo"], False)]
+    assert all(anybody for _, _, anybody in rules(STREAMS["with everything"]))
+    assert "NetworkPolicy" not in drawn(stream(), ClusterSettings("i", "c", network_policies=False))
+
+
+def test_pull_secrets_and_policy_come_from_the_operator() -> None:
+    settings = ClusterSettings("i", "c", "Never", ("one", "two"))
+    assert container(stream(), settings=settings)["imagePullPolicy"] == "Never"
+    assert drawn(stream(), settings)["Pod"][0]["spec"]["imagePullSecrets"] == [{"name": "one"}, {"name": "two"}]
+
+
+def hashes(what: ClusterStream, settings: ClusterSettings = SETTINGS) -> set[str]:
+    return {pod["metadata"]["annotations"][HASH] for pod in drawn(what, settings)["Pod"]}
+
+
+def test_a_publisher_is_started_anew_for_its_settings_only_where_its_history_survives() -> None:
+    changed = {"progress": {"minWriters": 2}}
+    assert hashes(stream(1)) == hashes(stream(1, **changed))
+    assert hashes(stream(1, **STORAGE)) != hashes(stream(1, **STORAGE, **changed))
+    assert hashes(stream(1)) != hashes(stream(1), ClusterSettings(image="other", catalog="http://catalog:8700"))
+
+
+def test_a_larger_volume_starts_nothing_anew() -> None:
+    assert hashes(stream(1, **STORAGE)) == hashes(
+        stream(1, history={"storage": {"size": "4Gi", "storageClassName": "fast"}})
+    )
+
+
+def test_drawing_twice_gives_the_same() -> None:
+    assert children_of(stream(3, **STORAGE), SETTINGS) == children_of(stream(3, **STORAGE), SETTINGS)

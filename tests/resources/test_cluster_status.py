@@ -1,0 +1,142 @@
+"""Conditions and numbers: what is told when, and that the same is told in the same words."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import jsonschema
+import pytest
+from tests.resources.admission import SCHEMA
+from tests.resources.pretended import Pretended
+from tests.resources.test_cluster_children import SETTINGS, STORAGE, stream
+from tests.resources.test_cluster_planning import NEWER, pod, running
+
+from epochal.resources.cluster import ClusterPlan, ClusterSettings, Seen, children_of, status_of
+from epochal.resources.cluster.status import changed_conditions
+
+NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
+STREAM = stream(3, **STORAGE)
+
+
+def seen(cluster: Pretended, settings: ClusterSettings = SETTINGS, **more: Any) -> Seen:
+    plan = cluster.plan(STREAM, children_of(STREAM, settings))
+    known = {"segments": ("0", "1", "2"), "catalog_uid": "u", "frontier": "[7]", **more}
+    return Seen("flights", 4, NOW, plan, **known)
+
+
+def conditions(status: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    return {item["type"]: (item["status"], item["reason"]) for item in status["conditions"]}
+
+
+def told(found: Seen, before: dict[str, Any] | None = None) -> dict[str, tuple[str, str]]:
+    status = status_of(before or {}, found)
+    jsonschema.validate(status, SCHEMA["properties"]["status"])
+    assert all(item["observedGeneration"] == 4 and item["message"] for item in status["conditions"])
+    return conditions(status)
+
+
+def waiting(cluster: Pretended, index: int, reason: str) -> None:
+    state = {"waiting": {"reason": reason, "message": "no such image"}}
+    cluster.ready(pod(cluster, index), is_so=False)
+    pod(cluster, index)["status"]["containerStatuses"] = [{"name": "publisher", "state": state}]
+
+
+def test_a_stream_that_is_served() -> None:
+    status = status_of({}, seen(running(STREAM)))
+    assert conditions(status) == {
+        "Ready": ("True", "Serving"),
+        "Progressing": ("False", "Complete"),
+        "Degraded": ("False", "AsExpected"),
+    }
+    del status["conditions"]
+    assert status == {
+        "observedGeneration": 4,
+        "segments": 3,
+        "readySegments": 3,
+        "selector": "app.kubernetes.io/name=epochal-publisher,epochal.dev/stream=flights",
+        "frontier": "[7]",
+        "catalogUid": "u",
+        "notInEffect": [],
+    }
+
+
+def test_a_stream_that_starts() -> None:
+    assert told(seen(Pretended()))["Ready"] == ("False", "PublishersNotReady")
+    assert told(seen(Pretended()))["Progressing"] == ("True", "Starting")
+
+
+def test_a_stream_that_rolls_is_degraded_only_by_the_pod_that_is_replaced() -> None:
+    cluster = running(STREAM)
+    cluster.reconcile(STREAM, children_of(STREAM, NEWER))
+    found = seen(cluster, NEWER)
+    assert told(found)["Progressing"] == ("True", "Rolling")
+    assert status_of({}, found)["readySegments"] == 2
+
+
+def test_a_pod_that_never_becomes_ready_is_told_as_stuck() -> None:
+    cluster = running(STREAM)
+    waiting(cluster, 1, "ImagePullBackOff")
+    assert told(seen(cluster, NEWER))["Progressing"] == ("False", "RolloutStuck")
+    assert told(seen(cluster, NEWER))["Degraded"] == ("True", "PublisherFailing")
+
+
+def test_a_pod_that_takes_too_long_is_told_as_stuck_in_the_same_words_each_time() -> None:
+    cluster = running(STREAM)
+    cluster.ready(pod(cluster, 1), is_so=False)
+    created = (NOW - timedelta(seconds=200)).isoformat()
+    pod(cluster, 1)["metadata"]["creationTimestamp"] = created
+    young = seen(cluster)
+    assert told(young)["Progressing"] == ("True", "Starting")
+    old = replace(young, now=NOW + timedelta(seconds=200))
+    assert told(old)["Progressing"] == ("False", "RolloutStuck")
+    first = status_of({}, old)
+    assert status_of(first, replace(old, now=NOW + timedelta(days=1))) == first
+
+
+@pytest.mark.parametrize("reason", ["Invalid", "Refused"])
+def test_what_cannot_be_done_is_told_and_what_runs_stays_told(reason: str) -> None:
+    before = status_of({}, seen(running(STREAM)))
+    after = status_of(before, Seen("flights", 4, NOW, wrong=(reason, "spec.time.shape: is no shape")))
+    assert conditions(after)["Ready"] == ("False", reason)
+    assert conditions(after)["Progressing"] == ("False", reason)
+    assert (after["readySegments"], after["frontier"]) == (3, "[7]")
+
+
+def test_a_name_that_is_taken_is_told() -> None:
+    cluster = Pretended()
+    cluster.put({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "flights", "namespace": "demo"}})
+    assert told(seen(cluster))["Ready"] == ("False", "NameConflict")
+
+
+def test_a_lost_volume_degrades() -> None:
+    cluster = running(STREAM)
+    del cluster.items["PersistentVolumeClaim", "flights-1"]
+    assert told(seen(cluster))["Degraded"] == ("True", "VolumeLost")
+    assert told(seen(cluster))["Ready"] == ("True", "Serving")
+
+
+def test_a_catalog_that_is_away_degrades_and_serving_goes_on() -> None:
+    away = seen(running(STREAM), catalog_trouble="no catalog answers")
+    assert told(away)["Ready"] == ("True", "Serving")
+    assert told(away)["Degraded"] == ("True", "CatalogUnavailable")
+    never = Seen("flights", 4, NOW, ClusterPlan(), catalog_trouble="no catalog answers")
+    assert told(never)["Ready"] == ("False", "CatalogUnavailable")
+
+
+def test_the_time_of_a_condition_moves_only_when_its_status_flips() -> None:
+    cluster = running(STREAM)
+    first = status_of({}, seen(cluster))
+    later = replace(seen(cluster, catalog_trouble="away"), now=NOW + timedelta(hours=1))
+    second = status_of(first, later)
+    times = {item["type"]: item["lastTransitionTime"] for item in second["conditions"]}
+    assert times == {
+        "Ready": "2026-11-01T12:00:00Z",
+        "Progressing": "2026-11-01T12:00:00Z",
+        "Degraded": "2026-11-01T13:00:00Z",
+    }
+    assert [item["type"] for item in changed_conditions(first, second)] == ["Degraded"]
+
+
+def test_a_frontier_that_is_not_known_leaves_what_was_told() -> None:
+    before = status_of({}, seen(running(STREAM)))
+    assert status_of(before, seen(running(STREAM), frontier=None))["frontier"] == "[7]"
