@@ -10,6 +10,7 @@ import pytest
 from epochal.client.catalog import CatalogClient, catalog_url
 from epochal.client.catalog_types import SegmentReport
 from epochal.errors import (
+    CatalogUnavailable,
     ConfigError,
     EpochalError,
     ManifestError,
@@ -66,6 +67,21 @@ def test_the_environment_names_the_catalog(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("EPOCHAL_CATALOG", "http://x:1/")
     assert catalog_url() == "http://x:1"
     assert catalog_url("http://y:2") == "http://y:2"
+
+
+async def test_in_a_pod_the_catalog_is_the_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("EPOCHAL_CATALOG", raising=False)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+    assert catalog_url() == "http://epochal-catalog.epochal.svc:8700"
+    monkeypatch.setattr("epochal.client.catalog.CLUSTER_CATALOG", "http://127.0.0.1:1")  # where nobody answers
+    async with CatalogClient(patience=0.0) as catalog:
+        with pytest.raises(CatalogUnavailable, match=r"pod looks when EPOCHAL_CATALOG is not set: is there a release"):
+            await catalog.list()
+    async with CatalogClient("http://127.0.0.2:1", patience=0.0) as catalog:
+        with pytest.raises(CatalogUnavailable, match="epochal up"):
+            await catalog.list()
+    monkeypatch.setenv("EPOCHAL_CATALOG", "http://x:1/")
+    assert catalog_url() == "http://x:1"
 
 
 async def test_declares_and_reads_streams(catalog: CatalogClient) -> None:

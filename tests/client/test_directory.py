@@ -62,6 +62,22 @@ async def test_without_a_catalog_the_old_address_is_tried(realm) -> None:
         assert await directory.address("0", "events") == address
 
 
+async def test_the_way_to_an_address_is_asked_for_each_time(realm) -> None:
+    stream, asked = await realm.stream(), list[str]()
+
+    async def reach(address: str) -> str:
+        asked.append(address)
+        return f"tcp://127.0.0.1:{len(asked)}"
+
+    async with CatalogClient(realm.url) as catalog:
+        directory = Directory(catalog, stream, wait=5, reach=reach)
+        info = await directory.look_up()
+        assert info.segments[0].publisher is not None
+        assert await directory.address("0", "events") == "tcp://127.0.0.1:1"
+        assert await directory.address("0", "events") == "tcp://127.0.0.1:2"
+        assert asked == [info.segments[0].publisher.addresses["events"]] * 2
+
+
 async def test_pauses_grow_and_start_anew() -> None:
     backoff = Backoff()
     for _ in range(20):

@@ -22,7 +22,7 @@ from epochal.cli.kinds import PUBLISHERS, STREAMS, lease_state
 from epochal.cli.options import Catalog, Format, Output, run
 from epochal.cli.output import print_document
 from epochal.cli.terminal import note
-from epochal.client.catalog import catalog_url
+from epochal.client.catalog import catalog_advice, catalog_url
 from epochal.errors import EpochalError
 from epochal.local import DEFAULT_DATA
 
@@ -88,7 +88,7 @@ async def _examine(url: str, data: Path | None, timeout: float) -> list[Finding]
 
 async def _realm(url: str, timeout: float) -> tuple[list[Document], list[Finding]]:
     """The streams, and what was found from the catalog on."""
-    advice = "start one with `epochal up`, or name another with --catalog or EPOCHAL_CATALOG"
+    advice = catalog_advice(url)
     try:
         seen = await probes.look_at_catalog(url, timeout)
     except TimeoutError:

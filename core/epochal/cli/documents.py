@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Self
 from urllib.parse import quote
 
+from epochal.client.catalog import catalog_advice
 from epochal.client.http import HttpCaller
 
 Document = dict[str, Any]
@@ -27,7 +28,9 @@ class Documents:
         timeout: float = 10.0,
         on_unreachable: Callable[[str], None] | None = None,
     ) -> None:
-        self._http = HttpCaller(url, patience=patience, timeout=timeout, on_unreachable=on_unreachable)
+        self._http = HttpCaller(
+            url, patience=patience, timeout=timeout, on_unreachable=on_unreachable, advice=catalog_advice(url)
+        )
 
     async def __aenter__(self) -> Self:
         return self

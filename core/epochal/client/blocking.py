@@ -307,7 +307,7 @@ class BlockingClient(_Blocking[Client]):
 def connect_blocking(
     url: str | None = None, *, patience: float = 30.0, on_unreachable: Callable[[str], None] | None = None
 ) -> BlockingClient:
-    """A client for programs without an event loop; of the catalog at `url`, else of EPOCHAL_CATALOG, else the local.
+    """A client for programs without an event loop; of the catalog that `connect` would take.
 
     `patience`: seconds to go on trying while no catalog answers; `on_unreachable` is told the reason when that begins,
     in the client's own thread.

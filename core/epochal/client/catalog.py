@@ -24,12 +24,14 @@ from epochal.client.catalog_types import (
     WriterInfo,
     WriterSession,
 )
-from epochal.client.http import HttpCaller
+from epochal.client.http import ADVICE, HttpCaller
 from epochal.client.watch import follow
 from epochal.errors import ConfigError, LimitExceeded, NoPublisher, StreamNotFound
 from epochal.protocol.times import Time, to_json
 
 DEFAULT_CATALOG = "http://127.0.0.1:8700"
+CLUSTER_CATALOG = "http://epochal-catalog.epochal.svc:8700"
+"""Where a release `epochal` in the namespace `epochal` has it, for what runs in a pod."""
 MAX_PAGES = 10_000
 """Pages of one list that are followed: a catalog cannot keep a caller busy for ever."""
 MAX_WAIT = 300.0
@@ -37,12 +39,30 @@ MAX_WAIT = 300.0
 
 
 def catalog_url(given: str | None = None) -> str:
-    """The catalog to call: `given`, else EPOCHAL_CATALOG, else the local one; `ConfigError` if it is no HTTP URL."""
-    url = given or os.environ.get("EPOCHAL_CATALOG") or DEFAULT_CATALOG
+    """The catalog to call: `given`, else EPOCHAL_CATALOG, else in a pod the cluster's, else the local one.
+
+    Raises `ConfigError` for what is no HTTP URL.
+    """
+    url = given or os.environ.get("EPOCHAL_CATALOG") or (CLUSTER_CATALOG if in_pod() else DEFAULT_CATALOG)
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ConfigError(f"'{url}' cannot be a catalog; write http://HOST:PORT in --catalog or EPOCHAL_CATALOG")
     return url.rstrip("/")
+
+
+def in_pod() -> bool:
+    """Whether this runs in a pod: Kubernetes puts its API server's address into each environment."""
+    return bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
+
+
+def catalog_advice(url: str) -> str:
+    """What to do about a catalog that cannot be reached at `url`, from how it came to be called."""
+    if url == CLUSTER_CATALOG and in_pod():
+        return (
+            "that is where a pod looks when EPOCHAL_CATALOG is not set: is there a release `epochal` in the namespace "
+            "`epochal`? else set EPOCHAL_CATALOG to http://SERVICE.NAMESPACE.svc:8700 of the catalog"
+        )
+    return ADVICE
 
 
 class CatalogClient:
@@ -63,7 +83,13 @@ class CatalogClient:
     ) -> None:
         self.url = catalog_url(url)
         self._patience = patience
-        self._http = HttpCaller(self.url, patience=patience, timeout=timeout, on_unreachable=on_unreachable)
+        self._http = HttpCaller(
+            self.url,
+            patience=patience,
+            timeout=timeout,
+            on_unreachable=on_unreachable,
+            advice=catalog_advice(self.url),
+        )
 
     async def __aenter__(self) -> Self:
         return self

@@ -14,7 +14,7 @@ from typing import Any, Self
 import zmq
 
 from epochal.client.catalog import CatalogClient
-from epochal.client.directory import Directory
+from epochal.client.directory import Directory, Reach
 from epochal.client.ending import to_the_end
 from epochal.client.memory import CLIENT_KEEPS, keep_freed_memory
 from epochal.client.options import Expected, SchemaLike, read_schema
@@ -40,7 +40,12 @@ class Client:
     """A connection to one catalog; made by `connect`, used as an async context manager."""
 
     def __init__(
-        self, url: str | None = None, *, patience: float = 30.0, on_unreachable: Callable[[str], None] | None = None
+        self,
+        url: str | None = None,
+        *,
+        patience: float = 30.0,
+        on_unreachable: Callable[[str], None] | None = None,
+        reach: Reach | None = None,
     ) -> None:
         check_libzmq()
         keep_freed_memory(CLIENT_KEEPS)
@@ -49,6 +54,7 @@ class Client:
         self._background = CatalogClient(self.catalog.url, patience=0.0)
         self._context: zmq.Context[Any] = zmq.Context()
         self._context.set(zmq.MAX_SOCKETS, MAX_SOCKETS)
+        self._reach = reach
         self._made = weakref.WeakSet[Writer | Subscription]()
 
     async def __aenter__(self) -> Self:
@@ -102,7 +108,7 @@ class Client:
         `ConfigError` for a `schema` that is none.
         """
         writer = Writer(
-            self._context, Directory(self.catalog, stream, wait=wait), writer_id,
+            self._context, Directory(self.catalog, stream, wait=wait, reach=self._reach), writer_id,
             under=under, shared=shared, group=group, linger=linger, max_batch=max_batch, time_codec=time_codec,
             expected=Expected(None, encoding, read_schema(schema)),
         )  # fmt: skip
@@ -147,7 +153,7 @@ class Client:
             raise UsageError(f"subscriber= is a name of 1 to {MAX_SUBSCRIBER} characters, not {len(subscriber)}")
         name = subscriber or f"{socket.gethostname()}/{os.getpid()}"[-MAX_SUBSCRIBER:]
         subscription = Subscription(
-            self._context, Directory(self.catalog, stream, wait=wait),
+            self._context, Directory(self.catalog, stream, wait=wait, reach=self._reach),
             since=since, topics=topics, reject=reject, partial=partial, time_codec=time_codec,
             expected=Expected(time_shape, encoding, read_schema(schema)),
             max_buffer_bytes=max_buffer_bytes, settings=settings, push=push, poll=poll,
@@ -158,10 +164,15 @@ class Client:
 
 
 def connect(
-    url: str | None = None, *, patience: float = 30.0, on_unreachable: Callable[[str], None] | None = None
+    url: str | None = None,
+    *,
+    patience: float = 30.0,
+    on_unreachable: Callable[[str], None] | None = None,
+    reach: Reach | None = None,
 ) -> Client:
-    """A client of the catalog at `url`, else of EPOCHAL_CATALOG, else of the local one.
+    """A client of the catalog at `url`, else of EPOCHAL_CATALOG, else in a pod of the cluster's, else of the local one.
 
     `patience`: seconds to go on trying while no catalog answers; `on_unreachable` is told the reason when that begins.
+    `reach` turns a publisher's address, as the catalog tells it, into one that leads there from here.
     """
-    return Client(url, patience=patience, on_unreachable=on_unreachable)
+    return Client(url, patience=patience, on_unreachable=on_unreachable, reach=reach)

@@ -6,6 +6,7 @@ same stream (by uid), and fresh.
 
 import asyncio
 import random
+from collections.abc import Awaitable, Callable
 
 from epochal.client.answers import address
 from epochal.client.catalog import CatalogClient
@@ -24,13 +25,24 @@ PATIENCE = 2.0
 """Seconds to wait for the catalog's word on where a publisher is now, before the old address is tried again."""
 
 
-class Directory:
-    """One stream in one catalog. `look_up` asks; `addresses` asks again after a failure."""
+Reach = Callable[[str], Awaitable[str]]
+"""The way to an address (`tcp://HOST:PORT`) from here, as another one: where a client stands decides how it gets there.
 
-    def __init__(self, catalog: CatalogClient, stream: str, *, wait: float) -> None:
+Asked before every connection; it may raise an `EpochalError`, which a later try can mend if it is retryable.
+"""
+
+
+class Directory:
+    """One stream in one catalog. `look_up` asks; `address` asks again after a failure.
+
+    `reach`: how publishers are reached where their addresses, as the catalog tells them, do not lead.
+    """
+
+    def __init__(self, catalog: CatalogClient, stream: str, *, wait: float, reach: Reach | None = None) -> None:
         self.catalog = catalog
         self.namespace, self.name = parse_stream_name(stream, "default")
         self.wait = wait
+        self._reach = reach
         self._info: StreamInfo | None = None
         self._fresh = False
 
@@ -72,7 +84,8 @@ class Directory:
             await self._refresh()
         for known in self.info.segments:
             if known.id == segment and known.publisher is not None:
-                return address(known.publisher.addresses, socket)
+                found = address(known.publisher.addresses, socket)
+                return found if self._reach is None else await self._reach(found)
         raise NoPublisher(f"segment {segment} of {self.qualified} has no publisher at present")
 
     async def _refresh(self) -> None:

@@ -35,6 +35,9 @@ MAX_ANSWER = 32 * 2**20
 MAX_DETAIL, MAX_PROBLEMS, MAX_CODE = 64 * 1024, 1000, 200
 """Characters of one text, number of problems, and characters of a code that are kept of an error."""
 
+ADVICE = "start one with `epochal up`, or name another with --catalog or EPOCHAL_CATALOG"
+"""What to do when nobody answers."""
+
 _GATEWAY = (502, 503, 504)
 """Statuses of a proxy before a catalog that is away."""
 
@@ -47,15 +50,25 @@ class _NoAnswer(Exception):
 
 
 class HttpCaller:
-    """Calls to one base URL over kept connections, made when first needed."""
+    """Calls to one base URL over kept connections, made when first needed.
+
+    `advice`: what the error says to do when nobody answers.
+    """
 
     def __init__(
-        self, url: str, *, patience: float, timeout: float, on_unreachable: Callable[[str], None] | None = None
+        self,
+        url: str,
+        *,
+        patience: float,
+        timeout: float,
+        on_unreachable: Callable[[str], None] | None = None,
+        advice: str = ADVICE,
     ) -> None:
         self._url = url
         self._patience = patience
         self._timeout = timeout
         self._on_unreachable = on_unreachable
+        self._advice = advice
         self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
@@ -127,8 +140,7 @@ class HttpCaller:
 
     def _unavailable(self, reason: str) -> CatalogUnavailable:
         return CatalogUnavailable(
-            f"no catalog answers at {self._url} ({reason}; tried for {self._patience:g} s); "
-            "start one with `epochal up`, or name another with --catalog or EPOCHAL_CATALOG"
+            f"no catalog answers at {self._url} ({reason}; tried for {self._patience:g} s); {self._advice}"
         )
 
 
