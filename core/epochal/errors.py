@@ -38,6 +38,8 @@ it never changes.
     |   +-- TimedOut
     |   +-- Superseded                 a newer publisher owns the segment
     |   +-- BufferFull                 appends come faster than they are acknowledged
+    |   +-- ClusterUnavailable         Kubernetes, or a pod in it, cannot be reached now
+    +-- ClusterError               Kubernetes refuses, or has not, what was asked of it
     +-- ProtocolError              the wire protocol was broken
         +-- LocalProtocolError         by this side: a bug here
         +-- RemoteProtocolError        by the peer; what it sent is discarded
@@ -297,6 +299,18 @@ class Superseded(Unavailable):
 
     code = "superseded"
     retryable = False
+
+
+class ClusterUnavailable(Unavailable):
+    """The API server of Kubernetes, or a pod behind it, cannot be reached or is not ready."""
+
+    code = "cluster_unavailable"
+
+
+class ClusterError(EpochalError):
+    """Kubernetes refuses what was asked, for want of a right, of valid credentials or of the thing itself."""
+
+    code = "cluster"
 
 
 class ProtocolError(EpochalError):

@@ -86,7 +86,9 @@ def test_every_exit_status_is_on_the_page() -> None:
 )  # fmt: skip
 def test_examples_parse(line: str) -> None:
     words = shlex.split(line.replace("$(epochal get streams -n demo -o name)", "stream/demo/x"))[1:]
-    COMMANDS[words[0]].make_context(words[0], words[1:])
+    context = ROOT.make_context("epochal", words)  # with the options that stand before the command
+    name, *rest = [*context._protected_args, *context.args]
+    COMMANDS[name].make_context(name, rest, parent=context)
 
 
 def test_what_is_not_wrapped_fits_a_terminal_of_80_columns() -> None:

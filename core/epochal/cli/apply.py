@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from epochal.cli import realm
 from epochal.cli.failures import describe
 from epochal.cli.manifests import read_manifests
 from epochal.cli.options import DEFAULT_TIMEOUT, Catalog, Manifests, Namespace, Timeout, open_catalog, run
@@ -14,6 +15,7 @@ from epochal.cli.terminal import note
 from epochal.client.catalog import CatalogClient
 from epochal.client.catalog_types import StreamInfo
 from epochal.errors import CatalogUnavailable, EpochalError, ManifestError, StreamNotFound
+from epochal.kube.addresses import in_cluster
 from epochal.resources import StreamManifest, immutable_changes
 
 EPILOG = """\b
@@ -25,12 +27,20 @@ Examples:
 Prints "created", "configured" or "unchanged" for each stream. All manifests are checked before anything is applied; one
 that the catalog refuses does not keep the others from being applied, and is told at the end. Fields whose function is
 planned are accepted, and told on standard error. What cannot change while a stream lives: spec.time.shape,
-spec.payload.encoding, spec.segments."""
+spec.payload.encoding, spec.segments.
+
+With `epochal --kube apply` the Stream objects of the cluster are applied, as kubectl apply --server-side does, and the
+operator declares them at the catalog. Fields that something else has set (kubectl apply, say) are left to it, as an
+error, unless --force-conflicts takes them over. Without --kube the catalog alone is told, also that of a cluster, where
+nothing starts publishers for what no Stream object declares."""
 
 
 def apply(
     filename: Manifests = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would change, and change nothing.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force-conflicts", help="With --kube: take over fields that something else has set.")
+    ] = False,
     namespace: Namespace = None,
     catalog: Catalog = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
@@ -38,13 +48,21 @@ def apply(
     """Declare the streams of manifests, or change them."""
     if not filename:
         raise typer.BadParameter("name a file of manifests: epochal apply -f FILE (or -f - for standard input)")
-    run(_apply(read_manifests(filename, namespace), dry_run, catalog, timeout))
+    manifests = read_manifests(filename, namespace)
+    if realm.chosen() is not None:
+        from epochal.cli.objects import apply_objects
+
+        run(apply_objects(manifests, dry_run, force))
+    else:
+        run(_apply(manifests, dry_run, catalog, timeout))
 
 
 async def _apply(manifests: list[StreamManifest], dry_run: bool, url: str | None, timeout: float) -> None:
     failed: EpochalError | None = None
     failures = 0
     async with open_catalog(url, timeout) as catalog:
+        if in_cluster(catalog.url) is not None:
+            note("told to the cluster's catalog alone: no publishers start for it. epochal --kube apply makes objects")
         for manifest in manifests:
             try:
                 outcome = await (_compare if dry_run else _apply_one)(catalog, manifest)

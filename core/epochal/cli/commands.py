@@ -31,6 +31,9 @@ SHORT = {
 }
 """Each command is a function of this name, beside its `EPILOG`, in a module of this name."""
 
+LOCAL = ("up", "log", "demo", "completion")
+"""Those that talk to no catalog but their own."""
+
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
 """Of all commands, and of what comes before them."""
 

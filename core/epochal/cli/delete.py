@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from epochal.cli import probes
+from epochal.cli import probes, realm
 from epochal.cli.get import chosen
 from epochal.cli.manifests import read_manifests
 from epochal.cli.options import (
@@ -39,7 +39,10 @@ Examples:
 
 Nothing is asked. Deleting a stream ends its publishers, its writers and its subscriptions, and loses its history: what
 goes is told on standard error. A stream of the same name may be declared again; it is another one. With --wait the
-command ends once no publisher of the stream answers any more; status 4 if one does after --timeout."""
+command ends once no publisher of the stream answers any more; status 4 if one does after --timeout.
+
+With `epochal --kube delete` the Stream objects of the cluster are deleted, as kubectl delete does, and --wait ends once
+they are gone."""
 
 LOOK_AGAIN, LOOK_AT_MOST = 0.1, 2.0
 """Seconds between looks at what is still there, and for one look."""
@@ -64,7 +67,12 @@ def delete(
         _, wanted = chosen(kind or "", names, namespace, "delete")
         if not wanted:
             raise typer.BadParameter(usage)
-    run(_delete(wanted, wait, catalog, timeout))
+    if realm.chosen() is not None:
+        from epochal.cli.objects import delete_objects
+
+        run(delete_objects(wanted, wait, timeout))
+    else:
+        run(_delete(wanted, wait, catalog, timeout))
 
 
 async def _delete(wanted: Sequence[tuple[str, str]], wait: bool, url: str | None, timeout: float) -> None:

@@ -8,34 +8,39 @@ import importlib.metadata
 import resource
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import aiohttp
 import typer
 import zmq
 
-from epochal.cli import checks, probes
+from epochal.cli import checks, probes, realm
 from epochal.cli.documents import Document, Documents
 from epochal.cli.failures import ExitStatus
 from epochal.cli.findings import Finding, Verdict, fail, ok, print_findings, summary, warn
 from epochal.cli.kinds import PUBLISHERS, STREAMS, lease_state
-from epochal.cli.options import Catalog, Format, Output, run
+from epochal.cli.options import Catalog, Format, Output
 from epochal.cli.output import print_document
 from epochal.cli.terminal import note
 from epochal.client.catalog import catalog_advice, catalog_url
 from epochal.errors import EpochalError
 from epochal.local import DEFAULT_DATA
 
+if TYPE_CHECKING:
+    from epochal.kube import Choice
+
 EPILOG = """\b
 Examples:
   epochal doctor
   epochal doctor --catalog http://catalog.demo:8700 -o json
   epochal doctor --data /var/lib/epochal   # the data directory of local mode
+  epochal --kube doctor                    # a cluster, from outside
 
 A line for each check: ok, warn or fail, what is seen, and under it what to do. Looked at are this machine (Python,
 ZeroMQ, Java and Spark, the limit of open files, the data directory of local mode), the catalog (reachable, ready, how
 fast, version, clock), the publishers' leases, each of their ports with a real ZeroMQ handshake and a protocol hello,
-and the streams (publishers missing, times held back).
+and the streams (publishers missing, times held back). With `epochal --kube doctor` first the cluster: its API server,
+the Stream resource, the pods of operator and catalog, and what you may do; the ports are then tried by port-forwarding.
 
 Exit status 0 when nothing failed, also with warnings; 1 when a check failed. Every look ends after --timeout seconds.
 -o json and -o yaml print {"verdict", "findings": [{"check", "verdict", "seen", "advice"}]}."""
@@ -61,8 +66,7 @@ def doctor(
     ] = DOCTOR_TIMEOUT,
 ) -> int:  # fmt: skip
     """Look what does not work, and say what to do."""
-    url = catalog_url(catalog)
-    findings = run(_examine(url, data, timeout))
+    findings = asyncio.run(_examine(catalog, data, timeout))
     failed = any(finding.verdict is Verdict.FAIL for finding in findings)
     if output.is_document:
         verdict = max((finding.verdict for finding in findings), key=list(Verdict).index)
@@ -74,16 +78,39 @@ def doctor(
     return ExitStatus.FAILURE if failed else ExitStatus.OK
 
 
-async def _examine(url: str, data: Path | None, timeout: float) -> list[Finding]:
+async def _examine(catalog: str | None, data: Path | None, timeout: float) -> list[Finding]:
     findings = [checks.check_python(sys.version_info[:3]), checks.check_libzmq(zmq.zmq_version_info())]
     java = await asyncio.to_thread(probes.java_major, timeout)
     findings.append(checks.check_java(java, probes.installed("pyspark")))
     if data is not None or DEFAULT_DATA.is_dir():
         findings.append(_directory(probes.look_at_directory((data or DEFAULT_DATA).absolute())))
-    streams, remote = await _realm(url, timeout)
+    choice = realm.chosen()
+    streams, remote = await (
+        _realm(catalog_url(catalog), timeout) if choice is None else _cluster(choice, catalog, timeout)
+    )
     segments = sum(len(stream["segments"]) for stream in streams)
     findings.append(checks.check_files(*resource.getrlimit(resource.RLIMIT_NOFILE), segments))
     return findings + remote
+
+
+async def _cluster(choice: "Choice", catalog: str | None, timeout: float) -> tuple[list[Document], list[Finding]]:
+    """The same of a cluster, which is looked at first."""
+    from epochal.cli.cluster_checks import look_at_cluster
+
+    try:
+        async with realm.open_cluster(choice) as cluster:
+            findings = await look_at_cluster(cluster, timeout)
+            try:
+                async with asyncio.timeout(timeout):
+                    url = await realm.where(catalog)
+            except (EpochalError, TimeoutError) as error:
+                return [], [*findings, fail("catalog", str(error) or "no answer in time", "see the findings above")]
+            name = f"service {cluster.catalog_name}" if cluster.catalog_name else catalog
+            findings.append(ok("forward", f"{name} is reached at {url} for the time of this look"))
+            streams, found = await _realm(url, timeout)
+            return streams, [*findings, *found]
+    except EpochalError as error:
+        return [], [fail("kubernetes", str(error), "which cluster is meant? see kubectl config get-contexts")]
 
 
 async def _realm(url: str, timeout: float) -> tuple[list[Document], list[Finding]]:
@@ -118,9 +145,10 @@ async def _ports(publishers: list[Document], timeout: float) -> list[Finding]:
 
     async def reach(item: Document, socket: str, address: str) -> Finding | None:
         async with gate:
-            reason = await probes.reach(address, socket, timeout)
+            there = await realm.way(address)
+            reason = await probes.reach(there, socket, timeout)
             if reason is None and socket == "requests":
-                reason = await probes.greet(address, item["uid"], next(iter(item["segments"])), timeout)
+                reason = await probes.greet(there, item["uid"], next(iter(item["segments"])), timeout)
         if reason is None:
             return None
         seen = f"{PUBLISHERS.key(item)} ({item['stream']}) {socket} at {address}: {reason}"

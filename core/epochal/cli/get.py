@@ -28,8 +28,9 @@ from epochal.cli.options import (
 )
 from epochal.cli.options import Kind as KindArgument
 from epochal.cli.output import aligned, as_yaml, print_document, print_table, printable
+from epochal.cli.realm import where
 from epochal.cli.terminal import note
-from epochal.client.catalog import CatalogClient, catalog_url
+from epochal.client.catalog import CatalogClient
 from epochal.errors import EpochalError
 from epochal.resources import DEFAULT_NAMESPACE, parse_stream_name
 
@@ -165,7 +166,7 @@ async def _watch(query: _Query, output: Format, url: str | None, timeout: float)
     """Print every object, and again each that shows something else than before; what goes is told on stderr."""
     shown: dict[str, list[str]] = {}
     rows = _Rows(query.kind, output)
-    async with open_documents(url, timeout) as documents, _changes(catalog_url(url), timeout) as changed:
+    async with open_documents(url, timeout) as documents, _changes(url, timeout) as changed:
         while True:
             items = {query.kind.key(item): item for item in await query.ask(documents)}
             look = {key: query.kind.state(item) for key, item in items.items()}
@@ -180,12 +181,12 @@ async def _watch(query: _Query, output: Format, url: str | None, timeout: float)
 
 
 @asynccontextmanager
-async def _changes(url: str, timeout: float) -> AsyncIterator[asyncio.Event]:
+async def _changes(url: str | None, timeout: float) -> AsyncIterator[asyncio.Event]:
     """Set whenever the catalog announces a change, so that it is seen at once; without, it is seen a second later."""
-    changed = asyncio.Event()
+    changed, address = asyncio.Event(), await where(url)
 
     async def follow() -> None:
-        async with CatalogClient(url, patience=timeout) as catalog:
+        async with CatalogClient(address, patience=timeout) as catalog:
             with suppress(EpochalError):  # the list is asked for all the same, and tells what is wrong
                 async for _ in catalog.watch():
                     changed.set()

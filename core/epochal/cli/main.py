@@ -11,7 +11,8 @@ from typing import Annotated
 
 import typer
 
-from epochal.cli.commands import SETTINGS, Commands
+from epochal.cli import realm
+from epochal.cli.commands import LOCAL, SETTINGS, SHORT, Commands
 from epochal.cli.failures import EXIT_STATUSES, ExitStatus, report, report_usage
 from epochal.cli.terminal import forbid_colors
 
@@ -24,6 +25,7 @@ Examples:
   epochal sub demo/flights --since start --epochs
   epochal describe stream demo/flights # also: what holds time back
   epochal doctor                       # when something does not work
+  epochal --kube sub demo/flights      # in the cluster that kubectl talks to
 
 \b
 {EXIT_STATUSES}
@@ -59,14 +61,50 @@ def _version(wanted: bool) -> None:
 def _root(
     context: typer.Context,
     no_color: Annotated[bool, typer.Option("--no-color", help="No colours on the terminal.")] = False,
+    kube: Annotated[
+        bool,
+        typer.Option("--kube", help="Talk to the catalog and publishers of a Kubernetes cluster, by port-forwarding."),
+    ] = False,
+    kube_context: Annotated[
+        str | None,
+        typer.Option("--context", metavar="NAME", help="Of kubeconfig; the current one unless given.",
+                     show_default=False),
+    ] = None,
+    kubeconfig: Annotated[
+        str | None,
+        typer.Option("--kubeconfig", metavar="FILE", help="Instead of KUBECONFIG or ~/.kube/config.",
+                     show_default=False),
+    ] = None,
+    kube_namespace: Annotated[
+        str | None,
+        typer.Option("--kube-namespace", metavar="NS", help="Where the catalog runs; else it is looked for.",
+                     show_default=False),
+    ] = None,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
-) -> None:
+) -> None:  # fmt: skip
     forbid_colors(no_color)
+    realm.choose(None)
+    if kube or kube_context or kubeconfig or kube_namespace:
+        _choose(context, kube_context, kubeconfig, kube_namespace)
     if context.invoked_subcommand is None:
         print(context.get_help(), file=sys.stderr)
         raise typer.Exit(ExitStatus.USAGE)
+
+
+def _choose(
+    context: typer.Context, kube_context: str | None, kubeconfig: str | None, kube_namespace: str | None
+) -> None:
+    """Take a cluster for this run; a namespace that its context names is as good as EPOCHAL_NAMESPACE."""
+    if context.invoked_subcommand in LOCAL:
+        raise typer.BadParameter(f"`epochal {context.invoked_subcommand}` works on this machine; leave --kube out")
+    from epochal.kube import Choice, context_namespace
+
+    choice = Choice(kube_context, kubeconfig, kube_namespace)
+    realm.choose(choice)
+    if (namespace := context_namespace(choice)) is not None:
+        context.default_map = {command: {"namespace": namespace} for command in SHORT}
 
 
 def main() -> None:

@@ -3,19 +3,39 @@
 Apart from the commands so that an option has one name, one default and one explanation everywhere.
 """
 
-import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from enum import StrEnum
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import typer
 
+import epochal
 from epochal.cli.documents import Documents
 from epochal.cli.names import complete_kinds, complete_streams, complete_streams_of
+from epochal.cli.realm import reach, run, where
 from epochal.cli.terminal import note
-from epochal.client.catalog import DEFAULT_CATALOG, CatalogClient, catalog_url
+from epochal.client.catalog import DEFAULT_CATALOG, CatalogClient
 
-T = TypeVar("T")
+__all__ = [
+    "DEFAULT_TIMEOUT",
+    "AllNamespaces",
+    "Catalog",
+    "Format",
+    "Kind",
+    "Manifests",
+    "Namespace",
+    "OptionalKind",
+    "Output",
+    "Stream",
+    "Streams",
+    "Timeout",
+    "chosen_namespace",
+    "connected",
+    "open_catalog",
+    "open_documents",
+    "run",
+]
 
 
 class Format(StrEnum):
@@ -39,7 +59,7 @@ Catalog = Annotated[
         "--catalog",
         metavar="URL",
         envvar="EPOCHAL_CATALOG",
-        help=f"The catalog to talk to. Default: {DEFAULT_CATALOG}.",
+        help=f"The catalog to talk to. Default: {DEFAULT_CATALOG}, in a pod the cluster's.",
         show_default=False,
     ),
 ]
@@ -99,16 +119,27 @@ OptionalKind = Annotated[
 DEFAULT_TIMEOUT = 30.0
 
 
-def open_catalog(url: str | None, timeout: float) -> CatalogClient:
+@asynccontextmanager
+async def open_catalog(url: str | None, timeout: float) -> AsyncIterator[CatalogClient]:
     """A client that says on stderr, once, that it is waiting for the catalog."""
-    address = catalog_url(url)
-    return CatalogClient(address, patience=timeout, on_unreachable=_teller(address, timeout))
+    address = await where(url)
+    async with CatalogClient(address, patience=timeout, on_unreachable=_teller(address, timeout)) as catalog:
+        yield catalog
 
 
-def open_documents(url: str | None, timeout: float) -> Documents:
+@asynccontextmanager
+async def open_documents(url: str | None, timeout: float) -> AsyncIterator[Documents]:
     """The same for the catalog's own objects."""
-    address = catalog_url(url)
-    return Documents(address, patience=timeout, on_unreachable=_teller(address, timeout))
+    address = await where(url)
+    async with Documents(address, patience=timeout, on_unreachable=_teller(address, timeout)) as documents:
+        yield documents
+
+
+@asynccontextmanager
+async def connected(url: str | None, timeout: float) -> "AsyncIterator[epochal.Client]":
+    """A client that publishes and subscribes."""
+    async with epochal.connect(await where(url), patience=timeout, reach=reach()) as client:
+        yield client
 
 
 def _teller(address: str, timeout: float) -> Callable[[str], None]:
@@ -126,8 +157,3 @@ def _teller(address: str, timeout: float) -> Callable[[str], None]:
 def chosen_namespace(namespace: str | None, everywhere: bool) -> str | None:
     """The one namespace that a list is of, or None for all."""
     return None if everywhere else namespace
-
-
-def run(command: Coroutine[None, None, T]) -> T:
-    """Run one asynchronous command to its end."""
-    return asyncio.run(command)

@@ -12,16 +12,14 @@ from typing import Annotated
 
 import typer
 
-import epochal
 from epochal.cli.failures import ExitStatus
 from epochal.cli.inputs import STDIN, LineFormat, Source, line_parser, open_sources
-from epochal.cli.options import DEFAULT_TIMEOUT, Catalog, Namespace, Stream, Timeout, open_catalog, run
+from epochal.cli.options import DEFAULT_TIMEOUT, Catalog, Namespace, Stream, Timeout, connected, open_catalog, run
 from epochal.cli.placing import Placing
 from epochal.cli.progress import Counter
 from epochal.cli.publishing import Interrupted, Publishing
 from epochal.cli.records import parse_time
 from epochal.cli.terminal import note
-from epochal.client.catalog import catalog_url
 from epochal.client.sockets import check_libzmq
 from epochal.errors import EpochalError, TimeShapeError
 from epochal.protocol.times import Time, TimeShape
@@ -152,7 +150,7 @@ async def _pub(
     publishing = Publishing(placing, encoding, declared.payload.fields, asked.topic.encode())
     try:
         async with (
-            epochal.connect(catalog_url(url), patience=timeout) as client,
+            connected(url, timeout) as client,
             client.writer("/".join(name), writer_id=writer_id, linger=asked.linger) as writer,
         ):
             with Counter(total, asked.quiet) as counter:

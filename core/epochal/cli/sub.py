@@ -18,9 +18,8 @@ import typer
 
 import epochal
 from epochal.cli.lines import Printer, Style
-from epochal.cli.options import DEFAULT_TIMEOUT, Catalog, Namespace, Stream, Timeout, open_catalog, run
+from epochal.cli.options import DEFAULT_TIMEOUT, Catalog, Namespace, Stream, Timeout, connected, open_catalog, run
 from epochal.cli.terminal import note
-from epochal.client.catalog import catalog_url
 from epochal.client.sockets import check_libzmq
 from epochal.errors import CursorError, TimedOut, UsageError
 from epochal.protocol.beginnings import FORMS, is_since, read_since
@@ -143,7 +142,7 @@ async def _sub(name: tuple[str, str], choice: _Choice, printer: Printer, url: st
         await catalog.get(*name)
     async with (
         _reader_watched() as unwatch,
-        epochal.connect(catalog_url(url), patience=timeout) as client,
+        connected(url, timeout) as client,
         client.subscribe(
             "/".join(name),
             since=choice.since,

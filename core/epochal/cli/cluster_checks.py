@@ -1,0 +1,123 @@
+"""What `epochal --kube doctor` looks at in the cluster itself, before its catalog.
+
+Apart from `probes` and `checks` because Kubernetes is asked, and its answers are judged by what our chart installs.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+
+from epochal.cli.findings import Finding, fail, ok, warn
+from epochal.errors import ClusterError, EpochalError
+from epochal.kube import Cluster, Right
+from epochal.kube.api import Api, Object
+from epochal.kube.cluster import USUAL_NAMESPACE, why_not_ready
+from epochal.kube.rights import GROUP, find_rights, forward_rights, stream_rights
+from epochal.kube.streams import VERSION
+
+OURS = "app.kubernetes.io/name=epochal"
+COMPONENTS = ("operator", "catalog")
+INSTALL = "helm install epochal charts/epochal -n epochal --create-namespace"
+
+
+async def look_at_cluster(cluster: Cluster, timeout: float) -> list[Finding]:
+    """The API server first; when it answers, all else. Each look ends after `timeout` seconds."""
+    access = cluster.access
+    where = f"context {access.name} at {access.server}"
+    try:
+        async with asyncio.timeout(timeout):
+            version = await cluster.api.get("/version", Right("get", "version"))
+    except TimeoutError:
+        return [fail("kubernetes", f"{where} does not answer within {timeout:g} s", "can this machine reach it?")]
+    except EpochalError as error:
+        return [fail("kubernetes", str(error), "see that `kubectl version` works")]
+    findings = [ok("kubernetes", f"{version.get('gitVersion', 'unknown version')}, {where}")]
+    namespace = cluster.choice.catalog_namespace
+    looks = (_resource(cluster.api), _pods(cluster.api, namespace), _rights(cluster))
+    for found in await asyncio.gather(*(_bounded(look, timeout) for look in looks)):
+        findings.extend(found)
+    return findings
+
+
+async def _bounded(look: Coroutine[None, None, list[Finding]], timeout: float) -> list[Finding]:
+    try:
+        async with asyncio.timeout(timeout):
+            return await look
+    except TimeoutError:
+        return [fail("kubernetes", f"an answer did not come within {timeout:g} s", "is the API server overloaded?")]
+    except EpochalError as error:
+        return [fail("kubernetes", str(error), "see that kubectl works as the same user")]
+
+
+async def _resource(api: Api) -> list[Finding]:
+    """Whether streams can be applied: read from what every user may ask, not from the definition itself."""
+    missing = [fail("resource", f"the cluster knows no streams.{GROUP}", f"install the chart: {INSTALL}")]
+    try:
+        answer = await api.get(f"/apis/{GROUP}/{VERSION}", Right("get", "streams", None, GROUP))
+    except ClusterError:
+        return missing
+    names = [one.get("name") for one in answer.get("resources") or ()]
+    return [ok("resource", f"streams.{GROUP}/{VERSION}")] if "streams" in names else missing
+
+
+async def _pods(api: Api, namespace: str | None) -> list[Finding]:
+    """Operator and catalog; who may not look into all namespaces looks into the usual one."""
+    found: list[Object] = []
+    refused: EpochalError | None = None
+    for where in (namespace,) if namespace is not None else (None, USUAL_NAMESPACE):
+        path = "/api/v1/pods" if where is None else f"/api/v1/namespaces/{where}/pods"
+        try:
+            found = await api.items(path, Right("list", "pods", where), labelSelector=OURS)
+            refused = None
+            break
+        except ClusterError as error:
+            refused = refused or error
+    if refused is not None:
+        return [warn("pods", f"cannot be looked at: {refused}", "ask for the right, or pass --kube-namespace")]
+    return [judge_pods(component, found) for component in COMPONENTS]
+
+
+def judge_pods(component: str, pods: Sequence[Object]) -> Finding:
+    """Whether a component of the chart has a pod that is ready."""
+    ours = [pod for pod in pods if pod["metadata"].get("labels", {}).get("app.kubernetes.io/component") == component]
+    names = {f"{pod['metadata']['namespace']}/{pod['metadata']['name']}": why_not_ready(pod) for pod in ours}
+    if not names:
+        return fail(component, f"no pod is labelled {OURS},app.kubernetes.io/component={component}", INSTALL)
+    ready = [name for name, reason in names.items() if not reason]
+    if ready:
+        return ok(component, f"pod {', '.join(ready)} is ready")
+    reasons = "; ".join(f"pod {name}: {reason}" for name, reason in names.items())
+    return fail(component, reasons, "kubectl describe pod, and kubectl logs, tell more")
+
+
+async def _rights(cluster: Cluster) -> list[Finding]:
+    """What the user may do: to find the catalog, to reach pods, and to apply and delete streams."""
+    own, catalogs = cluster.access.namespace or "default", cluster.choice.catalog_namespace
+    needed = [*find_rights(catalogs), *forward_rights(catalogs)]
+    wanted = stream_rights(own)
+    allowed = dict(zip([*needed, *wanted], await _ask(cluster.api, [*needed, *wanted]), strict=True))
+    findings = []
+    if lacking := [right for right in needed if not allowed[right]]:
+        seen = f"you may not {', '.join(map(str, lacking))}"
+        findings.append(warn("rights", seen, f"to reach catalog and publishers ask for {_roles(lacking)}"))
+    if lacking := [right for right in wanted if not allowed[right]]:
+        seen = f"you may not {', '.join(map(str, lacking))}"
+        findings.append(warn("rights", seen, f"to apply and delete streams there ask for {_roles(lacking)}"))
+    return findings or [ok("rights", f"you may reach all pods, and apply streams in namespace {own}")]
+
+
+async def _ask(api: Api, rights: Sequence[Right]) -> list[bool]:
+    async def one(right: Right) -> bool:
+        asking = Right("create", "selfsubjectaccessreviews", None, "authorization.k8s.io")
+        path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+        answer = await api.call("POST", path, asking, body=right.review())
+        return bool((answer.get("status") or {}).get("allowed"))
+
+    return list(await asyncio.gather(*map(one, rights)))
+
+
+def _roles(rights: Sequence[Right]) -> str:
+    """One rule for each resource, its verbs together."""
+    verbs: dict[tuple[str, str | None, str], list[str]] = {}
+    for right in rights:
+        verbs.setdefault((right.resource, right.namespace, right.group), []).append(right.verb)
+    return "; ".join(Right(", ".join(some), *resource).role() for resource, some in verbs.items())

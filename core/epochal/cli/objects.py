@@ -1,0 +1,97 @@
+"""Applying and deleting `Stream` objects of a cluster, for `apply` and `delete` with `--kube`.
+
+Apart from those commands because here the API server of Kubernetes is spoken to and not the catalog: the operator
+declares the stream there, and runs its publishers.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from epochal.cli import realm
+from epochal.cli.failures import describe
+from epochal.cli.terminal import note
+from epochal.errors import ClusterUnavailable, EpochalError, StreamNotFound, TimedOut
+from epochal.kube.api import Object
+from epochal.kube.streams import Streams
+from epochal.resources import StreamManifest
+
+LOOK_AGAIN = 0.5
+"""Seconds between looks at what is still there."""
+
+
+async def apply_objects(manifests: Sequence[StreamManifest], dry_run: bool, force: bool) -> None:
+    """Apply all; those that the cluster refuses are told, and the last one's error is raised at the end."""
+    streams = realm.cluster().streams
+    note(f"applying to the cluster of context {realm.cluster().access.name}, as kubectl apply --server-side does")
+    failed: EpochalError | None = None
+    failures = 0
+    for manifest in manifests:
+        try:
+            outcome = await _apply_one(streams, manifest, dry_run, force)
+        except ClusterUnavailable:
+            raise
+        except EpochalError as error:
+            if failed is not None:
+                note(describe(failed))
+            failed, failures = error, failures + 1
+            continue
+        print(f"stream {manifest.qualified} {outcome}{' (dry run)' if dry_run else ''}", flush=True)
+        for field in manifest.not_in_effect():
+            note(f"not in effect yet: {manifest.qualified} {field.path}: {field.note}")
+    if failed is not None:
+        if len(manifests) > 1:
+            note(f"{failures} of {len(manifests)} streams failed; the others are as told above")
+        raise failed
+
+
+async def _apply_one(streams: Streams, manifest: StreamManifest, dry_run: bool, force: bool) -> str:
+    before = await streams.find(manifest.namespace, manifest.name)
+    # What was written and no defaults: whoever applies owns the fields that he names, and no others.
+    document = manifest.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    after = await streams.apply(document, manifest.namespace, manifest.name, dry_run=dry_run, force=force)
+    if before is None:
+        return "created"
+    return "unchanged" if _applied(before) == _applied(after) else "configured"
+
+
+def _applied(item: Object) -> list[object]:
+    """What an apply can change."""
+    return [item.get("spec"), *(item["metadata"].get(part) or {} for part in ("labels", "annotations"))]
+
+
+async def delete_objects(wanted: Sequence[tuple[str, str]], wait: bool, timeout: float) -> None:
+    """Delete all; one that is not there is told at the end, when the others are deleted."""
+    streams = realm.cluster().streams
+    missing: StreamNotFound | None = None
+    deleted: dict[str, tuple[str, str, str]] = {}
+    for namespace, name in wanted:
+        try:
+            found = await streams.delete(namespace, name)
+        except StreamNotFound as error:
+            missing = error
+            continue
+        deleted[f"{namespace}/{name}"] = (namespace, name, found["metadata"]["uid"])
+        note(f"{namespace}/{name}: its history goes, and with it its publishers, once the operator has ended them")
+        print(f"stream {namespace}/{name} deleted", flush=True)
+    if wait:
+        await _gone(streams, deleted, timeout)
+    if missing is not None:
+        raise missing
+
+
+async def _gone(streams: Streams, left: dict[str, tuple[str, str, str]], timeout: float) -> None:
+    """Wait until the objects are gone, or others of the same name are there; raises `TimedOut`."""
+    deadline = asyncio.get_running_loop().time() + timeout
+    while True:
+        for key, (namespace, name, uid) in list(left.items()):
+            found = await streams.find(namespace, name)
+            if found is None or found["metadata"]["uid"] != uid:
+                del left[key]
+        if not left:
+            return
+        if asyncio.get_running_loop().time() >= deadline:
+            raise TimedOut(
+                f"deleted, but not gone after {timeout:g} s: {', '.join(left)}; the operator ends their publishers, "
+                "is it running? see: kubectl describe stream, and epochal --kube doctor"
+            )
+        await asyncio.sleep(LOOK_AGAIN)

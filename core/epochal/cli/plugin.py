@@ -1,0 +1,72 @@
+"""`kubectl epochal ...`: the command line, told to talk to the cluster that kubectl talks to.
+
+Apart from the entry because kubectl knows its plug-ins by the names of programs, `kubectl-epochal` and, for completion,
+`kubectl_complete-epochal`, passes them everything that stands behind, and lets people write its own options anywhere.
+"""
+
+import contextlib
+import os
+import sys
+from collections.abc import Sequence
+
+from epochal.cli.main import app, main
+
+_OPTIONS = ("--context", "--kubeconfig", "--kube-namespace")
+"""kubectl's options, and ours of the same kind, that stand before the command here; each takes a value."""
+_NAMESPACE = ("-n", "--namespace")
+NO_FILES = 4
+"""What kubectl's completion is told: nothing but these, no names of files."""
+TO_FILES = 0
+
+
+def run() -> None:
+    """`kubectl-epochal`."""
+    sys.argv[1:] = arguments(sys.argv[1:])
+    main()
+
+
+def arguments(given: Sequence[str]) -> list[str]:
+    """The arguments of `epochal` for those behind `kubectl epochal`.
+
+    >>> arguments(["-n", "demo", "get", "streams", "--context", "prod"])
+    ['--kube', '--context', 'prod', 'get', '-n', 'demo', 'streams']
+    """
+    before, behind, namespace = ["--kube"], list[str](), list[str]()
+    words = list(given)
+    while words:
+        word = words.pop(0)
+        option, equals, _ = word.partition("=")
+        value = [] if equals else words[:1]
+        if word == "--":
+            behind += [word, *words]
+            words = []
+        elif option in _OPTIONS:
+            before += [word, *value]
+            del words[: len(value)]
+        elif not behind and option in _NAMESPACE:  # kubectl's, before the command: the command's own, behind it
+            namespace = [word, *value]
+            del words[: len(value)]
+        elif not behind and word.startswith("-"):
+            before.append(word)
+        else:
+            behind.append(word)
+    return [*before, *behind[:1], *namespace, *behind[1:]]
+
+
+def complete() -> None:
+    """`kubectl_complete-epochal`: a suggestion a line, and a last line with what else a shell may suggest."""
+    *words, incomplete = sys.argv[1:] or [""]
+    suggestions = complete_words(words, incomplete)
+    with contextlib.suppress(BrokenPipeError):
+        print(*suggestions, f":{NO_FILES if suggestions else TO_FILES}", sep="\n")
+
+
+def complete_words(words: Sequence[str], incomplete: str) -> list[str]:
+    """What `incomplete` behind `words` can become."""
+    import typer
+    from typer._completion_classes import BashComplete  # what completes `epochal` itself in bash
+
+    completer = BashComplete(typer.main.get_command(app), {}, "epochal", "_EPOCHAL_COMPLETE")
+    with open(os.devnull, "w", encoding="utf-8") as nowhere, contextlib.redirect_stderr(nowhere):
+        found = completer.get_completions(arguments(words), incomplete)
+    return [str(item.value) for item in found]

@@ -1,0 +1,92 @@
+"""Which realm a run talks to: a catalog by its URL, or a whole cluster with `--kube`.
+
+Apart from the options because the choice stands before the command, and because what it takes to reach a cluster is
+loaded only when one was chosen.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+from epochal.cli.terminal import note
+from epochal.errors import UsageError
+
+if TYPE_CHECKING:
+    from epochal.client.directory import Reach
+    from epochal.kube import Choice, Cluster
+
+T = TypeVar("T")
+
+_choice: "Choice | None" = None
+_cluster: "Cluster | None" = None
+
+
+def choose(choice: "Choice | None") -> None:
+    """What was said before the command, for this run."""
+    global _choice
+    _choice = choice
+
+
+def chosen() -> "Choice | None":
+    """The cluster that was chosen, or None."""
+    return _choice
+
+
+def run(command: Coroutine[None, None, T]) -> T:
+    """Run one asynchronous command to its end, with the chosen cluster open."""
+    return asyncio.run(command if _choice is None else _in_cluster(_choice, command))
+
+
+async def _in_cluster(choice: "Choice", command: Coroutine[None, None, T]) -> T:
+    try:
+        async with open_cluster(choice):
+            return await command
+    finally:
+        command.close()  # also when the cluster could not be opened
+
+
+@asynccontextmanager
+async def open_cluster(choice: "Choice") -> "AsyncIterator[Cluster]":
+    """The chosen cluster, from here on that of the run."""
+    global _cluster
+    from epochal.kube import Cluster
+
+    async with Cluster(choice, tell=note) as cluster:
+        _cluster = cluster
+        try:
+            yield cluster
+        finally:
+            _cluster = None
+
+
+def cluster() -> "Cluster":
+    """The open cluster."""
+    if _cluster is None:
+        raise UsageError("this needs a cluster: write epochal --kube")
+    return _cluster
+
+
+def reach() -> "Reach | None":
+    """How publishers are reached from here, where their addresses do not lead."""
+    return None if _cluster is None else _cluster.reach
+
+
+async def way(address: str) -> str:
+    """The address that leads from here to one that the catalog tells."""
+    return address if _cluster is None else await _cluster.reach(address)
+
+
+async def where(url: str | None) -> str:
+    """The catalog's URL from here: that of the chosen cluster unless `--catalog` names another; else as without one.
+
+    EPOCHAL_CATALOG says where the catalog is when no cluster is chosen; with one it would contradict the choice.
+    """
+    from epochal.client.catalog import catalog_url
+
+    if _cluster is None:
+        return catalog_url(url)
+    if url is None or url == os.environ.get("EPOCHAL_CATALOG"):
+        return await _cluster.catalog()
+    return await _cluster.reach(catalog_url(url))

@@ -1,0 +1,211 @@
+"""A cluster, opened: where its catalog is, and how its publishers are reached from here.
+
+Apart from forwarding, which carries bytes, and from access, which logs in: here names of the cluster become pods.
+"""
+
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self
+
+import aiohttp
+
+from epochal.errors import ClusterError, ClusterUnavailable, EpochalError
+from epochal.kube.access import Access, Choice, open_access
+from epochal.kube.addresses import PodPort, ServicePort, Target, in_cluster, local_form
+from epochal.kube.api import Api, Forbidden, NotThere, Object
+from epochal.kube.forwarding import Forwarder
+from epochal.kube.rights import Right
+from epochal.kube.streams import Streams
+
+CATALOG_LABELS = "app.kubernetes.io/name=epochal,app.kubernetes.io/component=catalog"
+USUAL_NAMESPACE = "epochal"
+"""Where the chart is installed unless somebody says otherwise."""
+
+
+class Cluster:
+    """A cluster by its kubeconfig; use with `async with`.
+
+        async with Cluster(Choice(context="prod")) as cluster:
+            async with epochal.connect(await cluster.catalog(), reach=cluster.reach) as client:
+                ...
+
+    `tell` is told, once each, why a connection to a pod failed. In a pod without kubeconfig nothing is forwarded.
+    """
+
+    def __init__(self, choice: Choice, tell: Callable[[str], None] = lambda _: None) -> None:
+        self.choice = choice
+        self._tell = tell
+        self._api: Api | None = None
+        self._forwarder: Forwarder[Target] = Forwarder(self._connect, self._told)
+        self._catalog: ServicePort | None = None
+
+    async def __aenter__(self) -> Self:
+        """Log in; raises `ConfigError` without a usable kubeconfig, `ClusterError` when logging in fails."""
+        self._api = Api(await open_access(self.choice))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End everything that was forwarded."""
+        try:
+            await self._forwarder.close()
+        finally:
+            await self.api.close()
+            await self.access.close()
+
+    @property
+    def api(self) -> Api:
+        """Its API server."""
+        if self._api is None:
+            raise ClusterError("the cluster is not open: use `async with Cluster(...)`")
+        return self._api
+
+    @property
+    def access(self) -> Access:
+        """Who we are there."""
+        return self.api.access
+
+    @property
+    def streams(self) -> Streams:
+        """Its `Stream` objects."""
+        return Streams(self.api)
+
+    async def catalog(self) -> str:
+        """The catalog's URL, as it is reached from here.
+
+        Raises `ClusterError` when none, or more than one, is found, or the user may not look.
+        """
+        if self._catalog is None:
+            self._catalog = await self._find_catalog()
+            await self._pod_of(self._catalog)  # so that a catalog that is not up is told at once, and why
+        found = self._catalog
+        return await self.reach(f"http://{found.service}.{found.namespace}.svc:{found.port}")
+
+    @property
+    def catalog_name(self) -> str:
+        """The catalog's Service, once `catalog` has found it."""
+        return "" if self._catalog is None else f"{self._catalog.namespace}/{self._catalog.service}"
+
+    async def reach(self, address: str) -> str:
+        """The address that leads from here to `SCHEME://HOST:PORT`: itself, unless HOST is a name of the cluster's."""
+        target = None if self.access.inside else in_cluster(address)
+        return address if target is None else local_form(address, await self._forwarder.port(target))
+
+    # ---- the catalog ----
+
+    async def _find_catalog(self) -> ServicePort:
+        namespace = self.choice.catalog_namespace
+        found = await (self._services(namespace) if namespace is not None else self._services_somewhere())
+        where = "in any namespace that you may look into" if namespace is None else f"in namespace {namespace}"
+        if not found:
+            raise ClusterError(
+                f"no catalog {where} of context {self.access.name}: no Service is labelled {CATALOG_LABELS}; "
+                "is Epochal installed there? name its namespace with --kube-namespace"
+            )
+        if len(found) > 1:
+            names = ", ".join(f"{one.namespace}/{one.service}" for one in found)
+            raise ClusterError(
+                f"there are {len(found)} catalogs {where}: {names}; choose by --kube-namespace NS, "
+                f"or by --catalog http://{found[0].service}.{found[0].namespace}.svc:{found[0].port}"
+            )
+        return found[0]
+
+    async def _services(self, namespace: str | None) -> list[ServicePort]:
+        path = "/api/v1/services" if namespace is None else f"/api/v1/namespaces/{namespace}/services"
+        items = await self.api.items(path, Right("list", "services", namespace), labelSelector=CATALOG_LABELS)
+        return [
+            ServicePort(one["metadata"]["namespace"], one["metadata"]["name"], one["spec"]["ports"][0]["port"])
+            for one in items
+        ]
+
+    async def _services_somewhere(self) -> list[ServicePort]:
+        """In all namespaces, or for who may not look there, in those where it is likely."""
+        try:
+            return await self._services(None)
+        except Forbidden as error:
+            refused = error
+        for namespace in dict.fromkeys((USUAL_NAMESPACE, self.access.namespace or "default")):
+            try:
+                found = await self._services(namespace)
+            except Forbidden:
+                continue
+            if found:
+                return found
+        raise ClusterError(f"{refused}; or, if you may look into the catalog's namespace, name it by --kube-namespace")
+
+    # ---- connections ----
+
+    def _told(self, target: Target, reason: str) -> None:
+        self._tell(f"{target}: {reason}")
+
+    async def _connect(self, target: Target) -> aiohttp.ClientWebSocketResponse:
+        pod = target if isinstance(target, PodPort) else await self._pod_of(target)
+        try:
+            return await self.api.forward(pod.namespace, pod.pod, pod.port)
+        except NotThere:
+            raise ClusterUnavailable("it is not there") from None
+        except Forbidden:
+            raise
+        except EpochalError as error:
+            if why := await self._why_not(pod):
+                raise ClusterUnavailable(why) from None
+            raise error from None
+
+    async def _why_not(self, pod: PodPort) -> str:
+        """What the pod's state says; "" when it is ready, or nobody tells."""
+        right = Right("get", "pods", pod.namespace)
+        try:
+            found = await self.api.get(f"/api/v1/namespaces/{pod.namespace}/pods/{pod.pod}", right)
+        except EpochalError:
+            return ""
+        return why_not_ready(found)
+
+    async def _pod_of(self, service: ServicePort) -> PodPort:
+        """A pod of the Service that is ready; raises `ClusterUnavailable` with the reason when none is."""
+        namespace = service.namespace
+        path = f"/api/v1/namespaces/{namespace}"
+        try:
+            found = await self.api.get(f"{path}/services/{service.service}", Right("get", "services", namespace))
+        except NotThere:
+            raise ClusterError(f"there is no Service {namespace}/{service.service}") from None
+        selector = ",".join(f"{key}={value}" for key, value in (found["spec"].get("selector") or {}).items())
+        pods = await self.api.items(f"{path}/pods", Right("list", "pods", namespace), labelSelector=selector)
+        for pod in pods if selector else ():
+            if not why_not_ready(pod):
+                return PodPort(namespace, pod["metadata"]["name"], _port(found, pod, service.port))
+        states = "; ".join(f"{pod['metadata']['name']}: {why_not_ready(pod)}" for pod in pods) or "there is none"
+        raise ClusterUnavailable(f"no pod of Service {namespace}/{service.service} is ready ({states})")
+
+
+def why_not_ready(pod: Object) -> str:
+    """Why a pod serves nobody now; "" when it is ready."""
+    if pod["metadata"].get("deletionTimestamp"):
+        return "it is being deleted"
+    status = pod.get("status") or {}
+    for one in status.get("containerStatuses") or ():
+        for state in ("waiting", "terminated"):
+            seen = (one.get("state") or {}).get(state)
+            if seen:
+                reason = " ".join(filter(None, (seen.get("reason"), seen.get("message"))))
+                return f"container {one.get('name')} is {state}: {reason}"
+    if _is_ready(status.get("conditions") or ()):
+        return ""
+    reasons = [one.get("message") for one in status.get("conditions") or () if one.get("status") == "False"]
+    return "; ".join([f"it is {str(status.get('phase', 'unknown')).lower()} and not ready", *filter(None, reasons)][:2])
+
+
+def _is_ready(conditions: Sequence[Object]) -> bool:
+    return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
+
+
+def _port(service: Object, pod: Object, port: int) -> int:
+    """The pod's port behind the Service's: a number, or one of the names of the containers' ports."""
+    wanted = next((one.get("targetPort", port) for one in service["spec"]["ports"] if one["port"] == port), port)
+    if isinstance(wanted, int):
+        return wanted
+    for container in pod["spec"]["containers"]:
+        for one in container.get("ports") or ():
+            if one.get("name") == wanted:
+                return int(one["containerPort"])
+    raise ClusterError(f"pod {pod['metadata']['name']} has no port named {wanted}")
