@@ -13,7 +13,7 @@ from epochal.cli.terminal import note
 from epochal.errors import ClusterUnavailable, EpochalError, StreamNotFound, TimedOut
 from epochal.kube.api import Object
 from epochal.kube.streams import Streams
-from epochal.resources import StreamManifest
+from epochal.resources import OBJECT_UID, StreamManifest
 
 LOOK_AGAIN = 0.5
 """Seconds between looks at what is still there."""
@@ -27,7 +27,7 @@ async def apply_objects(manifests: Sequence[StreamManifest], dry_run: bool, forc
     failures = 0
     for manifest in manifests:
         try:
-            outcome = await _apply_one(streams, manifest, dry_run, force)
+            outcome, uid = await _apply_one(streams, manifest, dry_run, force)
         except ClusterUnavailable:
             raise
         except EpochalError as error:
@@ -36,7 +36,7 @@ async def apply_objects(manifests: Sequence[StreamManifest], dry_run: bool, forc
             failed, failures = error, failures + 1
             continue
         print(f"stream {manifest.qualified} {outcome}{' (dry run)' if dry_run else ''}", flush=True)
-        for field in manifest.not_in_effect():
+        for field in _of_object(manifest, uid).not_in_effect():
             note(f"not in effect yet: {manifest.qualified} {field.path}: {field.note}")
     if failed is not None:
         if len(manifests) > 1:
@@ -44,14 +44,22 @@ async def apply_objects(manifests: Sequence[StreamManifest], dry_run: bool, forc
         raise failed
 
 
-async def _apply_one(streams: Streams, manifest: StreamManifest, dry_run: bool, force: bool) -> str:
+async def _apply_one(streams: Streams, manifest: StreamManifest, dry_run: bool, force: bool) -> tuple[str, str]:
+    """What became of it, and the object's uid."""
     before = await streams.find(manifest.namespace, manifest.name)
     # What was written and no defaults: whoever applies owns the fields that he names, and no others.
     document = manifest.model_dump(mode="json", by_alias=True, exclude_unset=True)
     after = await streams.apply(document, manifest.namespace, manifest.name, dry_run=dry_run, force=force)
+    uid = str(after["metadata"].get("uid", ""))
     if before is None:
-        return "created"
-    return "unchanged" if _applied(before) == _applied(after) else "configured"
+        return "created", uid
+    return "unchanged" if _applied(before) == _applied(after) else "configured", uid
+
+
+def _of_object(manifest: StreamManifest, uid: str) -> StreamManifest:
+    """As the operator declares it: what is in effect on a cluster is told by its being an object's."""
+    metadata = manifest.metadata.model_copy(update={"annotations": {**manifest.metadata.annotations, OBJECT_UID: uid}})
+    return manifest.model_copy(update={"metadata": metadata})
 
 
 def _applied(item: Object) -> list[object]:

@@ -7,8 +7,8 @@ publisher with an external one (`spec.publishers.advertise`) is reached straight
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-_DOMAINS = ((), ("cluster", "local"))
-"""What may stand behind `svc`: we never write more ourselves, and people copy the usual full form."""
+_ENDS = (["svc"], ["svc", "cluster", "local"])
+"""We never write more than the first ourselves, and people copy the usual full form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +54,10 @@ def in_cluster(address: str) -> Target | None:
     except ValueError:
         return None
     labels = host.removesuffix(".").split(".")
-    if not port or not all(labels) or "svc" not in labels[2:]:
+    end = next((end for end in _ENDS if labels[-len(end) :] == end), None)
+    if not port or end is None or not all(labels):
         return None
-    at = labels.index("svc", 2)
-    if tuple(labels[at + 1 :]) not in _DOMAINS:
-        return None
-    match labels[:at]:
+    match labels[: -len(end)]:
         case [pod, _, namespace]:
             return PodPort(namespace, pod, port)
         case [service, namespace]:
