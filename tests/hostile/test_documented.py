@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from epochal.client import answers, catalog, encodings, http, sockets, subscriber, watch
-from epochal.protocol import following, limits, serving, wire
+from epochal.protocol import following, limits, serving, wanted, wire
 from epochal_catalog.settings import Settings as CatalogSettings
 from epochal_publisher import events, ingest, patience, requests
 from epochal_publisher.settings import Settings as PublisherSettings
@@ -36,6 +36,7 @@ CODE: dict[str, float] = {
     "answers under way to one peer": SERVING.max_answers_each,
     "answers under way to all": SERVING.max_answers,
     "chunks of credit": serving.MAX_CREDIT,
+    "times wanted of a history": wanted.MOST_WANTED,
     "unread messages of one peer": requests.SEND_QUEUE,
     "bytes of one subscription": events.MAX_SUBSCRIPTION,
     "bytes of one answer of a catalog": http.MAX_ANSWER,

@@ -6,10 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epochal.errors import RemoteProtocolError
+from epochal.errors import HistoryTruncated, RemoteProtocolError
 from epochal.protocol import messages as m
-from epochal.protocol.effects import Answer, Private, Push
+from epochal.protocol.effects import Answer, FindBeginning, Private, Push, ReadLog
+from epochal.protocol.history import State
 from epochal.protocol.serving import CHUNK_EVENTS, SegmentServer, ServingSettings
+from epochal.protocol.wanted import Wanted
 
 NONCE = b"n" * 16
 STREAM = "uid-of-the-stream"
@@ -230,6 +232,116 @@ def test_the_answer_is_the_events_after_the_position_paced_by_credit(wiring):
     assert [each.last for each in chunks] == [False, True]
     assert [each.seq for each in more if isinstance(each, m.Data)] == list(range(10 + CHUNK_EVENTS, 3 * CHUNK_EVENTS))
     assert ask(wiring, m.Credit(5, 1)) == []  # it is over
+
+
+def publish(wiring, epochs):
+    """One event an epoch; epoch T begins behind event 2 T - 1."""
+    writer = wiring.writer()
+    for time in range(epochs):
+        writer.append("0", time, b"%d" % time)
+        writer.advance(time + 1)
+    return writer
+
+
+def wants(*times, request=1, position=None):
+    return m.Since(request, "0", position, 64, times)
+
+
+@pytest.mark.rule("E20")
+def test_what_comes_before_the_first_wanted_epoch_is_not_sent(wiring):
+    publish(wiring, 300)
+    (welcome,) = ask(wiring, hello())
+    assert "since:times" in welcome.features
+    opening, chunk, *events = ask(wiring, wants(290))
+    assert opening == m.Opening(1, m.Position(1, 579), (290,), (), ())
+    assert chunk == m.Chunk(1, 20, True)
+    assert [event.seq for event in events] == [*range(580, 600)]
+    everything = [each for each in ask(wiring, m.Since(2, "0", None, 64)) if isinstance(each, m.Data)]
+    assert len(everything) == 300
+    assert everything[290:] == events[::2]
+
+
+@pytest.mark.rule("E20")
+@pytest.mark.parametrize(("wanted", "seq"), [((), 9), ((0,), -1), ((5,), 9), ((99,), 9), ((3, 4), 5)])
+def test_it_begins_with_the_log_and_ends_with_it(wiring, wanted, seq):
+    publish(wiring, 5)
+    opening, chunk, *events = ask(wiring, wants(*wanted))
+    assert opening.position == m.Position(1, seq)
+    assert [event.seq for event in events] == [*range(seq + 1, 10)]
+    assert chunk.last
+
+
+@pytest.mark.rule("E20", "E13", "Q2")
+def test_where_wanted_epochs_began_before_what_is_retained_that_is_all_sent(wire_up):
+    wiring = wire_up(retention_bytes=2_000)
+    publish(wiring, 30)
+    first = wiring.publishers["0"].history.first
+    opening, _, *events = ask(wiring, wants(2))
+    assert opening.position == m.Position(1, first)
+    assert opening.lower > (2,)  # so that the asker knows
+    assert [event.seq for event in events] == [*range(first + 1, 60)]
+
+
+@pytest.mark.rule("E20", "S24")
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        (wants(*range(33)), "limit_exceeded"),
+        (wants((1, 2)), "time_shape"),
+        (wants(3, ()), "time_shape"),
+        (wants(3, position=m.Position(1, 2)), "remote_protocol"),
+    ],
+)
+def test_times_that_cannot_be_wanted_are_refused_and_nothing_is_kept_of_the_question(wiring, message, code):
+    publish(wiring, 5)
+    (refused,) = ask(wiring, message)
+    assert (refused.op, refused.code) == (1, code)
+    assert wiring.servers["0"]._answers == {}
+
+
+def stored(wire_up):
+    """A publisher that has dropped from memory what is on disk: 30 epochs, of which some are left."""
+    wiring = wire_up(memory_bytes=2_000)
+    publish(wiring, 30)
+    history = wiring.publishers["0"].history
+    history.archived = -1
+    assert 20 < history.truncated_at < 57
+    return wiring, history.truncated_at
+
+
+def effects(wiring, message):
+    wiring.servers["0"].receive(b"peer", message, wiring.now)
+    return wiring.publishers["0"].take()
+
+
+@pytest.mark.rule("E20")
+def test_the_disk_is_asked_only_for_what_is_not_in_memory(wire_up):
+    wiring, truncated_at = stored(wire_up)
+    (opening, *_) = ask(wiring, wants(29))
+    assert opening.position == m.Position(1, 57)
+    (find,) = effects(wiring, wants(4, request=2))
+    assert find == FindBeginning(b"peer", 2, Wanted((4,)))
+    wiring.servers["0"].state_found(b"peer", 2, State(7, (4,), (), ()))
+    opened, read = wiring.publishers["0"].take()
+    assert opened == Answer(b"peer", (m.Opening(2, m.Position(1, 7), (4,), (), ()),))
+    assert isinstance(read, ReadLog)
+    assert read.after == 7 < truncated_at
+
+
+@pytest.mark.rule("E20", "E13")
+def test_retention_that_is_faster_than_the_question_has_it_asked_again(wire_up):
+    """Fault 31: of what is left on disk, or, where that is all, of what is in memory."""
+    wiring, truncated_at = stored(wire_up)
+    publisher, server = wiring.publishers["0"], wiring.servers["0"]
+    effects(wiring, wants(10))
+    publisher.history.archived = 7
+    server.not_read(b"peer", 1, HistoryTruncated("gone"))
+    assert publisher.take() == [FindBeginning(b"peer", 1, Wanted((10,)))]
+    publisher.history.archived = truncated_at
+    server.not_read(b"peer", 1, HistoryTruncated("gone"))
+    opening, _, *events = [message for answer in publisher.take() for message in answer.messages]
+    assert opening.position == m.Position(1, truncated_at)
+    assert [event.seq for event in events] == [*range(truncated_at + 1, 60)]
 
 
 @pytest.mark.parametrize("position", [None, m.Position(1, -1)])

@@ -89,6 +89,7 @@ def tried(reports: list[Report]) -> Counter[str]:
             "pulling",
             "switched",
             "asked",
+            "skipped",
         ):
             total[name] += getattr(report, name)
         total["product order"] += report.scenario.shape != "int"

@@ -42,7 +42,7 @@ FIELDS: dict[type, tuple[st.SearchStrategy[Any], ...]] = {
     m.Refused: (INT, TEXT, TEXT),
     m.Hello: (INT, st.lists(INT, max_size=3).map(tuple), TEXT, TEXT, sized(16)),
     m.Welcome: (INT, INT, sized(8), INT, INT, COUNT, st.floats(0, 86_400), st.lists(TEXT, max_size=3).map(tuple)),
-    m.Since: (INT, TEXT, st.none() | POSITION, COUNT),
+    m.Since: (INT, TEXT, st.none() | POSITION, COUNT, st.none() | TIMES),
     m.Credit: (INT, COUNT),
     m.Opening: (INT, POSITION, TIMES, TIMES, TIMES),
     m.Chunk: (INT, COUNT, st.booleans()),
@@ -287,7 +287,19 @@ def test_times_nest_as_deep_as_shapes_may():
 def test_fields_that_a_later_version_appends_are_ignored(message, more):
     header = msgpack.unpackb(wire._header(message), strict_map_key=False)
     payload = message.payload if isinstance(message, m.Data | m.Append) else b""
-    assert read(framed([*header, *more], payload)) == [message]
+    left_out = len(wire.KINDS[header[0]][1]) + 1 - len(header)
+    assert read(framed([*header, *[None] * left_out, *more], payload)) == [message]
+
+
+def test_fields_that_an_earlier_version_does_not_have_may_be_missing_and_are_left_out_where_they_say_nothing():
+    asks, later = m.Since(2, "0", None, 8), m.Since(2, "0", None, 8, (5,))
+    for header in ([18, 2, "0", None, 8], [18, 2, "0", None, 8, None]):
+        assert read(framed(header)) == [asks]
+    assert wire.encode(asks) == [framed([18, 2, "0", None, 8])]
+    assert wire.encode(later) == [framed([18, 2, "0", None, 8, [5]])]
+    for header in ([18, 2, "0", None], [18, 2, "0"], [18, 2, "0", None, 8, 5], [18, 2, "0", None, 8, [-1]]):
+        with pytest.raises(RemoteProtocolError, match=r"expected (a Since of 5 fields|an array|a time)"):
+            read(framed(header))
 
 
 @pytest.mark.parametrize("apart", [False, True])

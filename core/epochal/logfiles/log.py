@@ -286,6 +286,17 @@ class SegmentLog:
             at = batch.last
         return Opening(state, tuple(batches))
 
+    def newest_state(self, holds: Callable[[State], bool]) -> State:
+        """The last known state that `holds`, which must do so up to some event of the log, and never again behind it.
+
+        At most 1,024 events before that event if `keep_state` was given as many, at most a file else. The state where
+        the log begins if no other is known to hold, whether it does or not. Costs the heads of some files, as many as
+        a bisection takes, and one index; a damaged head counts as one that does not hold.
+
+        Raises `HistoryTruncated`, `CorruptLog`.
+        """
+        return self._retained.newest_state(lambda state: state.seq <= self._durable and holds(state))
+
     def close(self) -> None:
         """Sync unless the log has failed, and give the log up; closing again does nothing."""
         if self._closed:

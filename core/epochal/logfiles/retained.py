@@ -6,13 +6,13 @@ is never held while the disk is at work.
 Sources: rules E13, Q2, Q3; faults 30 and 31.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from threading import Lock
 from typing import Final
 
-from epochal.errors import HistoryTruncated
+from epochal.errors import CorruptLog, HistoryTruncated
 from epochal.logfiles.disk import Disk
 from epochal.logfiles.files import LogFile, read_index
 from epochal.logfiles.reading import Batch, Cursor, FileReader
@@ -88,11 +88,25 @@ class Retained:
         known = self._index(file).state(seq)
         if known is not None:
             return known
-        reader = FileReader(self._disk, file, file.start, file.base)
-        try:
-            return reader.state()
-        finally:
-            reader.close()
+        return self._head(file)
+
+    def newest_state(self, holds: Callable[[State], bool]) -> State:
+        """The last known state that `holds` (`SegmentLog.newest_state`), by a bisection of the files."""
+        with self._lock:
+            files = list(self._files)
+
+        def over(file: LogFile) -> bool:
+            try:
+                return not holds(self._head(file))
+            except CorruptLog:
+                return True  # what begins before it is right as well, and who comes to it is told
+
+        at = bisect_left(files, True, key=over)
+        if not at:
+            return self.state(self.first)
+        states = list(self._index(files[at - 1]).states)
+        known = bisect_left(states, True, key=lambda state: not holds(state))
+        return states[known - 1] if known else self._head(files[at - 1])
 
     def close(self) -> None:
         """Give up the readers that keep their place."""
@@ -105,6 +119,14 @@ class Retained:
 
     def _first(self) -> int:
         return self._files[0].base - 1 if self._files else NOTHING_YET
+
+    def _head(self, file: LogFile) -> State:
+        """The state before a file's first event, as the file says."""
+        reader = FileReader(self._disk, file, file.start, file.base)
+        try:
+            return reader.state()
+        finally:
+            reader.close()
 
     def _locate(self, seq: int) -> tuple[LogFile, Index]:
         file = self._holding(seq)

@@ -10,6 +10,7 @@ from epochal.errors import EpochalError
 from epochal.protocol import messages as m
 from epochal.protocol.journal import Note
 from epochal.protocol.times import Time
+from epochal.protocol.wanted import Wanted
 
 # ---- a publisher's ----
 
@@ -60,6 +61,17 @@ class FindState(NamedTuple):
     seq: int
 
 
+class FindBeginning(NamedTuple):
+    """Find where all that is `wanted` begins in the log on disk, if it begins before what is in memory.
+
+    For `SegmentServer.state_found`, or `.not_read`. Where it begins before the log does, that is the log's first state.
+    """
+
+    peer: bytes
+    request: int
+    wanted: Wanted
+
+
 class ReadLog(NamedTuple):
     """Send the client the next events behind `after` from the log on disk, as one chunk that is not the last.
 
@@ -84,7 +96,9 @@ class ReportFinishing(NamedTuple):
     finishing: bool
 
 
-PublisherEffect: TypeAlias = Push | Reply | Answer | Private | ReportFinishing | Log | FindState | ReadLog
+PublisherEffect: TypeAlias = (
+    Push | Reply | Answer | Private | ReportFinishing | Log | FindState | FindBeginning | ReadLog
+)
 
 # ---- a writer's ----
 

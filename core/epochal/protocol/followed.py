@@ -11,9 +11,8 @@ from typing import NamedTuple, TypeAlias
 
 from epochal.errors import EpochalError
 from epochal.protocol import messages as m
-from epochal.protocol.frontier import Antichain
 from epochal.protocol.history import State
-from epochal.protocol.times import Time
+from epochal.protocol.wanted import Wanted
 
 # ---- what the shell must do ----
 
@@ -77,18 +76,8 @@ class Behind(NamedTuple):
     incarnation: int | None = None
 
 
-class Wanted(NamedTuple):
-    """Begin with the history, which must hold all of every epoch that one of `times` reaches (E20)."""
-
-    times: tuple[Time, ...]
-
-    def whole_behind(self, state: State) -> bool:
-        """Whether no such epoch can have anything in what lies before `state`."""
-        reached = Antichain(self.times)
-        return Antichain(state.lower).reaches_all(self.times) and not any(map(reached.less_equal, state.active))
-
-
 Begin: TypeAlias = From | m.Position | Behind | Wanted
+"""With `Wanted`: where all of what is wanted begins, which the history must hold."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,10 +35,10 @@ from epochal.protocol.followed import (
     Subscribe,
     Told,
     Unsubscribe,
-    Wanted,
 )
 from epochal.protocol.history import State
 from epochal.protocol.times import Time, TimeShape
+from epochal.protocol.wanted import MOST_WANTED, Wanted
 
 __all__ = [
     "Began",
@@ -294,6 +294,7 @@ class Follower:
         self._incarnation = self._least_incarnation = welcome.incarnation
         self._silence = max(self.settings.silence, 2 * min(welcome.heartbeat, LONGEST_HEARTBEAT))
         self._newest = welcome.seq
+        self._skips = m.SINCE_TIMES in welcome.features
         if not self.pushes:
             self._pull_from_begin(now)
             return
@@ -357,10 +358,12 @@ class Follower:
                     self._pull(position, _Why.BEGIN, now)
             case From.LIVE:
                 self._pull(m.Position(self._incarnation, self._newest), _Why.BEGIN, now)
+            case Wanted(times) if self._skips and len(times) <= MOST_WANTED:
+                self._pull(None, _Why.BEGIN, now, times)
             case _:
                 self._pull(None, _Why.BEGIN, now)
 
-    def _pull(self, position: m.Position | None, why: _Why, now: float) -> None:
+    def _pull(self, position: m.Position | None, why: _Why, now: float, wanted: tuple[Time, ...] | None = None) -> None:
         self._request += 1
         self._phase = _Phase.PULLING
         self._since = now
@@ -368,7 +371,7 @@ class Follower:
         self._chunk_left = 0
         self._asked, self._why = position, why
         self._last = position.seq if position is not None else m.NOTHING_YET
-        self._effects.append(Request(m.Since(self._request, self.segment, position, self.settings.credit)))
+        self._effects.append(Request(m.Since(self._request, self.segment, position, self.settings.credit, wanted)))
 
     def _opened(self, opening: m.Opening) -> None:
         if self._was_opened:
@@ -579,6 +582,8 @@ class Follower:
     _why = _Why.BEGIN
     _subscribed = False
     """Whether to the nonce."""
+    _skips = False
+    """Whether the publisher leaves out what is not wanted at the start of a history; else all of it is asked for."""
     _newest = m.NOTHING_YET
     """The last event that the publisher has named."""
     _snapshot = m.Snapshot(m.NOTHING_YET, 0, b"", (), (), ())

@@ -7,6 +7,7 @@ its events start from.
 Sources: Push-Pull Publish-Subscribe (history window, `since`), rules E13, E16, Q2, Q3.
 """
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,7 +23,8 @@ EVENT_OVERHEAD = 200
 Counted so that empty events cannot fill memory.
 """
 
-_CHECKPOINT_EVERY = 1024
+CHECKPOINT_EVERY = 1024
+"""Events, at most, between two states that are known without a replay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,7 @@ class History:
         self._events.append((now, event))
         self._last = event.seq
         self.bytes += retained_size(event)
-        if event.seq % _CHECKPOINT_EVERY == 0:
+        if event.seq % CHECKPOINT_EVERY == 0:
             self._checkpoints.append(State.of(self._last, self.state_at(self._last)))
         if self.bytes > self._max_bytes:
             self.trim(now)
@@ -142,25 +144,30 @@ class History:
         """The next events after `seq`, at least one if there is any, within the given sizes."""
         chosen: list[Event] = []
         size = 0
-        for event in self._after(seq, max_events):
+        for event in self.after(seq, max_events):
             size += retained_size(event)
             if chosen and size > max_bytes:
                 break
             chosen.append(event)
         return chosen
 
-    def state_at(self, seq: int) -> Progress:
-        """The state just behind event `seq`, for `truncated_at <= seq <= last`."""
+    def states(self) -> list[State]:
+        """States that are known without a replay, oldest first; the first is that behind what is gone."""
         while len(self._checkpoints) > 1 and self._checkpoints[1].seq <= self.truncated_at:
             self._checkpoints.popleft()
-        known = [point for point in self._checkpoints if self.truncated_at <= point.seq <= seq]
-        start = known[-1] if known else State.of(self.truncated_at, self._base)
+        kept = [point for point in self._checkpoints if point.seq > self.truncated_at]
+        return [State.of(self.truncated_at, self._base), *kept]
+
+    def state_at(self, seq: int) -> Progress:
+        """The state just behind event `seq`, for `truncated_at <= seq <= last`."""
+        states = self.states()
+        start = states[bisect_right(states, seq, key=lambda state: state.seq) - 1]
         progress = start.progress()
-        for event in self._after(start.seq, seq - start.seq):
+        for event in self.after(start.seq, seq - start.seq):
             apply(progress, event)
         return progress
 
-    def _after(self, seq: int, count: int) -> list[Event]:
+    def after(self, seq: int, count: int) -> list[Event]:
         """The next `count` events after `seq`, or as many as there are; the deque is walked from its nearer end."""
         skip = seq - self.truncated_at
         rest = max(len(self._events) - skip - count, 0)

@@ -1,7 +1,8 @@
 """The vocabulary of wire protocol version 1: every message that publishers, writers and subscribers exchange.
 
 Plain immutable values, apart from `wire` (their bytes) and from the machines (what they mean), so that both can be read
-without the other. Field order is the order on the wire; `docs/protocol.md` specifies each.
+without the other. Field order is the order on the wire; `docs/protocol.md` specifies each. A field with a default came
+later: it need not be there, and is left out where it says nothing.
 
 Times in messages are times (ints or tuples), never their JSON form. `op` and `request` are numbers that the asking side
 chooses; the answer carries the same number.
@@ -18,6 +19,9 @@ VERSION = 1
 
 NOTHING_YET = -1
 """The sequence number "before the first event"."""
+
+SINCE_TIMES = "since:times"
+"""The feature of a publisher that takes `Since.wanted`."""
 
 
 class Position(NamedTuple):
@@ -123,13 +127,15 @@ class Welcome(NamedTuple):
 class Since(NamedTuple):
     """Asks for the events strictly after `position`, or after the start of the retained history for None.
 
-    At most `credit` chunks are sent before the next `Credit`.
+    At most `credit` chunks are sent before the next `Credit`. With `wanted`, which goes with no position, the answer
+    begins with the first event that matters to an epoch which one of these times reaches (E20).
     """
 
     request: int
     segment: str
     position: Position | None
     credit: int
+    wanted: tuple[Time, ...] | None = None
 
 
 class Credit(NamedTuple):

@@ -13,21 +13,23 @@ from dataclasses import dataclass
 from epochal.errors import (
     EpochalError,
     HistoryTruncated,
+    LimitExceeded,
     RemoteProtocolError,
     StreamGone,
     Unavailable,
     VersionMismatch,
 )
 from epochal.protocol import messages as m
-from epochal.protocol.effects import Answer, FindState, Private, Push, ReadLog
+from epochal.protocol.effects import Answer, FindBeginning, FindState, Private, Push, ReadLog
 from epochal.protocol.history import State
 from epochal.protocol.publishing import SegmentPublisher
+from epochal.protocol.wanted import MOST_WANTED, Wanted
 
 CHUNK_EVENTS = 256
 CHUNK_BYTES = 256 * 1024
 MAX_CREDIT = 64
 """Chunks that one message can ask for: 16 MiB, so that no client can hold up the others or fill its queue at once."""
-FEATURES = ("since", "filter:receiver")
+FEATURES = ("since", "filter:receiver", m.SINCE_TIMES)
 """What this publisher can do; a client must not ask for what is not listed."""
 
 
@@ -58,7 +60,9 @@ class _Answering:
     opening: m.Position
     """Where the answer begins."""
     from_start: bool = False
-    """Whether that is wherever the history begins."""
+    """Whether that is wherever the history begins, or what is wanted of it."""
+    wanted: Wanted | None = None
+    """What need not be told is passed over."""
     opened: bool = False
     """Whether the answer has begun."""
     truncated: bool = False
@@ -169,6 +173,7 @@ class SegmentServer:
             raise RemoteProtocolError(f"request {ask.request} is under way; each has a number of its own")
         if len(self._answers) >= self.settings.max_answers or of_peer >= self.settings.max_answers_each:
             raise Unavailable("too many history queries are under way; try again")
+        wanted = self._checked(ask)
         first = m.Position(incarnation, history.first)
         position = first if ask.position is None else ask.position
         if position.incarnation > incarnation or (position.incarnation == incarnation and position.seq > history.last):
@@ -178,19 +183,41 @@ class SegmentServer:
             position = m.Position(incarnation, end)  # what came behind did not survive: back to there (E10)
         truncated = end is None or position.seq < first.seq
         answering = _Answering(first.seq if truncated else position.seq, min(ask.credit, MAX_CREDIT), now, position)
-        answering.truncated, answering.from_start = truncated, ask.position is None
+        answering.truncated, answering.from_start, answering.wanted = truncated, ask.position is None, wanted
         self._answers[peer, ask.request] = answering
         self._find_state(peer, ask.request, answering)
 
+    def _checked(self, ask: m.Since) -> Wanted | None:
+        """The times asked for. Raises for those of another shape, for too many, and for those behind a position."""
+        if ask.wanted is None:
+            return None
+        if ask.position is not None:
+            raise RemoteProtocolError("times are wanted of the whole history, and this asks behind a position")
+        if len(ask.wanted) > MOST_WANTED:
+            raise LimitExceeded(f"{len(ask.wanted)} times are wanted; at most {MOST_WANTED} can be asked for at once")
+        return Wanted(tuple(map(self.publisher.settings.shape.check, ask.wanted)))
+
     def _find_state(self, peer: bytes, request: int, answering: _Answering) -> None:
         history = self.publisher.history
-        if answering.at == history.last:  # where who polls mostly asks: nothing to replay
+        if answering.wanted is not None:
+            self._find_beginning(peer, request, answering, answering.wanted)
+        elif answering.at == history.last:  # where who polls mostly asks: nothing to replay
             self._open(peer, request, answering, self.publisher.state())
         elif answering.at >= history.truncated_at:
             self._open(peer, request, answering, State.of(answering.at, history.state_at(answering.at)))
         else:
             answering.reading = True
             self.publisher.emit(FindState(peer, request, answering.at))
+
+    def _find_beginning(self, peer: bytes, request: int, answering: _Answering, wanted: Wanted) -> None:
+        """E20: nothing wanted is left out; what may have been in what is gone is for the asker to judge."""
+        history = self.publisher.history
+        state = wanted.beginning(history)
+        if state is None and history.first < history.truncated_at:
+            answering.reading = True
+            self.publisher.emit(FindBeginning(peer, request, wanted))
+        else:
+            self._open(peer, request, answering, history.states()[0] if state is None else state)
 
     def _open(self, peer: bytes, request: int, answering: _Answering, state: State) -> None:
         if answering.truncated:
@@ -199,12 +226,14 @@ class SegmentServer:
             self.publisher.emit(Answer(peer, (m.Truncated(request, first, state.lower),)))
             return
         answering.opened = True
+        if answering.from_start:
+            answering.at, answering.opening = state.seq, m.Position(self.publisher.incarnation, state.seq)
         opening = m.Opening(request, answering.opening, state.lower, state.upper, state.aborted)
         self.publisher.emit(Answer(peer, (opening,)))
         self._continue(peer, request, answering)
 
     def state_found(self, peer: bytes, request: int, state: State) -> None:
-        """The answer to `FindState`."""
+        """The answer to `FindState` or `FindBeginning`."""
         answering = self._answers.get((peer, request))
         if answering is not None:
             answering.reading = False
@@ -224,14 +253,11 @@ class SegmentServer:
         answering = self._answers.get((peer, request))
         if answering is None:
             return
-        first = self.publisher.history.first
+        first, answering.reading = self.publisher.history.first, False
         if isinstance(error, HistoryTruncated) and answering.at < first and not answering.opened:
             # Retention was faster than the question: what it asks for begins later now.
             answering.at = first
-            if answering.from_start:
-                answering.opening = m.Position(self.publisher.incarnation, first)
-            else:
-                answering.truncated = True
+            answering.truncated = not answering.from_start
             self._find_state(peer, request, answering)
             return
         del self._answers[peer, request]

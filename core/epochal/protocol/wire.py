@@ -6,8 +6,8 @@ decoded (S12).
 A zmq message is a list of frames. Its first frame is a prefix (`C<channel>`, `P<nonce>`, or nothing) and then one or
 more messages, each `u16 header length | u32 payload length | header | payload`, big endian; the header is a msgpack
 array `[kind, field...]`. A payload of 64 KiB or more stands in a frame of its own, named by the payload length 2^32-1;
-its message is the last of the first frame. Fields that a later minor version appends are ignored; an unknown kind is
-refused.
+its message is the last of the first frame. Fields that a later minor version appends are ignored, those that an earlier
+one does not have may be missing; an unknown kind is refused.
 """
 
 import reprlib
@@ -162,7 +162,7 @@ KINDS: Final[dict[int, tuple[type[Any], tuple[Check, ...]]]] = {
     7: (m.Refused, (_int, _text, _text)),
     16: (m.Hello, (_int, _many(_int), _text, _text, _sized(16))),
     17: (m.Welcome, (_int, _int, _sized(8), _int, _int, _count, _float, _many(_text))),
-    18: (m.Since, (_int, _text, _optional(_position), _count)),
+    18: (m.Since, (_int, _text, _optional(_position), _count, _optional(_times))),
     19: (m.Credit, (_int, _count)),
     20: (m.Opening, (_int, _position, _times, _times, _times)),
     21: (m.Chunk, (_int, _count, _bool)),
@@ -179,7 +179,10 @@ KINDS: Final[dict[int, tuple[type[Any], tuple[Check, ...]]]] = {
     41: (m.Alive, (_text,)),
     42: (m.Lost, (_text, _text, _text)),
 }
-"""kind -> (message type, one check a header field); 4 and the gaps are reserved."""
+"""kind -> (message type, one check a header field); 4 and the gaps are reserved.
+
+Fields whose type has a default, None, may be missing at the end of a header.
+"""
 
 KIND_OF: Final = {kind: number for number, (kind, _) in KINDS.items()}
 _WITH_PAYLOAD: Final = (m.Data, m.Append)
@@ -232,7 +235,12 @@ def _header(message: m.Message) -> bytes:
             _packed_topic[topic],
             _COUNTS.pack(b"\xce", count, b"\xce", crc),
         ))  # fmt: skip
-    packed: bytes = _pack([KIND_OF[type(message)], *_readable(message)])
+    fields = list(_readable(message))
+    for _ in message._field_defaults:  # what an older version says too has the same bytes as there
+        if fields[-1] is not None:
+            break
+        fields.pop()
+    packed: bytes = _pack([KIND_OF[type(message)], *fields])
     return packed
 
 
@@ -322,7 +330,7 @@ def _read_header(header: bytes) -> tuple[type[Any], tuple[Any, ...]]:
     if entry is None:
         raise RemoteProtocolError(f"message kind {fields[0]} is not known to protocol version {m.VERSION}")
     kind, checks = entry
-    if len(fields) <= len(checks):
+    if len(fields) <= len(checks) and len(fields) <= len(checks) - len(kind._field_defaults):
         raise _bad(f"a {kind.__name__} of {len(checks)} fields", fields)
     if len(fields) > len(checks) + 1:
         _not_deeper(fields[len(checks) + 1 :], 1)

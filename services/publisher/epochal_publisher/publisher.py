@@ -27,7 +27,17 @@ from epochal.errors import (
     Unavailable,
 )
 from epochal.protocol import messages as m
-from epochal.protocol.effects import Answer, FindState, Log, Private, Push, ReadLog, Reply, ReportFinishing
+from epochal.protocol.effects import (
+    Answer,
+    FindBeginning,
+    FindState,
+    Log,
+    Private,
+    Push,
+    ReadLog,
+    Reply,
+    ReportFinishing,
+)
 from epochal.protocol.effects import PublisherEffect as Effect
 from epochal.protocol.times import Time
 from epochal.protocol.wire import encode
@@ -254,13 +264,15 @@ class Publisher:
         self.flush()
         self._read_writers()
 
-    def _read(self, served: Served, store: Store, ask: FindState | ReadLog) -> None:
+    def _read(self, served: Served, store: Store, ask: FindState | FindBeginning | ReadLog) -> None:
         if self._stores.closed:
             return  # who asked comes back, to whoever serves then
-        future = self._stores.read(lambda: store.state_at(ask) if isinstance(ask, FindState) else store.chunk(ask))
+        future = self._stores.read(lambda: store.answer(ask))
         future.add_done_callback(lambda future: self._was_read(served, store, ask, future))
 
-    def _was_read(self, served: Served, store: Store, ask: FindState | ReadLog, future: "asyncio.Future[Any]") -> None:
+    def _was_read(
+        self, served: Served, store: Store, ask: FindState | FindBeginning | ReadLog, future: "asyncio.Future[Any]"
+    ) -> None:
         if future.cancelled() or self.over.done():
             return
         error, server = future.exception(), served.server
@@ -269,7 +281,7 @@ class Publisher:
             server.not_read(ask.peer, ask.request, error)
         elif error is not None:
             self.over.set_result(LogFailed(f"{error!r}"))
-        elif isinstance(ask, FindState):
+        elif not isinstance(ask, ReadLog):
             server.state_found(ask.peer, ask.request, future.result())
         elif future.result() is None:  # what is behind is on its way to the disk
             asyncio.get_running_loop().call_later(self.settings.tick, self._read, served, store, ask)
@@ -343,7 +355,7 @@ class Publisher:
                 self._requests.router.send(peer, messages)
             case ReportFinishing(number, finishing):
                 self._lease.report_finishing(served.publisher.segment, number, finishing)
-            case FindState() | ReadLog() if served.store is not None:
+            case FindState() | FindBeginning() | ReadLog() if served.store is not None:
                 self._read(served, served.store, effect)
 
     # ---- what the catalog says ----

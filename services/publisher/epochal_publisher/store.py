@@ -17,10 +17,10 @@ from time import monotonic
 from typing import Self, TypeVar
 
 from epochal.client.catalog_types import StreamInfo
-from epochal.errors import LocalProtocolError, LogFull, LogMismatch, LogTaken
+from epochal.errors import CorruptLog, LocalProtocolError, LogFull, LogMismatch, LogTaken
 from epochal.logfiles import LogSettings, SegmentLog
 from epochal.protocol import messages as m
-from epochal.protocol.effects import FindState, Log, Push, ReadLog
+from epochal.protocol.effects import FindBeginning, FindState, Log, Push, ReadLog
 from epochal.protocol.effects import PublisherEffect as Effect
 from epochal.protocol.frontier import Antichain
 from epochal.protocol.history import State, apply
@@ -38,6 +38,8 @@ T = TypeVar("T")
 
 STATE_EVERY = 1024
 """Events after which the state is remembered, so that a reader's start costs at most so many."""
+READ_BYTES = 2**20
+"""Bytes of events read at once where only their times are looked at."""
 HOUSEKEEPING = 10.0
 """Seconds between looks for log files that are too old."""
 
@@ -173,6 +175,16 @@ class Store:
 
     # ---- reading, on any thread ----
 
+    def answer(self, ask: FindState | FindBeginning | ReadLog) -> State | tuple[list[Frames], int] | None:
+        """What a server asks of the disk. Raises `HistoryTruncated`, `CorruptLog`."""
+        match ask:
+            case FindState():
+                return self.state_at(ask)
+            case FindBeginning():
+                return self.beginning(ask)
+            case ReadLog():
+                return self.chunk(ask)
+
     def state_at(self, ask: FindState) -> State:
         """The state that a reader asks for. Raises `HistoryTruncated`, `CorruptLog`."""
         opening = self.log.opening(ask.seq)
@@ -182,6 +194,22 @@ class Store:
                 for raw in entries(data):
                     apply(progress, decode_entry(raw))
         return State.of(ask.seq, progress)
+
+    def beginning(self, ask: FindBeginning) -> State:
+        """Where all that a reader wants begins: a bisection of known states, and the events behind the last of them.
+
+        Raises `HistoryTruncated`, `CorruptLog`.
+        """
+        state = self.log.newest_state(ask.wanted.untouched)
+        over = not ask.wanted.untouched(state)
+        while not over:
+            try:
+                events = self.events(state.seq, STATE_EVERY, READ_BYTES)
+            except CorruptLog:
+                break  # it is told to who reads on
+            state, over = ask.wanted.pass_over(state, events)
+            over = over or not events
+        return state
 
     def events(self, after: int, max_events: int, max_bytes: int) -> list[m.Event]:
         """The next durable events after a position, at least one if there is any, decoded. Raises as `read` does."""

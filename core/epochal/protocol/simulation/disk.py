@@ -10,6 +10,7 @@ from epochal.protocol.history import State, apply
 from epochal.protocol.journal import Note, Restored, Restoring, encode_notes
 from epochal.protocol.publishing import SegmentPublisher
 from epochal.protocol.simulation.world import World
+from epochal.protocol.wanted import Wanted
 
 ROLL = 0.02
 """How often an entry is followed by a new log file."""
@@ -77,6 +78,13 @@ class Disk:
     def since(self, seq: int, count: int) -> list[m.Event]:
         """The next events behind `seq`."""
         return self._events[seq + 1 : seq + 1 + count]
+
+    def beginning(self, wanted: Wanted) -> State:
+        """Where all that is wanted begins; the start of the log if that is before it."""
+        assert self._start is not None
+        if not wanted.untouched(self._start):
+            return self._start
+        return wanted.pass_over(self._start, self._events)[0]
 
     def state_at(self, seq: int) -> State:
         """The state just behind event `seq`."""

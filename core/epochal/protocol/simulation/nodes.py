@@ -11,6 +11,7 @@ from epochal.protocol import messages as m
 from epochal.protocol import wire
 from epochal.protocol.effects import (
     Answer,
+    FindBeginning,
     FindState,
     Log,
     Private,
@@ -276,11 +277,11 @@ class Node:
                     self._publish(b"P" + effect.subscription, frames)
                 case ReportFinishing():
                     self._finishing(effect)
-                case FindState() | ReadLog():
+                case FindState() | FindBeginning() | ReadLog():
                     self._read(effect)
         self._push(packer)
 
-    def _read(self, ask: FindState | ReadLog) -> None:
+    def _read(self, ask: FindState | FindBeginning | ReadLog) -> None:
         """Ask the disk, which takes a while."""
         disk, incarnation = self._disk, self.publisher.incarnation
         assert disk is not None
@@ -290,6 +291,8 @@ class Node:
                 return
             if isinstance(ask, FindState):
                 self.server.state_found(ask.peer, ask.request, disk.state_at(ask.seq))
+            elif isinstance(ask, FindBeginning):
+                self.server.state_found(ask.peer, ask.request, disk.beginning(ask.wanted))
             else:
                 events = disk.since(ask.after, ask.max_events)
                 self._to(ask.peer, wire.encode(m.Chunk(ask.request, len(events), False), *events))

@@ -61,6 +61,8 @@ class Memory:
     """How often it changed between both."""
     wanted: tuple[Time, ...] | None = None
     """If not None, it asked for what these times reach."""
+    skipped: int = 0
+    """How often a segment began behind the start of its history, as there was nothing for it before."""
     yields: list[Yield] = field(default_factory=list)
     aborted: set[Time] = field(default_factory=set)
     began: list[tuple[str, Began]] = field(default_factory=list)
@@ -140,6 +142,8 @@ class Life:
             self.memory.gap = True
         if self.first:
             self.memory.began.append((segment, began))
+            first = self.nodes[segment].publisher.history.first
+            self.memory.skipped += self.memory.wanted is not None and began.state.seq > first
         self.machine.began(segment, began)
         self.look()
 
@@ -288,6 +292,8 @@ class Link:
         for message in wire.decode(frames):
             if self.world.tracing:
                 self.world.note(f"{self.life.memory.name}: {self.segment} answer {message}")
+            if type(message) is m.Welcome and not self.life.scenario.skipping:
+                message = message._replace(features=("since",))
             follower.answered(message, self.world.now)
         self._act(follower)
 

@@ -58,6 +58,7 @@ class Report:
     pulling: int
     switched: int
     asked: int
+    skipped: int
 
 
 def simulate(seed: int, *, trace: Callable[[str], object] | None = None, **overrides: Any) -> Report:
@@ -216,4 +217,5 @@ class _Run:
             pulling=sum(not memory.pushed for memory in memories),
             switched=sum(memory.switched for memory in memories),
             asked=sum(memory.wanted is not None for memory in memories),
+            skipped=sum(memory.skipped for memory in memories),
         )

@@ -42,6 +42,8 @@ class Scenario:
     """Mean time between two things that a writer does."""
     all_finish: bool
     """Whether the same writers finish the stream at the end, connections still breaking; else new ones do, in peace."""
+    skipping: bool = True
+    """Whether publishers leave out what a subscriber does not want at the start of a history, or are too old to."""
     durable: bool = False
     """Whether publishers keep their logs on disk."""
     longest_sync: float = 0.0
@@ -94,5 +96,6 @@ class Scenario:
             switch_rate=rate(0, 0, 0.2, 1.0),
             pace=random.choice((0.1, 0.2, 0.4)),
             all_finish=random.random() < 0.6,
+            skipping=random.random() < 0.7,
         )
         return replace(drawn, **overrides)
