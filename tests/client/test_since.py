@@ -1,12 +1,17 @@
 """Where a subscription begins, and how events come to it, pushed or pulled: the same with both, against publishers."""
 
 import asyncio
+import os
+import signal
 from typing import Any
 
 import pytest
 
 import epochal
 from epochal.errors import HistoryTruncated, TimeShapeError, UsageError
+from epochal.protocol import messages as m
+from epochal.protocol import wire
+from epochal.protocol.following import Follower
 
 MODES = [pytest.param({}, id="pushed"), pytest.param({"push": False, "poll": 0.05}, id="pulled")]
 modes = pytest.mark.parametrize("mode", MODES)
@@ -64,6 +69,78 @@ async def test_each_form_gives_the_epochs_that_it_asks_for(realm, mode: dict[str
                 await client.subscribe(pairs, since=since, **mode).__aenter__()
         with pytest.raises(UsageError, match="no event 99"):
             await times(client.subscribe(stream, since="seq:99", **mode))
+
+
+class Counting:
+    """What publishers send of their histories, as clients of this process take it in."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.events = self.bytes = 0
+        take_in = Follower.answered
+
+        def counting(follower: Follower, message: m.Message, now: float) -> None:
+            if isinstance(message, m.Data | m.Frontier | m.Aborted):
+                self.events += 1
+                self.bytes += sum(len(frame) for frames in wire.encode(message) for frame in frames)
+            take_in(follower, message, now)
+
+        monkeypatch.setattr(Follower, "answered", counting)
+
+    def taken(self) -> tuple[int, int]:
+        """(events, bytes) since the last call."""
+        taken, self.events, self.bytes = (self.events, self.bytes), 0, 0
+        return taken
+
+
+@modes
+@pytest.mark.parametrize("history", [{}, {"storage": {"size": "1Gi"}}], ids=["memory", "disk"])
+@pytest.mark.rule("E20", "Q3", "Q7", "Q16")
+async def test_what_is_not_asked_for_is_not_sent_and_the_epochs_are_the_same(
+    realm, mode: dict[str, Any], history: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counting = Counting(monkeypatch)
+    stream = await realm.stream(segments=2, history=history)
+    pairs = await realm.stream(shape="(int, int)", segments=2, history=history)
+
+    async def told(name: str, since: str) -> list[Any]:
+        async with asyncio.timeout(30), client.subscribe(name, since=since, **mode) as sub:
+            return [
+                whole(epoch) if isinstance(epoch, epochal.Epoch) else (epoch.time, None) async for epoch in sub.epochs()
+            ]
+
+    async with epochal.connect(realm.url) as client:
+        async with client.writer(stream) as writer:
+            for time in range(300):
+                for key in (b"a", b"b", b"c"):
+                    writer.append_nowait(time, [key.decode() * 100], key=key)
+                if time % 50 == 45:
+                    await writer.abort(time)
+                writer.advance_nowait(time + 1)
+            await writer.finish()
+        async with client.writer(pairs) as writer:
+            for day in range(60):
+                for half in range(2):
+                    writer.append_nowait((day, half), [day], key=b"%d" % day)
+                await writer.advance((day + 1, 0))
+            await writer.finish()
+        if history:  # what a publisher finds as it starts is on disk alone
+            for process in realm.publishers(stream) + realm.publishers(pairs):
+                os.kill(process, signal.SIGKILL)
+        asked: list[tuple[str, str, float]] = [
+            (stream, "time:279", 0.2), (stream, "frontier:[290]", 0.2), (stream, "time:299", 0.01),
+            (stream, "frontier:[]", 0.0), (stream, "frontier:[0]", 1.0), (pairs, "frontier:[[55,0]]", 0.2),
+            (pairs, "frontier:[[55,1],[57,0]]", 0.2), (pairs, "time:[55,1]", 1.0),
+        ]  # fmt: skip
+        for name, since, part in asked:
+            found, (events, size) = await told(name, since), counting.taken()
+            with monkeypatch.context() as patched:
+                patched.setattr(m, "SINCE_TIMES", "what no publisher has")
+                before, (all_events, all_bytes) = await told(name, since), counting.taken()
+            assert found == before, since
+            assert bool(found) == (part > 0.01)
+            assert events <= part * all_events, since
+            assert size <= part * all_bytes, since
+            assert all_events > 100
 
 
 @modes

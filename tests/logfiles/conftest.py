@@ -220,6 +220,18 @@ class Bench:
         """The entry of one event with a payload of `size` zeros."""
         return entry(event(seq, bytes(size)))
 
+    def count_opens(self) -> Callable[[], int]:
+        """How often a file has been opened since."""
+        count, opens = 0, self.disk.open
+
+        def counting(path: Path, *, writing: bool = False) -> int:
+            nonlocal count
+            count += 1
+            return opens(path, writing=writing)
+
+        self.disk.open = counting  # type: ignore[method-assign]
+        return lambda: count
+
     def kill(self, log: SegmentLog, seed: int) -> None:
         """End the process and the machine at once."""
         self.disk.broken.add("sync")

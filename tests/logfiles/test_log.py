@@ -293,6 +293,77 @@ def test_an_opening_begins_with_the_nearest_state(bench: Any, log: SegmentLog) -
         log.opening(40)
 
 
+def known_states(bench: Any, log: SegmentLog, every: int, count: int = 200) -> list[int]:
+    """Fill a log of small files, and keep the state at every so many events; where a state is known, oldest first."""
+    known = {-1}
+    for seq in range(count):
+        bench.append(log, 100)
+        if seq % every == 0:
+            log.keep_state(bench_state(seq))
+            known.add(seq)
+        if log.roll_due:
+            log.roll(Checkpoint(bench_state(seq), b""))
+            known.add(seq)
+    assert len(bench.files()) > 4
+    return sorted(known)
+
+
+def bench_state(seq: int) -> State:
+    return State(seq, (seq + 1,), (), ())
+
+
+@pytest.mark.rule("E20")
+@pytest.mark.parametrize("every", [3, 1000])
+def test_the_last_state_that_holds_is_found_by_looking_into_few_files(bench: Any, every: int) -> None:
+    with bench.begin(file_bytes=2048) as log:
+        known = known_states(bench, log, every)
+        opened = bench.count_opens()
+        for end in range(-1, 201):
+            before = opened()
+            found = log.newest_state(lambda state, end=end: state.seq <= end)
+            assert found == bench_state(max(seq for seq in known if seq <= end))
+            assert opened() - before <= len(bench.files()).bit_length() + 1
+    with bench.open() as log:  # as the next life finds it: of the last file only the head is known
+        for end in range(-1, 201):
+            found = log.newest_state(lambda state, end=end: state.seq <= end)
+            assert found.seq in known
+            assert found.seq <= end
+
+
+@pytest.mark.rule("E20", "E13")
+def test_where_no_state_holds_the_first_one_is_given(bench: Any) -> None:
+    with bench.begin(file_bytes=2048, max_bytes=8192) as log:
+        known_states(bench, log, 3)
+        log.retain()
+        assert log.first > 0
+        assert log.newest_state(lambda _: False) == bench_state(log.first)
+
+
+@pytest.mark.rule("E9", "E20")
+def test_a_state_behind_what_is_durable_is_not_found(bench: Any, log: SegmentLog) -> None:
+    bench.append(log, 10)
+    bench.append(log, 10, sync=False)
+    log.keep_state(bench_state(1))
+    assert log.newest_state(lambda _: True).seq == -1
+    log.sync()
+    assert log.newest_state(lambda _: True).seq == 1
+
+
+@pytest.mark.rule("E20")
+def test_behind_a_damaged_head_no_state_is_looked_for(bench: Any) -> None:
+    """Fault 29: what begins before it is right as well, and who reads on is told what the damage costs."""
+    with bench.begin(file_bytes=2048) as log:
+        known_states(bench, log, 3)
+        files = bench.files()
+        for path in files[2:]:
+            data = bytearray(path.read_bytes())
+            data[20] ^= 1
+            path.write_bytes(data)
+        found = log.newest_state(lambda state: state.seq < 190)
+        assert found.seq <= int(files[2].stem)
+        assert found.seq > int(files[1].stem), "from the index of the last file whose head is sound"
+
+
 @pytest.mark.parametrize("left", [None, b"", b"damaged", "older"])
 def test_the_same_answers_come_without_an_index(bench: Any, left: bytes | str | None) -> None:
     """Fault 30."""

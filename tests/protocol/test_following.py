@@ -48,10 +48,10 @@ class Alone:
         (message,) = [effect.message for effect in self.take() if isinstance(effect, Request)]
         return message
 
-    def welcome(self, incarnation=1, version=1, heartbeat=1.0):
+    def welcome(self, incarnation=1, version=1, heartbeat=1.0, features=()):
         hello = self.request()
         self.nonce = hello.nonce
-        self.answer(m.Welcome(hello.request, version, CHANNEL, incarnation, -1, 1000, heartbeat, ()))
+        self.answer(m.Welcome(hello.request, version, CHANNEL, incarnation, -1, 1000, heartbeat, features))
         return hello
 
     def answer(self, *messages):
@@ -417,6 +417,38 @@ def test_what_was_asked_for_must_not_have_begun_before_the_history(lower, upper,
         assert [type(told) for told in alone.told()] == [Began]
     else:
         assert alone.error() == "history_truncated"
+
+
+@pytest.mark.rule("E20")
+@pytest.mark.parametrize("features", [(), ("since",), ("since", m.SINCE_TIMES)])
+@pytest.mark.parametrize("begin", [Wanted((5,)), Wanted(()), Wanted(tuple(range(33))), From.START, Behind(2)])
+def test_what_is_wanted_is_told_to_who_understands_it_and_only_once(begin, features):
+    alone = Alone(begin)
+    alone.welcome(features=features)
+    alone.snapshot(seq=4)
+    since = alone.request()
+    told = m.SINCE_TIMES in features and isinstance(begin, Wanted) and len(begin.times) < 33
+    assert since.wanted == (begin.times if told else None)
+    at = m.Position(1, 2)
+    alone.answer(m.Opening(since.request, at, (5,), (), ()), m.Chunk(since.request, 2, True), data(3, 5), data(4, 5))
+    if begin != Wanted(tuple(range(33))):
+        alone.told()
+        assert alone.follower.live
+        alone.push(data(6, 5))  # a gap: from here on, it is behind its own events
+        alone.welcome(features=features)
+        alone.snapshot(seq=6)
+        healing = alone.request()
+        assert (healing.position, healing.wanted) == ((1, 4), None)
+
+
+@pytest.mark.rule("E20", "Q2")
+@pytest.mark.parametrize(("lower", "upper"), [((6,), ()), ((0,), (5,)), ((), ())])
+def test_a_publisher_that_leaves_out_too_much_is_found_out(lower, upper):
+    alone = Alone(Wanted((5,)))
+    alone.welcome(features=(m.SINCE_TIMES,))
+    alone.snapshot(seq=4)
+    alone.open(2, lower=lower, upper=upper)
+    assert alone.error() == "history_truncated"
 
 
 @pytest.mark.rule("E20", "Q2")

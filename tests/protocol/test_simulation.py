@@ -153,6 +153,7 @@ def test_ten_thousand_fresh_seeds_keep_every_rule() -> None:
         pytest.param({"break_rate": 1.0, "all_finish": True}, id="connections break"),
         pytest.param({"crash_rate": 0.4, **DURABLE}, id="publishers with logs on disk crash all the time"),
         pytest.param({"crash_rate": 0.4, **INTERVAL}, id="machines crash all the time"),
+        pytest.param({"retention_bytes": 6_000, "subscribers": 6, **DURABLE}, id="history is on disk"),
         pytest.param({"subscriber_crash_rate": 1.0, "subscribers": 6}, id="subscribers crash"),
         pytest.param({"pulling": 1.0, "switch_rate": 0.0, "break_rate": 0.2}, id="nothing is pushed"),
         pytest.param({"switch_rate": 3.0, "break_rate": 0.2, "crash_rate": 0.1}, id="pushes come and go"),

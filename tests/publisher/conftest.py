@@ -273,13 +273,16 @@ class RawSubscriber:
             pass
         return event
 
-    def since(self, position: m.Position | None, credit: int = 8) -> list[Any]:
-        """The whole answer, opening first; or the single refusal."""
+    def since(self, position: m.Position | None, credit: int = 8, wanted: tuple[Any, ...] | None = None) -> list[Any]:
+        """The whole answer, opening first; a refusal is the last of it, or all."""
         self.request += 1
-        self.requests.send(m.Since(self.request, self.segment, position, credit))
+        self.requests.send(m.Since(self.request, self.segment, position, credit, wanted))
         answer = [self.requests.receive()]
         while isinstance(answer[0], m.Opening):
             chunk = self.requests.receive()
+            if isinstance(chunk, m.Refused):
+                answer.append(chunk)
+                break
             assert isinstance(chunk, m.Chunk)
             self.requests.send(m.Credit(self.request, 1))
             answer += [self.requests.receive() for _ in range(chunk.events)]

@@ -233,6 +233,59 @@ def test_since_is_answered_from_disk_in_order_as_it_was_pushed(start, wires, tmp
         again.stop()
 
 
+def stored_epochs(start, wires, path: Path, count: int) -> tuple[Any, Any]:
+    """A publisher of so many epochs in small log files, of which its memory holds none; epoch T begins at 2 T."""
+    kept = {"storage": {"size": "1Gi"}, "retention": {"bytes": "1Mi"}}  # in files of an eighth of it
+    stream, publisher = start({"data": path}, history=kept)
+    writer = wires.writer(publisher, stream)
+    writer.open()
+    for time in range(count):
+        writer.append(time, KILOBYTE)
+        writer.line.await_(m.Ack)
+        writer.advance(time + 1)
+    publisher.stop()
+    assert len(list(path.rglob("*.log"))) > 3
+    return stream, stream.start("0", data=path)
+
+
+@pytest.mark.rule("E20", "Q3")
+def test_what_is_wanted_is_found_on_disk_and_sent_from_there_on(start, wires, tmp_path) -> None:
+    stream, publisher = stored_epochs(start, wires, tmp_path, 400)
+    try:
+        reader = wires.subscriber(publisher, stream)
+        everything = reader.since(None)[1:]
+        for time in (0, 1, 77, 250, 399, 400, 1000):
+            opening, *events = reader.since(None, wanted=(time,))
+            assert opening.position == m.Position(2, 2 * min(time, 400) - 1)
+            assert (opening.lower, opening.upper, opening.aborted) == ((min(time, 400),), (), ())
+            assert events == everything[opening.position.seq + 1 :]
+        assert reader.since(None, wanted=()) == [m.Opening(reader.request, m.Position(2, 799), (400,), (), ())]
+    finally:
+        publisher.stop()
+
+
+@pytest.mark.rule("E20")
+def test_damage_before_what_is_wanted_costs_nothing_and_behind_it_is_told(start, wires, tmp_path) -> None:
+    """Fault 29."""
+    stream, publisher = stored_epochs(start, wires, tmp_path, 400)
+    try:
+        reader = wires.subscriber(publisher, stream)
+        first, second, *_ = sorted(tmp_path.rglob("*.log"))
+        data = bytearray(first.read_bytes())
+        data[len(data) // 2 : len(data) // 2 + 2000] = bytes(2000)
+        first.write_bytes(data)
+        behind = (int(second.stem) + 20) // 2
+        opening, *events = reader.since(None, wanted=(behind,))
+        assert opening.position.seq == 2 * behind - 1
+        assert events[-1].seq == 799
+        for wanted in (None, (5,), (behind - 30,)):  # before the damage, and in its file behind it
+            refused = reader.since(None, wanted=wanted)[-1]
+            assert isinstance(refused, m.Refused), wanted
+            assert refused.code == "corrupt_log"
+    finally:
+        publisher.stop()
+
+
 @pytest.mark.rule("E10")
 def test_a_cursor_of_an_incarnation_is_good_in_the_next_and_led_back_where_events_were_lost(start, wires, tmp_path):
     stream, publisher = start({"data": tmp_path}, **STORED)
