@@ -37,6 +37,7 @@ from epochal.protocol.followed import (
     Unsubscribe,
 )
 from epochal.protocol.history import State
+from epochal.protocol.pulling import Pull, Why
 from epochal.protocol.times import Time, TimeShape
 from epochal.protocol.wanted import MOST_WANTED, Wanted
 
@@ -68,18 +69,6 @@ class _Phase(StrEnum):
     WAITING = "waiting"
     """For the next pull, where pushes are not followed."""
     BROKEN = "broken"
-
-
-class _Why(StrEnum):
-    """Of a pull."""
-
-    BEGIN = "begin"
-    GO_ON = "go on"
-    """Behind events, and in a state, that the subscriber has."""
-    GAP = "gap"
-    """What was asked for is gone: from the start of what there is."""
-    LOOK = "look"
-    """Whether there is anything new, on a connection that has begun."""
 
 
 class Follower:
@@ -119,6 +108,8 @@ class Follower:
         self._channel: bytes | None = None
         self._incarnation = 0
         self._last = m.NOTHING_YET
+        self._answer = Pull(None, Why.BEGIN)
+        """What is pulled, or was last."""
         self._channel_last: int | None = None
         self._backlog: list[m.Event] = []
         self._backlog_bytes = 0
@@ -192,10 +183,10 @@ class Follower:
             # It lives, but has given up the answer, as it may while this side was not reading.
             self._break(TimedOut(f"segment {self.segment}: the history did not come on"))
         elif self._phase is _Phase.LIVE and now - self._heard > self._silence * 2 / 3:
-            self._pull(self._here, _Why.LOOK, now)  # Q11: perhaps only the pushes are lost
+            self._pull(self._here, Why.LOOK, now)  # Q11: perhaps only the pushes are lost
         elif self._phase is _Phase.WAITING and now - self._since >= self.settings.poll:
             self._heard = now
-            self._pull(self._here, _Why.LOOK, now)
+            self._pull(self._here, Why.LOOK, now)
 
     # ---- what arrives ----
 
@@ -206,13 +197,22 @@ class Follower:
         self._heard = now
         if self._phase is _Phase.PULLING:
             self._since = now
+        try:
+            self._take_answer(message, now)
+        except RemoteProtocolError as error:
+            self._break(error)
+        if self._phase is _Phase.PULLING and self._answer.over:
+            self._pulled(now)
+
+    def _take_answer(self, message: m.Message, now: float) -> None:
         match message:
             case m.Welcome() if message.request == self._request and self._phase is _Phase.GREETING:
                 self._welcomed(message, now)
             case m.Opening() if message.request == self._request and self._phase is _Phase.PULLING:
                 self._opened(message)
             case m.Chunk() if message.request == self._request and self._phase is _Phase.PULLING:
-                self._announced(message)
+                if self._answer.announce(message):
+                    self._effects.append(Request(m.Credit(self._request, 1)))
             case m.Data() | m.Frontier() | m.Aborted() if self._phase is _Phase.PULLING:
                 self._accept_pulled(message)
             case m.Truncated() if message.request == self._request and self._phase is _Phase.PULLING:
@@ -232,9 +232,7 @@ class Follower:
             ):
                 pass  # an answer to a question that was given up
             case _:
-                self._break(RemoteProtocolError(f"a publisher does not answer with {type(message).__name__}"))
-        if self._phase is _Phase.PULLING and self._pulled_last and not self._chunk_left:
-            self._pulled(now)
+                raise RemoteProtocolError(f"a publisher does not answer with {type(message).__name__}")
 
     def pushed(self, subscription: bytes | None, message: m.Message, now: float) -> None:
         """A message on `events`: on the channel for None, else for `subscription` alone."""
@@ -347,7 +345,7 @@ class Follower:
         """Ask for what follows the place to begin at; of live ones, the last event that the publisher named."""
         match self._begin:
             case m.Position() as position:
-                self._pull(position, _Why.GO_ON, now)
+                self._pull(position, Why.GO_ON, now)
             case Behind(seq, incarnation):
                 position = m.Position(self._incarnation if incarnation is None else incarnation, seq)
                 if position > (self._incarnation, self._newest):
@@ -355,51 +353,34 @@ class Follower:
                         UsageError(f"segment {self.segment} ends at {self._newest} as yet; there is no event {seq}")
                     )
                 else:
-                    self._pull(position, _Why.BEGIN, now)
+                    self._pull(position, Why.BEGIN, now)
             case From.LIVE:
-                self._pull(m.Position(self._incarnation, self._newest), _Why.BEGIN, now)
+                self._pull(m.Position(self._incarnation, self._newest), Why.BEGIN, now)
             case Wanted(times) if self._skips and len(times) <= MOST_WANTED:
-                self._pull(None, _Why.BEGIN, now, times)
+                self._pull(None, Why.BEGIN, now, times)
             case _:
-                self._pull(None, _Why.BEGIN, now)
+                self._pull(None, Why.BEGIN, now)
 
-    def _pull(self, position: m.Position | None, why: _Why, now: float, wanted: tuple[Time, ...] | None = None) -> None:
+    def _pull(self, position: m.Position | None, why: Why, now: float, wanted: tuple[Time, ...] | None = None) -> None:
         self._request += 1
         self._phase = _Phase.PULLING
         self._since = now
-        self._pulled_last = self._was_opened = False
-        self._chunk_left = 0
-        self._asked, self._why = position, why
-        self._last = position.seq if position is not None else m.NOTHING_YET
+        self._answer = Pull(position, why)
+        self._last = self._answer.last
         self._effects.append(Request(m.Since(self._request, self.segment, position, self.settings.credit, wanted)))
 
     def _opened(self, opening: m.Opening) -> None:
-        if self._was_opened:
-            self._break(RemoteProtocolError("an answer to `since` opens once"))
-            return
         if not self._sound_times(opening.lower, opening.upper, opening.aborted):
             return
-        if self._asked is None and opening.position.incarnation != self._incarnation:
-            self._break(
-                RemoteProtocolError(
-                    f"the history starts in incarnation {opening.position.incarnation}, not in {self._incarnation}"
-                )
-            )
-            return
-        if self._asked is not None and not self._leads_back(self._asked, opening.position):
-            self._break(
-                RemoteProtocolError(f"asked for events behind {tuple(self._asked)}, got {tuple(opening.position)}")
-            )
-            return
-        self._was_opened = True
+        self._answer.open(opening, self._incarnation)
         self._last = opening.position.seq
         self._begin_behind(State(opening.position.seq, opening.lower, opening.upper, opening.aborted))
 
     def _begin_behind(self, state: State) -> None:
         """Tell where the events of an answer begin, unless that is where the last ones of this connection ended."""
-        if self._why is _Why.LOOK:
+        if self._answer.why is Why.LOOK:
             return
-        if self._why is _Why.BEGIN and isinstance(self._begin, Wanted) and not self._begin.whole_behind(state):
+        if self._answer.why is Why.BEGIN and isinstance(self._begin, Wanted) and not self._begin.whole_behind(state):
             self._break(
                 HistoryTruncated(
                     f"segment {self.segment}: epochs that were asked for may have begun before event {state.seq + 1}, "
@@ -407,35 +388,14 @@ class Follower:
                 )
             )
             return
-        gap = self._why is _Why.GAP and self._continuing
-        self._tell_began(state, filters=self._why is not _Why.GO_ON, gap=gap, resumed=self._continuing and not gap)
+        gap = self._answer.why is Why.GAP and self._continuing
+        self._tell_began(
+            state, filters=self._answer.why is not Why.GO_ON, gap=gap, resumed=self._continuing and not gap
+        )
         self._continuing = True
 
-    def _leads_back(self, asked: m.Position, got: m.Position) -> bool:
-        """Whether the answer begins where it was asked to, or where an earlier incarnation's events end (E10)."""
-        ended = asked.incarnation < got.incarnation == self._incarnation and got.seq < asked.seq
-        return got == asked or ended
-
-    def _announced(self, chunk: m.Chunk) -> None:
-        if not self._was_opened or self._pulled_last or self._chunk_left:
-            self._break(RemoteProtocolError("a chunk comes after the opening, and after the events of the one before"))
-        elif chunk.last:
-            self._pulled_last, self._chunk_left = True, chunk.events
-        else:
-            self._chunk_left = chunk.events
-            self._effects.append(Request(m.Credit(self._request, 1)))
-
     def _accept_pulled(self, event: m.Event) -> None:
-        if not self._chunk_left:
-            self._break(RemoteProtocolError(f"no chunk announced event {event.seq}"))
-            return
-        self._chunk_left -= 1
-        if not self._sound(event):
-            return
-        if event.seq <= self._last:
-            return
-        if event.prev > self._last:
-            self._break(RemoteProtocolError(f"history skips from {self._last} to {event.seq}"))
+        if not self._sound(event) or not self._answer.accept(event):
             return
         if _damaged(event):
             self._break(ChecksumMismatch(f"segment {self.segment}: event {event.seq} of the history arrived damaged"))
@@ -449,7 +409,7 @@ class Follower:
             self._wait(now)
         elif not self._subscribed:  # pushes are wanted again since
             self._greet(now)
-        elif self._why is _Why.LOOK and self._asked != self._here:
+        elif self._answer.why is Why.LOOK and self._answer.asked != self._here:
             self._greet(now)  # Q12: the subscription has failed; the next begins behind what has come
         elif self._last >= self._snapshot.seq:
             self._go_live(now)
@@ -461,15 +421,15 @@ class Follower:
 
     def _history_gone(self, detail: str) -> None:
         now = self._heard
-        if self._why is _Why.LOOK and self._subscribed:
+        if self._answer.why is Why.LOOK and self._subscribed:
             self._greet(now)  # lost for good: the next snapshot says where to go on
-        elif self._why is _Why.BEGIN and self._was_opened and isinstance(self._begin, Behind | Wanted):
+        elif self._answer.why is Why.BEGIN and self._answer.opened and isinstance(self._begin, Behind | Wanted):
             self._break(HistoryTruncated(f"segment {self.segment}: retention overtook the answer; {detail}"))
         elif self._continuing and self._subscribed:
             # E17: the gap cannot be healed; the new snapshot becomes a further filter.
             self._start_from_snapshot(gap=True, now=now)
         elif self._continuing or self._begin is From.LIVE:
-            self._pull(None, _Why.GAP, now)
+            self._pull(None, Why.GAP, now)
         else:
             self._break(
                 HistoryTruncated(f"segment {self.segment}: the events after {self._begin!r} are gone; {detail}")
@@ -573,13 +533,6 @@ class Follower:
     error: EpochalError | None = None
     """Why the follower is over."""
     _has_begun = False
-    _was_opened = False
-    _pulled_last = False
-    _chunk_left = 0
-    """Events that the last chunk announced and that have not come."""
-    _asked: m.Position | None = None
-    """Behind which position the history was asked for; None: from its start."""
-    _why = _Why.BEGIN
     _subscribed = False
     """Whether to the nonce."""
     _skips = False
