@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from epochal_catalog import datadir
+from epochal.service import filesystems
 from epochal_catalog.datadir import DataDirectory
 from epochal_catalog.errors import DataDirectoryError
 
 
 def mounted(monkeypatch: pytest.MonkeyPatch, path: Path, kind: str) -> None:
-    monkeypatch.setattr(datadir, "_mountinfo", lambda: f"30 1 0:40 / {path} rw shared:1 - {kind} source rw")
+    monkeypatch.setattr(filesystems, "mountinfo", lambda: f"30 1 0:40 / {path} rw shared:1 - {kind} source rw")
 
 
 @pytest.mark.parametrize("kind", ["nfs4", "cifs", "fuse.s3fs", "9p"])

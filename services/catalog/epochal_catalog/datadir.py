@@ -6,12 +6,12 @@ the process.
 
 import os
 import socket
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Self
 
 from epochal.locks import FileLock, LockTaken
+from epochal.service.filesystems import objection
 from epochal_catalog.errors import DataDirectoryError
-from epochal_catalog.filesystems import Verdict, judge, kind_of
 
 
 class DataDirectory:
@@ -28,7 +28,7 @@ class DataDirectory:
         """Create, check and lock the directory. Raises `DataDirectoryError`."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._check(kind_of(PurePosixPath(self.path.resolve()), _mountinfo()))
+            self._check()
             self._lock.__enter__()
         except LockTaken as taken:
             raise DataDirectoryError(
@@ -43,23 +43,8 @@ class DataDirectory:
         """Drop the lock."""
         self._lock.__exit__()
 
-    def _check(self, kind: str) -> None:
-        verdict = judge(kind)
-        if verdict is Verdict.FIT or (verdict is Verdict.UNKNOWN and kind == self._trusted):
-            return
-        advice = "give a directory on a local disk (--data)"
-        if verdict is Verdict.UNKNOWN:
-            advice += (
-                f"; if this one keeps its data on this machine, locks files and means its fsync, set"
-                f" EPOCHAL_CATALOG_TRUST_FILE_SYSTEM={kind}"
-            )
-        raise DataDirectoryError(
-            f"the data directory {self.path} is on a {kind} file system, where SQLite can lose or mix data; {advice}"
-        )
-
-
-def _mountinfo() -> str:
-    try:
-        return Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
-    except OSError:
-        return ""
+    def _check(self) -> None:
+        setting = "EPOCHAL_CATALOG_TRUST_FILE_SYSTEM"
+        told = objection(self.path, trusted=self._trusted, setting=setting, danger="SQLite can lose or mix data")
+        if told is not None:
+            raise DataDirectoryError(told)

@@ -18,7 +18,7 @@ import typer
 
 from epochal.client.memory import PUBLISHER_KEEPS, keep_freed_memory
 from epochal.client.sockets import check_libzmq
-from epochal.errors import ConfigError, LogError, StreamGone
+from epochal.errors import LogError, StreamGone
 from epochal.service.process import command_line, run
 from epochal_publisher.http import HttpServer
 from epochal_publisher.lease import Lease
@@ -102,9 +102,6 @@ async def _start(
 ) -> None:
     """Own the logs, then the segments at the catalog, and begin: in this order nobody else writes meanwhile (E12)."""
     stream = await lease.look_up()
-    if stream.declared().spec.history.policy != "memory" and settings.data is None:
-        detail = f"{settings.stream} keeps its history on disk (spec.history.storage)"
-        raise ConfigError(f"{detail}: name the directory with --data or EPOCHAL_PUBLISHER_DATA")
     stores = await stack.enter_async_context(Stores(settings, stream, lease.instance))
     granted = await lease.acquire(stream, addresses, stores.incarnations)
     await publisher.serve(*granted, stores)

@@ -37,6 +37,8 @@ class Settings(ServiceSettings):
     """The name of this publisher; a process that replaces another has the same."""
     data: Path | None = None
     """The directory of the logs on disk, for streams that have storage; one at a time owns each log in it."""
+    trust_file_system: str = ""
+    """A type of FUSE file system, such as `fuse.mergerfs`, that the logs may be on; network ones never are."""
     sync_interval: float = Field(default=1.0, gt=0.0, le=60.0)
     """How much a crash of the machine may cost under the policy `interval`."""
     log_retry: float = Field(default=0.5, gt=0.0, le=60.0)

@@ -17,7 +17,7 @@ from time import monotonic
 from typing import Self, TypeVar
 
 from epochal.client.catalog_types import StreamInfo
-from epochal.errors import CorruptLog, LocalProtocolError, LogFull, LogMismatch, LogTaken
+from epochal.errors import ConfigError, CorruptLog, LocalProtocolError, LogFull, LogMismatch, LogTaken
 from epochal.logfiles import LogSettings, SegmentLog
 from epochal.protocol import messages as m
 from epochal.protocol.effects import FindBeginning, FindState, Log, Push, ReadLog
@@ -31,6 +31,7 @@ from epochal.protocol.packing import packed
 from epochal.protocol.publishing import SegmentPublisher
 from epochal.protocol.times import Time
 from epochal.protocol.wire import Frames
+from epochal.service.filesystems import objection
 from epochal_publisher.settings import Settings
 
 logger = logging.getLogger("epochal.publisher")
@@ -240,14 +241,33 @@ class Stores:
         self._reading = ThreadPoolExecutor(2, "history")
 
     async def __aenter__(self) -> Self:
-        """Open and recover every log, waiting for whoever has it (E12). Raises `LogError`."""
+        """Open and recover every log, waiting for whoever has it (E12). Raises `LogError`, `ConfigError`."""
         try:
+            if self.policy != "memory":
+                self._check_directory()
             while self.policy != "memory" and len(self._stores) < len(self._settings.segments):
                 await self._open_next()
         except BaseException:
             await self.__aexit__()
             raise
         return self
+
+    def _check_directory(self) -> None:
+        """Refuse a file system on which what was acknowledged could be lost (E10), or another own it too (E12)."""
+        data = self._settings.data
+        if data is None:
+            detail = f"{self._settings.stream} keeps its history on disk (spec.history.storage)"
+            raise ConfigError(f"{detail}: name the directory with --data or EPOCHAL_PUBLISHER_DATA")
+        try:
+            data.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"the data directory {data} cannot be made: {error.strerror}") from None
+        told = objection(
+            data, trusted=self._settings.trust_file_system, setting="EPOCHAL_PUBLISHER_TRUST_FILE_SYSTEM",
+            danger="a log can lose what was acknowledged, or be written by two",
+        )  # fmt: skip
+        if told is not None:
+            raise ConfigError(told)
 
     async def _open_next(self) -> None:
         segment = self._settings.segments[len(self._stores)]

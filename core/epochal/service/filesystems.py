@@ -1,13 +1,14 @@
-"""On which file system a path is, and whether a database may be kept there.
+"""On which file system a path is, and whether what must last may be kept there.
 
-Apart from the data directory because it is pure: text of the kernel in, a verdict out. SQLite needs locks that hold,
-memory shared between openings of a file, and an fsync that means it; over a network each of these is a maybe.
+Apart from the directories of the services because it is all but pure: text of the kernel in, a verdict out. A database
+and a log need locks that hold and an fsync that means it, and SQLite memory shared between openings of a file; over a
+network each of these is a maybe.
 """
 
 import re
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 _SHARED = frozenset(
     (
@@ -23,7 +24,7 @@ _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
 class Verdict(StrEnum):
-    """Whether a database may be kept on a file system."""
+    """Whether what must last may be kept on a file system."""
 
     FIT = "fit"
     SHARED = "shared"
@@ -42,8 +43,32 @@ class Mount:
     kind: str
 
 
+def objection(path: Path, *, trusted: str, setting: str, danger: str) -> str | None:
+    """Why a service may not keep its data in `path`, an existing directory; None when it may.
+
+    `trusted`: a type of FUSE file system that is taken; `setting`: the variable that names it. `danger` says what can
+    happen.
+    """
+    kind = kind_of(PurePosixPath(path.resolve()), mountinfo())
+    verdict = judge(kind)
+    if verdict is Verdict.FIT or (verdict is Verdict.UNKNOWN and kind == trusted):
+        return None
+    advice = "give a directory on a local disk (--data)"
+    if verdict is Verdict.UNKNOWN:
+        advice += f"; if this one keeps its data on this machine, locks files and means its fsync, set {setting}={kind}"
+    return f"the data directory {path} is on a {kind} file system, where {danger}; {advice}"
+
+
+def mountinfo() -> str:
+    """What the kernel says is mounted where; empty where it does not say."""
+    try:
+        return Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return ""
+
+
 def judge(kind: str) -> Verdict:
-    """Whether a database may be kept on a file system of this type.
+    """Whether what must last may be kept on a file system of this type.
 
     >>> judge("ext4"), judge("fuse.sshfs"), judge("fuse.mergerfs")
     (<Verdict.FIT: 'fit'>, <Verdict.SHARED: 'shared'>, <Verdict.UNKNOWN: 'unknown'>)

@@ -4,7 +4,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from epochal_catalog.filesystems import Verdict, judge, kind_of
+from epochal.service.filesystems import Verdict, judge, kind_of
 
 MACHINE = r"""
 22 27 0:21 / /proc rw,nosuid,nodev,noexec,relatime shared:13 - proc proc rw
