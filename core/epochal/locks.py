@@ -6,6 +6,7 @@ kernel's (`flock`), so it cannot outlive its holder, and a lock taken on a file 
 
 import fcntl
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -42,7 +43,8 @@ class FileLock:
             else:  # the last holder removed the file between our open and our lock
                 os.close(descriptor)
         os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, f"{self._holder}\n".encode(), 0)
+        with suppress(OSError):  # on a full disk the lock holds without a name
+            os.pwrite(self._descriptor, f"{self._holder}\n".encode(), 0)
         return self
 
     def __exit__(self, *_: object) -> None:

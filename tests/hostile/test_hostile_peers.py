@@ -145,6 +145,7 @@ def test_one_peer_cannot_use_up_the_joins_of_all():
 @pytest.mark.rule("S24")
 def test_one_peer_cannot_use_up_the_answers_of_all():
     machine = server(max_answers=1000, max_answers_each=2)
+    assert isinstance(machine.publisher, SegmentPublisher)
     said(machine.publisher, b"w", opening("w"), append(0, 0), append(1, 0))
     kinds = [type(asked(machine, b"greedy", m.Since(number, "0", None, 0))) for number in range(4)]
     assert kinds == [m.Opening] * 2 + [m.Refused] * 2
@@ -155,6 +156,7 @@ def test_a_full_publisher_is_worth_another_try():
     """It was `limit_exceeded`, which ended honest subscriptions for good while somebody flooded the publisher."""
     machine = server(max_pending=1, max_answers=1)
     asked(machine, b"p", hello(1))
+    assert isinstance(machine.publisher, SegmentPublisher)
     said(machine.publisher, b"w", opening("w"), append(0, 0))
     machine.publisher.take()
     machine.receive(b"p", m.Since(1, "0", None, 0), 0.0)

@@ -1,5 +1,6 @@
 """Publishers whose log is on disk: full disks, failing disks, other owners, and what is asked of history there."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -64,6 +65,92 @@ def test_while_the_disk_is_full_readers_hear_that_the_publisher_lives(start, wir
         while not isinstance(message := subscriber.events.receive(), m.Heartbeat):
             told = message.seq
         assert message.seq == told, "of nothing that is not on disk"
+
+
+@pytest.mark.rule("E9", "S9", "Q2")
+def test_while_the_disk_is_full_what_is_on_it_is_served_and_nothing_else(start, wires, wait_until, small_disk) -> None:
+    """Joins and history do not wait with the acknowledgements, and tell of nothing that is not durable."""
+    stream, publisher = start({"data": small_disk, "log_retry": 0.1}, **STORED)
+    writer = wires.writer(publisher, stream)
+    writer.open()
+    writer.acked(0, b"x")
+    ballast = filled(small_disk)
+    writer.append(0, *[KILOBYTE] * 300)
+    wait_until(lambda: publisher.metric("log_full", "0") == 1)
+    acked = 0
+    while writer.line.poll():
+        acked = writer.line.receive().seq
+    writer.append(1, b"of an epoch that nobody may hear of")  # decided, and not on disk
+    subscriber, other = wires.subscriber(publisher, stream), wires.subscriber(publisher, stream)
+    snapshot = subscriber.join()
+    assert (snapshot.seq, snapshot.lower, snapshot.upper) == (acked, (0,), (0,))
+    opening, *events = other.since(None)
+    assert isinstance(opening, m.Opening)
+    assert [event.seq for event in events] == list(range(acked + 1))
+    assert other.since(m.Position(1, acked))[1:] == []
+    assert isinstance(other.since(m.Position(1, acked + 1))[0], m.Refused), "it is ahead of all that was told"
+    status, body = publisher.get("/v1/segments/0/events?since=start")
+    assert (status, body.count('"kind":"data"')) == (200, acked + 1)
+    assert publisher.metric("log_full", "0") == 1, "and all that while it was full"
+    ballast.unlink()
+    first = subscriber.next_event()
+    assert (first.seq, first.prev) == (acked + 1, acked), "live events join the snapshot without a gap"
+    while subscriber.next_event().time != 1:
+        pass
+
+
+@pytest.mark.rule("E9", "E12")
+def test_a_publisher_that_starts_on_a_full_disk_serves_what_is_on_it(start, wires, wait_until, small_disk) -> None:
+    stream, publisher = start({"data": small_disk, "log_retry": 0.1}, **STORED)
+    writer = wires.writer(publisher, stream)
+    writer.open()
+    last = writer.acked(0, b"a", b"b", b"c").seq
+    publisher.stop()
+    ballast = fill_up(small_disk)
+    again = stream.start("0", data=small_disk, log_retry=0.1)
+    try:
+        assert again.metric("log_full", "0") == 1
+        reader = wires.subscriber(again, stream)
+        snapshot = reader.join()
+        assert (snapshot.seq, snapshot.incarnation) == (last, 2)
+        opening, *events = wires.subscriber(again, stream).since(m.Position(1, 0))
+        assert ([event.payload for event in events], opening.position) == ([b"b", b"c"], (1, 0))
+        back = wires.writer(again, stream)
+        back.line.send(m.Open(1, stream.uid, "0", "w1", 1, None, m.Resume(2, (0,), (0,))))
+        assert not back.line.poll(1.0), "it is told when it is on disk"
+        ballast.unlink()
+        assert back.line.await_(m.Opened).incarnation == 2
+        wait_until(lambda: again.metric("log_full", "0") == 0)
+        again.stop()
+        third = stream.start("0", data=small_disk)
+        assert stream.segment()["incarnation"] == 3
+        third.stop()
+    finally:
+        again.stop()
+
+
+@pytest.mark.rule("E12")
+def test_a_publisher_whose_log_cannot_even_be_made_says_so_and_waits(declare, wait_until, small_disk) -> None:
+    stream = declare(**STORED)
+    subprocess.run(["mount", "-o", "remount,nr_inodes=3", str(small_disk)], check=True)
+    (small_disk / "one").touch()
+    (small_disk / "another").touch()
+    publisher = stream.start("0", data=small_disk, log_retry=0.1, wait=False)
+    try:
+        wait_until(lambda: "waiting for space" in publisher.log.read_text())
+        subprocess.run(["mount", "-o", "remount,nr_inodes=100", str(small_disk)], check=True)
+        publisher.await_ready()
+    finally:
+        publisher.stop()
+
+
+def fill_up(disk: Path) -> Path:
+    """Something else that takes all of the disk."""
+    ballast = disk / "ballast"
+    with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while file.write(bytes(4096)):
+            pass
+    return ballast
 
 
 @pytest.mark.rule("E9")

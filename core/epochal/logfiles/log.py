@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from epochal.errors import LocalProtocolError, LogFailed, LogFull, Superseded
-from epochal.logfiles.disk import Disk, OSDisk, make_directory, put_in_place, wall_clock
+from epochal.logfiles.disk import NO_SPACE, Disk, OSDisk, make_directory, put_in_place, wall_clock
 from epochal.logfiles.files import LogFile, TailFile
 from epochal.logfiles.owner import Owner
 from epochal.logfiles.reading import Batch
@@ -74,6 +74,8 @@ class SegmentLog:
         self._recovered: Recovery | None = None
         self._failed: str | None = None
         self._begun = self._closed = False
+        self._claimed = 0
+        """An incarnation that was claimed and has not begun."""
         found = recover_log(disk, directory, *identity)
         if found is not None:
             self._tail, self._incarnations, self._recovered = found.tail, found.incarnations, found.recovery
@@ -99,7 +101,7 @@ class SegmentLog:
         returns.
 
         Raises `LogTaken`, `CorruptLog` (damage that no crash can explain; nothing is changed), `LogMismatch`,
-        `LogFailed`.
+        `LogFull` for a directory that cannot be made, `LogFailed`.
         """
         try:
             make_directory(disk, directory)
@@ -110,7 +112,8 @@ class SegmentLog:
                 owner.leave()
                 raise
         except OSError as error:
-            raise LogFailed(f"{directory} cannot be opened: {error}") from error
+            kind = LogFull if error.errno in NO_SPACE else LogFailed
+            raise kind(f"{directory} cannot be opened: {error}") from error
 
     @property
     def recovered(self) -> Recovery | None:
@@ -172,19 +175,21 @@ class SegmentLog:
         `checkpoint` is the state at `last`; it is stored only when a first file has to be made. The frame's notes are
         the incarnation as msgpack, then `notes`.
 
-        Raises `Superseded` unless `incarnation` is higher than any before (E12), `LogFull`, after which it takes a
-        still higher one, `LogFailed`.
+        Raises `Superseded` unless `incarnation` is higher than any before (E12), `LogFull`, after which the same call
+        can be made again, `LogFailed`.
         """
         with self._guarded():
-            if incarnation <= self.incarnation:
+            if incarnation == self._claimed:  # the disk was full then
+                self._owner.check()
+            elif incarnation <= self.incarnation:
                 raise Superseded(f"incarnation {incarnation} is not above {self.incarnation}, the last one here")
-            self._owner.claim(incarnation)
-            if self._tail is None:
-                self._start_file(checkpoint)
-            self._begun = True
-            tail = self._open_tail()
+            else:
+                self._owner.claim(incarnation)
+                self._claimed = incarnation
+            tail = self._tail or self._start_file(checkpoint)
             tail.append(0, (), notes, self._clock(), begins=incarnation)
             tail.sync()
+            self._begun, self._claimed = True, 0
             self._incarnations = with_incarnation(self._incarnations, incarnation, self.last + 1)
             self._durable = self.last
             self._recovered = None
@@ -335,7 +340,7 @@ class SegmentLog:
             self._failed = f"{self._directory}: {error}; nothing more is written until the log is opened anew"
             raise LogFailed(self._failed) from error
 
-    def _start_file(self, checkpoint: Checkpoint) -> None:
+    def _start_file(self, checkpoint: Checkpoint) -> TailFile:
         """Put a new file behind the last one, or in its place when it has no events; on `LogFull` all is as it was."""
         old = self._tail
         new = TailFile.prepare(
@@ -353,6 +358,7 @@ class SegmentLog:
         self._tail = new
         if old is not None:
             old.close()
+        return new
 
     def _outdated(self) -> LogFile | None:
         """The oldest file, if it is over the bounds."""

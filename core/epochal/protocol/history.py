@@ -87,6 +87,8 @@ class History:
         """(incarnation, its first event), oldest first."""
         self.archived: int | None = None
         """The position before the first event that is kept on disk as well; None without a disk."""
+        self.told: int | None = None
+        """The last event that readers were told of; those behind it are on no disk yet, and stay. None: no disk."""
 
     def empty_behind(self, state: State) -> "History":
         """A history with the same bounds that goes on behind `state`."""
@@ -132,6 +134,8 @@ class History:
     def trim(self, now: float) -> None:
         """Drop what is over the bounds at `now` (seconds of the publisher's clock)."""
         while self._events and (self.bytes > self._max_bytes or now - self._events[0][0] > self._max_age):
+            if self.told is not None and self.truncated_at >= self.told:
+                return
             _, event = self._events.popleft()
             self.bytes -= retained_size(event)
             apply(self._base, event)

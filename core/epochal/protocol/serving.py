@@ -23,6 +23,7 @@ from epochal.protocol import messages as m
 from epochal.protocol.effects import Answer, FindBeginning, FindState, Private, Push, ReadLog
 from epochal.protocol.history import State
 from epochal.protocol.publishing import SegmentPublisher
+from epochal.protocol.told import Told
 from epochal.protocol.wanted import MOST_WANTED, Wanted
 
 CHUNK_EVENTS = 256
@@ -72,9 +73,14 @@ class _Answering:
 
 
 class SegmentServer:
-    """The subscribers' side of one segment publisher. `channel` is the 8-byte token of its one channel."""
+    """The subscribers' side of one segment publisher. `channel` is the 8-byte token of its one channel.
 
-    def __init__(self, publisher: SegmentPublisher, channel: bytes, settings: ServingSettings, now: float) -> None:
+    Of a publisher with a disk it is given what is `Told`.
+    """
+
+    def __init__(
+        self, publisher: SegmentPublisher | Told, channel: bytes, settings: ServingSettings, now: float
+    ) -> None:
         self.publisher, self.channel, self.settings = publisher, channel, settings
         self.subscriptions: set[bytes] = set()
         self._pending: dict[bytes, tuple[float, bytes]] = {}

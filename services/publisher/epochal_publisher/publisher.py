@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -61,7 +62,10 @@ MOST_WAITING = 32 * 2**20
 
 
 class Publisher:
-    """Bound sockets from the start; serves from `serve` on. `over` tells why the segments are no longer ours."""
+    """Bound sockets from the start; serves from `serve` on.
+
+    `over` tells why nothing is taken any more: another owns the segments, the stream is gone, or its log has failed.
+    """
 
     def __init__(self, settings: Settings, lease: Lease) -> None:
         self.settings, self._lease = settings, lease
@@ -133,12 +137,13 @@ class Publisher:
         """Make the machines, and begin to read what arrived meanwhile. Raises `LogError`."""
         self._stores = stores
         self.encoding = stream.declared().spec.payload.encoding
-        started = {
-            grant.id: await asyncio.to_thread(
-                Served.start, stream, grant, self.settings, stores.of(grant.id), monotonic()
-            )
-            for grant in registration.segments
-        }
+        started = {}
+        for grant in registration.segments:
+            store = stores.of(grant.id)
+            start = partial(Served.start, stream, grant, self.settings, store, monotonic())
+            started[grant.id] = await stores.write(start)
+            if store is not None:
+                await self._begin(store)
         now = monotonic()
         self.segments.update(started)
         self._events.bound(stream.declared().spec.push.buffer_bytes)
@@ -160,8 +165,6 @@ class Publisher:
             for served in self.segments.values():
                 served.tick(now, reads=reads)  # who is not read is not silent (E8)
                 self._sweep(served, now)
-                if served.store is not None and served.store.commit is not None:
-                    self._beat(served, now)
             for discarded in self.discarded:
                 discarded.expire(now)
             self.flush()
@@ -190,6 +193,8 @@ class Publisher:
                 if effects:
                     self._tell(served, effects, served.publisher.progress.lower.frontier)
             else:
+                if served.told is not None:  # first, as it stands for no event that is told below (S9)
+                    self._carry_out(served, served.told.take())
                 self._flush_stored(served, served.store)
 
     def _tell(self, served: Served, effects: Sequence[Effect], lower: Iterable[Time]) -> None:
@@ -199,12 +204,19 @@ class Publisher:
 
     # ---- the disk ----
 
-    def _beat(self, served: Served, now: float) -> None:
-        """While the disk is awaited, readers hear that the publisher lives, and of nothing else."""
-        if served.subscribed and now - served.beaten >= served.server.settings.heartbeat:
-            served.beaten = now
-            served.packer.add(m.Heartbeat(served.told_seq))
-            served.counters.pushed_bytes += self._events.send(served.packer.flush())
+    async def _begin(self, store: Store) -> None:
+        """Have the log say that this incarnation begins; on a full disk what it holds is served meanwhile (fault 26).
+
+        Raises `LogError`, `Superseded`.
+        """
+        commit = store.commit
+        assert commit is not None
+        try:
+            await self._stores.write(commit.run)
+        except LogFull as error:
+            self._wait_for_space(store, commit, error)
+        else:
+            store.commit = None
 
     def _flush_stored(self, served: Served, store: Store) -> None:
         """One commit at a time: what is decided meanwhile waits for the next, which then secures all of it at once.
@@ -242,17 +254,13 @@ class Publisher:
         if not self.over.done() and not self._stores.closed:
             self._stores.write(commit.run).add_done_callback(lambda future: self._written(store, commit, future))
 
-    def _written(self, store: Store, commit: Commit, future: "asyncio.Future[object]") -> None:
+    def _written(self, store: Store, commit: Commit, future: "asyncio.Future[None]") -> None:
         self._disk_did_something.set()
         if future.cancelled() or self.over.done():
             return
         error = future.exception()
         if isinstance(error, LogFull):
-            if store.full is None:
-                logger.warning("appends wait, and none is acknowledged, until there is space again: %s", error)
-            store.full = str(error)
-            store.no_space(commit)
-            asyncio.get_running_loop().call_later(self.settings.log_retry, self._write, store, commit)
+            self._wait_for_space(store, commit, error)
             return
         if error is not None:
             self.over.set_result(error if isinstance(error, LogError | Superseded) else LogFailed(f"{error!r}"))
@@ -263,6 +271,14 @@ class Publisher:
         commit.done = True
         self.flush()
         self._read_writers()
+
+    def _wait_for_space(self, store: Store, commit: Commit, error: LogFull) -> None:
+        """Try again later. Readers are served meanwhile, up to what is durable (E9)."""
+        if store.full is None:
+            logger.warning("appends wait, and none is acknowledged, until there is space again: %s", error)
+        store.full = str(error)
+        store.no_space(commit)
+        asyncio.get_running_loop().call_later(self.settings.log_retry, self._write, store, commit)
 
     def _read(self, served: Served, store: Store, ask: FindState | FindBeginning | ReadLog) -> None:
         if self._stores.closed:
@@ -423,11 +439,12 @@ class Publisher:
 
     def close(self) -> None:
         """Close the sockets; waits for slow peers as long as the drain time-out allows."""
-        linger = 0 if self._superseded() else int(self.settings.drain_timeout * 1000)
+        linger = 0 if self._must_be_silent() else int(self.settings.drain_timeout * 1000)
         for socket in self._sockets:
             socket.zmq.linger = linger
             socket.close()
         self._context.term()
 
-    def _superseded(self) -> bool:
+    def _must_be_silent(self) -> bool:
+        """Whether nothing may leave any more: another owns the segments, or what was decided is not on disk."""
         return self.over.done() and not isinstance(self.over.result(), StreamGone)

@@ -14,6 +14,7 @@ from epochal.protocol.effects import Push
 from epochal.protocol.publishing import PublisherSettings, SegmentPublisher
 from epochal.protocol.serving import SegmentServer, ServingSettings
 from epochal.protocol.times import Time
+from epochal.protocol.told import Told
 from epochal.protocol.wire import Packer
 from epochal_publisher.counters import SegmentCounters
 from epochal_publisher.settings import Settings
@@ -33,8 +34,9 @@ class Served:
     told_lower: tuple[Time, ...]
     """The lower frontier behind all that has been carried out: what may be told of it (E9)."""
     told_seq: int
-    """The last event that has been carried out, pushed or not: what HTTP serves ends there (E9)."""
-    beaten: float = 0.0
+    """The last event that has been carried out, pushed or not: what is served ends there (E9)."""
+    told: Told | None
+    """What subscribers are answered from while the disk is awaited; None without a disk."""
     subscribed: bool = False
     """Whether anybody has subscribed to the channel; while nobody has, events are not even encoded (S21)."""
     listeners: set[asyncio.Event] = field(default_factory=set)
@@ -48,7 +50,7 @@ class Served:
     ) -> "Served":
         """Begin an incarnation where the log on disk ends, or where the catalog says that the last one did (E7, E11).
 
-        Raises `LogError`.
+        With a log, `store.commit` is what is to be written first. Raises `LogError`.
         """
         spec = stream.declared().spec
         kept = spec.history.retention
@@ -75,10 +77,10 @@ class Served:
         if store is not None:
             store.begin(grant.incarnation, publisher)
         channel = secrets.token_bytes(8)  # one an incarnation: nothing of an old one can be taken for new
-        server = SegmentServer(publisher, channel, ServingSettings(heartbeat=spec.push.heartbeat), now)
+        told = None if store is None else Told(publisher, store.log.durable)
+        server = SegmentServer(told or publisher, channel, ServingSettings(heartbeat=spec.push.heartbeat), now)
         lower = tuple(publisher.progress.lower.frontier)
-        told = publisher.seq if store is None else store.log.durable
-        return cls(publisher, server, Packer(b"C" + channel), now, store, lower, told)
+        return cls(publisher, server, Packer(b"C" + channel), now, store, lower, publisher.seq, told)
 
     def tick(self, now: float, *, reads: bool = True) -> None:
         """Let time pass for both machines; while writers are not read, none of them is silent (E8)."""
@@ -90,10 +92,12 @@ class Served:
             self._frontier, self.frontier_since = frontier, now
 
     def carried_out(self, effects: Sequence[Effect]) -> None:
-        """`effects` are; an event or heartbeat among them says how far that is."""
+        """`effects` are about to be; an event or heartbeat among them says how far that is."""
         for effect in reversed(effects):
             if type(effect) is Push:
                 moved, self.told_seq = effect.message.seq > self.told_seq, effect.message.seq
+                if self.told is not None:
+                    self.told.seq = self.told_seq
                 if moved:
                     self.wake()
                 return

@@ -25,7 +25,7 @@ from epochal.protocol.effects import PublisherEffect as Effect
 from epochal.protocol.frontier import Antichain
 from epochal.protocol.history import State, apply
 from epochal.protocol.journal import Restored, Restoring, encode_notes
-from epochal.protocol.logfile import Checkpoint
+from epochal.protocol.logfile import Checkpoint, with_incarnation
 from epochal.protocol.logframes import decode_entry, entries, entry
 from epochal.protocol.packing import packed
 from epochal.protocol.publishing import SegmentPublisher
@@ -105,9 +105,10 @@ class Store:
             )
 
     def begin(self, incarnation: int, publisher: SegmentPublisher) -> None:
-        """The publisher begins; `log.incarnations` then has this one too. Raises `LogError`, `Superseded`."""
-        self.log.begin(incarnation, _checkpoint(publisher))
-        publisher.history.incarnations = list(self.log.incarnations)
+        """The publisher begins: `commit` is then what says so in the log, ahead of all others."""
+        checkpoint = _checkpoint(publisher)
+        self.commit = Commit((), None, deque([lambda: self.log.begin(incarnation, checkpoint)]))
+        publisher.history.incarnations = list(with_incarnation(self.log.incarnations, incarnation, publisher.seq + 1))
         publisher.history.archived = self.log.first
 
     # ---- commits ----
@@ -275,9 +276,10 @@ class Stores:
         while segment not in self._stores:
             try:
                 self._stores[segment] = await asyncio.to_thread(self._open, segment)
-            except LogTaken as error:
+            except (LogTaken, LogFull) as error:
                 if not told:
-                    logger.warning("%s; waiting for it to end", error)
+                    awaited = "it to end" if isinstance(error, LogTaken) else "space"
+                    logger.warning("%s; waiting for %s", error, awaited)
                 told = True
                 await asyncio.sleep(self._settings.log_retry)
 
@@ -316,8 +318,8 @@ class Stores:
         """Segment -> the last incarnation that its log has seen."""
         return {segment: store.log.incarnation for segment, store in self._stores.items()}
 
-    def write(self, work: Callable[[], object]) -> "asyncio.Future[object]":
-        """Run a commit on a thread."""
+    def write(self, work: Callable[[], T]) -> "asyncio.Future[T]":
+        """Run a commit, or what comes before it, on a thread."""
         return asyncio.get_running_loop().run_in_executor(self._writing, work)
 
     def read(self, work: Callable[[], T]) -> "asyncio.Future[T]":

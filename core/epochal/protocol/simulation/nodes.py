@@ -30,6 +30,7 @@ from epochal.protocol.simulation.links import Connection, Frames
 from epochal.protocol.simulation.oracle import Oracle, Violation
 from epochal.protocol.simulation.scenario import Scenario
 from epochal.protocol.simulation.world import World
+from epochal.protocol.told import Told
 
 TICK = 0.2
 REPORT = 0.8
@@ -90,7 +91,8 @@ class Node:
         if self._disk is not None:
             self._disk.begin(self.publisher)
         self.channel = self.world.random.randbytes(8)
-        self.server = SegmentServer(self.publisher, self.channel, ServingSettings(), now)
+        self._told = None if self._disk is None else Told(self.publisher, self.publisher.seq)
+        self.server = SegmentServer(self._told or self.publisher, self.channel, ServingSettings(), now)
         state = restored.state if restored is not None else self.publisher.state()
         self.log = self.oracle.incarnation(self.segment, grant.incarnation, state.lower, state.seq)
         self._heard: dict[bytes, float] = {}
@@ -225,6 +227,8 @@ class Node:
     # ---- effects ----
 
     def _pump(self) -> None:
+        if self._told is not None:
+            self._carry_out(self._told.take())  # readers do not wait for the disk
         if self._committing is not None:
             return
         effects = self.publisher.take()
@@ -251,6 +255,8 @@ class Node:
             return
         self._commit(effects)
         self._committing = None
+        if self._told is not None and (events := _events(effects)):
+            self._told.seq = events[-1].seq
         self._carry_out(effects)
         self._pump()
 

@@ -1,0 +1,64 @@
+"""What readers see of a publisher that is ahead of its disk."""
+
+import google_crc32c
+import pytest
+
+from epochal.protocol import messages as m
+from epochal.protocol.effects import Answer, Private, Push
+from epochal.protocol.publishing import PublisherSettings, SegmentPublisher
+from epochal.protocol.serving import SegmentServer, ServingSettings
+from epochal.protocol.times import TimeShape
+from epochal.protocol.told import Told
+
+NONCE = bytes(16)
+
+
+def ahead(told: int = 1, **settings: int) -> tuple[SegmentPublisher, Told, SegmentServer]:
+    """A publisher with four events at time 0 and one at 3, of which only those up to `told` are on disk."""
+    publisher = SegmentPublisher(
+        "uid", "0", PublisherSettings(TimeShape.parse("int"), durable=True, **settings), incarnation=1, now=0.0
+    )
+    view = Told(publisher, -1)
+    publisher.receive(b"w", m.Open(1, "uid", "0", "w", 1, None, None), 0.0)
+    for number, time in enumerate((0, 0, 0, 0, 3)):
+        payload = b"%1000d" % number
+        publisher.receive(b"w", m.Append("0", number, time, b"", 1, google_crc32c.value(payload), payload), 0.0)
+    view.seq = told
+    return publisher, view, SegmentServer(view, b"channel0", ServingSettings(), 0.0)
+
+
+@pytest.mark.rule("E9", "E14")
+def test_a_snapshot_is_of_the_last_event_that_was_told_and_waits_for_nothing() -> None:
+    publisher, view, server = ahead()
+    server.receive(b"p", m.Hello(1, (1,), "uid", "0", NONCE), 0.0)
+    server.subscribed(NONCE, 0.0)
+    server.tick(2.0)
+    welcome, snapshot, beat = view.take()
+    assert isinstance(welcome, Answer)
+    assert [message.seq for message in welcome.messages if isinstance(message, m.Welcome)] == [1]
+    assert snapshot == Private(NONCE, m.Snapshot(1, 1, NONCE, (0,), (0,), ()))
+    assert beat == Push(m.Heartbeat(1))
+    assert not [effect for effect in publisher.take() if isinstance(effect, Answer | Private)]
+
+
+@pytest.mark.rule("E9", "Q2")
+def test_history_ends_where_the_disk_does() -> None:
+    _, view, server = ahead()
+    server.receive(b"p", m.Since(1, "0", None, 8), 0.0)
+    (opening,), (chunk, *events) = [effect.messages for effect in view.take() if isinstance(effect, Answer)]
+    assert opening.position == (1, -1)  # type: ignore[union-attr]
+    assert chunk == m.Chunk(1, 2, True)
+    assert [event.seq for event in events] == [0, 1]  # type: ignore[union-attr]
+    server.receive(b"p", m.Since(2, "0", m.Position(1, 4), 8), 0.0)
+    (refused,) = [effect.messages[0] for effect in view.take() if isinstance(effect, Answer)]
+    assert isinstance(refused, m.Refused), "nobody can know of event 4 yet"
+
+
+def test_what_is_on_no_disk_yet_stays_in_memory_whatever_its_bounds() -> None:
+    publisher, view, _ = ahead(memory_bytes=1000)
+    publisher.tick(0.5)
+    assert publisher.history.truncated_at == 1
+    assert [event.seq for event in publisher.history.since(1)] == [2, 3, 4]
+    view.seq = 4
+    publisher.tick(0.6)
+    assert publisher.history.truncated_at == 4, "and no longer than that"
