@@ -1,5 +1,6 @@
 """`pub` and `sub` in full: files, what was published when something went wrong, filters, ends."""
 
+import itertools
 import json
 import signal
 import subprocess
@@ -68,6 +69,38 @@ def test_ctrl_c_keeps_what_was_read(declared, run, catalog: str) -> None:
     assert err == b"2 records are published (up to standard input:2); nothing was advanced or finished\n"
     assert run("pub", stream, "--finish").status == 0
     assert epochs(run, stream) == [{"kind": "epoch", "time": 1, "records": [1, 2]}]
+
+
+def test_wait_tells_of_each_record_before_the_next_is_read(declared, run, catalog: str) -> None:
+    """What is told on standard output is published, whatever becomes of the command."""
+    stream = declared(segments=1)
+    command = [console_script("epochal"), "pub", stream, "--time-field", "h", "--wait", "--catalog", catalog]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as pub:
+        assert pub.stdin is not None
+        assert pub.stdout is not None
+        told = []
+        for hour in (1, 1, 2):
+            pub.stdin.write(json.dumps({"h": hour}).encode() + b"\n")
+            pub.stdin.flush()
+            told.append(json.loads(pub.stdout.readline()))  # while standard input stays open
+        pub.kill()
+    assert [line["where"] for line in told] == ["standard input:1", "standard input:2", "standard input:3"]
+    assert [line["time"] for line in told] == [1, 1, 2]
+    assert all(before["position"] < after["position"] for before, after in itertools.pairwise(told))
+    shown = run("sub", stream, "--since", "start", "--count", "3", "--raw")
+    assert shown.out == '{"h": 1}\n{"h": 1}\n{"h": 2}\n'
+
+
+def test_wait_stops_at_what_is_wrong_and_says_up_to_where(run, declared, catalog: str) -> None:
+    stream = declared(segments=1)
+    command = [console_script("epochal"), "pub", stream, "-t", "1", "--wait", "--catalog", catalog]
+    result = subprocess.run(command, input=b"1\n2\nno\n", capture_output=True, timeout=30, check=False)
+    told = [json.loads(line)["where"] for line in result.stdout.splitlines()]
+    assert (result.returncode, told) == (2, ["standard input:1", "standard input:2"])
+    assert b"2 records are published (up to standard input:2)" in result.stderr
+    assert run("pub", stream, "-t", "1", "--wait", "-q", "3", "--finish").out == ""
+    assert epochs(run, stream) == [{"kind": "epoch", "time": 1, "records": [1, 2, 3]}]
+    assert "exclude each other" in run("pub", stream, "-t", "1", "--wait", "--linger", "1", "x").err
 
 
 def test_rows_of_an_arrow_stream(run, declared, tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ Examples:
   epochal pub demo/flights -f flights.jsonl --time-field hour --in-order
   epochal pub demo/flights -f x.parquet --time-field hour --key-field origin
   journalctl -f -o json | epochal pub logs --time 0 --linger 0.2
+  tail -f x.jsonl | epochal pub demo/flights --time-field hour --wait
   epochal pub demo/flights --finish                   # no more, ever
 
 A record of a msgpack or json stream is a JSON value: an argument (what is no JSON is published as a text), a line, or
@@ -43,7 +44,8 @@ the next writer's promise.
 
 Arguments and files are checked whole before anything is published. A bad line of standard input ends the command with
 status 2 when the lines before it are published; a line on standard error says which. Ctrl-C ends it in the same way,
-with status 130. Neither advances nor finishes. The command ends once everything is acknowledged."""
+with status 130. Neither advances nor finishes. The command ends once everything is acknowledged; --wait has each record
+acknowledged before the next is sent, and prints a line of JSON for it: where it was read, its time and its position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ class _Asked:
     advance: str | None
     finish: bool
     linger: float
+    wait: bool
     quiet: bool
 
 
@@ -106,6 +109,10 @@ def pub(
     linger: Annotated[
         float, typer.Option("--linger", metavar="SECONDS", min=0, max=60, help="Let records gather into batches.")
     ] = 0.0,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Have each record acknowledged before the next is sent, and print its "
+                           "position. Without it they are pipelined, and awaited at the end.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summary.")] = False,
     namespace: Namespace = None,
     catalog: Catalog = None,
@@ -116,10 +123,12 @@ def pub(
         raise typer.BadParameter("--time and --time-field exclude each other")
     if key is not None and key_field is not None:
         raise typer.BadParameter("--key and --key-field exclude each other")
+    if wait and linger:
+        raise typer.BadParameter("--wait and --linger exclude each other: nothing can gather then")
     publishes = bool(records or files) or not (finish or advance)
     if publishes and time is None and time_field is None:
         raise typer.BadParameter("records need a time: --time T, or --time-field NAME")
-    asked = _Asked(time, time_field, key, key_field, topic, form, in_order, advance, finish, linger, quiet)
+    asked = _Asked(time, time_field, key, key_field, topic, form, in_order, advance, finish, linger, wait, quiet)
     qualified = parse_stream_name(stream, namespace or DEFAULT_NAMESPACE)
     inputs = _Inputs(records or [], files or [], publishes or time is not None or time_field is not None)
     return run(_pub(qualified, inputs, asked, writer or f"pub-{uuid.uuid4().hex[:12]}", catalog, timeout))
@@ -147,7 +156,7 @@ async def _pub(
     total = await _check(sources, placing)
     if any(source.name == STDIN for source in sources) and sys.stdin.isatty() and not asked.quiet:
         note("reading records from the terminal, one a line; Ctrl-D ends, Ctrl-C gives up")
-    publishing = Publishing(placing, encoding, declared.payload.fields, asked.topic.encode())
+    publishing = Publishing(placing, encoding, declared.payload.fields, asked.topic.encode(), asked.wait, asked.quiet)
     try:
         async with (
             connected(url, timeout) as client,

@@ -5,16 +5,18 @@ what the writer said.
 """
 
 import asyncio
+import json
 import time as clock
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import epochal
 from epochal.cli.inputs import Item, Source
 from epochal.cli.placing import Append, Placing, encode
 from epochal.cli.progress import Counter
 from epochal.errors import EpochalError, RecordTypeError, TimedOut
-from epochal.protocol.times import Time
+from epochal.protocol.times import Time, to_json
 from epochal.resources.schemas import Schema
 
 FLUSH_INTERVAL = 1.0
@@ -37,6 +39,9 @@ class Publishing:
     encoding: str
     schema: Schema | None
     topic: bytes
+    wait: bool = False
+    """Whether each record is acknowledged, and said to be, before the next one is looked at."""
+    quiet: bool = False
     sent: int = 0
     acknowledged: int = 0
     last_acknowledged: Item | None = None
@@ -68,7 +73,7 @@ class Publishing:
 
     async def _send_all(self, writer: epochal.Writer, sources: Sequence[Source], counter: Counter) -> None:
         flushed = clock.monotonic()
-        async for items in _chunks(sources):
+        async for items in _chunks(sources, one_by_one=self.wait):
             for append in self.placing.appends(items):
                 await self._send(writer, append)
                 counter.show(self.sent)
@@ -82,13 +87,36 @@ class Publishing:
             self._at = append.time
         records = encode(append, self.encoding, self.schema)
         try:
-            writer.append_nowait(append.time, records, key=append.key, topic=self.topic)
+            if self.wait:
+                await self._send_one(writer, append, records)
+            else:
+                writer.append_nowait(append.time, records, key=append.key, topic=self.topic)
         except RecordTypeError as error:
             raise RecordTypeError(f"{append.first.where} to {append.last.where}: {error}") from None
+        if not self.wait:
+            self._under_way(append)
+            await writer.drain()
+
+    async def _send_one(self, writer: epochal.Writer, append: Append, records: Sequence[Any]) -> None:
+        """Publish one record and say where it is, which is then certain, whatever becomes of this process.
+
+        After Ctrl-C its acknowledgement is still waited for, by the flush at the end.
+        """
+        sending = asyncio.ensure_future(writer.append(append.time, records, key=append.key, topic=self.topic))
+        sending.add_done_callback(lambda done: done.cancelled() or done.exception())  # after Ctrl-C nobody awaits it
+        await asyncio.sleep(0)  # from here on it is under way
+        if not sending.done() or sending.exception() is None:
+            self._under_way(append)
+        position = await asyncio.shield(sending)
+        self.acknowledged, self.last_acknowledged = self.sent, append.last
+        if not self.quiet:
+            told = {"where": append.last.where, "time": to_json(append.time), "position": list(position)}
+            print(json.dumps(told), flush=True)
+
+    def _under_way(self, append: Append) -> None:
         self.sent += len(append.records)
         self.times.add(append.time)
         self._last = append.last
-        await writer.drain()
 
     async def _flush(self, writer: epochal.Writer) -> None:
         sent, last = self.sent, self._last
@@ -103,7 +131,11 @@ class Publishing:
         return f"{self.acknowledged:,} record{'s are' if self.acknowledged > 1 else ' is'} published{up_to}"
 
 
-async def _chunks(sources: Sequence[Source]) -> AsyncIterator[list[Item]]:
+async def _chunks(sources: Sequence[Source], *, one_by_one: bool) -> AsyncIterator[list[Item]]:
     for source in sources:
         async for items in source.chunks():
-            yield items
+            if not one_by_one:
+                yield items
+                continue
+            for item in items:
+                yield [item]
