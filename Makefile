@@ -18,7 +18,7 @@ BENCH_ARGS ?=
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: help setup lock format lint types imports test test-long cluster-up test-cluster cluster-down rules mutants bench docs demo check clean java-there
+.PHONY: help setup lock format lint types imports test test-long cluster-up test-cluster cluster-down rules mutants bench docs images demo check clean java-there
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -99,6 +99,9 @@ java-there: # told before the minutes of installing, not after
 
 docs: $(READY) ## build the documentation into site/
 	@$(BIN)/mkdocs --quiet build --strict
+
+images: ## build the images of all components (root, buildah, mmdebstrap)
+	@tools/images
 
 demo: java-there $(READY) ## run a Spark job over real flights and follow it, hour by complete hour
 	@$(BIN)/epochal demo $(DEMO_ARGS)
