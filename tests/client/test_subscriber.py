@@ -199,6 +199,25 @@ async def test_a_slow_application_stops_its_socket_and_heals(realm, monkeypatch:
     assert all(isinstance(epoch, epochal.Epoch) and next(epoch.records()) == epoch.time for epoch in seen)
 
 
+@pytest.mark.rule("E18")
+async def test_who_begins_to_read_late_in_a_large_epoch_is_given_it(realm, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until then its records wait as events; once only epochs are read, that they did must hold up nothing."""
+    monkeypatch.setattr("epochal.client.subscriber.MAX_WAITING_BYTES", 1 << 20)
+    stream = await realm.stream()
+    async with epochal.connect(realm.url) as client, client.writer(stream) as writer, client.subscribe(stream) as sub:
+        await sub.ready.wait()
+        for number in range(40):
+            await writer.append(0, [[number, b"x" * 50_000]])
+        async with asyncio.timeout(10):
+            while not sub._paused:  # noqa: ASYNC110 - nobody announces it
+                await asyncio.sleep(0.01)
+        await writer.finish()
+        async with asyncio.timeout(10):
+            (epoch,) = [epoch async for epoch in sub.epochs()]
+    assert isinstance(epoch, epochal.Epoch)
+    assert [number for number, _ in epoch.records()] == list(range(40))
+
+
 @pytest.mark.rule("S19")
 async def test_a_silent_publisher_is_noticed_and_holds_the_frontier(realm) -> None:
     stream = await realm.stream(segments=2, publishers={"segmentsPerPod": 1})

@@ -146,6 +146,7 @@ class Subscription:
             raise UsageError("partial=True delivers what arrives, so there are no whole epochs; read events()")
         self._read_by("epochs")
         self._machine.only_epochs()
+        self._relieve()
         while True:
             epoch = self._machine.next_epoch()
             if epoch is not None:
@@ -166,6 +167,7 @@ class Subscription:
         """
         self._read_by("events")
         self._machine.only_events()
+        self._relieve()
         while True:
             event = self._machine.next_event()
             if event is not None:
