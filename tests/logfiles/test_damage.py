@@ -1,5 +1,6 @@
 """What a crash leaves, and what a bad disk does: the one is mended, the other told, and neither served."""
 
+import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -111,8 +112,10 @@ def test_a_flipped_bit_in_a_sealed_file_is_told_and_all_else_is_served(bench: An
 def test_what_the_disk_cannot_read_is_told_with_its_place(bench: Any, log: SegmentLog) -> None:
     bench.fill(log, 60)
     bench.disk.broken.add("read")
+    files = len(os.listdir("/proc/self/fd"))
     with pytest.raises(CorruptLog, match="Input/output error") as damage:
         log.read(-1, 1, 1)
+    assert len(os.listdir("/proc/self/fd")) == files, "nothing stays open for a reader that was told so"
     assert damage.value.path == bench.files()[0]
     assert damage.value.behind == int(bench.files()[1].stem) - 1
     bench.disk.broken.clear()
