@@ -1,13 +1,17 @@
 """What the tests on a real Kubernetes share; docs/cluster-tests.md says how to run them."""
 
 import itertools
-from collections.abc import Callable, Iterator
+import os
+import secrets
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.cluster.harness import apiserver
+from tests.cluster.harness import apiserver, evidence, node
 from tests.cluster.harness.apiserver import ApiServer
-from tests.cluster.harness.kubernetes import Kubernetes
+from tests.cluster.harness.kubernetes import GivenCluster, Kubernetes, eventually
 
 _numbers = itertools.count(1)
 
@@ -15,6 +19,28 @@ _numbers = itertools.count(1)
 def pytest_itemcollected(item: pytest.Item) -> None:
     """All that stands below this folder needs `make test-cluster`."""
     item.add_marker(pytest.mark.cluster)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Keep what a cluster can tell about a failure, before the test's objects are removed."""
+    report = yield
+    clusters = {id(value): value for value in _arguments(item).values() if isinstance(value, Kubernetes)}
+    if report.failed and report.when != "teardown" and clusters:
+        directory = evidence.directory_of(item.nodeid)
+        for number, kubernetes in enumerate(clusters.values()):
+            part = directory if number == 0 else directory / f"cluster-{number}"
+            part.mkdir(exist_ok=True)
+            evidence.collect(kubernetes, part)
+        report.sections.append(("cluster", f"objects, events and logs: {directory}"))
+    return report
+
+
+def _arguments(item: pytest.Item) -> dict[str, Any]:
+    return getattr(item, "funcargs", {})
+
+
+# --- the API alone ----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="session")
@@ -44,3 +70,59 @@ def api_namespace(api_server: Kubernetes) -> str:
     name = f"test-{next(_numbers)}"
     api_server.kubectl("create", "namespace", name)
     return name
+
+
+# --- with a node ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Kubernetes]:
+    """A cluster that runs pods: that of KUBECONFIG, or the node that stands, or one for this run."""
+    if given := os.environ.get("KUBECONFIG"):
+        yield GivenCluster(Path(given))
+        return
+    stands = node.running() is not None
+    yield node.up()
+    if not stands and "PYTEST_XDIST_WORKER" not in os.environ:  # another process may be using it
+        node.down()
+
+
+@pytest.fixture(scope="session")
+def own_node(cluster: Kubernetes) -> node.Node:
+    """The cluster, where it is our own node: for tests that kill its components or look behind it."""
+    if not isinstance(cluster, node.Node):
+        pytest.skip("needs the node of `make cluster-up`, not a cluster given by KUBECONFIG")
+    return cluster
+
+
+@pytest.fixture(scope="session")
+def _left_namespaces(cluster: Kubernetes) -> Iterator[list[str]]:
+    """Namespaces that tests have left, which must be gone at the end of the run: one that stays is a fault."""
+    names: list[str] = []
+    yield names
+    if names:
+        cluster.kubectl("wait", *(f"namespace/{name}" for name in names), "--for=delete", "--timeout=180s", timeout=200)
+
+
+@pytest.fixture
+def namespaces(cluster: Kubernetes, _left_namespaces: list[str]) -> Iterator[Callable[..., str]]:
+    """Makes fresh namespaces: `namespaces(labels={})`; they are deleted after the test."""
+    made: list[str] = []
+
+    def make(labels: dict[str, str] | None = None) -> str:
+        name = f"test-{secrets.token_hex(4)}"
+        cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels or {}}})
+        made.append(name)
+        eventually(lambda: cluster.find("serviceaccount", "default", namespace=name))  # no pod is let in before
+        return name
+
+    yield make
+    for name in made:
+        cluster.kubectl("delete", "namespace", name, "--wait=false", "--ignore-not-found")
+    _left_namespaces += made
+
+
+@pytest.fixture
+def namespace(namespaces: Callable[..., str]) -> str:
+    """A fresh namespace of `cluster`, in which pods can be made; deleted after the test."""
+    return namespaces()

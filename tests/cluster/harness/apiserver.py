@@ -41,7 +41,7 @@ class ApiServer(Kubernetes):
         directory.mkdir(parents=True, exist_ok=True)
         super().__init__(directory / "kubeconfig")
         self.directory = directory
-        self.logs = LOGS / directory.name
+        self.logs = logs = LOGS / directory.name
         self.authority = Authority(directory / "keys")
         self._port, self._etcd_port, peer = free_port(), free_port(), free_port()
         self.authority.kubeconfig(self.kubeconfig, f"https://127.0.0.1:{self._port}", "admin", ("system:masters",))
@@ -49,7 +49,7 @@ class ApiServer(Kubernetes):
         if controllers:
             commands["controller-manager"] = self._controller_manager()
         self.programs = [
-            Program(name, command, self.logs / f"{name}.log", bound=bound) for name, command in commands.items()
+            Program(name, command, logs / f"{name}.log", bound=bound) for name, command in commands.items()
         ]
 
     def start(self) -> Self:
@@ -132,13 +132,17 @@ def ready(url: str, authority: Path) -> bool:
 
 @contextmanager
 def api_server(*, controllers: bool = False) -> Iterator[ApiServer]:
-    """An API server for the time of a `with` block; any number may run at once."""
+    """An API server for the time of a `with` block; any number may run at once.
+
+    Its logs go with it, unless it could not start.
+    """
     (CACHE / "api").mkdir(parents=True, exist_ok=True)
-    server = ApiServer(Path(tempfile.mkdtemp(prefix="api-", dir=CACHE / "api")), controllers=controllers)
+    server = ApiServer(Path(tempfile.mkdtemp(prefix="api-", dir=CACHE / "api")), controllers=controllers).start()
     try:
-        yield server.start()
+        yield server
     finally:
         server.stop()
+        shutil.rmtree(LOGS / server.directory.name, ignore_errors=True)
 
 
 def up(*, controllers: bool = False) -> Kubernetes:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.cluster.harness.places import BIN, CACHE, LOGS, ROOT, SOURCES, TOOLS
+from tests.cluster.harness.places import BIN, LOGS, ROOT, SOURCES, TOOLS
 
 _OLDEST_GO = (1, 21)
 """From this one on, Go gets itself the newer one that a go.mod asks for."""
@@ -70,7 +70,7 @@ def _tool(name: str) -> Path:
 def _built(name: str, module: Path, package: str, flags: str) -> Path:
     program, stamp = BIN / name, BIN / f"{name}.stamp"
     BIN.mkdir(parents=True, exist_ok=True)
-    with _locked(BIN / f"{name}.lock"):
+    with locked(BIN / f"{name}.lock"):
         digest = _digest(module, package, flags)
         if program.exists() and stamp.exists() and stamp.read_text() == digest:
             return program
@@ -121,9 +121,9 @@ def _go_version(go: str) -> tuple[int, ...]:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Two runs of the suite build one after the other, and the second finds it done."""
-    CACHE.mkdir(parents=True, exist_ok=True)
+def locked(path: Path) -> Iterator[None]:
+    """Let one process at a time do what is in the `with` block: a second run of the suite finds it done."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -28,7 +28,7 @@ def main(layout: Layout, cache: Path, kube: Path) -> None:
     _await_link()
     _furnish(layout, cache)
     _connect(layout)
-    supervisor = Supervisor(cache / "logs" / "node")
+    supervisor = Supervisor(cache / "logs" / layout.directory.name)
     supervisor.start(settings.api(layout, kube))
     while not ready(layout.url, layout.directory / "keys" / "ca.crt"):
         supervisor.tend(_RESTART / 10)
@@ -58,7 +58,7 @@ def _furnish(layout: Layout, cache: Path) -> None:
         "/var/lib/kubelet": layout.directory / "kubelet",
         "/var/lib/containerd": layout.directory / "containerd",
         "/var/lib/cni": layout.directory / "leases",
-        "/var/log": cache / "logs" / "node" / "var",
+        "/var/log": cache / "logs" / layout.directory.name / "var",
     }.items():
         outer.mkdir(parents=True, exist_ok=True)
         Path(inner).mkdir(parents=True, exist_ok=True)

@@ -5,9 +5,13 @@ Apart from how each is made: a test that needs only this runs against all of the
 
 import json
 import os
+import re
+import shlex
 import subprocess
+import tarfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,8 +33,9 @@ class Kubernetes:
     """What is behind one kubeconfig."""
 
     def __init__(self, kubeconfig: Path) -> None:
-        """Talk as the user of this kubeconfig; nothing is asked yet."""
+        """Talk as the user of this kubeconfig; nothing is asked yet. `logs` is where its components write, if known."""
         self.kubeconfig = kubeconfig
+        self.logs: Path | None = None
 
     @cached_property
     def url(self) -> str:
@@ -94,6 +99,35 @@ class Kubernetes:
         token = self.kubectl("create", "token", "-n", namespace, name, f"--duration={seconds}s").strip()
         return Kubernetes(write_kubeconfig(path, self._context["cluster"], {"token": token}, namespace))
 
+    @contextmanager
+    def port_forward(self, target: str, port: int, namespace: str | None = None) -> Iterator[int]:
+        """Reach a port of a pod or service at a port of 127.0.0.1, for the time of a `with` block.
+
+        Args:
+            target: Like pod/flights-0 or service/epochal-catalog.
+            port: The port there.
+            namespace: Where the target is.
+
+        Yields:
+            The port here.
+        """
+        command = [str(building.kubectl()), "port-forward", *_namespaced(namespace), target, f":{port}"]
+        with subprocess.Popen(
+            command, env=self.environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as process:
+            try:
+                assert process.stdout is not None
+                said = process.stdout.readline()
+                if not (found := re.match(r"Forwarding from 127\.0\.0\.1:(\d+)", said)):
+                    raise KubectlError(f"kubectl port-forward {target} :{port}\n{said}{process.stdout.read()}")
+                yield int(found[1])
+            finally:
+                process.terminate()
+
+    def import_image(self, archive: Path) -> list[str]:
+        """Put the images of a docker- or OCI-archive where pods find them; returns their names."""
+        raise NotImplementedError(f"nothing runs pods here, {archive} cannot be imported")
+
     def _run(self, program: Path, arguments: tuple[str | Path, ...], stdin: str | None, timeout: float) -> str:
         command = [str(program), *map(str, arguments)]
         done = subprocess.run(
@@ -102,6 +136,27 @@ class Kubernetes:
         if done.returncode:
             raise KubectlError(f"{' '.join([program.name, *command[1:]])}\n{done.stdout}{done.stderr}".rstrip())
         return done.stdout
+
+
+class GivenCluster(Kubernetes):
+    """Somebody's cluster, named by KUBECONFIG."""
+
+    def import_image(self, archive: Path) -> list[str]:
+        """Run the command of CLUSTER_IMPORT on the archive, e.g. "kind load image-archive"; without one, do nothing.
+
+        Then the images must be there already, under their names.
+        """
+        if command := os.environ.get("CLUSTER_IMPORT"):
+            subprocess.run([*shlex.split(command), str(archive)], check=True, timeout=600)
+        return image_names(archive)
+
+
+def image_names(archive: Path) -> list[str]:
+    """The names of the images in a docker-archive."""
+    with tarfile.open(archive) as tar:
+        content = tar.extractfile("manifest.json")
+        assert content is not None, f"{archive} is no docker-archive"
+        return [name for image in json.load(content) for name in image["RepoTags"]]
 
 
 def eventually(look: Callable[[], T | None], timeout: float = 60, every: float = 0.2) -> T:

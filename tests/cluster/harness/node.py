@@ -12,14 +12,14 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from signal import SIGKILL
 from typing import Self
 
 from tests.cluster.harness import building, images, settings
 from tests.cluster.harness.certificates import Authority
-from tests.cluster.harness.kubernetes import KubectlError, Kubernetes, eventually
+from tests.cluster.harness.kubernetes import KubectlError, Kubernetes, eventually, image_names
 from tests.cluster.harness.places import CACHE, LOGS, ROOT
 from tests.cluster.harness.programs import NotReadyError, end, started_at
 from tests.cluster.harness.settings import NODE, SOCKET, Layout
@@ -27,7 +27,7 @@ from tests.cluster.harness.settings import NODE, SOCKET, Layout
 START_TIMEOUT = 240.0
 """Seconds for the node to be ready. It takes some 30 on two free cores."""
 _DIRECTORY = CACHE / "node"
-_STATE = CACHE / "node.json"
+_READY = "ready"
 _CGROUPS = Path("/sys/fs/cgroup")
 _NUMBERS = range(64)
 _PROGRAMS = {
@@ -54,11 +54,12 @@ class _State:
     start: int
 
     @classmethod
-    def read(cls) -> Self | None:
-        return cls(**json.loads(_STATE.read_text())) if _STATE.exists() else None
+    def read(cls, directory: Path) -> Self | None:
+        path = _state_path(directory)
+        return cls(**json.loads(path.read_text())) if path.exists() else None
 
-    def write(self) -> None:
-        _STATE.write_text(json.dumps({"number": self.number, "pid": self.pid, "start": self.start}))
+    def write(self, directory: Path) -> None:
+        _state_path(directory).write_text(json.dumps(asdict(self)))
 
 
 class Node(Kubernetes):
@@ -67,6 +68,7 @@ class Node(Kubernetes):
     def __init__(self, layout: Layout, pid: int) -> None:
         """Talk to the node whose first process is `pid`."""
         super().__init__(layout.directory / "kubeconfig")
+        self.logs = LOGS / layout.directory.name
         self.layout = layout
         self.pid = pid
 
@@ -77,8 +79,8 @@ class Node(Kubernetes):
 
     def import_image(self, archive: Path) -> list[str]:
         """Put the images of a docker- or OCI-archive where pods find them; returns their names."""
-        said = self.ctr("images", "import", str(archive))
-        return [line.split()[1] for line in said.splitlines() if line.startswith("unpacking ")]
+        self.ctr("images", "import", str(archive))
+        return image_names(archive)
 
     def ctr(self, *arguments: str, timeout: float = 300) -> str:
         """Run containerd's own command on the node's containers and images, and return what it prints."""
@@ -99,21 +101,49 @@ class Node(Kubernetes):
         raise LookupError(f"{name} does not run")
 
 
-def up() -> Node:
+def up(directory: Path = _DIRECTORY) -> Node:
     """The node that runs already, or a new one; returns when pods can start and names resolve.
+
+    Args:
+        directory: Where all of it is kept. A node with another directory is another node; they can run side by side.
 
     Raises:
         UnfitError: Something is missing on the machine.
         BuildError: A component could not be built.
         NotReadyError: The node was not ready in time; what there is of it stays, to be looked at, until `down`.
     """
-    if node := running():
-        return node
     require_fit()
-    down()
+    with building.locked(_state_path(directory).with_suffix(".lock")):
+        return running(directory) or _start(directory)
+
+
+def running(directory: Path = _DIRECTORY) -> Node | None:
+    """The node that runs and was ready once, if one does."""
+    state = _State.read(directory)
+    if state is None or not (directory / _READY).exists() or started_at(state.pid) != state.start:
+        return None
+    return Node(Layout(directory, state.number), state.pid)
+
+
+def down(directory: Path = _DIRECTORY) -> None:
+    """Remove the node, whatever state it is in, and everything that `up` made but the built programs and the logs."""
+    state = _State.read(directory)
+    if state is not None:
+        if state.pid:
+            end(state.pid, state.start, SIGKILL)  # and with it all processes, mounts, links and rules of the node
+        name = Layout(directory, state.number).name
+        subprocess.run(["ip", "link", "delete", name], capture_output=True, check=False)
+        for group in _groups(name):
+            _remove_group(group)
+    shutil.rmtree(directory, ignore_errors=True)
+    _state_path(directory).unlink(missing_ok=True)
+
+
+def _start(directory: Path) -> Node:
+    down(directory)
     kube = building.kube()
     archives = [_archive(building.pause(), images.PAUSE), _archive(building.coredns(), images.COREDNS)]
-    layout = Layout(_DIRECTORY, _reserve_link())
+    layout = Layout(directory, _reserve_link(directory))
     _configure(layout)
     node = _spawn(layout, kube)
     deadline = time.monotonic() + START_TIMEOUT
@@ -123,32 +153,14 @@ def up() -> Node:
         "objects": lambda: node.apply(*settings.manifests()),
         "kubelet": lambda: node.kubectl("wait", "node", NODE, "--for=condition=Ready", "--timeout=5s"),
         "DNS": lambda: node.kubectl("rollout", "status", "-n", "kube-system", "deployment/coredns", "--timeout=5s"),
-        "accounts": lambda: node.find("serviceaccount", "default", namespace="default"),
     }.items():
         _until(what, step, deadline, node)
+    (directory / _READY).touch()
     return node
 
 
-def running() -> Node | None:
-    """The node that runs, if one does."""
-    state = _State.read()
-    if state is None or not state.pid or started_at(state.pid) != state.start:
-        return None
-    return Node(Layout(_DIRECTORY, state.number), state.pid)
-
-
-def down() -> None:
-    """Remove the node, whatever state it is in, and everything that `up` made but the built programs and the logs."""
-    state = _State.read()
-    if state is not None:
-        if state.pid:
-            end(state.pid, state.start, SIGKILL)  # and with it all processes, mounts, links and rules of the node
-        name = Layout(_DIRECTORY, state.number).name
-        subprocess.run(["ip", "link", "delete", name], capture_output=True, check=False)
-        for group in _groups(name):
-            _remove_group(group)
-    shutil.rmtree(_DIRECTORY, ignore_errors=True)
-    _STATE.unlink(missing_ok=True)
+def _state_path(directory: Path) -> Path:
+    return directory.parent / f"{directory.name}.json"
 
 
 def require_fit() -> None:
@@ -185,19 +197,19 @@ def _until(what: str, step: Callable[[], object], deadline: float, node: Node) -
         except (KubectlError, subprocess.SubprocessError) as error:
             problem = f"{error}\n{getattr(error, 'stderr', '') or ''}"
         if started_at(node.pid) is None:
-            raise NotReadyError(f"the node ended by itself, see {LOGS / 'node'}")
+            raise NotReadyError(f"the node ended by itself, see {node.logs}")
         if time.monotonic() > deadline:
-            raise NotReadyError(f"{what} not ready within {START_TIMEOUT:.0f} s, see {LOGS / 'node'}: {problem}")
+            raise NotReadyError(f"{what} not ready within {START_TIMEOUT:.0f} s, see {node.logs}: {problem}")
         time.sleep(0.2)
 
 
-def _reserve_link() -> int:
+def _reserve_link(directory: Path) -> int:
     """Make a link whose number no other node on this machine has; its other end is moved into the node later."""
     for number in _NUMBERS:
-        layout = Layout(_DIRECTORY, number)
+        layout = Layout(directory, number)
         ends = ["ip", "link", "add", layout.name, "type", "veth", "peer", "name", f"{layout.name}n"]
         if subprocess.run(ends, capture_output=True, check=False).returncode == 0:
-            _State(number, 0, 0).write()
+            _State(number, 0, 0).write(directory)
             subprocess.run(["ip", "address", "add", f"{layout.host_address}/30", "dev", layout.name], check=True)
             subprocess.run(["ip", "link", "set", layout.name, "up"], check=True)
             return number
@@ -232,25 +244,21 @@ def _configure(layout: Layout) -> None:
 
 def _spawn(layout: Layout, kube: Path) -> Node:
     """Start the node's first process, put it into its control group, and give it the link that it waits for."""
-    logs = LOGS / "node"
+    logs = LOGS / layout.directory.name
     shutil.rmtree(logs, ignore_errors=True)
     logs.mkdir(parents=True)
     command = ["unshare", "--mount", "--net", "--pid", "--fork", "--uts", "--ipc", "--mount-proc", "--kill-child"]
+    command += [f"--wd={ROOT}"]
     command += [sys.executable, "-m", "tests.cluster.harness.inside"]
     command += [str(layout.directory), str(layout.number), str(CACHE), str(kube)]
-    with (logs / "inside.log").open("w") as log:
-        outer = subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env={**os.environ, "PATH": _search_path()},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-    children = Path(f"/proc/{outer.pid}/task/{outer.pid}/children")
+    outputs = [(os.POSIX_SPAWN_OPEN, fd, f"{logs}/inside.log", os.O_WRONLY | os.O_CREAT, 0o644) for fd in (1, 2)]
+    inputs = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
+    environment = {**os.environ, "PATH": _search_path()}
+    # Not subprocess: it insists on awaiting what it started, and the node stays.
+    outer = os.posix_spawnp("unshare", command, environment, file_actions=inputs + outputs, setsid=True)
+    children = Path(f"/proc/{outer}/task/{outer}/children")
     pid = int(eventually(lambda: children.read_text().split(), timeout=10)[0])
-    _State(layout.number, pid, started_at(pid) or 0).write()
+    _State(layout.number, pid, started_at(pid) or 0).write(layout.directory)
     for group in _groups(layout.name):
         _join_group(group, pid)
     subprocess.run(["ip", "link", "set", f"{layout.name}n", "netns", str(pid), "name", "eth0"], check=True)
