@@ -1,0 +1,146 @@
+"""Values: what is there is described, checked by the schema and used; what is not there is refused."""
+
+import json
+import re
+from typing import Any
+
+import jsonschema
+import pytest
+from tests.charts.rendering import CHART, EVERYTHING, HelmError, Object, defaults, find, leaves, nested, render
+
+import chart_readme
+
+SCHEMA: Object = json.loads((CHART / "values.schema.json").read_text())
+WRONG: list[tuple[str, Any, str]] = [
+    ("replicas", 2, "additional properties 'replicas' not allowed"),
+    ("catalog.image.tags", "1", "at '/catalog/image': additional properties 'tags' not allowed"),
+    ("operator.resync", "60s", "at '/operator/resync': got string, want integer"),
+    ("image.pullPolicy", "Sometimes", "at '/image/pullPolicy': value must be one of 'Always', 'IfNotPresent', 'Never'"),
+    ("catalog.persistence.size", "1 GB", "at '/catalog/persistence/size': '1 GB' does not match pattern"),
+    ("catalog.image.digest", "sha256:1", "at '/catalog/image/digest'"),
+    ("watchNamespaces", "demo", "at '/watchNamespaces': got string, want array"),
+    ("watchNamespaces", ["Demo"], "at '/watchNamespaces/0': 'Demo' does not match pattern"),
+    ("networkPolicy.clients", [], "at '/networkPolicy/clients': minItems"),
+    ("networkPolicy.clients", [{"namespaces": {}}], "additional properties 'namespaces' not allowed"),
+    ("imagePullSecrets", ["pull"], "at '/imagePullSecrets/0': got string, want object"),
+    ("catalog.extraEnv", [{"value": "1"}], "missing property 'name'"),
+    ("commonLabels", {"a": 1}, "at '/commonLabels/a': got number, want string"),
+    ("fullnameOverride", "No_Name", "at '/fullnameOverride'"),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "told"), WRONG, ids=[f"{path}={value}" for path, value, _ in WRONG])
+def test_a_wrong_value_is_refused_with_its_place(path: str, value: Any, told: str):
+    with pytest.raises(HelmError, match=re.escape(told)):
+        render(nested(path, value))
+
+
+def test_the_schema_is_one_and_takes_the_defaults():
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    jsonschema.validate(defaults(), SCHEMA)
+    jsonschema.validate(EVERYTHING, SCHEMA)
+
+
+def objects_of(schema: Object, path: str = "") -> dict[str, Object]:
+    """Every object with named properties in a schema, by its path; what it refers to is followed."""
+    if "$ref" in schema:
+        schema = SCHEMA["$defs"][schema["$ref"].rpartition("/")[2]]
+    found = {path: schema} if "properties" in schema else {}
+    for name, each in schema.get("properties", {}).items():
+        found |= objects_of(each, f"{path}.{name}".lstrip("."))
+    return found
+
+
+def test_the_schema_is_closed_and_has_what_the_values_have():
+    described = {path for path, _ in leaves(defaults())}
+    allowed: set[str] = set()
+    for path, schema in objects_of(SCHEMA).items():
+        assert schema["additionalProperties"] is False, path
+        allowed |= {f"{path}.{name}".lstrip(".") for name in schema["properties"]}
+    assert described <= allowed
+    extra = {path for path in allowed - described if not any(other.startswith(path + ".") for other in described)}
+    parts_of_one_value = {path for path in extra if path.rpartition(".")[0].endswith(".resources")}
+    assert extra - parts_of_one_value == {"global"}, "in the schema, but not in values.yaml"
+
+
+def test_every_value_is_used_by_a_template():
+    text = "".join(path.read_text() for path in (CHART / "templates").rglob("*.*"))
+    for path, _ in leaves(defaults()):
+        last = path.rpartition(".")[2]
+        assert re.search(rf"\.{last}\b", text), path
+
+
+def test_the_readme_has_the_values_as_they_are():
+    readme = (CHART / "README.md").read_text()
+    made = chart_readme.table((CHART / "values.yaml").read_text())
+    assert readme == chart_readme.fill(readme, made), "run `make chart`"
+
+
+def test_a_value_without_description_is_found():
+    text = (CHART / "values.yaml").read_text()
+    with pytest.raises(ValueError, match=r"without a line `## @param`: catalog\.new$"):
+        chart_readme.table(text.replace("\ncatalog:\n", "\ncatalog:\n  new: 1\n"))
+
+
+def test_a_description_without_value_is_found():
+    with pytest.raises(ValueError, match=r"`## @param a\.b` describes no value"):
+        chart_readme.table("## @param a.b What\na: {c: 1}\n")
+
+
+# --- what values do --------------------------------------------------------------------------------------------------
+
+
+def container(objects: list[Object], part: str) -> Object:
+    (found,) = find(objects, "Deployment", f"-{part}")["spec"]["template"]["spec"]["containers"]
+    return dict(found)
+
+
+def environment(objects: list[Object], part: str) -> dict[str, str]:
+    return {each["name"]: each["value"] for each in container(objects, part)["env"]}
+
+
+def test_an_image_is_named_by_digest_before_its_tag_before_the_common_one_before_the_version():
+    assert container(render(), "catalog")["image"] == "epochal-catalog:0.1.0"
+    values: Object = {"image": {"registry": "r.example.org/e", "tag": "1"}}
+    assert container(render(values), "catalog")["image"] == "r.example.org/e/epochal-catalog:1"
+    values["catalog"] = {"image": {"tag": "2"}}
+    assert container(render(values), "catalog")["image"] == "r.example.org/e/epochal-catalog:2"
+    values["catalog"]["image"]["digest"] = digest = "sha256:" + "a" * 64
+    assert container(render(values), "catalog")["image"] == f"r.example.org/e/epochal-catalog@{digest}"
+
+
+def test_the_operator_is_told_what_publishers_are_made_of():
+    told = environment(render(EVERYTHING), "operator")
+    assert told["EPOCHAL_OPERATOR_IMAGE"] == "registry.example.org/epochal/epochal-publisher:1.2.3"
+    assert told["EPOCHAL_OPERATOR_PULL_POLICY"] == "Always"
+    assert told["EPOCHAL_OPERATOR_PULL_SECRETS"] == "pull"
+    assert told["EPOCHAL_OPERATOR_NAMESPACES"] == "epochal,demo"
+    assert told["EPOCHAL_OPERATOR_CATALOG"] == "http://epochal-catalog.epochal.svc:8700"
+
+
+def test_the_catalog_is_where_clients_in_a_cluster_look_by_default():
+    service = find(render(), "Service", "-catalog")
+    assert (service["metadata"]["name"], service["metadata"]["namespace"]) == ("epochal-catalog", "epochal")
+    assert service["spec"]["ports"][0]["port"] == 8700
+
+
+def test_the_definition_is_kept_unless_told_otherwise():
+    (definition,) = [each for each in render() if each["kind"] == "CustomResourceDefinition"]
+    assert definition["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+    (definition,) = [each for each in render({"crds": {"keep": False}}) if each["kind"] == "CustomResourceDefinition"]
+    assert "helm.sh/resource-policy" not in definition["metadata"].get("annotations", {})
+    kinds = {each["kind"] for each in render({"crds": {"enabled": False}})}
+    assert "CustomResourceDefinition" not in kinds
+
+
+def test_the_claim_is_kept_only_when_asked():
+    claim = find(render(), "PersistentVolumeClaim", "-catalog")
+    assert "annotations" not in claim["metadata"]
+    claim = find(render(nested("catalog.persistence.keep", True)), "PersistentVolumeClaim", "-catalog")
+    assert claim["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+    assert not [each for each in render(nested("catalog.persistence.enabled", False)) if "Claim" in each["kind"]]
+
+
+def test_objects_of_the_user_are_templates():
+    names = {each["metadata"]["name"] for each in render(EVERYTHING, release="x")}
+    assert {"x-extra", "x-text"} <= names
