@@ -83,6 +83,18 @@ class Alone:
         return broke.error.code
 
 
+def taken_in_by(reader) -> list[int]:
+    """The number of each event that a reader takes in from now on, in that order."""
+    taken, take_in = [], reader.machine.event
+
+    def noting(name, event):
+        taken.append(event.seq)
+        take_in(name, event)
+
+    reader.machine.event = noting
+    return taken
+
+
 # ---- joining: S8, E14 ----
 
 
@@ -277,14 +289,7 @@ def test_history_from_elsewhere_is_a_protocol_error():
 def test_whatever_is_lost_on_the_way_every_event_is_taken_in_once_and_in_order(wire_up, steps):
     wiring = wire_up()
     writer, reader = wiring.writer(), wiring.reader()
-    taken = []
-    take_in = reader.machine.event
-
-    def noting(name, event):
-        taken.append(event.seq)
-        take_in(name, event)
-
-    reader.machine.event = noting
+    taken = taken_in_by(reader)
     time = 0
     for step in [*steps, "heal", "beat", "beat"]:
         match step:
@@ -662,14 +667,7 @@ def test_a_change_while_history_is_pulled_waits_for_its_end(again):
 def test_whenever_it_changes_between_both_every_event_is_taken_in_once_and_in_order(wire_up, steps):
     wiring = wire_up()
     writer, reader = wiring.writer(), wiring.reader()
-    taken = []
-    take_in = reader.machine.event
-
-    def noting(name, event):
-        taken.append(event.seq)
-        take_in(name, event)
-
-    reader.machine.event = noting
+    taken = taken_in_by(reader)
     time = 0
     for step in [*steps, "heal", "wait", "wait", "wait"]:
         match step:
