@@ -33,6 +33,7 @@ from epochal.protocol.history import EVENT_OVERHEAD, History, State, empty_state
 from epochal.protocol.holders import MOST_HOLDERS, Holder, HolderKind
 from epochal.protocol.journal import Journal, Note, PublisherIs, Restored, checkpoint_notes
 from epochal.protocol.limits import MAX_DETAIL, MAX_WAITING_OPENS, MAX_WRITER_ID, MAX_WRITERS, SegmentLimits
+from epochal.protocol.parking import Parked
 from epochal.protocol.progress import Progress
 from epochal.protocol.sessions import Writers, WriterState, follows
 from epochal.protocol.times import Time, TimeShape
@@ -103,11 +104,7 @@ class SegmentPublisher:
             max_bytes=kept if settings.memory_bytes is None else min(kept, settings.memory_bytes),
             max_age=settings.retention_age,
         )
-        self._own = Antichain(start)
-        self._own_since = now
-        self._awaited = set(known_writers)
-        self._opened = set(self._awaited)
-        self._enough_writers = start != bottom or len(self._opened) >= settings.min_writers
+        self._own = Parked.at(start, known_writers, settings.min_writers, now, anew=start == bottom)
         self._writers = Writers()
         self._finishing = Finishing(complete, stands=finishing and not complete)
         self._effects: list[PublisherEffect] = []
@@ -130,8 +127,7 @@ class SegmentPublisher:
         held = [time for writer in restored.writers for time in writer.held]
         self.progress = Progress([*own.held, *held], state.active, state.aborted)
         self.history = self.history.empty_behind(state)
-        self._own, self._enough_writers = Antichain(own.held), own.enough_writers
-        self._awaited, self._opened = set(own.awaited), set(own.opened)
+        self._own = Parked.restored(own, self.settings.min_writers, now)
         self._finishing = Finishing(own.complete, stands=own.finishing and not own.complete, early=own.early)
         self._limits.restore(restored.sizes)
         for writer in restored.writers:
@@ -163,7 +159,7 @@ class SegmentPublisher:
 
         Reported to the catalog so that a next incarnation waits for them.
         """
-        return sorted(w.writer for w in self._writers if w.present and w.under is None) + sorted(self._awaited)
+        return sorted(w.writer for w in self._writers if w.present and w.under is None) + sorted(self._own.awaited)
 
     def holders(self, now: float) -> list[Holder]:
         """Who holds the elements of the lower frontier, the longest holder first; at most `MOST_HOLDERS`."""
@@ -174,19 +170,9 @@ class SegmentPublisher:
             for time in state.held
             if time in frontier
         ]
-        for time in self._own:
-            for kind, writer in self._why_own():
-                found.append(Holder(time, kind, writer, now - self._own_since, None))
+        found += self._own.holders(now, finishing=self._finishing.stands)
         found.sort(key=lambda holder: (-holder.seconds, holder.time, holder.writer or ""))
         return found[:MOST_HOLDERS]
-
-    def _why_own(self) -> list[tuple[HolderKind, str | None]]:
-        """Why the publisher holds a capability itself."""
-        if self._awaited:
-            return [(HolderKind.RETURNING, writer) for writer in sorted(self._awaited)[:MOST_HOLDERS]]
-        if self._finishing.stands:
-            return [(HolderKind.FINISHING, None)]
-        return [(HolderKind.PARKED if self._enough_writers else HolderKind.OPENING, None)]
 
     def state(self) -> State:
         """The state exactly after the last event."""
@@ -210,8 +196,8 @@ class SegmentPublisher:
 
     def _publisher_is(self) -> PublisherIs:
         return PublisherIs(
-            tuple(self._own), self._enough_writers, tuple(sorted(self._awaited)),
-            () if self._enough_writers else tuple(sorted(self._opened)),
+            tuple(self._own.held), self._own.enough, tuple(sorted(self._own.awaited)),
+            () if self._own.enough else tuple(sorted(self._own.opened)),
             self._finishing.stands, self._finishing.early, self._finishing.complete,
         )  # fmt: skip
 
@@ -243,8 +229,8 @@ class SegmentPublisher:
                 state,
                 WriterLost(f"nothing was heard of writer {state.writer!r} for {self.settings.writer_timeout:g} s"),
             )
-        if self._awaited and self._started <= deadline:
-            self._awaited.clear()
+        if self._own.awaited and self._started <= deadline:
+            self._own.awaited.clear()
             self._settle()
         self.history.trim(now)
 
@@ -488,21 +474,18 @@ class SegmentPublisher:
         if resume is not None and resume.held:
             held = held.join(Antichain(resume.held))
         self._move_held(state, held)
-        self._awaited.discard(state.writer)
-        self._opened.add(state.writer)
+        self._own.came(state.writer)
         self._finishing.early = False
-        self._enough_writers = self._enough_writers or len(self._opened) >= self.settings.min_writers
 
     def _settle(self) -> None:
         """Release the publisher's own capability once the writers that must be counted are there (E5, E11)."""
-        if not len(self._own) or not self._enough_writers or self._awaited:
+        if not self._own.may_go:
             return
         if self._finishing.early:
             self._finishing.early = False
             self._effects.append(self._finishing.report(True))
         elif any(len(w.held) for w in self._writers):
-            own, self._own = self._own, Antichain()
-            self._move([(time, -1) for time in own])
+            self._move(self._own.release())
 
     def _session(self, peer: Writer, now: float) -> WriterState | None:
         """The writer behind `peer`, heard of now; a peer without one is told to open."""
@@ -571,9 +554,8 @@ class SegmentPublisher:
         state.present = False
         held = state.held
         last = len(held) > 0 and not any(len(w.held) for w in self._writers if w is not state)
-        if last and not len(self._own):
-            self._own, self._own_since = Antichain(held), self._ticked
-            self._move([(time, 1) for time in held])
+        if last and not len(self._own.held):
+            self._move(self._own.park(held, self._ticked))
             if finish:
                 self._effects.append(self._finishing.report(True))
         elif last:
@@ -602,8 +584,7 @@ class SegmentPublisher:
         if self.complete:
             return
         waiting = self._finishing.completed()
-        own, self._own = self._own, Antichain()
-        self._move([(time, -1) for time in own])
+        self._move(self._own.release())
         for peer, ask in waiting:
             self._refuse_complete(peer, ask.op)
 

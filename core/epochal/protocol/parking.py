@@ -1,0 +1,77 @@
+"""What the publisher of a segment holds itself, so that nothing completes before everybody who counts is there.
+
+Apart from the publisher, which decides who may open and leave, because this is the one capability without a writer: a
+new segment's, one that the last writer has left, one that waits for those whom an earlier incarnation knew.
+
+Sources: rules E3, E5, E7, E11.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Self
+
+from epochal.protocol.frontier import Antichain, Change
+from epochal.protocol.holders import MOST_HOLDERS, Holder, HolderKind
+from epochal.protocol.journal import PublisherIs
+from epochal.protocol.times import Time
+
+
+@dataclass(slots=True)
+class Parked:
+    """The publisher's own capability, and whom it waits for with it; empty while writers alone hold the frontier."""
+
+    held: Antichain
+    since: float
+    """When it was taken, in seconds of the publisher's clock."""
+    min_writers: int
+    awaited: set[str]
+    """Who had opened when the last incarnation ended, and is not back (E11)."""
+    opened: set[str]
+    """Who has opened, as long as that must be counted (E5)."""
+    enough: bool
+    """Whether so many have opened that something may complete."""
+
+    @classmethod
+    def at(cls, start: Iterable[Time], known: Iterable[str], min_writers: int, now: float, *, anew: bool) -> Self:
+        """As an incarnation without a log begins; `anew`: a segment of which nothing was ever told."""
+        awaited = set(known)
+        enough = not anew or len(awaited) >= min_writers
+        return cls(Antichain(start), now, min_writers, awaited, set(awaited), enough)
+
+    @classmethod
+    def restored(cls, note: PublisherIs, min_writers: int, now: float) -> Self:
+        """As the log has it."""
+        return cls(Antichain(note.held), now, min_writers, set(note.awaited), set(note.opened), note.enough_writers)
+
+    @property
+    def may_go(self) -> bool:
+        """Whether something is held that is the writers' to hold, once one has it: all who count have come."""
+        return len(self.held) > 0 and self.enough and not self.awaited
+
+    def came(self, writer: str) -> None:
+        """A writer has its capability."""
+        self.awaited.discard(writer)
+        self.opened.add(writer)
+        self.enough = self.enough or len(self.opened) >= self.min_writers
+
+    def park(self, held: Antichain, now: float) -> list[Change]:
+        """Hold what the last writer held; returns the changes of the lower frontier's counts."""
+        self.held, self.since = Antichain(held), now
+        return [(time, 1) for time in held]
+
+    def release(self) -> list[Change]:
+        """Hold nothing; returns the changes of the lower frontier's counts."""
+        held, self.held = self.held, Antichain()
+        return [(time, -1) for time in held]
+
+    def holders(self, now: float, *, finishing: bool) -> list[Holder]:
+        """Each time that is held, with why."""
+        return [Holder(time, kind, writer, now - self.since, None)
+                for time in self.held for kind, writer in self._why(finishing)]  # fmt: skip
+
+    def _why(self, finishing: bool) -> list[tuple[HolderKind, str | None]]:
+        if self.awaited:
+            return [(HolderKind.RETURNING, writer) for writer in sorted(self.awaited)[:MOST_HOLDERS]]
+        if finishing:
+            return [(HolderKind.FINISHING, None)]
+        return [(HolderKind.PARKED if self.enough else HolderKind.OPENING, None)]
