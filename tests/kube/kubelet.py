@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import ssl
 import struct
+import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -32,7 +33,7 @@ class Kubelet:
         self._open: set[web.WebSocketResponse] = set()
 
     @contextlib.asynccontextmanager
-    async def running(self, keys: tuple[Path, Path] | None = None) -> AsyncIterator["Kubelet"]:
+    async def running(self, keys: tuple[Path, Path] | None = None, port: int = 0) -> AsyncIterator["Kubelet"]:
         """With TLS if `keys` (certificate, key) are given."""
         app = web.Application()
         for path in ("/portForward/{namespace}/{pod}", "/api/v1/namespaces/{namespace}/pods/{pod}/portforward"):
@@ -43,7 +44,7 @@ class Kubelet:
             tls.load_cert_chain(*keys)
         runner = web.AppRunner(app, shutdown_timeout=0.1)
         await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
+        site = web.TCPSite(runner, "127.0.0.1", port, ssl_context=tls)
         await site.start()
         self.port = runner.addresses[0][1]
         try:
@@ -102,3 +103,14 @@ async def _copy(reader: asyncio.StreamReader, socket: web.WebSocketResponse) -> 
         while data := await reader.read(32 * 1024):
             await socket.send_bytes(b"\x00" + data)
         await socket.close()
+
+
+async def _main(port: int, certificate: Path, key: Path) -> None:
+    kubelet = Kubelet()
+    async with kubelet.running((certificate, key), port):
+        print("ready", flush=True)
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":  # a node's kubelet for tests with an API server of their own
+    asyncio.run(_main(int(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])))
