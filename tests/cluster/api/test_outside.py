@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -274,13 +275,17 @@ def realm(server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     try:
         for program in programs:
             program.start()
-            program.wait_until(lambda program=program: "ready" in program.log.read_text(), PATIENCE)
+            program.wait_until(partial(_says_ready, program.log), PATIENCE)
             if program.name == "catalog":
                 _declare(server, catalog)
         yield Realm(catalog, ports)
     finally:
         for program in reversed(programs):
             program.stop()
+
+
+def _says_ready(log: Path) -> bool:
+    return "ready" in log.read_text()
 
 
 def _declare(server: ApiServer, catalog: str) -> None:
