@@ -54,6 +54,15 @@ def test_history_ends_where_the_disk_does() -> None:
     assert isinstance(refused, m.Refused), "nobody can know of event 4 yet"
 
 
+@pytest.mark.rule("E9", "E20")
+def test_what_is_passed_over_for_a_wanted_time_ends_where_the_disk_does() -> None:
+    _, view, server = ahead()
+    server.receive(b"p", m.Since(1, "0", None, 8, (3,)), 0.0)
+    (opening,), chunk = [effect.messages for effect in view.take() if isinstance(effect, Answer)]
+    assert opening.position == (1, 1), "events 2 and 3 are not wanted either, and not told"  # type: ignore[union-attr]
+    assert chunk == (m.Chunk(1, 0, True),)
+
+
 def test_what_is_on_no_disk_yet_stays_in_memory_whatever_its_bounds() -> None:
     publisher, view, _ = ahead(memory_bytes=1000)
     publisher.tick(0.5)

@@ -326,10 +326,10 @@ def stored_epochs(start, wires, path: Path, count: int) -> tuple[Any, Any]:
     stream, publisher = start({"data": path}, history=kept)
     writer = wires.writer(publisher, stream)
     writer.open()
-    for time in range(count):
-        writer.append(time, KILOBYTE)
+    for hour in range(count):
+        writer.append(hour, KILOBYTE)
         writer.line.await_(m.Ack)
-        writer.advance(time + 1)
+        writer.advance(hour + 1)
     publisher.stop()
     assert len(list(path.rglob("*.log"))) > 3
     return stream, stream.start("0", data=path)

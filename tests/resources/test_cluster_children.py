@@ -208,7 +208,7 @@ def hashes(what: ClusterStream, settings: ClusterSettings = SETTINGS) -> set[str
 
 
 def test_a_publisher_is_started_anew_for_its_settings_only_where_its_history_survives() -> None:
-    changed = {"progress": {"minWriters": 2}}
+    changed: dict[str, Any] = {"progress": {"minWriters": 2}}
     assert hashes(stream(1)) == hashes(stream(1, **changed))
     assert hashes(stream(1, **STORAGE)) != hashes(stream(1, **STORAGE, **changed))
     assert hashes(stream(1)) != hashes(stream(1), ClusterSettings(image="other", catalog="http://catalog:8700"))

@@ -45,6 +45,14 @@ class ToldHistory:
         """The next told events after `seq`, at least one if there is any, within the given sizes."""
         return self._history.batch(seq, min(max_events, self.last - seq), max_bytes)
 
+    def after(self, seq: int, count: int) -> list[Event]:
+        """The next `count` told events after `seq`, or as many as there are."""
+        return self._history.after(seq, min(count, self.last - seq))
+
+    def states(self) -> list[State]:
+        """States that are known without a replay, oldest first, up to the last event that was told."""
+        return [state for state in self._history.states() if state.seq <= self.last]
+
     def state_at(self, seq: int) -> Progress:
         """The state just behind event `seq`, for `truncated_at <= seq <= last`."""
         return self._history.state_at(seq)

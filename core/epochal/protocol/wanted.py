@@ -12,15 +12,27 @@ Sources: rules E13, E20, Q2; Push-Pull Publish-Subscribe (`since`).
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from epochal.protocol.frontier import Antichain, MutableAntichain
-from epochal.protocol.history import CHECKPOINT_EVERY, History, State, apply
+from epochal.protocol.history import CHECKPOINT_EVERY, State, apply
 from epochal.protocol.messages import Aborted, Data, Event
 from epochal.protocol.times import MAX_SHAPE_LEAVES, Time, less_equal
 
 MOST_WANTED = MAX_SHAPE_LEAVES
 """Times that a publisher is asked for at once: as many as it takes to say what is not <= a time of any shape."""
+
+
+class Searchable(Protocol):
+    """What `Wanted` asks of a history, be it a publisher's or the part of it that readers were told."""
+
+    def states(self) -> list[State]:
+        """States that are known without a replay, oldest first."""
+        ...
+
+    def after(self, seq: int, count: int) -> list[Event]:
+        """The next `count` events after `seq`, or as many as there are."""
+        ...
 
 
 class Wanted(NamedTuple):
@@ -64,7 +76,7 @@ class Wanted(NamedTuple):
             seq = event.seq
         return State.of(seq, progress), matters
 
-    def beginning(self, history: History) -> State | None:
+    def beginning(self, history: Searchable) -> State | None:
         """Where all that is wanted of a history begins; None when that is before what is in memory."""
         state = self.newest_untouched(history.states())
         if state is None:
