@@ -278,6 +278,24 @@ def test_a_second_publisher_waits_for_the_log_of_the_first_and_goes_on_behind_it
         second.stop()
 
 
+@pytest.mark.rule("E10")
+def test_where_a_log_goes_on_and_what_was_cut_off_is_told(start, wires, tmp_path) -> None:
+    """Fault 28."""
+    stream, publisher = start({"data": tmp_path}, **STORED)
+    writer = wires.writer(publisher, stream)
+    writer.open()
+    assert writer.acked(0, b"x").seq == 0
+    publisher.stop()
+    (path,) = tmp_path.glob("*/0/*.log")
+    with path.open("ab") as file:
+        file.write(bytes(77))
+    second = stream.start("0", data=tmp_path)
+    second.stop()
+    told = second.log.read_text()
+    assert f"the log in {path.parent} goes on behind event 0 of incarnation 1" in told
+    assert f"{path.parent}: 77 bytes at its end were no whole entry, and are cut off" in told
+
+
 @pytest.mark.rule("E12")
 def test_incarnations_rise_above_those_of_the_volume(start, declare, wires, tmp_path) -> None:
     """A catalog that has lost its database must not hand out an incarnation that the log has seen."""

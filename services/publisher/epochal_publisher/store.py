@@ -302,6 +302,12 @@ class Stores:
         assert self._settings.data is not None
         path = log_directory(self._settings.data, self._stream.uid, segment)
         log = SegmentLog.open(path, self._stream.uid, segment, instance=self._instance, settings=limits)
+        found = log.recovered
+        if found is not None:
+            logger.info("the log in %s goes on behind event %d of incarnation %d", path, log.last, log.incarnation)
+            if found.torn:
+                detail = "%d bytes at its end were no whole entry, and are cut off: a crash had cut their writing short"
+                logger.warning("%s: " + detail + ", or the disk has damaged them", path, found.torn)
         try:
             log.retain()  # a full disk may be full of what is too old
             return Store(log, self._settings, always_sync=self.policy == "batch")
