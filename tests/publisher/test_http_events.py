@@ -329,6 +329,22 @@ def test_a_position_of_before_a_crash_goes_on_behind_it(start: Any, wires: Any, 
         second.stop()
 
 
+@pytest.mark.rule("E11", "Q2")
+def test_without_storage_a_position_of_before_a_crash_is_said_to_be_gone(start: Any, wires: Any) -> None:
+    stream, first = start()
+    writer = wires.writer(first, stream)
+    writer.open()
+    writer.acked(0, b"a", b"b")
+    first.signal(signal.SIGKILL)
+    second = stream.start("0")
+    try:
+        status, body = get(second, "since=1.0")
+        problem = json.loads(body)
+        assert (status, problem["code"], problem["first_available"]) == (410, "history_truncated", [2, -1])
+    finally:
+        second.stop()
+
+
 @pytest.mark.rule("E9")
 def test_what_the_disk_does_not_have_is_not_told(start: Any, wires: Any, wait_until: Any, small_disk: Path) -> None:
     stream, publisher = start({"data": small_disk, "log_retry": 0.1}, **STORED)
