@@ -1,1 +1,1 @@
-"""The operator."""
+"""The operator: makes the streams that are declared in a Kubernetes cluster run there."""

@@ -1,5 +1,7 @@
 """Conditions and numbers: what is told when, and that the same is told in the same words."""
 
+import doctest
+import importlib
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -140,3 +142,10 @@ def test_the_time_of_a_condition_moves_only_when_its_status_flips() -> None:
 def test_a_frontier_that_is_not_known_leaves_what_was_told() -> None:
     before = status_of({}, seen(running(STREAM)))
     assert status_of(before, seen(running(STREAM), frontier=None))["frontier"] == "[7]"
+
+
+@pytest.mark.parametrize("name", ["comparing", "names", "status"])
+def test_the_examples_in_the_documentation_of_the_code(name: str) -> None:
+    result = doctest.testmod(importlib.import_module(f"epochal.resources.cluster.{name}"))
+    assert result.attempted
+    assert not result.failed

@@ -1,0 +1,59 @@
+"""The command `epochal-operator`.
+
+Apart from the operator because here are the process's own concerns. Exit codes: those of every service; 3 when the
+lease was lost to another operator.
+"""
+
+import asyncio
+import logging
+from typing import Annotated, Any
+
+import typer
+
+from epochal.resources.crd import crd_text
+from epochal.service.process import command_line
+from epochal.service.process import run as run_process
+from epochal_operator.logs import write_json
+from epochal_operator.operating import operate
+from epochal_operator.settings import Settings
+
+_app = command_line("The Epochal operator: makes the streams that are declared in a Kubernetes cluster run there.")
+
+
+@_app.command()
+def run(
+    catalog: Annotated[str | None, typer.Option(help="URL of the catalog, as pods reach it.")] = None,
+    image: Annotated[str | None, typer.Option(help="Image of the publisher.")] = None,
+    namespaces: Annotated[str | None, typer.Option(help="Namespaces to look after, by comma. [default: all]")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on. [default: 0.0.0.0]")] = None,
+    port: Annotated[int | None, typer.Option(help="Port of /healthz and /readyz. [default: 8705]")] = None,
+    metrics_port: Annotated[int | None, typer.Option(help="Port of /metrics. [default: 8706]")] = None,
+    log_format: Annotated[str | None, typer.Option(help="text or json. [default: text]")] = None,
+    exit_with_stdin: Annotated[bool, typer.Option(help="Stop when standard input ends.")] = False,
+) -> None:
+    """Look after streams until SIGTERM or Ctrl-C. Every setting can also come from EPOCHAL_OPERATOR_*."""
+    given = {name: value for name, value in locals().items() if name != "exit_with_stdin"}
+    run_process("epochal-operator", lambda stop: _run(stop, given), exit_with_stdin=exit_with_stdin)
+
+
+@_app.command()
+def crd() -> None:
+    """Print the definition of the custom resource Stream."""
+    print(crd_text(), end="")
+
+
+async def _run(stop: asyncio.Event, given: dict[str, Any]) -> int:
+    settings = Settings.read(**given)
+    if settings.log_format == "json":
+        write_json()
+    logging.getLogger("kopf").setLevel(logging.WARNING)
+    return await operate(settings, stop, lambda what: print(f"ready {what}", flush=True))
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    _app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,217 @@
+"""The Kubernetes API: the few requests that the operator makes.
+
+Apart from all that decides, and the only module that knows the client library. That is used for what a kubeconfig and
+a service account's token mean; objects are drawn as JSON here, and travel as such.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Self
+from urllib.parse import urlencode
+
+import aiohttp
+from kubernetes.aio import client, config
+
+from epochal.errors import Unavailable
+from epochal.resources.cluster.names import MANAGER, Object
+from epochal_operator.trouble import Trouble
+
+logger = logging.getLogger("epochal.operator")
+
+_APPLY = "application/apply-patch+yaml"
+_MERGE = "application/merge-patch+json"
+_PAGE = 500
+"""Objects in one answer to a list."""
+
+
+class Kind(NamedTuple):
+    """Where objects of a kind are."""
+
+    kind: str
+    path: str
+    plural: str
+
+
+STREAM = Kind("Stream", "/apis/epochal.dev/v1alpha1", "streams")
+CHILDREN = (
+    Kind("ServiceAccount", "/api/v1", "serviceaccounts"),
+    Kind("Service", "/api/v1", "services"),
+    Kind("PersistentVolumeClaim", "/api/v1", "persistentvolumeclaims"),
+    Kind("Pod", "/api/v1", "pods"),
+    Kind("PodDisruptionBudget", "/apis/policy/v1", "poddisruptionbudgets"),
+    Kind("NetworkPolicy", "/apis/networking.k8s.io/v1", "networkpolicies"),
+)
+_OTHERS = (Kind("Event", "/api/v1", "events"), Kind("Lease", "/apis/coordination.k8s.io/v1", "leases"))
+KINDS = {kind.kind: kind for kind in (STREAM, *CHILDREN, *_OTHERS)}
+
+
+class ApiError(Exception):
+    """The API server refused, or did not answer: then `status` is 0."""
+
+    def __init__(self, status: int, message: str, retry_after: float = 0.0, missing: str = "") -> None:
+        self.status, self.message, self.retry_after, self._missing = status, message, retry_after, missing
+        super().__init__(f"the Kubernetes API: {status or 'no answer'}: {message}")
+
+    def is_gone(self, name: str) -> bool:
+        """Whether it says that the very object is not there, and not that nothing is known of such objects yet."""
+        return self.status == 404 and self._missing == name
+
+    @property
+    def passes(self) -> bool:
+        """Whether it is about the server's state and not about the request."""
+        return self.status in (0, 429) or self.status >= 500
+
+
+class Api:
+    """The API server of this pod's cluster, or of KUBECONFIG; enter it, then call. All methods raise `ApiError`.
+
+    `may_write` is asked before every write; what it raises is raised.
+    """
+
+    def __init__(self, timeout: float = 30.0, may_write: Callable[[], None] = lambda: None) -> None:
+        self.may_write = may_write
+        self.trouble = Trouble()
+        self.requests: dict[tuple[str, str], int] = {}
+        """How many there were, by method and outcome."""
+        self._timeout = aiohttp.ClientTimeout(total=timeout)
+        self._client: Any = None
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        configuration = client.Configuration()
+        try:
+            try:
+                config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+            except config.ConfigException:
+                await config.load_kube_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+        except config.ConfigException as error:
+            raise Unavailable(f"there is no Kubernetes to talk to: {error}") from None
+        self._client = client.ApiClient(configuration)
+        connector = aiohttp.TCPConnector(ssl=self._client.rest_client.ssl_context, limit=64)
+        self._session = aiohttp.ClientSession(connector=connector, timeout=self._timeout)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._session is not None
+        await self._session.close()
+        await self._client.close()
+
+    async def get(self, kind: str, namespace: str, name: str) -> Object | None:
+        """One object, None when there is none."""
+        try:
+            found: Object = await self._call("GET", _path(KINDS[kind], namespace, name))
+        except ApiError as error:
+            if error.is_gone(name):
+                return None
+            raise
+        return found
+
+    async def list(self, kind: Kind, namespace: str = "", selector: str = "") -> tuple[list[Object], str]:
+        """All objects of a kind, in a namespace or everywhere, with the version of the list."""
+        found: list[Object] = []
+        query = {"limit": str(_PAGE), **({"labelSelector": selector} if selector else {})}
+        while True:
+            answer = await self._call("GET", _path(kind, namespace), query=query)
+            found += ({"kind": kind.kind, **item} for item in answer["items"])  # they do not say so themselves
+            if not answer["metadata"].get("continue"):
+                return found, answer["metadata"]["resourceVersion"]
+            query["continue"] = answer["metadata"]["continue"]
+
+    async def create(self, item: Object) -> Object:
+        """Make an object; 409 when there is one of its name."""
+        path = _path(KINDS[item["kind"]], item["metadata"]["namespace"])
+        made: Object = await self._call("POST", path, item, query={"fieldManager": MANAGER})
+        return made
+
+    async def apply(self, item: Object, *, uid: str | None = None) -> Object:
+        """Server-side apply. `uid`: of the one object that is meant, whose fields are taken over from others."""
+        metadata = item["metadata"]
+        body = item if uid is None else {**item, "metadata": {**metadata, "uid": uid}}
+        query = {"fieldManager": MANAGER, "force": "false" if uid is None else "true"}
+        path = _path(KINDS[item["kind"]], metadata["namespace"], metadata["name"])
+        applied: Object = await self._call("PATCH", path, body, query=query, kind=_APPLY)
+        return applied
+
+    async def merge(self, item: Object, change: Object, *, part: str = "") -> Object:
+        """Change some fields of exactly this object in exactly this version; 409 when it has changed since.
+
+        `part`: a sub-resource, such as `/status`.
+        """
+        metadata = item["metadata"]
+        path = _path(KINDS[item["kind"]], metadata["namespace"], metadata["name"]) + part
+        version = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
+        body = {**change, "metadata": {**change.get("metadata", {}), **version}}
+        merged: Object = await self._call("PATCH", path, body, query={"fieldManager": MANAGER}, kind=_MERGE)
+        return merged
+
+    async def replace(self, item: Object) -> Object:
+        """Put this object in the place of its former version; 409 when that has changed since."""
+        metadata = item["metadata"]
+        path = _path(KINDS[item["kind"]], metadata["namespace"], metadata["name"])
+        replaced: Object = await self._call("PUT", path, item)
+        return replaced
+
+    async def delete(self, item: Object, preconditions: Mapping[str, str]) -> Object | None:
+        """Delete an object if the preconditions hold, 409 else; what is left of it, None when it is gone."""
+        metadata = item["metadata"]
+        path = _path(KINDS[item["kind"]], metadata["namespace"], metadata["name"])
+        try:
+            answer = await self._call("DELETE", path, {"preconditions": dict(preconditions)})
+        except ApiError as error:
+            if error.is_gone(metadata["name"]):
+                return None
+            raise
+        return answer if answer["kind"] != "Status" and "deletionTimestamp" in answer["metadata"] else None
+
+    async def _call(
+        self, method: str, path: str, body: Any = None, *, query: Mapping[str, str] | None = None, kind: str = ""
+    ) -> Any:
+        async with self.trouble.turn():
+            if method != "GET":
+                self.may_write()
+            try:
+                answer = await self._send(method, path, body, query or {}, kind or "application/json")
+            except ApiError as error:
+                self._note(method, str(error.status))
+                if error.passes:
+                    self.trouble.began(error.retry_after)
+                else:
+                    self.trouble.over()
+                raise
+            self._note(method, "ok")
+            self.trouble.over()
+            return answer
+
+    async def _send(self, method: str, path: str, body: Any, query: Mapping[str, str], kind: str) -> Any:
+        assert self._session is not None, "the API is entered"
+        configuration = self._client.configuration
+        headers = {"Accept": "application/json", "Content-Type": kind}
+        if token := (await configuration.auth_settings()).get("BearerToken"):  # read anew: a pod's token is replaced
+            headers["Authorization"] = token["value"]
+        url = f"{configuration.host}{path}" + (f"?{urlencode(query)}" if query else "")
+        try:
+            async with self._session.request(method, url, json=body, headers=headers) as response:
+                answer = await response.json(content_type=None)
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+            raise ApiError(0, f"{method} {path}: {str(error) or type(error).__name__}") from None
+        if response.status >= 300:
+            raise _refusal(response, answer)
+        return answer
+
+    def _note(self, method: str, outcome: str) -> None:
+        self.requests[method, outcome] = self.requests.get((method, outcome), 0) + 1
+
+
+def _path(kind: Kind, namespace: str, name: str = "") -> str:
+    within = f"/namespaces/{namespace}" if namespace else ""
+    return f"{kind.path}{within}/{kind.plural}" + (f"/{name}" if name else "")
+
+
+def _refusal(response: aiohttp.ClientResponse, answer: Any) -> ApiError:
+    told = answer if isinstance(answer, dict) else {}
+    message, missing = told.get("message", ""), (told.get("details") or {}).get("name", "")
+    try:
+        retry_after = float(response.headers.get("Retry-After", "0"))
+    except ValueError:  # a date, which Kubernetes does not send
+        retry_after = 0.0
+    return ApiError(response.status, message or response.reason or "", retry_after, missing)

@@ -1,0 +1,94 @@
+"""What the operator knows of the cluster's objects: from watches, from lists, and from what it wrote itself.
+
+Apart from the reconciling, which only reads it. Events come late, twice or not at all: an older version never replaces
+a newer one of the same object, an object that was seen to go does not come back, and a list corrects all of that.
+"""
+
+from collections import OrderedDict, defaultdict
+from collections.abc import Collection, Iterable
+
+from epochal.resources.cluster.names import STREAM_LABEL, Object, key
+
+Place = tuple[str, str]
+"""Namespace and name of a stream."""
+_GONE = 10_000
+"""Uids remembered of objects that are gone: late events of them come within seconds."""
+
+
+def version(item: Object) -> int:
+    """A number that grows with each change of an object; Kubernetes compares its versions so too."""
+    text = item["metadata"]["resourceVersion"]
+    return int(text) if text.isdigit() else 0
+
+
+class Cache:
+    """The streams and their children, by name."""
+
+    def __init__(self) -> None:
+        self.streams: dict[Place, Object] = {}
+        self._children: defaultdict[str, dict[tuple[str, str], Object]] = defaultdict(dict)
+        self._gone: OrderedDict[str, None] = OrderedDict()
+
+    def put(self, item: Object) -> bool:
+        """Take an object over; returns whether it is news."""
+        metadata = item["metadata"]
+        if metadata["uid"] in self._gone:
+            return False
+        home, name = self._home(item)
+        known = home.get(name)
+        if known is not None and known["metadata"]["uid"] == metadata["uid"] and version(known) >= version(item):
+            return False
+        home[name] = item
+        return True
+
+    def drop(self, item: Object) -> bool:
+        """This object is gone; returns whether it was known."""
+        uid = item["metadata"]["uid"]
+        self._gone[uid] = None
+        while len(self._gone) > _GONE:
+            self._gone.popitem(last=False)
+        home, name = self._home(item)
+        if name in home and home[name]["metadata"]["uid"] == uid:
+            del home[name]
+            return True
+        return False
+
+    def replace(self, kind: str, namespaces: Collection[str], items: Iterable[Object], listed: int) -> list[Object]:
+        """Take a list over that is of version `listed`: what is older and not in it is gone. Returns what is news.
+
+        `namespaces`: those that were listed; none are all.
+        """
+        found = list(items)
+        news = [item for item in found if self.put(item)]
+        uids = {item["metadata"]["uid"] for item in found}
+        for item in [*self._of(kind)]:
+            metadata = item["metadata"]
+            within = not namespaces or metadata["namespace"] in namespaces
+            if within and metadata["uid"] not in uids and version(item) <= listed:
+                self.drop(item)
+                news.append(item)
+        return news
+
+    def children(self, namespace: str, stream: str, named: Collection[tuple[str, str]]) -> list[Object]:
+        """What has the stream's label, and whatever else has one of these kinds and names."""
+        return [
+            item
+            for place, item in self._children[namespace].items()
+            if place in named or item["metadata"].get("labels", {}).get(STREAM_LABEL) == stream
+        ]
+
+    def find(self, item: Object) -> Object | None:
+        """The object of this kind, namespace and name."""
+        home, name = self._home(item)
+        return home.get(name)
+
+    def _home(self, item: Object) -> "tuple[dict[tuple[str, str], Object], tuple[str, str]]":
+        metadata = item["metadata"]
+        if item["kind"] == "Stream":
+            return self.streams, (metadata["namespace"], metadata["name"])
+        return self._children[metadata["namespace"]], key(item)
+
+    def _of(self, kind: str) -> Iterable[Object]:
+        if kind == "Stream":
+            return list(self.streams.values())
+        return [item for home in self._children.values() for item in home.values() if item["kind"] == kind]

@@ -1,0 +1,157 @@
+"""What makes the operator look: events of watches, lists made anew, the catalog's frontiers, and workers that look.
+
+Apart from the reconciling because here is only when. Each way is enough by itself to get there in the end; together
+they get there fast (faults 35 to 37).
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from time import monotonic
+
+from epochal.client.catalog_types import StreamInfo
+from epochal.errors import EpochalError
+from epochal.resources.cluster.names import SELECTOR, STREAM_LABEL, Object
+from epochal_operator.api import CHILDREN, STREAM, Api, ApiError
+from epochal_operator.cache import Cache, Place
+from epochal_operator.declaring import Declaring, frontier_of, object_uid
+from epochal_operator.queue import WorkQueue
+from epochal_operator.reconciler import OutOfDate, Reconciler
+from epochal_operator.settings import Settings
+from epochal_operator.telemetry import Telemetry
+
+logger = logging.getLogger("epochal.operator")
+
+_STUCK = 600.0
+"""Seconds after which a worker, or a resync, is taken to hang."""
+
+
+class Controller:
+    """The cache, the queue, and what moves them."""
+
+    def __init__(self, settings: Settings, api: Api, reconciler: Reconciler, telemetry: Telemetry) -> None:
+        self._settings, self._api = settings, api
+        self._reconciler, self._telemetry = reconciler, telemetry
+        self._cache: Cache = reconciler.cache
+        self._declaring: Declaring = reconciler.declaring
+        self.queue = WorkQueue(settings.retry_first, settings.retry_last)
+        self.listed = asyncio.Event()
+        """Set once everything was listed."""
+        self._beat = monotonic()
+
+    @property
+    def healthy(self) -> bool:
+        """Whether the work goes on: lists are made, and no look at a stream hangs."""
+        now = monotonic()
+        oldest = min(self.queue.running.values(), default=now)
+        return now - self._beat < self._settings.resync + _STUCK and now - oldest < _STUCK
+
+    @property
+    def synced(self) -> bool:
+        """Whether everything was listed once."""
+        return self.listed.is_set()
+
+    # ---- watches ----
+
+    def saw(self, kind: str, event_type: str | None, item: Object) -> None:
+        """An event of a watch."""
+        self._telemetry.event(kind)
+        item = {**item, "kind": kind}
+        news = self._cache.drop(item) if event_type == "DELETED" else self._cache.put(item)
+        if news and (place := _stream_of(item)):
+            self.queue.add(place)
+
+    # ---- lists ----
+
+    async def resync(self) -> None:
+        """List everything anew, and look at every stream. Raises `ApiError`."""
+        for kind in (STREAM, *CHILDREN):
+            selector = "" if kind is STREAM else SELECTOR
+            for namespace in self._settings.namespaces or ("",):
+                items, version = await self._api.list(kind, namespace, selector)
+                listed = int(version) if version.isdigit() else 0
+                missed = self._cache.replace(kind.kind, (namespace,) if namespace else (), items, listed)
+                self._telemetry.missed(kind.kind, len(missed) if self.synced else 0)
+                for place in filter(None, map(_stream_of, missed)):
+                    self.queue.add(place)
+        for place in self._cache.streams:
+            self.queue.add(place)
+        self.listed.set()
+
+    async def resync_forever(self) -> None:
+        """List everything anew, every so often."""
+        while True:
+            try:
+                await self.resync()
+            except ApiError as error:
+                logger.warning("the cluster's objects cannot be listed now: %s", error)
+            self._beat = monotonic()
+            await asyncio.sleep(self._settings.resync if self.synced else self._settings.retry_first)
+
+    # ---- the catalog ----
+
+    async def sweep_forever(self) -> None:
+        """Ask the catalog for all streams, every so often: what moved is told, what nobody has any more is deleted."""
+        away = False
+        while True:
+            try:
+                if self.synced:
+                    await self.sweep()
+                away = False
+            except (EpochalError, ApiError) as error:
+                if not away:
+                    logger.warning("the catalog's streams cannot be compared with the cluster's now: %s", error)
+                away = True
+            await asyncio.sleep(self._settings.catalog_interval)
+
+    async def sweep(self) -> None:
+        """Compare the catalog's streams with the cluster's. Raises `ApiError`, and what the catalog client raises."""
+        found = await self._declaring.list()
+        self._look_at_what_moved(found)
+        for each in found:
+            mine = not self._settings.namespaces or each.namespace in self._settings.namespaces
+            if mine and object_uid(each) and not self._is_there(each) and await self._is_gone(each):
+                await self._declaring.collect(each)
+
+    def _look_at_what_moved(self, found: Iterable[StreamInfo]) -> None:
+        known = {(each.namespace, each.name): each for each in found}
+        for place, stream in self._cache.streams.items():
+            each, status = known.get(place), stream.get("status", {})
+            if each is None or (each.uid, frontier_of(each)) != (status.get("catalogUid"), status.get("frontier")):
+                self.queue.add(place)
+
+    def _is_there(self, each: StreamInfo) -> bool:
+        stream = self._cache.streams.get((each.namespace, each.name))
+        return stream is not None and stream["metadata"]["uid"] == object_uid(each)
+
+    async def _is_gone(self, each: StreamInfo) -> bool:
+        """Ask the API server itself: what is not known here may be new."""
+        found = await self._api.get("Stream", each.namespace, each.name)
+        return found is None or found["metadata"]["uid"] != object_uid(each)
+
+    # ---- work ----
+
+    async def work(self) -> None:
+        """Look at one stream after the other, for ever; several of these run at once. Raises `LeaseLost`."""
+        await self.listed.wait()  # before, everything would seem to be missing
+        while True:
+            place = await self.queue.get()
+            started = monotonic()
+            outcome, after = "failed", None
+            try:
+                after = await self._reconciler.reconcile(place)
+                outcome = "ok"
+            except OutOfDate as error:
+                logger.debug("%s/%s: %s", *place, error)
+                outcome = "out of date"
+            except (ApiError, EpochalError) as error:
+                logger.warning("%s/%s: %s", *place, error)
+            finally:
+                self.queue.done(place, failed=outcome != "ok", after=after)
+                self._telemetry.looked(outcome, monotonic() - started)
+
+
+def _stream_of(item: Object) -> Place | None:
+    metadata = item["metadata"]
+    name = metadata["name"] if item["kind"] == "Stream" else metadata.get("labels", {}).get(STREAM_LABEL)
+    return (metadata["namespace"], name) if name else None

@@ -1,0 +1,137 @@
+"""Streams at the catalog: declared for their Kubernetes objects, and taken back with them.
+
+Apart from the reconciling because the catalog may be away while the cluster is not. Whose a stream there is stands in
+an annotation, the uid of the object: names are used again, uids are not (S26).
+
+Sources: faults 42 and 43.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from epochal.client.catalog import CatalogClient
+from epochal.client.catalog_types import StreamInfo
+from epochal.errors import EpochalError, ManifestError, ProtocolError, StreamNotFound, Unavailable
+from epochal.resources import OBJECT_UID, StreamManifest
+from epochal.resources.cluster.names import Object
+from epochal.resources.cluster.status import frontier_text
+
+logger = logging.getLogger("epochal.operator")
+
+Confirm = Callable[[], Awaitable[None]]
+_NOT_OURS = "kubectl.kubernetes.io/"
+"""Annotations that begin so say nothing about the stream, and hold it a second time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A stream as the catalog has it, or what is known of it while the catalog is away."""
+
+    uid: str
+    segments: tuple[str, ...]
+    frontier: str | None = None
+    trouble: str = ""
+    """Why the catalog was not asked."""
+
+
+def manifest_of(stream: Object) -> StreamManifest:
+    """The manifest in an object, marked as this object's. Raises `ManifestError`."""
+    metadata = stream["metadata"]
+    annotations = {
+        name: value for name, value in metadata.get("annotations", {}).items() if not name.startswith(_NOT_OURS)
+    }
+    document = {
+        "apiVersion": stream["apiVersion"],
+        "kind": stream["kind"],
+        "metadata": {
+            "name": metadata["name"],
+            "namespace": metadata["namespace"],
+            "labels": metadata.get("labels", {}),
+            "annotations": {**annotations, OBJECT_UID: metadata["uid"]},
+        },
+        "spec": stream.get("spec"),
+    }
+    return StreamManifest.from_document(document)
+
+
+def object_uid(found: StreamInfo) -> str:
+    """Of which object a stream at the catalog is; empty for one that was declared by hand."""
+    annotations = found.manifest.get("metadata", {}).get("annotations", {})
+    return str(annotations.get(OBJECT_UID, ""))
+
+
+class Declaring:
+    """The calls to the catalog for single streams. `may_write` is asked before each write; what it raises is raised."""
+
+    def __init__(self, catalog: CatalogClient, may_write: Callable[[], None]) -> None:
+        self._catalog, self._may_write = catalog, may_write
+
+    async def declare(self, manifest: StreamManifest, known_uid: str, confirm: Confirm) -> Declared:
+        """Have the stream declared so; an older one of its name goes first.
+
+        `known_uid`: its uid when the catalog was last asked. `confirm` is awaited before anything is written: an old
+        look at an object must not delete the stream of a newer one. Raises `ManifestError` for what the catalog
+        refuses, and what `confirm` raises.
+        """
+        try:
+            found = await self._declared(manifest, confirm)
+        except (Unavailable, ProtocolError) as error:
+            segments = tuple(map(str, range(manifest.spec.segments)))
+            return Declared(known_uid, segments, trouble=str(error))
+        segments = tuple(segment.id for segment in found.segments if segment.state == "open")
+        return Declared(found.uid, segments, frontier_of(found))
+
+    async def _declared(self, manifest: StreamManifest, confirm: Confirm) -> StreamInfo:
+        namespace, name, document = manifest.namespace, manifest.name, manifest.to_document()
+        found = await self._find(namespace, name)
+        if found is not None and found.manifest == document:
+            return found
+        await confirm()
+        if found is not None and object_uid(found) not in ("", manifest.object_uid):
+            logger.info("%s/%s: deleting the older stream of this name, %s", namespace, name, found.uid)
+            await self._delete(found)
+        self._may_write()
+        found, _ = await self._catalog.apply(document, namespace, name)
+        return found
+
+    async def withdraw(self, namespace: str, name: str, uid: str) -> None:
+        """Delete the stream of the object with this uid, if it is there. Raises `Unavailable`, `ProtocolError`."""
+        found = await self._find(namespace, name)
+        if found is not None and object_uid(found) == uid:
+            await self._delete(found)
+
+    async def _find(self, namespace: str, name: str) -> StreamInfo | None:
+        try:
+            return await self._catalog.get(namespace, name)
+        except StreamNotFound:
+            return None
+
+    async def _delete(self, found: StreamInfo) -> None:
+        self._may_write()
+        try:
+            await self._catalog.delete(found.namespace, found.name, uid=found.uid)
+        except EpochalError as error:
+            if not isinstance(error, StreamNotFound) and error.code != "other_stream":
+                raise
+
+    async def list(self) -> tuple[StreamInfo, ...]:
+        """All streams there. Raises what the catalog client raises."""
+        return await self._catalog.list()
+
+    async def collect(self, found: StreamInfo) -> None:
+        """Delete a stream whose object is gone: it was deleted while the catalog was away."""
+        logger.info("%s: its object is gone; deleting the stream %s", found.qualified, found.uid)
+        await self._delete(found)
+
+
+def frontier_of(found: StreamInfo) -> str | None:
+    """The stream's lower frontier as it is shown."""
+    return frontier_text(segment.lower for segment in found.segments)
+
+
+def refused(error: ManifestError) -> str:
+    """What is wrong with a manifest, on one line."""
+    problems: Any = error.problems
+    return "; ".join(map(str, problems)) or str(error).split("\n", 1)[0]

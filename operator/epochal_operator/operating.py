@@ -1,0 +1,111 @@
+"""The operator as a whole: its parts started and stopped in their order.
+
+Apart from the entry point because tests run it too. Nothing is watched or written before the lease is held, and all
+ends when it is lost: another operator acts by then.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
+from typing import Any
+
+from epochal.client.catalog import CatalogClient
+from epochal_operator.api import Api
+from epochal_operator.cache import Cache
+from epochal_operator.controller import Controller
+from epochal_operator.declaring import Declaring
+from epochal_operator.handlers import watch
+from epochal_operator.lease import Leadership, LeaseLost
+from epochal_operator.reconciler import Reconciler
+from epochal_operator.reporting import Reporter
+from epochal_operator.settings import Settings
+from epochal_operator.telemetry import Telemetry
+from epochal_operator.web import Web
+
+EXIT_LEASE_LOST = 3
+
+logger = logging.getLogger("epochal.operator")
+
+
+async def operate(settings: Settings, stop: asyncio.Event, ready: Callable[[str], None]) -> int:
+    """Run until `stop` is set or the lease is lost; returns the exit code. `ready` is told once it acts.
+
+    Raises `ConfigError` and `Unavailable` when it cannot start.
+    """
+    async with AsyncExitStack() as stack:
+        lease_api = await stack.enter_async_context(Api(settings.lease_duration / 5))
+        leadership = Leadership(settings, lease_api)
+        api = await stack.enter_async_context(Api(settings.request_timeout, leadership.check))
+        catalog = await stack.enter_async_context(CatalogClient(settings.catalog, patience=0.0, timeout=5.0))
+        telemetry = Telemetry()
+        stack.callback(telemetry.close)
+        controller = _controller(settings, api, catalog, leadership, telemetry)
+
+        def is_ready() -> bool:
+            return controller.synced or not leadership.held
+
+        await stack.enter_async_context(Web(settings, telemetry, lambda: controller.healthy, is_ready))
+        if not await _unless(stop, leadership.acquire()):
+            return 0
+        stack.push_async_callback(leadership.release)
+        ready(f"lease={settings.lease_namespace}/{settings.lease_name}")
+        return await _act(settings, controller, leadership, stop)
+
+
+def _controller(
+    settings: Settings, api: Api, catalog: CatalogClient, leadership: Leadership, telemetry: Telemetry
+) -> Controller:
+    cache = Cache()
+    declaring = Declaring(catalog, leadership.check)
+    reporter = Reporter(api, cache, settings.frontier_interval)
+    controller = Controller(settings, api, Reconciler(settings, api, cache, declaring, reporter), telemetry)
+    telemetry.observe(
+        requests=api.requests,
+        streams=lambda: len(cache.streams),
+        ready=lambda: sum(map(_is_ready, cache.streams.values())),
+        queued=lambda: len(controller.queue),
+        leading=lambda: leadership.held,
+    )
+    return controller
+
+
+async def _act(settings: Settings, controller: Controller, leadership: Leadership, stop: asyncio.Event) -> int:
+    """Everything at once, until one of it ends."""
+    listing = asyncio.create_task(controller.resync_forever(), name="resync")
+    keeping = asyncio.create_task(leadership.keep(), name="lease")
+    stopping = asyncio.create_task(stop.wait(), name="stop")
+    tasks: list[asyncio.Task[Any]] = [listing, keeping, stopping]
+    try:
+        running: list[Coroutine[Any, Any, Any]] = [watch(settings, controller, stop), controller.sweep_forever()]
+        running += [controller.work() for _ in range(settings.workers)]
+        tasks += map(asyncio.ensure_future, running)
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()  # a bug ends the process; Kubernetes starts it anew
+    except LeaseLost as error:
+        logger.error("stopping: %s", error)
+        return EXIT_LEASE_LOST
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    logger.info("stopping")
+    return 0
+
+
+async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
+    """Await `work` unless `stop` comes first; returns whether it was done."""
+    tasks = [asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        if not task.done():
+            task.cancel()
+    if tasks[0].done() and not tasks[0].cancelled():
+        tasks[0].result()
+    return not stop.is_set()
+
+
+def _is_ready(stream: dict[str, Any]) -> bool:
+    conditions = stream.get("status", {}).get("conditions", ())
+    return any(item["type"] == "Ready" and item["status"] == "True" for item in conditions)

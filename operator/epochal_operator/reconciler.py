@@ -1,0 +1,235 @@
+"""One look at one stream: what it needs is planned, carried out, and told.
+
+Apart from what wakes it (watches, lists, the clock) because it does not matter why it looks: every look does the same.
+The decisions are made in `epochal.resources.cluster`; here is the order of the calls, and what happens when one fails.
+
+Sources: reliability, faults 33 to 45, 49 to 51.
+"""
+
+import logging
+import random
+from asyncio import sleep
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+
+from epochal.errors import EpochalError, ManifestError
+from epochal.resources import StreamManifest
+from epochal.resources.cluster import (
+    Action,
+    Apply,
+    ClusterPlan,
+    ClusterStream,
+    Create,
+    Delete,
+    Seen,
+    children_of,
+    plan_cluster,
+)
+from epochal.resources.cluster.names import FINALIZER, Object, is_terminating, key
+from epochal_operator.api import Api, ApiError
+from epochal_operator.cache import Cache, Place
+from epochal_operator.declaring import Declared, Declaring, manifest_of, refused
+from epochal_operator.reporting import Reporter
+from epochal_operator.settings import Settings
+
+logger = logging.getLogger("epochal.operator")
+
+_TRIES = 5
+"""Looks after conflicts before the stream is left to a later one (fault 38)."""
+_BY_POST = frozenset(("Pod", "PersistentVolumeClaim"))
+"""What is made once and not changed afterwards; the others are applied, so that their fields have one manager."""
+
+
+class OutOfDate(Exception):
+    """What was known is old; what there is now is known by now, and the next look sees it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciler:
+    """Looks at streams; holds nothing of them itself."""
+
+    settings: Settings
+    api: Api
+    cache: Cache
+    declaring: Declaring
+    reporter: Reporter
+
+    async def reconcile(self, place: Place) -> float | None:
+        """Look at one stream; returns seconds after which to look again in any case.
+
+        Raises `ApiError`, `OutOfDate`, `LeaseLost`: look again later.
+        """
+        stream = self.cache.streams.get(place)
+        if stream is None:  # its objects go with it: Kubernetes collects what has no owner
+            self.reporter.forget(place)
+            return None
+        try:
+            if is_terminating(stream):
+                return await self._end(stream)
+            return await self._look(stream)
+        except ApiError as error:
+            if error.status in (404, 409):
+                await self._refresh(stream)
+                raise OutOfDate(str(error)) from None
+            raise
+
+    # ---- a stream that lives ----
+
+    async def _look(self, stream: Object) -> float | None:
+        seen = await self._bring_about(stream)
+        stream = self.cache.streams[stream["metadata"]["namespace"], stream["metadata"]["name"]]
+        wait = await self.reporter.tell(stream, seen)
+        return self.settings.retry_last if seen.wrong is not None and seen.wrong[0] == "Refused" else wait
+
+    async def _bring_about(self, stream: Object) -> Seen:
+        metadata = stream["metadata"]
+        try:
+            manifest = manifest_of(stream)
+            if FINALIZER not in metadata.get("finalizers", ()):
+                stream = await self._set_finalizers(stream, [*metadata.get("finalizers", ()), FINALIZER])
+            known = stream.get("status", {}).get("catalogUid", "")
+            declared = await self.declaring.declare(manifest, known, partial(self._check_still_there, stream))
+            if not declared.uid:
+                return self._seen(stream, trouble=declared.trouble)
+            target = ClusterStream(manifest, metadata["uid"], declared.uid, declared.segments)
+            wanted = children_of(target, self.settings.cluster)
+        except ManifestError as error:
+            return self._seen(stream, wrong=("Invalid", refused(error)))
+        try:
+            plan = await self._carry_out(stream, target, wanted, may_roll=not declared.trouble)
+        except ApiError as error:
+            if error.passes or error.status in (404, 409):
+                raise
+            return self._seen(stream, wrong=("Refused", error.message))
+        return self._complete(stream, manifest, declared, plan)
+
+    def _seen(self, stream: Object, *, wrong: tuple[str, str] | None = None, trouble: str = "") -> Seen:
+        metadata = stream["metadata"]
+        now = datetime.now(UTC)
+        return Seen(metadata["name"], metadata["generation"], now, wrong=wrong, catalog_trouble=trouble)
+
+    def _complete(self, stream: Object, manifest: StreamManifest, declared: Declared, plan: ClusterPlan) -> Seen:
+        metadata = stream["metadata"]
+        return Seen(
+            metadata["name"],
+            metadata["generation"],
+            datetime.now(UTC),
+            plan,
+            declared.segments,
+            declared.uid,
+            None,
+            declared.trouble,
+            declared.frontier,
+            tuple(item.path for item in manifest.not_in_effect()),
+            self.settings.rollout_patience,
+        )
+
+    # ---- actions ----
+
+    async def _carry_out(
+        self, stream: Object, target: ClusterStream, wanted: Sequence[Object], *, may_roll: bool
+    ) -> ClusterPlan:
+        """Plan and do it; what turns out to be otherwise than known is looked at, and planned with, anew."""
+        named = frozenset(map(key, wanted))
+        for tried in range(_TRIES):
+            observed = self.cache.children(target.namespace, target.name, named)
+            plan = plan_cluster(target, wanted, observed, may_roll=may_roll)
+            if not plan.actions:
+                return plan
+            if tried == 0:
+                await self._check_still_there(stream)
+            else:
+                await sleep(random.uniform(0.0, 0.1 * 2**tried))
+            if all([await self._act(stream, action) for action in plan.actions]):
+                return plan
+        raise OutOfDate(f"{target.namespace}/{target.name} changes faster than it is looked at")
+
+    async def _check_still_there(self, stream: Object) -> None:
+        """Before anything is written: is the stream still the one that was seen, and not on its way out? (fault 34)."""
+        found = await self._refresh(stream)
+        seen = stream["metadata"]
+        if found is None or is_terminating(found) or _identity(found) != _identity(stream):
+            raise OutOfDate(f"{seen['namespace']}/{seen['name']} has changed")
+
+    async def _act(self, stream: Object, action: Action) -> bool:
+        """Do one thing; returns whether it was as known. Raises `ApiError` for other refusals."""
+        try:
+            match action:
+                case Create(item):
+                    return await self._create(item)
+                case Apply(item, uid):
+                    self.cache.put(await self.api.apply(item, uid=uid))
+                case Delete():
+                    await self._delete(stream, action)
+        except ApiError as error:
+            if error.status not in (404, 409) or (error.status == 404 and isinstance(action, Create)):
+                raise
+            await self._refresh(action.item)
+            return False
+        return True
+
+    async def _create(self, item: Object) -> bool:
+        if item["kind"] in _BY_POST:
+            self.cache.put(await self.api.create(item))
+            return True
+        if await self._refresh(item) is not None:
+            return False
+        self.cache.put(await self.api.apply(item))
+        return True
+
+    async def _delete(self, stream: Object, action: Delete) -> None:
+        item = action.item
+        left = await self.api.delete(item, action.preconditions)
+        if left is None:
+            self.cache.drop(item)
+        else:
+            self.cache.put(left)
+        name = f"{item['kind']} {item['metadata']['name']}"
+        logger.info("%s: deleted %s: %s", stream["metadata"]["name"], name, action.why)
+        await self.reporter.event(stream, "Deleted", f"{name}: {action.why}")
+
+    async def _refresh(self, item: Object) -> Object | None:
+        """Ask the API server how an object is, and know it from now on."""
+        metadata = item["metadata"]
+        found = await self.api.get(item["kind"], metadata["namespace"], metadata["name"])
+        known = self.cache.find(item)
+        if known is not None and (found is None or found["metadata"]["uid"] != known["metadata"]["uid"]):
+            self.cache.drop(known)
+        if found is not None:
+            self.cache.put(found)
+        return found
+
+    # ---- a stream on its way out ----
+
+    async def _end(self, stream: Object) -> float | None:
+        """Take the stream back from the catalog, then let the object go; its children go with it."""
+        metadata = stream["metadata"]
+        finalizers = metadata.get("finalizers", [])
+        if FINALIZER not in finalizers:
+            return None
+        try:
+            await self.declaring.withdraw(metadata["namespace"], metadata["name"], metadata["uid"])
+        except EpochalError as error:
+            since = datetime.now(UTC) - datetime.fromisoformat(metadata["deletionTimestamp"])
+            wait = self.settings.deletion_patience - since.total_seconds()
+            if wait > 0:
+                await self.reporter.tell(
+                    stream, self._seen(stream, wrong=("Deleting", f"the catalog is away: {error}"))
+                )
+                return min(wait, self.settings.retry_first * 5)
+            logger.warning("%s is deleted without the catalog, which is told later: %s", metadata["name"], error)
+            await self.reporter.event(stream, "CatalogUnavailable", f"deleted without the catalog: {error}")
+        await self._set_finalizers(stream, [name for name in finalizers if name != FINALIZER])
+        return None
+
+    async def _set_finalizers(self, stream: Object, finalizers: list[str]) -> Object:
+        """Raises `ApiError` of status 409 when the object has changed meanwhile."""
+        found = await self.api.merge(stream, {"metadata": {"finalizers": finalizers}})
+        self.cache.put(found)
+        return found
+
+
+def _identity(stream: Object) -> tuple[str, int]:
+    return stream["metadata"]["uid"], stream["metadata"]["generation"]

@@ -1,0 +1,83 @@
+"""What is told in the cluster: the status of a stream, and events for what matters.
+
+Apart from the reconciling because it decides nothing: `status_of` does. Nothing is written that says what is there
+already, and a frontier that moves all the time is written now and then only.
+"""
+
+import logging
+import secrets
+from datetime import UTC, datetime
+from time import monotonic
+
+from epochal.resources.cluster import Seen, status_of
+from epochal.resources.cluster.names import MANAGER, Object
+from epochal.resources.cluster.status import changed_conditions, timestamp
+from epochal_operator.api import Api, ApiError
+from epochal_operator.cache import Cache, Place
+
+logger = logging.getLogger("epochal.operator")
+
+_GOOD = frozenset(("Serving", "Complete", "AsExpected", "Starting", "Rolling"))
+
+
+class Reporter:
+    """Writes statuses and events. `pause`: seconds between two writes of a frontier."""
+
+    def __init__(self, api: Api, cache: Cache, pause: float) -> None:
+        self._api, self._cache, self._pause = api, cache, pause
+        self._written: dict[Place, float] = {}
+
+    async def tell(self, stream: Object, seen: Seen) -> float | None:
+        """Write what has changed; returns when there is more to write, which had to wait. Raises `ApiError`."""
+        before = stream.get("status", {})
+        after = status_of(before, seen)
+        changed = {name: value for name, value in after.items() if before.get(name) != value}
+        if not changed:
+            return None
+        place = stream["metadata"]["namespace"], stream["metadata"]["name"]
+        if changed.keys() == {"frontier"}:
+            wait = self._written.get(place, float("-inf")) + self._pause - monotonic()
+            if wait > 0:
+                return wait
+        self._cache.put(await self._api.merge(stream, {"status": changed}, part="/status"))
+        self._written[place] = monotonic()
+        for condition in changed_conditions(before, after):
+            if (
+                before or condition["reason"] not in _GOOD
+            ):  # a new stream starts: nobody needs to hear that nothing is wrong
+                await self.event(stream, condition["reason"], condition["message"])
+        return None
+
+    def forget(self, place: Place) -> None:
+        """The stream is gone."""
+        self._written.pop(place, None)
+
+    async def event(self, stream: Object, reason: str, message: str) -> None:
+        """Post an event about a stream; who misses it misses nothing that the status does not say."""
+        metadata = stream["metadata"]
+        now = timestamp(datetime.now(UTC))
+        posted = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": f"{metadata['name']}.{secrets.token_hex(8)}", "namespace": metadata["namespace"]},
+            "involvedObject": {
+                "apiVersion": stream["apiVersion"],
+                "kind": stream["kind"],
+                "namespace": metadata["namespace"],
+                "name": metadata["name"],
+                "uid": metadata["uid"],
+            },
+            "type": "Normal" if reason in _GOOD or reason == "Deleted" else "Warning",
+            "reason": reason,
+            "message": message[:1000],
+            "count": 1,
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "source": {"component": MANAGER},
+            "reportingComponent": MANAGER,
+            "reportingInstance": MANAGER,
+        }
+        try:
+            await self._api.create(posted)
+        except ApiError as error:
+            logger.info("an event could not be posted: %s", error)

@@ -1,0 +1,104 @@
+"""What can be set, each with the reason of its default.
+
+Apart from the entry point so that tests and the process take one frozen value and nobody else reads the environment.
+"""
+
+import os
+import socket
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, field_validator
+from pydantic_settings import NoDecode, SettingsConfigDict
+
+from epochal.client.catalog import catalog_url
+from epochal.errors import ConfigError
+from epochal.resources.cluster import ClusterSettings
+from epochal.service.settings import ServiceSettings
+
+_OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+Port = Annotated[int, Field(ge=0, le=65535)]
+
+
+def _own_namespace() -> str:
+    return _OWN_NAMESPACE.read_text().strip() if _OWN_NAMESPACE.exists() else "default"
+
+
+def _own_name() -> str:
+    return f"{os.environ.get('POD_NAME') or socket.gethostname()}-{os.getpid()}"
+
+
+class Settings(ServiceSettings):
+    """Read from `EPOCHAL_OPERATOR_*`; what is given to `read` wins. Durations in seconds."""
+
+    model_config = SettingsConfigDict(env_prefix="EPOCHAL_OPERATOR_")
+    service: ClassVar[str] = "operator"
+
+    host: str = "0.0.0.0"
+    """Everywhere: it answers probes and monitoring only, which come from outside its pod."""
+    catalog: str
+    """The URL of the catalog, as operator and pods reach it; no default, for streams would be declared there."""
+    image: str = Field(min_length=1)
+    """The image of the publisher; no default, for a wrong one starts pods that never run."""
+    pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
+    """Kubernetes' own default for an image with a tag."""
+    pull_secrets: Annotated[tuple[str, ...], NoDecode] = ()
+    """Names of secrets for pulling the image, by comma; they must be in each stream's namespace."""
+    network_policies: bool = True
+    """Who may connect to publishers is limited unless told otherwise: nothing else limits it yet."""
+    namespaces: Annotated[tuple[str, ...], NoDecode] = ()
+    """The namespaces that are looked after, by comma; none: the whole cluster."""
+
+    resync: float = Field(default=60.0, gt=0.0, le=3600.0)
+    """How long an event that was lost may go unnoticed: everything is listed anew as often (fault 35)."""
+    catalog_interval: float = Field(default=15.0, gt=0.0, le=3600.0)
+    """How often the catalog is asked for all frontiers; one list, whatever the number of streams."""
+    frontier_interval: float = Field(default=10.0, ge=0.0, le=3600.0)
+    """A frontier that moves is written into a stream's status at most as often: each write goes to all who watch."""
+    deletion_patience: float = Field(default=300.0, ge=0.0, le=86400.0)
+    """How long the deletion of a stream waits for a catalog that is away; it is told later then (fault 42)."""
+    rollout_patience: float = Field(default=300.0, gt=0.0, le=86400.0)
+    """How long a pod may take to become ready before it counts as stuck; recovering a long log takes a while."""
+    workers: int = Field(default=8, ge=1, le=256)
+    """Streams reconciled at once: most of the time they wait for the API server, which must serve others too."""
+    retry_first: float = Field(default=1.0, gt=0.0, le=60.0)
+    """The pause before a stream that failed is tried again; it doubles up to `retry_last`."""
+    retry_last: float = Field(default=60.0, gt=0.0, le=3600.0)
+    """No longer than a resync, which tries again anyway."""
+    request_timeout: float = Field(default=30.0, gt=0.0, le=300.0)
+    """For one request to the API server; what takes longer has failed, or is looked at again."""
+
+    lease_namespace: str = Field(default_factory=_own_namespace)
+    """Where the lease is: the operator's own namespace."""
+    lease_name: str = "epochal-operator"
+    """The lease that the one acting operator holds; two that look after different namespaces need two."""
+    lease_duration: float = Field(default=15.0, ge=1.0, le=300.0)
+    """After so long without renewal another operator may act; the usual time of Kubernetes' own controllers."""
+    identity: str = Field(default_factory=_own_name, min_length=1)
+    """Who holds the lease: the pod, and the process in it."""
+
+    port: Port = 8705
+    """Of /healthz and /readyz."""
+    metrics_port: Port = 8706
+    """Of /metrics."""
+    log_format: Literal["text", "json"] = "text"
+    """`json` writes one object a line, for who collects logs."""
+
+    @property
+    def cluster(self) -> ClusterSettings:
+        """What streams' objects are drawn with."""
+        return ClusterSettings(self.image, self.catalog, self.pull_policy, self.pull_secrets, self.network_policies)
+
+    @field_validator("namespaces", "pull_secrets", mode="before")
+    @classmethod
+    def _by_comma(cls, value: Any) -> Any:
+        parts = value.split(",") if isinstance(value, str) else value
+        return tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
+
+    @field_validator("catalog")
+    @classmethod
+    def _url(cls, value: str) -> str:
+        try:
+            return catalog_url(value)
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
