@@ -6,13 +6,17 @@ lease was lost to another operator.
 
 import asyncio
 import logging
+import os
 from typing import Annotated, Any
 
 import typer
 
+from epochal.errors import Unavailable
 from epochal.resources.crd import crd_text
 from epochal.service.process import command_line
 from epochal.service.process import run as run_process
+from epochal_operator import releasing
+from epochal_operator.api import Api, ApiError
 from epochal_operator.logs import write_json
 from epochal_operator.operating import operate
 from epochal_operator.settings import Settings
@@ -37,9 +41,30 @@ def run(
 
 
 @_app.command()
+def release(
+    settle: Annotated[float, typer.Option(help="Seconds for which no stream must have had the finalizer.")] = 15.0,
+    namespaces: Annotated[str | None, typer.Option(help="Only these namespaces, by comma. [default: all]")] = None,
+) -> None:
+    """Remove the operator's finalizer from every stream, so that they can be deleted without it."""
+    given = namespaces if namespaces is not None else os.environ.get("EPOCHAL_OPERATOR_NAMESPACES", "")
+    parts = [part.strip() for part in given.split(",") if part.strip()]
+    run_process("epochal-operator", lambda stop: _release(parts, settle))
+
+
+@_app.command()
 def crd() -> None:
     """Print the definition of the custom resource Stream."""
     print(crd_text(), end="")
+
+
+async def _release(namespaces: list[str], settle: float) -> int:
+    async with Api() as api:
+        try:
+            count = await releasing.release(api, namespaces, settle)
+        except ApiError as error:
+            raise Unavailable(str(error)) from None
+    print(f"released {count} streams")
+    return 0
 
 
 async def _run(stop: asyncio.Event, given: dict[str, Any]) -> int:

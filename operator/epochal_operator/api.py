@@ -5,7 +5,9 @@ a service account's token mean; objects are drawn as JSON here, and travel as su
 """
 
 import logging
+import os
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlencode
 
@@ -63,13 +65,19 @@ class ApiError(Exception):
 
 
 class Api:
-    """The API server of this pod's cluster, or of KUBECONFIG; enter it, then call. All methods raise `ApiError`.
+    """The API server of `kubeconfig`, else of KUBECONFIG, else of this pod's cluster. All methods raise `ApiError`.
 
     `may_write` is asked before every write; what it raises is raised.
     """
 
-    def __init__(self, timeout: float = 30.0, may_write: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        timeout: float = 30.0,
+        may_write: Callable[[], None] = lambda: None,
+        kubeconfig: Path | str | None = None,
+    ) -> None:
         self.may_write = may_write
+        self._kubeconfig = kubeconfig or os.environ.get("KUBECONFIG")
         self.trouble = Trouble()
         self.requests: dict[tuple[str, str], int] = {}
         """How many there were, by method and outcome."""
@@ -81,9 +89,13 @@ class Api:
         configuration = client.Configuration()
         try:
             try:
+                if self._kubeconfig is not None:
+                    raise config.ConfigException("a kubeconfig was named")
                 config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
             except config.ConfigException:
-                await config.load_kube_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+                await config.load_kube_config(  # type: ignore[no-untyped-call]
+                    config_file=self._kubeconfig, client_configuration=configuration
+                )
         except config.ConfigException as error:
             raise Unavailable(f"there is no Kubernetes to talk to: {error}") from None
         self._client = client.ApiClient(configuration)
