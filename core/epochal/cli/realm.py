@@ -4,7 +4,6 @@ Apart from the options because the choice stands before the command, and because
 loaded only when one was chosen.
 """
 
-import asyncio
 import os
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
@@ -36,6 +35,8 @@ def chosen() -> "Choice | None":
 
 def run(command: Coroutine[None, None, T]) -> T:
     """Run one asynchronous command to its end, with the chosen cluster open."""
+    import asyncio  # here: `epochal --help` needs no event loop
+
     return asyncio.run(command if _choice is None else _in_cluster(_choice, command))
 
 
