@@ -14,7 +14,7 @@ from epochal.kube.cluster import USUAL_NAMESPACE, why_not_ready
 from epochal.kube.rights import GROUP, find_rights, forward_rights, stream_rights
 from epochal.kube.streams import VERSION
 
-OURS = "app.kubernetes.io/name=epochal"
+OURS = "app.kubernetes.io/part-of=epochal"
 COMPONENTS = ("operator", "catalog")
 INSTALL = "helm install epochal charts/epochal -n epochal --create-namespace"
 

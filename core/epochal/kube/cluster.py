@@ -17,7 +17,7 @@ from epochal.kube.forwarding import Forwarder
 from epochal.kube.rights import Right
 from epochal.kube.streams import Streams
 
-CATALOG_LABELS = "app.kubernetes.io/name=epochal,app.kubernetes.io/component=catalog"
+CATALOG_LABELS = "app.kubernetes.io/part-of=epochal,app.kubernetes.io/component=catalog"
 USUAL_NAMESPACE = "epochal"
 """Where the chart is installed unless somebody says otherwise."""
 
@@ -162,7 +162,7 @@ class Cluster:
         return why_not_ready(found)
 
     async def _pod_of(self, service: ServicePort) -> PodPort:
-        """A pod of the Service that is ready; raises `ClusterUnavailable` with the reason when none is."""
+        """A pod of the Service that is ready, or runs where the Service tells such too; raises `ClusterUnavailable` with the reason when none is."""
         namespace = service.namespace
         path = f"/api/v1/namespaces/{namespace}"
         try:
@@ -171,9 +171,11 @@ class Cluster:
             raise ClusterError(f"there is no Service {namespace}/{service.service}") from None
         selector = ",".join(f"{key}={value}" for key, value in (found["spec"].get("selector") or {}).items())
         pods = await self.api.items(f"{path}/pods", Right("list", "pods", namespace), labelSelector=selector)
-        for pod in pods if selector else ():
-            if not why_not_ready(pod):
-                return PodPort(namespace, pod["metadata"]["name"], _port(found, pod, service.port))
+        usable = [pod for pod in pods if not why_not_ready(pod)]
+        if found["spec"].get("publishNotReadyAddresses"):  # it may still answer what it can, as it does in the cluster
+            usable += [pod for pod in pods if _runs(pod)]
+        if selector and usable:
+            return PodPort(namespace, usable[0]["metadata"]["name"], _port(found, usable[0], service.port))
         states = "; ".join(f"{pod['metadata']['name']}: {why_not_ready(pod)}" for pod in pods) or "there is none"
         raise ClusterUnavailable(f"no pod of Service {namespace}/{service.service} is ready ({states})")
 
@@ -193,6 +195,16 @@ def why_not_ready(pod: Object) -> str:
         return ""
     reasons = [one.get("message") for one in status.get("conditions") or () if one.get("status") == "False"]
     return "; ".join([f"it is {str(status.get('phase', 'unknown')).lower()} and not ready", *filter(None, reasons)][:2])
+
+
+def _runs(pod: Object) -> bool:
+    """Whether a process of it may listen."""
+    status = pod.get("status") or {}
+    return (
+        status.get("phase") == "Running"
+        and not pod["metadata"].get("deletionTimestamp")
+        and any("running" in (one.get("state") or {}) for one in status.get("containerStatuses") or ())
+    )
 
 
 def _is_ready(conditions: Sequence[Object]) -> bool:

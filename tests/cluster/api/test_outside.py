@@ -306,10 +306,10 @@ def _objects(server: ApiServer, kubelet_port: int, catalog_port: int) -> None:
         "patch", "node", "node", "--subresource=status", "--type=merge", f"-p={json.dumps({'status': status})}"
     )
     for component in ("catalog", "operator"):
-        labels = {"app.kubernetes.io/name": "epochal", "app.kubernetes.io/component": component}
+        labels = {"app.kubernetes.io/part-of": "epochal", "app.kubernetes.io/component": component}
         _pod(server, "epochal", f"epochal-{component}-0", labels, {"http": catalog_port})
     _pod(server, "demo", "flights-0", {"app.kubernetes.io/name": "epochal-publisher"}, {})
-    labels = {"app.kubernetes.io/name": "epochal", "app.kubernetes.io/component": "catalog"}
+    labels = {"app.kubernetes.io/part-of": "epochal", "app.kubernetes.io/component": "catalog"}
     service = {
         "apiVersion": "v1",
         "kind": "Service",
@@ -417,7 +417,7 @@ def test_environment_of_another_realm_does_not_contradict_the_choice(realm: Real
 def test_two_catalogs_are_told_apart_by_their_namespace(
     realm: Realm, server: ApiServer, admin: Outside, namespace: str
 ) -> None:
-    labels = {"app.kubernetes.io/name": "epochal", "app.kubernetes.io/component": "catalog"}
+    labels = {"app.kubernetes.io/part-of": "epochal", "app.kubernetes.io/component": "catalog"}
     metadata = {"name": "other-catalog", "namespace": namespace, "labels": labels}
     spec = {"selector": labels, "ports": [{"port": 8700}]}
     server.apply({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec})
