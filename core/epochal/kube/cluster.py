@@ -162,7 +162,10 @@ class Cluster:
         return why_not_ready(found)
 
     async def _pod_of(self, service: ServicePort) -> PodPort:
-        """A pod of the Service that is ready, or runs where the Service tells such too; raises `ClusterUnavailable` with the reason when none is."""
+        """A pod of the Service that is ready, or only runs where the Service tells such too.
+
+        Raises `ClusterUnavailable` with the reason when there is none.
+        """
         namespace = service.namespace
         path = f"/api/v1/namespaces/{namespace}"
         try:
