@@ -9,7 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from epochal.protocol import messages as m
-from epochal.protocol.following import Began, Behind, Broke, Follower, From, Request, Subscribe, Unsubscribe, Wanted
+from epochal.protocol.following import (
+    Began,
+    Behind,
+    Broke,
+    Follower,
+    FollowerSettings,
+    From,
+    Request,
+    Subscribe,
+    Unsubscribe,
+    Wanted,
+)
 from epochal.protocol.subscribing import EpochWasAborted, GapFound, RewoundTo
 from epochal.protocol.times import TimeShape
 
@@ -248,6 +259,18 @@ def test_a_heartbeat_shows_loss_at_the_tail():
     assert alone.take() == []
     alone.push(m.Heartbeat(5))
     assert [type(effect) for effect in alone.take()] == [Unsubscribe, Request]
+
+
+@pytest.mark.rule("S24")
+def test_what_comes_while_history_is_pulled_is_bounded_and_pulled_where_it_is_too_much():
+    alone = Alone(m.Position(1, 2), settings=FollowerSettings(max_backlog=500))
+    alone.welcome()
+    alone.snapshot(seq=4)
+    since = alone.open(2)
+    alone.push(data(5), data(6), data(7), data(8))
+    alone.answer(m.Chunk(since.request, 2, True), data(3), data(4))
+    assert [told.seq for told in alone.told() if isinstance(told, m.Data)] == [3, 4]
+    assert isinstance(alone.request(), m.Hello)
 
 
 def test_a_predecessor_that_goes_back_is_a_protocol_error():
