@@ -431,6 +431,20 @@ def test_behind_an_event_that_is_not_there_yet_is_refused(begin):
     assert alone.error() == "usage"
 
 
+@pytest.mark.rule("Q2")
+@pytest.mark.parametrize("begin", [m.Position(1, 2), Behind(2, 1)])
+def test_whose_place_is_gone_is_told_so_in_words_and_what_to_do(begin):
+    alone = Alone(begin)
+    alone.welcome()
+    alone.snapshot(seq=9)
+    alone.answer(m.Truncated(alone.request().request, m.Position(1, 5), (0,)))
+    assert alone.follower.error is not None
+    assert str(alone.follower.error) == (
+        "segment 0: what was asked for is no longer retained: the first retained position is (1, 5); begin anew, with "
+        "since='start' for what is left"
+    )
+
+
 @pytest.mark.rule("E20", "Q2")
 @pytest.mark.parametrize(
     ("lower", "upper", "whole"),

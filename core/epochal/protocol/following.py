@@ -432,7 +432,10 @@ class Follower:
             self._pull(None, Why.GAP, now)
         else:
             self._break(
-                HistoryTruncated(f"segment {self.segment}: the events after {self._begin!r} are gone; {detail}")
+                HistoryTruncated(
+                    f"segment {self.segment}: what was asked for is no longer retained: {detail}; begin anew, with "
+                    "since='start' for what is left"
+                )
             )
 
     def _refused(self, refused: m.Refused) -> None:
