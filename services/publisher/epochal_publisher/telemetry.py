@@ -16,7 +16,7 @@ from epochal_publisher.segment import Served
 Read = Callable[[Served], float]
 
 _COUNTED: tuple[tuple[str, str, str, Read], ...] = (
-    ("events", "{event}", "Events in the log of this incarnation", lambda s: s.publisher.seq + 1),
+    ("events", "{event}", "Events logged so far; with storage, by all incarnations", lambda s: s.publisher.seq + 1),
     ("appends", "{append}", "Appends acknowledged", lambda s: s.counters.appends),
     ("acks", "{message}", "Acknowledgements sent; one can stand for many appends", lambda s: s.counters.acks),
     ("pushed.messages", "{message}", "Messages pushed live", lambda s: s.counters.pushed_messages),
