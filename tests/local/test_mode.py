@@ -15,6 +15,7 @@ from epochal.errors import ConfigError, Unavailable
 from epochal.local import LocalMode, LocalSettings
 
 QUICK = LocalSettings(poll_interval=0.05)
+STORED: dict[str, Any] = {"history": {"storage": {"size": "1Gi"}}}
 
 
 def manifest(name: str = "flights", **spec: Any) -> dict[str, Any]:
@@ -131,15 +132,52 @@ async def test_a_catalog_that_cannot_start_is_told_with_its_log(tmp_path: Path) 
 
 
 async def test_the_logs_of_a_deleted_stream_are_removed_and_only_those(tmp_path: Path) -> None:
-    stored = {"history": {"storage": {"size": "1Gi"}}}
     async with LocalMode(data=tmp_path, settings=QUICK) as local, CatalogClient(local.url) as catalog:
         uids = {}
         for name in ("goes", "stays"):
-            await catalog.apply(manifest(name, **stored), "demo", name)
+            await catalog.apply(manifest(name, **STORED), "demo", name)
             uids[name] = (await catalog.lookup("demo", name, wait=30)).uid
-        assert {path.name for path in (tmp_path / "streams").iterdir()} == set(uids.values())
+        assert {path.name for path in (tmp_path / "streams").iterdir() if path.is_dir()} == set(uids.values())
         await catalog.delete("demo", "goes")
         async with asyncio.timeout(20):
             while (tmp_path / "streams" / uids["goes"]).exists():  # noqa: ASYNC110 - a directory announces nothing
                 await asyncio.sleep(0.02)
-    assert [path.name for path in (tmp_path / "streams").iterdir()] == [uids["stays"]]
+    assert [path.name for path in (tmp_path / "streams").iterdir() if path.is_dir()] == [uids["stays"]]
+
+
+async def until_here(client: CatalogClient, data: Path) -> Path:
+    """A stream with storage; returns the directory of its logs."""
+    await client.apply(manifest(**STORED), "demo", "flights")
+    return data / "streams" / (await until_served(client)).uid
+
+
+async def test_the_logs_of_a_stream_deleted_just_before_the_end_go_at_the_next_start(tmp_path: Path) -> None:
+    async with LocalMode(tmp_path, settings=QUICK) as local, CatalogClient(local.url) as client:
+        logs = await until_here(client, tmp_path)
+    blind = LocalSettings(poll_interval=3600.0)
+    async with LocalMode(tmp_path, settings=blind) as local, CatalogClient(local.url) as client:
+        await client.delete("demo", "flights")
+    assert logs.exists()
+    async with LocalMode(tmp_path, settings=QUICK), asyncio.timeout(20):
+        while logs.exists():  # noqa: ASYNC110 - a directory announces nothing
+            await asyncio.sleep(0.02)
+
+
+async def test_a_catalog_that_lost_its_database_removes_nothing(tmp_path: Path) -> None:
+    async with LocalMode(tmp_path, settings=QUICK) as local, CatalogClient(local.url) as client:
+        logs = await until_here(client, tmp_path)
+        before = local.processes
+        os.kill(before["catalog"], signal.SIGSTOP)  # so that nobody sees the file go
+        for path in (tmp_path / "catalog").glob("catalog.sqlite*"):
+            path.unlink()
+        os.kill(before["catalog"], signal.SIGKILL)
+        await until_ended(before["demo.flights-0"])
+        assert (await client.listing()).streams == ()
+        new = manifest("other", **STORED)
+        await client.apply(new, "demo", "other")
+        other = tmp_path / "streams" / (await client.lookup("demo", "other", wait=30)).uid
+        await client.delete("demo", "other")
+        async with asyncio.timeout(20):
+            while other.exists():  # noqa: ASYNC110 - a directory announces nothing
+                await asyncio.sleep(0.02)
+        assert any(logs.rglob("*.log")), "what the new catalog never knew stays"

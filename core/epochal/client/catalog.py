@@ -14,6 +14,7 @@ from urllib.parse import quote, urlsplit
 from epochal.client.answers import get, read
 from epochal.client.catalog_types import (
     CatalogEvent,
+    Listing,
     PublisherInfo,
     Registration,
     Renewal,
@@ -26,7 +27,7 @@ from epochal.client.catalog_types import (
 )
 from epochal.client.http import ADVICE, HttpCaller
 from epochal.client.watch import follow
-from epochal.errors import ConfigError, LimitExceeded, NoPublisher, StreamNotFound
+from epochal.errors import CatalogUnavailable, ConfigError, LimitExceeded, NoPublisher, StreamNotFound
 from epochal.protocol.times import Time, to_json
 
 DEFAULT_CATALOG = "http://127.0.0.1:8700"
@@ -117,6 +118,20 @@ class CatalogClient:
     async def list(self, namespace: str | None = None) -> tuple[StreamInfo, ...]:
         """All streams, or those of a namespace, by name; read page by page."""
         return tuple([read(StreamInfo.from_json, item) async for item in self._items("/v1/streams", namespace)])
+
+    async def listing(self) -> Listing:
+        """All streams, with what says whether one that is not among them was deleted.
+
+        Raises `CatalogUnavailable` when the catalog became another one meanwhile.
+        """
+        streams, own = list[StreamInfo](), list[tuple[str, int]]()
+        async for answer in self._pages("/v1/streams"):
+            streams += [read(StreamInfo.from_json, item) for item in get(answer, "items", list)]
+            for reserved in get(answer, "reserved", list)[:1]:
+                own.append((get(reserved, "identity", str), get(reserved, "revision", int)))
+        if len({identity for identity, _ in own}) != 1:
+            raise CatalogUnavailable(f"{self.url} does not say which catalog it is, or is another one by now")
+        return Listing(*own[0], tuple(streams))
 
     async def delete(self, namespace: str, name: str, *, uid: str | None = None) -> None:
         """Delete a stream; raises `StreamNotFound`.
@@ -290,11 +305,15 @@ class CatalogClient:
         return follow(self.url, since, self._patience)
 
     async def _items(self, path: str, namespace: str | None = None) -> AsyncIterator[dict[str, Any]]:
+        async for answer in self._pages(path, namespace):
+            for item in get(answer, "items", list):
+                yield item
+
+    async def _pages(self, path: str, namespace: str | None = None) -> AsyncIterator[dict[str, Any]]:
         params = {} if namespace is None else {"namespace": namespace}
         for _ in range(MAX_PAGES):
             _, answer = await self._http.call("GET", path, params=params)
-            for item in get(answer, "items", list):
-                yield item
+            yield answer
             if answer.get("next") is None:
                 return
             params["after"] = get(answer, "next", str)

@@ -284,3 +284,12 @@ class CatalogEvent:
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Read the data of one event."""
         return cls(value["revision"], value["kind"], value["op"], value["name"], value["object"])
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """All streams at one revision of a catalog's database; `identity` tells that database from any other."""
+
+    identity: str
+    revision: int
+    streams: tuple[StreamInfo, ...]

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Self
 
 from epochal.client.catalog import CatalogClient
-from epochal.client.catalog_types import StreamInfo
+from epochal.client.catalog_types import Listing, StreamInfo
 from epochal.errors import ConfigError, EpochalError, Unavailable
 from epochal.local.child import console_script
+from epochal.local.collecting import StreamLogs
 from epochal.local.lock import DirectoryLock
 from epochal.local.logs import tail
 from epochal.local.service import Service
@@ -49,12 +50,14 @@ class LocalMode:
         self._publishers: dict[str, tuple[Publisher, Service]] = {}
         self._stopping: dict[str, asyncio.Task[None]] = {}
         self._desired: dict[tuple[str, int], DesiredStream] = {}
+        self._logs = StreamLogs(self.data / "streams")
         self._reconciled = asyncio.Event()
         self._loop_task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         async with contextlib.AsyncExitStack() as stack:
             self._prepare_data(stack)
+            self._logs = StreamLogs(self.data / "streams")
             _check_port(self._port)
             for script in ("epochal-catalog", "epochal-publisher"):
                 console_script(script)
@@ -130,8 +133,10 @@ class LocalMode:
     async def _reconcile_forever(self, client: CatalogClient) -> None:
         while True:
             try:
-                self._reconcile(await client.list())
+                listing = await client.listing()
+                self._reconcile(listing.streams)
                 self._reconciled.set()
+                await self._collect(listing)
             except EpochalError as error:  # publishers go on while there is no catalog
                 logger.debug("the streams cannot be read: %s", error)
             await asyncio.sleep(self.settings.poll_interval)
@@ -155,19 +160,18 @@ class LocalMode:
 
     def _stop(self, publisher: Publisher) -> None:
         _, service = self._publishers.pop(publisher.id)
-        task = asyncio.create_task(self._end(publisher, service), name=f"stop {publisher.id}")
+        task = asyncio.create_task(service.stop(), name=f"stop {publisher.id}")
         self._stopping[publisher.id] = task
         task.add_done_callback(lambda done: self._forget(publisher.id, done))
 
-    async def _end(self, publisher: Publisher, service: Service) -> None:
-        await service.stop()
-        if not any(stream.uid == publisher.uid for stream in self._desired.values()):
-            # The stream was deleted; its uid is never given again, so nobody can want its logs.
-            for segment in publisher.segments:
-                directory = self.data / "streams" / publisher.uid / segment
-                await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
-            with contextlib.suppress(OSError):  # others of its segments may still be there
-                (self.data / "streams" / publisher.uid).rmdir()
+    async def _collect(self, listing: Listing) -> None:
+        """Remove the logs of streams that were deleted: their uids are never given again, so nobody can want them."""
+        deleted = self._logs.deleted(listing.identity, listing.revision, {stream.uid for stream in listing.streams})
+        if self._stopping:
+            return  # their publishers may be among these; they are deleted the next time too
+        for directory in deleted:
+            logger.info("removing %s: its stream was deleted", directory)
+            await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
 
     def _forget(self, publisher_id: str, done: asyncio.Task[None]) -> None:
         if self._stopping.get(publisher_id) is done:

@@ -182,9 +182,13 @@ class Stream(StreamHead):
 
 
 class Reserved(_Answer):
-    """The catalog's own stream. Watching can begin at `first_revision` or later."""
+    """The catalog's own stream. Watching can begin at `first_revision` or later.
+
+    `identity` tells this catalog's database from any other; a copy of it has the same.
+    """
 
     name: str
+    identity: str
     revision: int
     first_revision: int
     watch: str

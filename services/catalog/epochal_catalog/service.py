@@ -71,6 +71,7 @@ class Catalog:
     async def start(self) -> None:
         """Read what the last run stored and start. Raises what `Store.open` raises."""
         self.state.load(await self._store.open(), self._clock())
+        self.state.identity = self._store.identity
         self._tasks = [
             asyncio.create_task(self._write_all(), name="catalog-writes"),
             asyncio.create_task(self._sweep_all(), name="catalog-leases"),

@@ -85,6 +85,8 @@ class State:
         self._sessions: dict[str, dict[str, int]] = {}
         self._writers: dict[str, SortedKeys] = {}
         self._counters: dict[str, int] = {}
+        self.identity = ""
+        """Which database this is of: a copy has the same, a new one never."""
 
     def load(self, records: Iterable[Change], now: float) -> None:
         """Take over what a restart found on disk; every lease gets one TTL of grace, not verified.

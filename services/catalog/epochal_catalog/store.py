@@ -5,6 +5,7 @@ older token, or a number that does not rise, is refused inside the transaction i
 """
 
 import asyncio
+import secrets
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -73,6 +74,8 @@ class Store:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="catalog-writer")
         self._engine: Engine | None = None
         self._closed = False
+        self.identity = ""
+        """Which database this is, once it is open: a copy has the same, a new one never."""
 
     async def open(self) -> list[Change]:
         """Migrate and read everything. Raises `SchemaTooNew`, `StoreUnavailable`."""
@@ -119,6 +122,7 @@ class Store:
         event.listen(self._engine, "begin", _begin_immediate)
         with self._engine.begin() as connection:
             migrate(connection)
+            self.identity = _identify(connection)
             return list(_read(connection))
 
     def _write(self, changes: Sequence[Change]) -> None:
@@ -137,6 +141,10 @@ class Store:
         if self._engine is not None:
             self._engine.dispose()
             self._engine = None
+
+
+_IDENTITY = "identity"
+"""The counter that never moves."""
 
 
 def _passing(error: BaseException | None) -> bool:
@@ -168,6 +176,8 @@ def _read(connection: Connection) -> Iterable[Change]:
     for kind, table in _TABLES.items():
         order = [table.c.token] if kind is RegistrationRecord else list(table.primary_key.columns)
         rows = connection.execute(select(table).order_by(*order)).mappings().all()
+        if kind is CounterRecord:
+            rows = [row for row in rows if row["name"] != _IDENTITY]
         records = [_record(kind, dict(row)) for row in rows]
         if kind is SegmentRecord:
             records.sort(key=lambda segment: (segment.uid, segment.lo))
@@ -221,6 +231,14 @@ def _put(connection: Connection, record: Any) -> None:
     )
     if connection.execute(statement).rowcount != 1:
         raise Superseded(f"{table.name} already holds what fences this write off (a newer {column}, or completion)")
+
+
+def _identify(connection: Connection) -> str:
+    """The database's number for ever, by which it is told from any other; a new one is given it."""
+    statement = insert(tables.counters).values(name=_IDENTITY, value=secrets.randbits(62))
+    connection.execute(statement.on_conflict_do_nothing())
+    number = connection.scalar(select(tables.counters.c.value).where(tables.counters.c.name == _IDENTITY))
+    return f"{number:016x}"
 
 
 def _count_check(connection: Connection) -> None:

@@ -44,6 +44,7 @@ def reserved(state: State) -> dict[str, Any]:
     """The catalog's own stream (S26)."""
     return {
         "name": "$catalog",
+        "identity": state.identity,
         "revision": state.revision,
         "first_revision": state.history.floor,
         "watch": "/v1/watch",

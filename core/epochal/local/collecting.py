@@ -1,0 +1,86 @@
+"""Which logs of streams may be removed: those of streams that were deleted, and of no others.
+
+Apart from the reconciling because losing data for a mistake is worse than keeping it: that a catalog does not list a
+stream says that it was deleted only if this catalog knew it. One with a new, empty database, or with an older copy of
+its own, knows nothing of what is on the disk.
+"""
+
+import json
+import logging
+import re
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+logger = logging.getLogger("epochal.local")
+
+NOTE = "catalog.json"
+_UID = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Note:
+    """What was noted of the catalog: which database it had, how far that was, and which streams it never knew."""
+
+    catalog: str
+    revision: int
+    kept: frozenset[str] = frozenset()
+
+
+class StreamLogs:
+    """The directories of the streams' logs, one a uid, in `directory`."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._noted = self._read()
+
+    def deleted(self, catalog: str, revision: int, listed: Collection[str]) -> list[Path]:
+        """Directories of streams that were deleted, by what a catalog lists at `revision`.
+
+        What a catalog lists for the first time here, or after going back to an older copy, is taken as all that it
+        knows: directories that it does not list then are kept for good.
+        """
+        there = self._uids()
+        noted = self._noted
+        known = noted is not None and noted.catalog == catalog and noted.revision <= revision
+        kept = there.difference(listed)
+        if known and noted is not None:
+            kept &= noted.kept
+        elif kept:
+            why = "it is a new one, or an older copy"
+            logger.warning(
+                "the catalog does not know the streams %s, whose logs are in %s, and cannot say that they were deleted "
+                "(%s): they are kept; remove them if nobody wants them", ", ".join(sorted(kept)), self._directory, why,
+            )  # fmt: skip
+        note = _Note(catalog, revision, frozenset(kept))
+        if note != noted and (there or listed) and not self._write(note):
+            return []  # what cannot be noted is not acted upon
+        return [self._directory / uid for uid in sorted(there.difference(listed, kept))]
+
+    def _uids(self) -> set[str]:
+        try:
+            return {path.name for path in self._directory.iterdir() if _UID.fullmatch(path.name)}
+        except FileNotFoundError:
+            return set()
+
+    def _read(self) -> _Note | None:
+        """The note; None when there is none that can be read, which keeps everything."""
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            found = json.loads((self._directory / NOTE).read_bytes())
+            return _Note(str(found["catalog"]), int(found["revision"]), frozenset(map(str, found["kept"])))
+        return None
+
+    def _write(self, note: _Note) -> bool:
+        path = self._directory / NOTE
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            aside = path.with_suffix(".tmp")
+            shown = {"catalog": note.catalog, "revision": note.revision, "kept": sorted(note.kept)}
+            aside.write_text(json.dumps(shown))
+            aside.replace(path)
+        except OSError as error:
+            logger.warning("%s cannot be written, so no logs are removed: %s", path, error.strerror)
+            return False
+        self._noted = note
+        return True
