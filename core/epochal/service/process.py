@@ -13,6 +13,7 @@ import resource
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, NoReturn
@@ -23,6 +24,10 @@ from epochal.errors import EpochalError
 
 Main = Callable[[asyncio.Event], Coroutine[Any, Any, int]]
 """A service, from start to stop: runs until the event is set or it ends by itself; returns its exit code."""
+
+
+_LAST_MOMENT = 1.0
+"""Seconds for threads to end by themselves when the service has."""
 
 
 def command_line(about: str) -> typer.Typer:
@@ -41,7 +46,26 @@ def run(program: str, main: Main, *, exit_with_stdin: bool = False) -> NoReturn:
     except EpochalError as error:
         typer.echo(f"{program}: {error}", err=True)
         code = 1
+    _leave_stuck_threads(code)
     raise typer.Exit(code)
+
+
+def _leave_stuck_threads(code: int) -> None:
+    """End the process here and now if a thread hangs: the interpreter would wait for it, and a disk may never answer.
+
+    All that had to be done in order has been done, or given up, by then.
+    """
+    others = [thread for thread in threading.enumerate() if thread is not threading.main_thread() and not thread.daemon]
+    deadline = time.monotonic() + _LAST_MOMENT
+    for thread in others:
+        thread.join(max(deadline - time.monotonic(), 0.0))
+    stuck = [thread.name for thread in others if thread.is_alive()]
+    if stuck:
+        logging.getLogger("epochal").error("ending without waiting for what hangs: %s", ", ".join(stuck))
+        logging.shutdown()
+        with suppress(OSError, ValueError):
+            sys.stdout.flush()
+        os._exit(code or 1)
 
 
 async def any_set(*events: asyncio.Event) -> None:

@@ -11,13 +11,15 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Thread
 from time import monotonic
 from typing import Self, TypeVar
 
 from epochal.client.catalog_types import StreamInfo
-from epochal.errors import ConfigError, CorruptLog, LocalProtocolError, LogFull, LogMismatch, LogTaken
+from epochal.errors import ConfigError, CorruptLog, LocalProtocolError, LogError, LogFull, LogMismatch, LogTaken
 from epochal.logfiles import LogSettings, SegmentLog
 from epochal.protocol import messages as m
 from epochal.protocol.effects import FindBeginning, FindState, Log, Push, ReadLog
@@ -243,12 +245,16 @@ class Stores:
 
     async def __aenter__(self) -> Self:
         """Open and recover every log, waiting for whoever has it (E12). Raises `LogError`, `ConfigError`."""
+        if self.policy == "memory":
+            return self
+        opening: list[asyncio.Future[None]] = []
         try:
-            if self.policy != "memory":
-                self._check_directory()
-            while self.policy != "memory" and len(self._stores) < len(self._settings.segments):
-                await self._open_next()
+            await self.write(self._check_directory)
+            opening += [asyncio.ensure_future(self._open_when_free(segment)) for segment in self._settings.segments]
+            await asyncio.gather(*opening)
         except BaseException:
+            for each in opening:
+                each.cancel()
             await self.__aexit__()
             raise
         return self
@@ -270,12 +276,11 @@ class Stores:
         if told is not None:
             raise ConfigError(told)
 
-    async def _open_next(self) -> None:
-        segment = self._settings.segments[len(self._stores)]
+    async def _open_when_free(self, segment: str) -> None:
         told = False
         while segment not in self._stores:
             try:
-                self._stores[segment] = await asyncio.to_thread(self._open, segment)
+                await self.write(lambda: self._open(segment))
             except (LogTaken, LogFull) as error:
                 if not told:
                     awaited = "it to end" if isinstance(error, LogTaken) else "space"
@@ -284,13 +289,43 @@ class Stores:
                 await asyncio.sleep(self._settings.log_retry)
 
     async def __aexit__(self, *_: object) -> None:
+        """Close the logs, once what is under way is done; a disk that hangs is waited for as long as a stop may take.
+
+        Raises `LogError`.
+        """
         self.closed = True
+        closed = asyncio.get_running_loop().create_future()
+        # A thread of its own, which nobody waits for at the end of the process: each step may hang on the disk.
+        Thread(target=self._close, args=(closed,), name="closing", daemon=True).start()
+        try:
+            async with asyncio.timeout(self._settings.drain_timeout):
+                await closed
+        except TimeoutError:
+            logger.error("the disk has not answered for %g s; not waiting for it", self._settings.drain_timeout)
+
+    def _close(self, closed: "asyncio.Future[None]") -> None:
         for pool in (self._writing, self._reading):
             pool.shutdown(wait=True)
+        failed: Exception | None = None
         for store in self._stores.values():
-            store.log.close()
+            try:
+                store.log.close()
+            except LogError as error:
+                failed = error
 
-    def _open(self, segment: str) -> Store:
+        def tell() -> None:
+            if closed.done():
+                return
+            if failed is None:
+                closed.set_result(None)
+            else:
+                closed.set_exception(failed)
+
+        with suppress(RuntimeError):  # nobody waits any more: the loop has ended
+            closed.get_loop().call_soon_threadsafe(tell)
+
+    def _open(self, segment: str) -> None:
+        """Make the store of a segment; on a thread."""
         retention = self._stream.declared().spec.history.retention
         file_bytes = min(self._settings.log_file_bytes, max(retention.bytes // 8, 64 * 1024))
         limits = LogSettings(
@@ -310,7 +345,7 @@ class Stores:
                 logger.warning("%s: " + detail + ", or the disk has damaged them", path, found.torn)
         try:
             log.retain()  # a full disk may be full of what is too old
-            return Store(log, self._settings, always_sync=self.policy == "batch")
+            self._stores[segment] = Store(log, self._settings, always_sync=self.policy == "batch")
         except BaseException:
             log.close()
             raise
