@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 
 from epochal.errors import CorruptLog
-from epochal.logfiles import SegmentLog
+from epochal.logfiles import LogSettings, SegmentLog
+from epochal.logfiles.disk import PIECE, OSDisk
 from epochal.logfiles.survey import verify
-from epochal.protocol.logfile import FOOTER_BYTES, decode_header
-from epochal.protocol.logframes import Frame, scan
+from epochal.protocol import messages as m
+from epochal.protocol.history import State
+from epochal.protocol.logfile import FOOTER_BYTES, Checkpoint, decode_header
+from epochal.protocol.logframes import Frame, entry, scan
 
 
 def test_a_torn_end_is_cut_off_told_and_on_disk_before_the_first_append(bench: Any) -> None:
@@ -219,3 +222,60 @@ def flip(path: Path, at: int, bit: int = 3) -> int:
         file.seek(at)
         file.write(bytes([byte ^ 1 << bit]))
     return at
+
+
+class Measured(OSDisk):
+    """Counts what is held at once, by the largest piece that was ever asked for."""
+
+    largest = 0
+
+    def read(self, descriptor: int, size: int, offset: int) -> bytes:
+        type(self).largest = max(self.largest, size)
+        return super().read(descriptor, size, offset)
+
+
+def test_a_log_is_recovered_piece_by_piece_however_long_its_last_file_is(tmp_path: Path) -> None:
+    """Also where it was torn, and where all that follows has to be looked through for a frame."""
+    settings = LogSettings(file_bytes=2**30)
+    with SegmentLog.open(tmp_path, "uid", "0", instance="one", settings=settings) as log:
+        log.begin(1, Checkpoint(State(-1, (0,), (), ())))
+        for number in range(64):
+            log.write(1, entry(m.Data(number, number - 1, 0, b"", 1, 0, bytes(2**17))), b"notes")
+        log.sync()
+    (path,) = tmp_path.glob("*.log")
+    sound = path.stat().st_size
+    with path.open("ab") as file:
+        file.write(os.urandom(2**20) + b"\xe7\x0c\xf4\xa3" * 2**18)
+    Measured.largest = 0
+    with SegmentLog.open(tmp_path, "uid", "0", instance="two", settings=settings, disk=Measured()) as log:
+        assert log.recovered is not None
+        assert (log.last, log.recovered.torn, path.stat().st_size) == (63, 2**21, sound)
+        twice = [[frame.head.base for frame in log.recovered.frames] for _ in range(2)]
+        assert twice == [[0, *range(64)]] * 2
+    assert Measured.largest <= PIECE < 2**20
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_history_opens_behind_damage_from_the_next_state_that_is_known(bench: Any, sealed: bool) -> None:
+    """Fault 29: between the two the state cannot be known, and where it can be again is told."""
+    starts = []
+    with bench.begin() as log:
+        for seq in range(40):
+            starts.append(log.size)
+            bench.append(log, 50)
+            if seq == 20:
+                log.keep_state(State(seq, (seq,), (), ()))
+        if sealed:
+            log.roll(Checkpoint(State(39, (39,), (), ())))
+        flip(bench.files()[0], starts[10] + 60)
+        for refused in (10, 15, 19):
+            with pytest.raises(CorruptLog, match="history can be asked for from position 20 on") as damage:
+                log.opening(refused)
+            assert (damage.value.first, damage.value.last, damage.value.behind) == (starts[10], starts[11], 20)
+        for served in (0, 9, 20, 21, 39):
+            assert log.opening(served).state.seq in (-1, 20, 39)
+        assert bench.read(log, 15) == list(range(16, 40)), "the events themselves can all be read"
+        flip(bench.files()[0], starts[30] + 60)
+        with pytest.raises(CorruptLog) as damage:
+            log.opening(35)
+        assert damage.value.behind == (39 if sealed else None), "the next file begins with a state"

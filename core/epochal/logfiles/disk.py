@@ -13,6 +13,8 @@ from typing import Final, Protocol
 from epochal.errors import LogFull
 
 MAX_BUFFERS: Final = os.sysconf("SC_IOV_MAX")
+PIECE: Final = 256 * 1024
+"""Bytes of a file that are read at once, where less is asked for."""
 NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -185,3 +187,42 @@ def put_in_place(disk: Disk, path: Path) -> None:
 def aside(path: Path) -> Path:
     """The name of a file that is not whole yet."""
     return path.with_name(f"{path.name}.tmp")
+
+
+class FileBytes:
+    """An open file as bytes that are read where they are asked for: a slice costs no more memory than itself.
+
+    For one thread. Every call may raise `OSError`.
+    """
+
+    def __init__(self, disk: Disk, descriptor: int) -> None:
+        self._disk, self._descriptor = disk, descriptor
+        self._size = disk.size(descriptor)
+        self._piece, self._at = b"", 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, where: slice) -> bytes:
+        start, stop, _ = where.indices(self._size)
+        size = max(stop - start, 0)
+        if size > PIECE:
+            return self._disk.read(self._descriptor, size, start)
+        begin = start - self._at
+        if not 0 <= begin <= len(self._piece) - size:
+            self._piece = self._disk.read(self._descriptor, min(PIECE, self._size - start), start)
+            self._at, begin = start, 0
+        return self._piece[begin : begin + size]
+
+    def find(self, what: bytes, start: int, end: int) -> int:
+        """The offset of the first `what` that stands between two offsets, -1 for none."""
+        end = min(end, self._size)
+        while start + len(what) <= end:
+            begin = start - self._at
+            if not 0 <= begin <= len(self._piece) - len(what):
+                self._piece, self._at, begin = self._disk.read(self._descriptor, PIECE, start), start, 0
+            found = self._piece.find(what, begin, end - self._at)
+            if found >= 0:
+                return self._at + found
+            start = max(self._at + len(self._piece) - len(what), start) + 1
+        return -1

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Self
 
 from epochal.errors import CorruptLog, LogFull
-from epochal.logfiles.disk import Disk, aside, put_in_place, write_aside, write_or_undo
+from epochal.logfiles.disk import Disk, FileBytes, aside, put_in_place, write_aside, write_or_undo
 from epochal.protocol.history import State
 from epochal.protocol.logfile import (
     FOOTER_BYTES,
@@ -132,13 +132,14 @@ def read_index(disk: Disk, file: LogFile) -> Index:
         index = None
     if index is not None:
         return index
+    descriptor = disk.open(file.path)
     try:
-        data = read_whole(disk, file.path)
-    except FileNotFoundError:
-        raise
+        data = FileBytes(disk, descriptor)
+        return index_of(scan(data, file.start, min(file.end, len(data)), file.seed, file.base))
     except OSError:
         return Index()
-    return index_of(scan(data, file.start, min(file.end, len(data)), file.seed, file.base))
+    finally:
+        disk.close(descriptor)
 
 
 def index_of(found: Iterable[Frame | Damage]) -> Index:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
-from epochal.errors import LocalProtocolError, LogFailed, LogFull, Superseded
+from epochal.errors import CorruptLog, LocalProtocolError, LogFailed, LogFull, Superseded
 from epochal.logfiles.disk import NO_SPACE, Disk, OSDisk, make_directory, put_in_place, wall_clock
 from epochal.logfiles.files import LogFile, TailFile
 from epochal.logfiles.owner import Owner
@@ -29,7 +29,7 @@ class LogSettings:
     """When log files are ended, and when they go; sizes in bytes, ages in seconds."""
 
     file_bytes: int = 64 * 2**20
-    """Large enough that ending a file costs nothing, small enough to be read whole when the log is opened."""
+    """Large enough that ending a file costs nothing, small enough to be read twice when the log is opened."""
     file_age: float = 3600.0
     """Retention works on whole files, so a quiet log must end files too."""
     max_bytes: int = 2**30
@@ -121,7 +121,7 @@ class SegmentLog:
         return self._recovered
 
     def forget_recovered(self) -> None:
-        """Free what was found, which is as large as the last file."""
+        """Free what was found."""
         self._recovered = None
 
     @property
@@ -280,15 +280,22 @@ class SegmentLog:
     def opening(self, seq: int) -> Opening:
         """How to know the state just behind event `seq`, for `first <= seq <= durable`.
 
-        Raises `HistoryTruncated`, `CorruptLog`.
+        Raises `HistoryTruncated`; `CorruptLog` where damage lies between the last state that is known and the event:
+        `behind` is then the first position whose state is known again.
         """
         if seq > self._durable:
             raise LocalProtocolError(f"event {seq} is ahead of this log, which stands at {self._durable}")
         state = self._retained.state(seq)
         batches, at = list[Batch](), state.seq
-        while at < seq and (batch := self.read(at, seq - at, _REPLAY_BYTES)) is not None:
-            batches.append(batch)
-            at = batch.last
+        try:
+            while at < seq and (batch := self.read(at, seq - at, _REPLAY_BYTES)) is not None:
+                batches.append(batch)
+                at = batch.last
+        except CorruptLog as damage:
+            behind = None if damage.behind is None else self._retained.next_state(damage.behind)
+            where = "" if behind is None else f"; history can be asked for from position {behind} on"
+            reason = f"the state at event {seq} cannot be known{where}"
+            raise CorruptLog(damage.path, damage.first, damage.last, reason, behind) from None
         return Opening(state, tuple(batches))
 
     def newest_state(self, holds: Callable[[State], bool]) -> State:

@@ -11,20 +11,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from epochal.errors import CorruptLog, LogMismatch
-from epochal.logfiles.disk import Disk
-from epochal.logfiles.files import LogFile, TailFile, index_of, log_paths, read_sealed
+from epochal.logfiles.disk import Disk, FileBytes
+from epochal.logfiles.files import LogFile, TailFile, log_paths, read_sealed
 from epochal.protocol.logfile import (
     HEAD_BYTES,
     Checkpoint,
     Damaged,
     FileHeader,
     Incarnations,
+    Index,
+    Point,
     Unfinished,
     decode_header,
     header_length,
     with_incarnation,
 )
-from epochal.protocol.logframes import Damage, Frame, Tail, recover
+from epochal.protocol.logframes import Damage, Frame, Frames, Tail, recover
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +35,8 @@ class Recovery:
 
     checkpoint: Checkpoint
     """The state just before the first frame of the last file."""
-    frames: tuple[Frame, ...]
-    """Every frame behind it, to be replayed: `notes` first, then `events`."""
+    frames: Frames
+    """Every frame behind it, to be replayed: `notes` first, then `events`. They are read from the file again."""
     torn: int
     """Bytes at the end that were never secured, and are cut off; 0 after an orderly end."""
 
@@ -64,18 +66,28 @@ def recover_log(disk: Disk, directory: Path, stream: str, segment: str) -> Found
         sealed.append(file)
     descriptor = disk.open(paths[-1], writing=True)
     try:
-        header, kept = _examine(disk, descriptor, paths[-1])
+        header, kept, seen = _examine(disk, descriptor, paths[-1])
         _agree([*headers, header], sealed, paths, (stream, segment))
-        tail = _mend(disk, descriptor, paths[-1], header, kept)
+        tail = _mend(disk, descriptor, paths[-1], header, kept, seen)
         disk.sync_directory(directory)
     except BaseException:
         disk.close(descriptor)
         raise
-    incarnations = header.incarnations
-    for frame in kept.frames:
+    return Found(tuple(sealed), tail, seen.incarnations, Recovery(header.checkpoint, kept.frames, kept.torn))
+
+
+class _Seen:
+    """What is remembered of frames that have gone by."""
+
+    def __init__(self, header: FileHeader) -> None:
+        self.index, self.incarnations = Index(), header.incarnations
+        self.last, self.newest = header.base - 1, header.created
+
+    def add(self, frame: Frame) -> None:
+        self.index.add(Point(frame.head.base, frame.offset, frame.head.milliseconds))
+        self.last, self.newest = frame.head.last, frame.head.milliseconds
         if frame.incarnation is not None:
-            incarnations = with_incarnation(incarnations, frame.incarnation, frame.head.base)
-    return Found(tuple(sealed), tail, incarnations, Recovery(header.checkpoint, kept.frames, kept.torn))
+            self.incarnations = with_incarnation(self.incarnations, frame.incarnation, frame.head.base)
 
 
 def _whole_files(disk: Disk, directory: Path) -> list[Path]:
@@ -105,17 +117,18 @@ def _has_header(disk: Disk, path: Path) -> bool:
         disk.close(descriptor)
 
 
-def _examine(disk: Disk, descriptor: int, path: Path) -> tuple[FileHeader, Tail]:
+def _examine(disk: Disk, descriptor: int, path: Path) -> tuple[FileHeader, Tail, _Seen]:
     """The last file's header, and what of it is to be kept."""
-    data = disk.read(descriptor, disk.size(descriptor), 0)
+    data = FileBytes(disk, descriptor)
     try:
-        header = decode_header(data)
+        header = decode_header(data[: header_length(data[:HEAD_BYTES])])
     except Damaged as damage:
         raise CorruptLog(path, 0, len(data), str(damage)) from None
-    kept = recover(data, header)
+    seen = _Seen(header)
+    kept = recover(data, header, seen.add)
     if isinstance(kept, Damage):
         raise CorruptLog(path, kept.first, kept.last, "it was on disk once, and sound", kept.behind)
-    return header, kept
+    return header, kept, seen
 
 
 def _agree(
@@ -132,12 +145,11 @@ def _agree(
             raise CorruptLog(path, reason=f"it begins with event {following.base}; {file.last + 1} would be next")
 
 
-def _mend(disk: Disk, descriptor: int, path: Path, header: FileHeader, kept: Tail) -> TailFile:
+def _mend(disk: Disk, descriptor: int, path: Path, header: FileHeader, kept: Tail, seen: _Seen) -> TailFile:
     """Cut off what is not to be kept, and have the rest on disk before anybody builds on it (fault 28)."""
     if kept.torn or kept.sealed:  # sealed: the crash came before the next file had its name
         disk.truncate(descriptor, kept.end)
     disk.sync(descriptor)
-    heads = [frame.head for frame in kept.frames]
     file = LogFile(
         path=path,
         seed=header.seed,
@@ -145,10 +157,10 @@ def _mend(disk: Disk, descriptor: int, path: Path, header: FileHeader, kept: Tai
         start=header.length,
         created=header.created,
         end=kept.end,
-        last=heads[-1].last if heads else header.base - 1,
-        newest=heads[-1].milliseconds if heads else header.created,
+        last=seen.last,
+        newest=seen.newest,
         sealed=False,
     )
-    tail = TailFile(disk, descriptor, file, index_of(kept.frames), len(heads))
+    tail = TailFile(disk, descriptor, file, seen.index, len(kept.frames))
     tail.keep_state(header.checkpoint.state)
     return tail

@@ -108,6 +108,12 @@ class Retained:
         known = bisect_left(states, True, key=lambda state: not holds(state))
         return states[known - 1] if known else self._head(files[at - 1])
 
+    def next_state(self, seq: int) -> int | None:
+        """The first position from `seq` on whose state is known without what is before it, if there is one as yet."""
+        file = self._holding(seq + 1)
+        known = (state.seq for state in self._index(file).states if state.seq >= seq)
+        return next(known, file.last if file.sealed else None)
+
     def close(self) -> None:
         """Give up the readers that keep their place."""
         with self._lock:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from epochal.errors import CorruptLog, LogError
-from epochal.logfiles.disk import Disk, OSDisk
+from epochal.logfiles.disk import Disk, FileBytes, OSDisk
 from epochal.logfiles.files import NO_FOOTER, LogFile, log_paths, read_header, read_sealed, read_whole
 from epochal.logfiles.owner import INCARNATION
 from epochal.protocol.history import State
@@ -27,7 +27,7 @@ from epochal.protocol.logfile import (
     decode_index,
     with_incarnation,
 )
-from epochal.protocol.logframes import Damage, Frame, Tail, cut, footer_of, recover, scan
+from epochal.protocol.logframes import Bytes, Damage, Frame, Tail, cut, footer_of, recover, scan
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,16 +92,15 @@ def summarize(path: Path, *, is_last: bool, disk: Disk | None = None) -> Summary
     if not is_last:
         file, header = read_sealed(disk, path)
         return _summary(file, header, header.incarnations)
-    data = read_whole(disk, path)
     descriptor = disk.open(path)
     try:
         header = read_header(disk, descriptor, path)
+        return _summary_of_last(path, FileBytes(disk, descriptor), header)
     finally:
         disk.close(descriptor)
-    return _summary_of_last(path, data, header)
 
 
-def _summary_of_last(path: Path, data: bytes, header: FileHeader) -> Summary:
+def _summary_of_last(path: Path, data: Bytes, header: FileHeader) -> Summary:
     kept = recover(data, header)
     if isinstance(kept, Damage):
         raise CorruptLog(path, kept.first, kept.last, "it was on disk once, and sound", kept.behind)

@@ -11,9 +11,9 @@ Sources: rules E10, Q3; faults 28 and 29; docs/log.md.
 """
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import google_crc32c
 import msgpack
@@ -214,6 +214,18 @@ def decode_entry(data: memoryview) -> Event:
 # ---- what is left of a file ----
 
 
+class Bytes(Protocol):
+    """What a file holds: all of it, or what reads it piece by piece."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, where: slice, /) -> bytes: ...
+
+    def find(self, what: bytes, start: int, end: int, /) -> int:
+        """The offset of the first `what` that stands between two offsets, -1 for none."""
+        ...
+
+
 class Damage(NamedTuple):
     """Bytes `first` up to `last` of a file that are no sound frames."""
 
@@ -224,10 +236,32 @@ class Damage(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Frames:
+    """Sound frames of a file, read anew each time that one goes through them, so that none has to be kept."""
+
+    data: Bytes
+    start: int
+    end: int
+    seed: int
+    base: int
+    count: int
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[Frame]:
+        """Each frame in order. Raises `Damaged` for one that is not sound any more."""
+        for found in scan(self.data, self.start, self.end, self.seed, self.base):
+            if isinstance(found, Damage):
+                raise Damaged(f"bytes {found.first} to {found.last} were sound a moment ago")
+            yield found
+
+
+@dataclass(frozen=True, slots=True)
 class Tail:
     """What stands of the last file of a log."""
 
-    frames: tuple[Frame, ...]
+    frames: Frames
     end: int
     """Bytes that stay; the next frame goes here."""
     torn: int
@@ -236,7 +270,7 @@ class Tail:
     """Whether the file was ended: its footer must go before a frame can follow."""
 
 
-def scan(data: bytes, start: int, end: int, seed: int, base: int) -> Iterator[Frame | Damage]:
+def scan(data: Bytes, start: int, end: int, seed: int, base: int) -> Iterator[Frame | Damage]:
     """Every sound frame between two offsets, the first of which must begin with event `base`, and what is none."""
     at = start
     while at < end:
@@ -250,16 +284,16 @@ def scan(data: bytes, start: int, end: int, seed: int, base: int) -> Iterator[Fr
         at, base = frame.end, frame.head.last + 1
 
 
-def frame_at(data: bytes, at: int, end: int, seed: int) -> Frame | None:
+def frame_at(data: Bytes, at: int, end: int, seed: int) -> Frame | None:
     """The sound frame that begins at `at` and is over before `end`, if there is one."""
-    head = read_head(data, at, seed)
+    head = read_head(data[at : at + FRAME_HEAD], 0, seed)
     if head is None or at + head.size > end:
         return None
     body = data[at + FRAME_HEAD : at + head.size]
     return Frame(head, at, body) if is_sound(head, body, seed) else None
 
 
-def _next_frame(data: bytes, at: int, end: int, seed: int, base: int) -> Frame | None:
+def _next_frame(data: Bytes, at: int, end: int, seed: int, base: int) -> Frame | None:
     """The first sound frame from `at` on, at any offset, that begins with event `base` or a later one."""
     while (at := data.find(_MAGIC_BYTES, at, end)) >= 0:
         frame = frame_at(data, at, end, seed)
@@ -269,28 +303,31 @@ def _next_frame(data: bytes, at: int, end: int, seed: int, base: int) -> Frame |
     return None
 
 
-def footer_of(data: bytes, seed: int) -> Footer | None:
+def footer_of(data: Bytes, seed: int) -> Footer | None:
     """The footer of a whole file, if it is sealed."""
     return decode_footer(data[-FOOTER_BYTES:], seed, len(data))
 
 
-def recover(data: bytes, header: FileHeader) -> Tail | Damage:
+def recover(data: Bytes, header: FileHeader, keep: Callable[[Frame], object] = id) -> Tail | Damage:
     """What to keep of the last file of a log, or the damage because of which nothing may be touched.
 
-    A bad end is torn, and goes, unless something behind it says that it was on disk once.
+    A bad end is torn, and goes, unless something behind it says that it was on disk once. `keep` is shown each frame
+    that stands unless damage is found.
     """
     footer = footer_of(data, header.seed)
     end = len(data) if footer is None else footer.length
-    frames: list[Frame] = []
+    count = 0
     torn: Damage | None = None
     for found in scan(data, header.length, end, header.seed, header.base):
         if isinstance(found, Damage):
             torn = torn or found
         elif torn is None:
-            frames.append(found)
+            count += 1
+            keep(found)
         elif found.head.synced > torn.first:
             return torn
     if torn is not None and footer is not None:  # what stands before a footer was synced before it was written
         return torn
-    keep = end if torn is None else torn.first
-    return Tail(tuple(frames), keep, 0 if torn is None else len(data) - keep, footer is not None)
+    stays = end if torn is None else torn.first
+    frames = Frames(data, header.length, stays, header.seed, header.base, count)
+    return Tail(frames, stays, 0 if torn is None else len(data) - stays, footer is not None)

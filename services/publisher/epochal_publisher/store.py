@@ -19,7 +19,7 @@ from time import monotonic
 from typing import Self, TypeVar
 
 from epochal.client.catalog_types import StreamInfo
-from epochal.errors import ConfigError, CorruptLog, LocalProtocolError, LogError, LogFull, LogMismatch, LogTaken
+from epochal.errors import ConfigError, CorruptLog, LocalProtocolError, LogError, LogFailed, LogFull, LogMismatch, LogTaken
 from epochal.logfiles import LogSettings, SegmentLog
 from epochal.protocol import messages as m
 from epochal.protocol.effects import FindBeginning, FindState, Log, Push, ReadLog
@@ -27,7 +27,7 @@ from epochal.protocol.effects import PublisherEffect as Effect
 from epochal.protocol.frontier import Antichain
 from epochal.protocol.history import State, apply
 from epochal.protocol.journal import Restored, Restoring, encode_notes
-from epochal.protocol.logfile import Checkpoint, with_incarnation
+from epochal.protocol.logfile import Checkpoint, Damaged, with_incarnation
 from epochal.protocol.logframes import decode_entry, entries, entry
 from epochal.protocol.packing import packed
 from epochal.protocol.publishing import SegmentPublisher
@@ -85,8 +85,11 @@ class Store:
         if found is None:
             return None
         restoring = Restoring.behind(found.checkpoint.state, found.checkpoint.machine)
-        for frame in found.frames:
-            restoring.entry(map(decode_entry, entries(frame.events)), frame.notes)
+        try:
+            for frame in found.frames:
+                restoring.entry(map(decode_entry, entries(frame.events)), frame.notes)
+        except (OSError, Damaged) as error:  # the second time that it is read
+            raise LogFailed(f"the log cannot be read: {error}") from error
         self.log.forget_recovered()
         return restoring.end()
 
