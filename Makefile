@@ -109,5 +109,6 @@ demo: java-there $(READY) ## run a Spark job over real flights and follow it, ho
 check: lint types imports docs test ## all of the above that a commit must pass
 
 clean: ## remove what was built or cached (keeps .venv)
+	@! test -e .cache/cluster/node.json -o -e .cache/cluster/api.json || $(MAKE) cluster-down
 	@rm -rf .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis site dist build spark-warehouse metastore_db derby.log
 	@find core services spark tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
