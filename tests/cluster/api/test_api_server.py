@@ -4,10 +4,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.cluster.harness import building
+from tests.cluster.harness import building, evidence
 from tests.cluster.harness.apiserver import ApiServer
-from tests.cluster.harness.kubernetes import KubectlError, eventually
-from tests.cluster.harness.programs import NotReadyError, Program, end, started_at
+from tests.cluster.harness.certificates import write_kubeconfig
+from tests.cluster.harness.kubernetes import KubectlError, Kubernetes, eventually
+from tests.cluster.harness.programs import NotReadyError, Program, end, free_port, started_at
 
 
 def _owned(name: str, owner: dict[str, str]) -> dict[str, object]:
@@ -83,3 +84,9 @@ def test_a_program_that_ignores_the_end_is_killed(tmp_path: Path):
     assert start is not None
     end(program.pid, start, timeout=0.5)
     assert eventually(lambda: not program.running)
+
+
+def test_evidence_of_a_cluster_that_is_away_says_so_and_fails_nobody(tmp_path: Path):
+    write_kubeconfig(tmp_path / "kubeconfig", {"server": f"https://127.0.0.1:{free_port()}"}, {})
+    evidence.collect(Kubernetes(tmp_path / "kubeconfig"), tmp_path)
+    assert (tmp_path / "events.txt").read_text().startswith("FAILED")

@@ -225,7 +225,7 @@ def _configure(layout: Layout) -> None:
     authority.issue("kube-apiserver", hosts=[layout.address, "127.0.0.1", "localhost", "10.96.0.1", *services])
     authority.issue("kubelet-server", hosts=[layout.address, NODE])
     authority.issue("apiserver-kubelet-client", ["system:masters"])
-    authority.issue("volumes", ["system:masters"])
+    authority.issue("controllers", ["system:masters"])
     for file, name, groups in (
         ("kubeconfig", "admin", ["system:masters"]),
         (layout.kubeconfig("controller-manager"), "system:kube-controller-manager", []),

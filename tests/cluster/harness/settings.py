@@ -267,5 +267,8 @@ def components(layout: Layout, kube: Path, python: str) -> dict[str, list[str]]:
             *(f"--node-ip={layout.address}", "--oom-score-adj=0", "--node-labels=topology.kubernetes.io/zone=here"),
         ],
         "proxy": [str(kube), "proxy", f"--config={layout.directory}/proxy.json"],
-        "volumes": [python, "-m", "tests.cluster.harness.volumes", str(layout.directory), str(layout.number)],
+        **{
+            name: [python, "-m", f"tests.cluster.harness.{name}", str(layout.directory), str(layout.number)]
+            for name in ("volumes", "policies")
+        },
     }

@@ -5,52 +5,18 @@ pod (`fsGroup`), as disks of a cloud do. It looks at everything twice a second a
 killed at any time.
 """
 
-import json
 import shutil
-import ssl
 import sys
-import time
-import urllib.request
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 
+from tests.cluster.harness.looking import Api, repeat
 from tests.cluster.harness.settings import NODE, VOLUMES, Layout
 
-_INTERVAL = 0.5
 _PROVISIONER = "volume.kubernetes.io/storage-provisioner"
 _MADE_BY = "pv.kubernetes.io/provisioned-by"
 _CLAIMS, _ALL = "/api/v1/persistentvolumeclaims", "/api/v1/persistentvolumes"
-
-
-class Api:
-    """The API server, as far as this needs it."""
-
-    def __init__(self, layout: Layout) -> None:
-        """Talk to the node's API server as the user `volumes`."""
-        self._url = layout.url
-        self._trust = ssl.create_default_context(cafile=str(layout.directory / "keys" / "ca.crt"))
-        self._trust.load_cert_chain(*layout.key("volumes"))
-
-    def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Send a request and return the document that answers it; HTTPError and other OSErrors are raised."""
-        content = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self._url + path, content, method=method)
-        request.add_header("Content-Type", "application/json")
-        with urllib.request.urlopen(request, context=self._trust, timeout=10) as answer:
-            document: dict[str, Any] = json.load(answer)
-            return document
-
-
-def main(layout: Layout) -> None:
-    """Make and remove volumes for as long as the process lives."""
-    api = Api(layout)
-    while True:
-        try:
-            tend(api, layout.directory / "volumes")
-        except OSError as error:  # the API server is away
-            print(f"tried again soon: {error}", flush=True)
-        time.sleep(_INTERVAL)
 
 
 def tend(api: Api, directory: Path) -> None:
@@ -99,4 +65,5 @@ def _volume(name: str, claim: dict[str, Any], path: Path) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main(Layout(Path(sys.argv[1]), int(sys.argv[2])))
+    node = Layout(Path(sys.argv[1]), int(sys.argv[2]))
+    repeat(lambda api: tend(api, node.directory / "volumes"), node)

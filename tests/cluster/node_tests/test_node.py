@@ -5,85 +5,19 @@ import signal
 import subprocess
 import urllib.request
 from pathlib import Path
-from typing import Any
 
 import pytest
-from tests.cluster.harness import node
+from tests.cluster.harness import evidence, node
 from tests.cluster.harness.busybox import BUSYBOX, busybox_image
 from tests.cluster.harness.kubernetes import KubectlError, Kubernetes, eventually
 from tests.cluster.harness.places import CACHE
+from tests.cluster.harness.pods import RESTRICTED, USER, pod, said_by, server, service
 from tests.cluster.harness.settings import NODE, Layout
-
-USER = 10001
-RESTRICTED = {
-    "allowPrivilegeEscalation": False,
-    "readOnlyRootFilesystem": True,
-    "capabilities": {"drop": ["ALL"]},
-}
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _image(cluster: Kubernetes) -> None:
     assert cluster.import_image(busybox_image()) == [BUSYBOX]
-
-
-def pod(name: str, script: str, labels: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
-    container = {
-        "name": "main",
-        "image": BUSYBOX,
-        "imagePullPolicy": "Never",
-        "command": ["sh", "-c", script],
-        "securityContext": RESTRICTED,
-        "volumeMounts": [{"name": "scratch", "mountPath": "/tmp"}],
-    }
-    container |= spec.pop("container", {})
-    security = {"runAsNonRoot": True, "runAsUser": USER, "fsGroup": USER, "seccompProfile": {"type": "RuntimeDefault"}}
-    whole = {
-        "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": 1,
-        "enableServiceLinks": False,
-        "securityContext": security,
-        "containers": [container],
-        "volumes": [{"name": "scratch", "emptyDir": {}}],
-        **spec,
-    }
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "labels": labels or {}},
-        "spec": whole,
-    }
-
-
-def server(name: str = "server", words: str = "good day", **spec: Any) -> dict[str, Any]:
-    script = f"echo {words} > /tmp/index.html; echo serving; exec httpd -f -p 8080 -h /tmp"
-    return pod(name, script, {"app": "server"}, **spec)
-
-
-def service(**spec: Any) -> dict[str, Any]:
-    ports = [{"name": "http", "port": 80, "targetPort": 8080}]
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": "server"},
-        "spec": {"selector": {"app": "server"}, "ports": ports, **spec},
-    }
-
-
-def said_by(cluster: Kubernetes, namespace: str, document: dict[str, Any]) -> str:
-    """Run a pod to its end and return its log."""
-    name = document["metadata"]["name"]
-    cluster.apply(document, namespace=namespace)
-    phase = eventually(
-        lambda: (
-            (found := cluster.get("pod", name, namespace=namespace)["status"]["phase"]) in ("Succeeded", "Failed")
-            and found
-        ),
-        timeout=90,
-    )
-    log = cluster.kubectl("logs", "-n", namespace, name)
-    assert phase == "Succeeded", log
-    return log
 
 
 def test_a_pod_is_reached_by_its_service_and_name(cluster, namespace):
@@ -143,6 +77,20 @@ def test_a_volume_is_writable_for_its_pods_group_outlives_pods_and_goes_with_its
     cluster.wait(f"pv/{name}", "delete", timeout=90)
     if isinstance(cluster, node.Node):
         assert not (cluster.volumes / name).exists()
+
+
+def test_what_a_cluster_says_is_kept_for_a_failed_test(cluster, namespace, tmp_path):
+    script = "echo last words; exit 3"
+    cluster.apply(pod("dies", script, restartPolicy="OnFailure"), namespace=namespace)
+    eventually(
+        lambda: cluster.get("pod", "dies", namespace=namespace)["status"]["containerStatuses"][0]["restartCount"]
+    )
+    evidence.collect(cluster, tmp_path)
+    assert f"{namespace} " in (tmp_path / "objects.txt").read_text()
+    assert "BackOff" in (tmp_path / "events.txt").read_text()
+    assert "last words" in (tmp_path / "pods" / f"{namespace}.dies.previous.log").read_text()
+    if isinstance(cluster, node.Node):
+        assert (tmp_path / "components" / "kubelet.log").stat().st_size
 
 
 def test_pods_that_keep_to_the_restricted_standard_run_and_others_are_refused(cluster, namespaces):
