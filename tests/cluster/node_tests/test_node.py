@@ -87,7 +87,7 @@ def test_what_a_cluster_says_is_kept_for_a_failed_test(cluster, namespace, tmp_p
     )
     evidence.collect(cluster, tmp_path)
     assert f"{namespace} " in (tmp_path / "objects.txt").read_text()
-    assert "BackOff" in (tmp_path / "events.txt").read_text()
+    assert "Pod/dies" in (tmp_path / "events.txt").read_text()
     assert "last words" in (tmp_path / "pods" / f"{namespace}.dies.previous.log").read_text()
     if isinstance(cluster, node.Node):
         assert (tmp_path / "components" / "kubelet.log").stat().st_size
