@@ -25,9 +25,7 @@ def test_the_operator_has_the_rights_that_it_needs_and_no_other():
         "streams": {"get", "list", "watch", "patch"},
         "streams/status": {"get", "patch"},
         "streams/finalizers": {"update"},
-        "events": {"create", "patch"},
-        "namespaces": {"list", "watch"},
-        "customresourcedefinitions": {"list", "watch"},
+        "events": {"create"},
         **dict.fromkeys(CHILDREN, MANAGED),
     }
 
@@ -49,9 +47,18 @@ def test_with_named_namespaces_no_right_reaches_beyond_them():
     assert {each["metadata"]["namespace"] for each in operators} == {"epochal", "demo"}
     cluster = rights(find(render(), "ClusterRole", "-operator"))
     for role in operators:
-        assert rights(role) == {
-            name: verbs for name, verbs in cluster.items() if name not in ("namespaces", "customresourcedefinitions")
-        }
+        assert rights(role) == cluster
+
+
+def test_the_operator_has_its_lease_and_no_other():
+    objects = render(release="x")
+    (role,) = [each for each in objects if each["metadata"]["name"].endswith("-lease") and each["kind"] == "Role"]
+    named, unnamed = role["rules"]
+    lease = find(objects, "Lease", "-operator")["metadata"]["name"]
+    assert (named["resourceNames"], named["verbs"]) == ([lease], ["get", "update"])
+    assert (unnamed["resources"], unnamed["verbs"]) == (["leases"], ["create"])
+    (container,) = find(objects, "Deployment", "-operator")["spec"]["template"]["spec"]["containers"]
+    assert {"name": "EPOCHAL_OPERATOR_LEASE_NAME", "value": lease} in container["env"]
 
 
 def test_what_takes_finalizers_off_may_do_that_alone():

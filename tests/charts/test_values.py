@@ -96,7 +96,7 @@ def container(objects: list[Object], part: str) -> Object:
 
 
 def environment(objects: list[Object], part: str) -> dict[str, str]:
-    return {each["name"]: each["value"] for each in container(objects, part)["env"]}
+    return {each["name"]: each["value"] for each in container(objects, part)["env"] if "value" in each}
 
 
 def test_an_image_is_named_by_digest_before_its_tag_before_the_common_one_before_the_version():

@@ -157,7 +157,7 @@ annotations:
 
 {{/* What the operator does in one namespace, or in all. */}}
 {{- define "epochal.operatorRules" -}}
-# Streams are the users': the operator reads them, notes its finalizer and progress, and tells how they are.
+# Streams are the users': the operator reads them, notes its finalizer, and tells how they are.
 - apiGroups: [epochal.dev]
   resources: [streams]
   verbs: [get, list, watch, patch]
@@ -181,5 +181,5 @@ annotations:
 # What happens is told on the Stream.
 - apiGroups: [""]
   resources: [events]
-  verbs: [create, patch]
+  verbs: [create]
 {{- end }}
