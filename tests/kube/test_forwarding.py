@@ -158,6 +158,7 @@ async def test_closing_ends_what_is_open_and_listens_no_longer() -> None:
             writer.write(b"x")
             await reader.readexactly(1)
             await way.close()
+            assert not way._carrying
             with contextlib.suppress(ConnectionError):
                 assert await reader.read() == b""
         with pytest.raises(ConnectionRefusedError):

@@ -6,6 +6,7 @@ Apart from `probes` and `checks` because Kubernetes is asked, and its answers ar
 import asyncio
 from collections.abc import Coroutine, Sequence
 
+from epochal.cli.checks import SHOWN
 from epochal.cli.findings import Finding, fail, ok, warn
 from epochal.errors import ClusterError, EpochalError
 from epochal.kube import Cluster, Right
@@ -32,7 +33,7 @@ async def look_at_cluster(cluster: Cluster, timeout: float) -> list[Finding]:
         return [fail("kubernetes", str(error), "see that `kubectl version` works")]
     findings = [ok("kubernetes", f"{version.get('gitVersion', 'unknown version')}, {where}")]
     namespace = cluster.choice.catalog_namespace
-    looks = (_resource(cluster.api), _pods(cluster.api, namespace), _rights(cluster))
+    looks = (_resource(cluster.api), _pods(cluster.api, namespace), _objects(cluster), _rights(cluster))
     for found in await asyncio.gather(*(_bounded(look, timeout) for look in looks)):
         findings.extend(found)
     return findings
@@ -57,6 +58,41 @@ async def _resource(api: Api) -> list[Finding]:
         return missing
     names = [one.get("name") for one in answer.get("resources") or ()]
     return [ok("resource", f"streams.{GROUP}/{VERSION}")] if "streams" in names else missing
+
+
+async def _objects(cluster: Cluster) -> list[Finding]:
+    """Whether the operator has made every object so; nothing of objects that the user may not list."""
+    try:
+        found = await cluster.streams.all(None)
+    except ClusterError:  # no right, or no such resource, of which other looks tell
+        return []
+    waiting = [one for one in found if not _is_ready(one)]
+    findings = [
+        warn("objects", f"{_name(one)}: {_why(one)}", f"kubectl describe stream -n {one['metadata']['namespace']}")
+        for one in waiting[:SHOWN]
+    ]
+    if ready := len(found) - len(waiting):
+        findings.append(ok("objects", f"{ready} of {len(found)} Stream objects are ready"))
+    return findings
+
+
+def _name(item: Object) -> str:
+    return f"{item['metadata']['namespace']}/{item['metadata']['name']}"
+
+
+def _is_ready(item: Object) -> bool:
+    return any(one.get("type") == "Ready" and one.get("status") == "True" for one in _conditions(item))
+
+
+def _why(item: Object) -> str:
+    told = [one for one in _conditions(item) if one.get("type") == "Ready"]
+    if not told:
+        return "the operator has not looked at it: does it run, and is the namespace one of those that it watches?"
+    return ": ".join(filter(None, (told[0].get("reason"), told[0].get("message")))) or "it is not ready"
+
+
+def _conditions(item: Object) -> list[Object]:
+    return (item.get("status") or {}).get("conditions") or []
 
 
 async def _pods(api: Api, namespace: str | None) -> list[Finding]:

@@ -18,7 +18,10 @@ PAGE = 1000
 
 
 class Documents:
-    """The catalog at `url`, read only. `patience`, `on_unreachable`: as for `CatalogClient`; `timeout`: of one try."""
+    """The catalog at `url`, read only.
+
+    `patience`, `on_unreachable`, `advice`: as for `CatalogClient`; `timeout`: of one try.
+    """
 
     def __init__(
         self,
@@ -27,9 +30,10 @@ class Documents:
         patience: float,
         timeout: float = 10.0,
         on_unreachable: Callable[[str], None] | None = None,
+        advice: str | None = None,
     ) -> None:
         self._http = HttpCaller(
-            url, patience=patience, timeout=timeout, on_unreachable=on_unreachable, advice=catalog_advice(url)
+            url, patience=patience, timeout=timeout, on_unreachable=on_unreachable, advice=advice or catalog_advice(url)
         )
 
     async def __aenter__(self) -> Self:

@@ -13,7 +13,7 @@ import typer
 import epochal
 from epochal.cli.documents import Documents
 from epochal.cli.names import complete_kinds, complete_streams, complete_streams_of
-from epochal.cli.realm import reach, run, where
+from epochal.cli.realm import advice, name_of, reach, run, where
 from epochal.cli.terminal import note
 from epochal.client.catalog import DEFAULT_CATALOG, CatalogClient
 
@@ -123,7 +123,8 @@ DEFAULT_TIMEOUT = 30.0
 async def open_catalog(url: str | None, timeout: float) -> AsyncIterator[CatalogClient]:
     """A client that says on stderr, once, that it is waiting for the catalog."""
     address = await where(url)
-    async with CatalogClient(address, patience=timeout, on_unreachable=_teller(address, timeout)) as catalog:
+    tell = _teller(name_of(address), timeout)
+    async with CatalogClient(address, patience=timeout, on_unreachable=tell, advice=advice()) as catalog:
         yield catalog
 
 
@@ -131,7 +132,8 @@ async def open_catalog(url: str | None, timeout: float) -> AsyncIterator[Catalog
 async def open_documents(url: str | None, timeout: float) -> AsyncIterator[Documents]:
     """The same for the catalog's own objects."""
     address = await where(url)
-    async with Documents(address, patience=timeout, on_unreachable=_teller(address, timeout)) as documents:
+    tell = _teller(name_of(address), timeout)
+    async with Documents(address, patience=timeout, on_unreachable=tell, advice=advice()) as documents:
         yield documents
 
 

@@ -74,6 +74,22 @@ def reach() -> "Reach | None":
     return None if _cluster is None else _cluster.reach
 
 
+def name_of(address: str) -> str:
+    """What a catalog's URL is called to people: a port of this machine says nothing."""
+    if _cluster is None or not _cluster.catalog_name:
+        return address
+    return f"{address} (service {_cluster.catalog_name})"
+
+
+def advice() -> str | None:
+    """What to do when the catalog of a cluster does not answer."""
+    if _cluster is None:
+        return None
+    return (
+        f"it is that of context {_cluster.access.name}, by port-forwarding; what is wrong tells epochal --kube doctor"
+    )
+
+
 async def way(address: str) -> str:
     """The address that leads from here to one that the catalog tells."""
     return address if _cluster is None else await _cluster.reach(address)

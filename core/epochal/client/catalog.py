@@ -72,6 +72,7 @@ class CatalogClient:
     `patience`: seconds to go on trying while no catalog answers, then `CatalogUnavailable`; 0 tries once.
     `timeout`: seconds for one try, beyond what the call itself waits for.
     `on_unreachable`: told once, with the reason, when a call begins to retry.
+    `advice`: what the error then says to do, where this client's way to the catalog is not that of its URL.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class CatalogClient:
         patience: float = 30.0,
         timeout: float = 10.0,
         on_unreachable: Callable[[str], None] | None = None,
+        advice: str | None = None,
     ) -> None:
         self.url = catalog_url(url)
         self._patience = patience
@@ -89,7 +91,7 @@ class CatalogClient:
             patience=patience,
             timeout=timeout,
             on_unreachable=on_unreachable,
-            advice=catalog_advice(self.url),
+            advice=advice or catalog_advice(self.url),
         )
 
     async def __aenter__(self) -> Self:

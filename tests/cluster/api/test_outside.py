@@ -29,6 +29,7 @@ CRD = ROOT / "charts/epochal/files/streams.epochal.dev.yaml"
 PATIENCE = 90.0
 MAIN = "from epochal.cli import main; main()"
 EXEC = "client.authentication.k8s.io/v1"
+MOMENT = "2026-01-01T00:00:00Z"
 MANIFEST = {
     "apiVersion": "epochal.dev/v1alpha1",
     "kind": "Stream",
@@ -375,6 +376,18 @@ def test_doctor_sees_all_of_a_cluster(realm: Realm, admin: Outside) -> None:
         "ports        all 4 ports of 1 publisher answer",
     ):
         assert f"ok    {line}" in result.out
+
+
+def test_doctor_tells_of_objects_that_are_not_ready(realm: Realm, server: ApiServer, admin: Outside) -> None:
+    told = "warn  objects      demo/flights: the operator has not looked at it"
+    assert told in admin("--kube", "doctor", "--timeout", "20").out
+    ready = {"type": "Ready", "reason": "Waiting", "message": "as the test says", "lastTransitionTime": MOMENT}
+    for status, line in (("False", "demo/flights: Waiting: as the test says"), ("True", "Stream objects are ready")):
+        patch = json.dumps({"status": {"conditions": [{**ready, "status": status}]}})
+        server.kubectl(
+            *("patch", "stream", "flights", "-n", "demo", "--subresource=status", "--type=merge", f"-p={patch}")
+        )
+        assert line in admin("--kube", "doctor", "--timeout", "20").out
 
 
 def test_a_catalog_that_is_not_ready_is_told_with_its_reason(server: ApiServer, realm: Realm, admin: Outside) -> None:
