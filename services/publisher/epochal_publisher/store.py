@@ -19,7 +19,16 @@ from time import monotonic
 from typing import Self, TypeVar
 
 from epochal.client.catalog_types import StreamInfo
-from epochal.errors import ConfigError, CorruptLog, LocalProtocolError, LogError, LogFailed, LogFull, LogMismatch, LogTaken
+from epochal.errors import (
+    ConfigError,
+    CorruptLog,
+    LocalProtocolError,
+    LogError,
+    LogFailed,
+    LogFull,
+    LogMismatch,
+    LogTaken,
+)
 from epochal.logfiles import LogSettings, SegmentLog
 from epochal.protocol import messages as m
 from epochal.protocol.effects import FindBeginning, FindState, Log, Push, ReadLog
