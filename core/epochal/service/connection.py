@@ -167,6 +167,11 @@ class Connection(web.RequestHandler):
         response.force_close()
         return response
 
+    def log_exception(self, *args: Any, **more: Any) -> None:
+        """Log a bug; a body that cannot be unpacked is none, and has been answered: anybody can send it."""
+        if not isinstance(more.get("exc_info"), web.RequestPayloadError):
+            super().log_exception(*args, **more)
+
     def _wait(self, reason: str, seconds: float) -> None:
         self._stop_waiting()
         self._waiting = self._loop.call_later(seconds, self.cut, reason)

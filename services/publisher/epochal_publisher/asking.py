@@ -6,6 +6,7 @@ Apart from the routes because what a client can get wrong is the same in a query
 import math
 import re
 from dataclasses import dataclass
+from typing import Annotated
 
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field
@@ -23,7 +24,9 @@ MOST_EVENTS = 10_000
 MOST_CALLBACK = 2_048
 SUBSCRIPTION = r"^[A-Za-z0-9._~-]{1,128}$"
 
+_PARAMETERS = frozenset(("since", "wait", "limit"))
 _POSITION = re.compile(r"(?:(\d{1,18})\.)?(-1|\d{1,18})", re.ASCII)
+_NUMBER = re.compile(r"[0-9]{1,400}(\.[0-9]{0,400})?([eE][+-]?[0-9]{1,9})?")
 _ANYTHING = frozenset(("", "*/*", "application/*", "application/json", Form.LINES))
 _PACKED = frozenset((Form.MSGPACK, "application/x-msgpack", "application/vnd.msgpack"))
 
@@ -46,7 +49,7 @@ class NewWebhook(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
     callback: str = Field(max_length=MOST_CALLBACK)
     subscription: str = Field(pattern=SUBSCRIPTION)
-    since: str | int | tuple[int, int] | list[int] | None = None
+    since: str | int | Annotated[list[int], Field(min_length=2, max_length=2)] | None = None
 
 
 def read_question(request: web.Request, max_wait: float) -> Question:
@@ -56,8 +59,15 @@ def read_question(request: web.Request, max_wait: float) -> Question:
     resumes = form is Form.SERVER_SENT and bool(last)
     asked = (last or "") if resumes else query.get("since", Since.START)
     since = _place(asked)
-    if since is None:
-        problems.append(_no_place("Last-Event-ID" if resumes else "since", asked))
+    if last and _place(last) is None:  # also where it would not count: who sends it means something by it
+        problems.append(_no_place("Last-Event-ID", last))
+    elif since is None:
+        problems.append(_no_place("since", asked))
+    problems += [
+        Problem(name, "is given more than once", "leave all but one out")
+        for name in _PARAMETERS
+        if len(query.getall(name, ())) > 1
+    ]
     wait = _number(query.get("wait", "0"))
     if not 0 <= wait <= max_wait:
         hint = "ask again to wait longer"
@@ -67,7 +77,7 @@ def read_question(request: web.Request, max_wait: float) -> Question:
         problems.append(Problem("limit", f"must be 1 to {MOST_EVENTS} events, not {query['limit'][:40]!r}"))
     problems += [
         Problem(name[:40], "is not known", "the parameters are since, wait and limit")
-        for name in set(query) - {"since", "wait", "limit"}
+        for name in sorted(set(query) - _PARAMETERS)
     ]
     if problems or since is None:
         raise InvalidRequest("the events cannot be asked for like this", problems)
@@ -117,7 +127,5 @@ def _no_place(name: str, text: str) -> Problem:
 
 
 def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
+    """What a client in any language writes as a number; NaN for all else that Python would take for one."""
+    return float(text) if _NUMBER.fullmatch(text) else math.nan

@@ -198,7 +198,12 @@ def _of_events(max_wait: float) -> list[dict[str, Any]]:
         parameter("since", "query", place, "A position, `start` (when absent) or `now`"),
         parameter("wait", "query", wait, "How long to wait for the first event; 0 when absent"),
         parameter("limit", "query", limit, f"Events of the answer at most; {USUAL_EVENTS} when absent"),
-        parameter("Last-Event-ID", "header", place, "Of server-sent events, in place of `since`"),
+        parameter(
+            "Last-Event-ID",
+            "header",
+            {"anyOf": [place, {"const": ""}]},
+            "Of server-sent events, in place of `since`; empty is as none",
+        ),
     ]
 
 
