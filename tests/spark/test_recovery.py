@@ -83,6 +83,19 @@ async def whole(sub: epochal.Subscription) -> dict[int, list[int]]:
     return found
 
 
+async def killed_within(watch: epochal.Subscription, stalled: Job) -> int:
+    """Kill a job at the first batch that it publishes; returns the epoch that is aborted then."""
+    async with asyncio.timeout(PATIENCE):
+        async for event in watch.events():
+            if isinstance(event, epochal.Data):
+                assert event.count == 1
+                stalled.kill()
+            if isinstance(event, epochal.EpochAborted):
+                assert isinstance(event.time, int)
+                return event.time
+    raise AssertionError("the stream ended")
+
+
 @pytest.mark.rule("E6")
 async def test_a_batch_killed_between_write_and_commit_is_published_once(
     catalog: str, declare: Callable[..., str], tmp_path: Path
@@ -101,15 +114,17 @@ async def test_a_batch_killed_between_write_and_commit_is_published_once(
         assert await whole(sub) == {3: [1, 2, 4], 4: [3, 5]}
 
 
+@pytest.mark.rule("E6")
+@pytest.mark.parametrize("options", [(), ("--batch",)], ids=["stream", "batch"])
 async def test_tasks_that_fail_abort_nothing_and_publish_once(
-    catalog: str, declare: Callable[..., str], tmp_path: Path
+    catalog: str, declare: Callable[..., str], tmp_path: Path, options: tuple[str, ...]
 ) -> None:
     stream = declare(segments=2)
     write(tmp_path, 0, (3, 1), (4, 2))
     write(tmp_path, 1, (3, 3), (4, 4))
     async with epochal.connect(catalog) as client, client.subscribe(stream) as sub:
         await sub.ready.wait()
-        async with job(catalog, stream, tmp_path, "flaky") as flaky:
+        async with job(catalog, stream, tmp_path, "flaky", *options) as flaky:
             assert await flaky.ended() == 0, log(tmp_path)
         assert failed(tmp_path) == {"failed-0", "failed-1"}
         assert await whole(sub) == {3: [1, 3], 4: [2, 4]}
@@ -129,14 +144,8 @@ async def test_half_an_epoch_of_a_killed_job_is_aborted_and_never_complete(
     ):
         await sub.ready.wait()
         await watch.ready.wait()
-        async with job(catalog, stream, tmp_path, "stall") as stalled, asyncio.timeout(PATIENCE):
-            async for event in watch.events():
-                if isinstance(event, epochal.Data):
-                    assert (event.time, event.count) == (3, 1)
-                    stalled.kill()
-                if isinstance(event, epochal.EpochAborted):
-                    assert event.time == 3
-                    break
+        async with job(catalog, stream, tmp_path, "stall") as stalled:
+            assert await killed_within(watch, stalled) == 3
         async with client.writer(stream) as other:  # the rest of the stream is as good as ever
             await other.append(4, [{"n": 9}])
             await other.finish()
@@ -145,21 +154,6 @@ async def test_half_an_epoch_of_a_killed_job_is_aborted_and_never_complete(
         assert told[0] == epochal.EpochAborted(3)
         assert [(epoch.time, epoch.count) for epoch in told[1:] if isinstance(epoch, epochal.Epoch)] == [(4, 1)]
         assert len(told) == 2
-
-
-@pytest.mark.rule("E6")
-async def test_tasks_of_a_batch_job_that_fail_once_publish_once(
-    catalog: str, declare: Callable[..., str], tmp_path: Path
-) -> None:
-    stream = declare(segments=2)
-    write(tmp_path, 0, (3, 1), (4, 2))
-    write(tmp_path, 1, (3, 3), (4, 4))
-    async with epochal.connect(catalog) as client, client.subscribe(stream) as sub:
-        await sub.ready.wait()
-        async with job(catalog, stream, tmp_path, "flaky", "--batch") as flaky:
-            assert await flaky.ended() == 0, log(tmp_path)
-        assert failed(tmp_path) == {"failed-0", "failed-1"}
-        assert await whole(sub) == {3: [1, 3], 4: [2, 4]}
 
 
 @pytest.mark.rule("E3")
@@ -171,11 +165,6 @@ async def test_what_a_killed_batch_job_published_is_aborted_without_waiting_for_
     write(tmp_path, 1, (3, 2))
     async with epochal.connect(catalog) as client, client.subscribe(stream, partial=True) as watch:
         await watch.ready.wait()
-        async with job(catalog, stream, tmp_path, "stall", "--batch") as stalled, asyncio.timeout(PATIENCE):
-            async for event in watch.events():
-                if isinstance(event, epochal.Data):
-                    stalled.kill()
-                if isinstance(event, epochal.EpochAborted):
-                    assert event.time == 3
-                    break
+        async with job(catalog, stream, tmp_path, "stall", "--batch") as stalled:
+            assert await killed_within(watch, stalled) == 3
         assert watch.frontier() == (0,)
