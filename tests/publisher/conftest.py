@@ -24,7 +24,7 @@ from epochal.protocol import messages as m
 from epochal.protocol.wire import decode, encode
 
 BIN = Path(sys.executable).parent
-PATIENCE = 15.0
+PATIENCE = 30.0
 SHARED_SEGMENTS = 64
 
 
