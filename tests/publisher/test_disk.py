@@ -297,6 +297,22 @@ def test_where_a_log_goes_on_and_what_was_cut_off_is_told(start, wires, tmp_path
 
 
 @pytest.mark.rule("E12")
+def test_a_log_that_is_taken_holds_up_the_recovery_of_no_other(start, wires, wait_until, tmp_path) -> None:
+    stream, first = start({"data": tmp_path}, segments=2, **STORED)
+    first.stop()
+    holder = stream.start("0", data=tmp_path, publisher="holder")
+    second = stream.start("0,1", data=tmp_path, publisher="second", log_retry=0.05, wait=False)
+    try:
+        wait_until(lambda: "waiting for it to end" in second.log.read_text())
+        wait_until((tmp_path / stream.uid / "1" / "owner.lock").exists)
+        holder.signal(signal.SIGKILL)
+        second.await_ready()
+    finally:
+        holder.stop()
+        second.stop()
+
+
+@pytest.mark.rule("E12")
 def test_incarnations_rise_above_those_of_the_volume(start, declare, wires, tmp_path) -> None:
     """A catalog that has lost its database must not hand out an incarnation that the log has seen."""
     stream, publisher = start({"data": tmp_path}, **STORED)

@@ -75,6 +75,7 @@ class FindBeginning(NamedTuple):
 class ReadLog(NamedTuple):
     """Send the client the next events behind `after` from the log on disk, as one chunk that is not the last.
 
+    None behind the last one that was carried out (E9).
     At most `max_events` of them, and `max_bytes`, if there are more than one. Then tell `SegmentServer.was_read`, or
     `.not_read`.
     """

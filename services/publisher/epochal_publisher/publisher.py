@@ -193,8 +193,8 @@ class Publisher:
                 if effects:
                     self._tell(served, effects, served.publisher.progress.lower.frontier)
             else:
-                if served.told is not None:  # first, as it stands for no event that is told below (S9)
-                    self._carry_out(served, served.told.take())
+                if served.told is not None and (answers := served.told.take()):
+                    self._carry_out(served, answers)  # first: they stand for no event that is told below (S9)
                 self._flush_stored(served, served.store)
 
     def _tell(self, served: Served, effects: Sequence[Effect], lower: Iterable[Time]) -> None:
@@ -283,7 +283,8 @@ class Publisher:
     def _read(self, served: Served, store: Store, ask: FindState | FindBeginning | ReadLog) -> None:
         if self._stores.closed:
             return  # who asked comes back, to whoever serves then
-        future = self._stores.read(lambda: store.answer(ask))
+        told = served.told_seq
+        future = self._stores.read(lambda: store.answer(ask, told))
         future.add_done_callback(lambda future: self._was_read(served, store, ask, future))
 
     def _was_read(

@@ -191,15 +191,18 @@ class Store:
 
     # ---- reading, on any thread ----
 
-    def answer(self, ask: FindState | FindBeginning | ReadLog) -> State | tuple[list[Frames], int] | None:
-        """What a server asks of the disk. Raises `HistoryTruncated`, `CorruptLog`."""
+    def answer(self, ask: FindState | FindBeginning | ReadLog, told: int) -> State | tuple[list[Frames], int] | None:
+        """What a server that was told of events up to `told` asks of the disk.
+
+        Raises `HistoryTruncated`, `CorruptLog`.
+        """
         match ask:
             case FindState():
                 return self.state_at(ask)
             case FindBeginning():
                 return self.beginning(ask)
             case ReadLog():
-                return self.chunk(ask)
+                return self.chunk(ask, told)
 
     def state_at(self, ask: FindState) -> State:
         """The state that a reader asks for. Raises `HistoryTruncated`, `CorruptLog`."""
@@ -232,9 +235,12 @@ class Store:
         batch = self.log.read(after, max_events, max_bytes)
         return [] if batch is None else [decode_entry(raw) for data in batch.data for raw in entries(data)]
 
-    def chunk(self, ask: ReadLog) -> tuple[list[Frames], int] | None:
-        """A reader's next chunk as it is sent, and its last event; None when what comes next is not durable yet."""
-        batch = self.log.read(ask.after, ask.max_events, ask.max_bytes)
+    def chunk(self, ask: ReadLog, told: int) -> tuple[list[Frames], int] | None:
+        """A reader's next chunk as it is sent, and its last event; None when what comes next is not durable yet.
+
+        It ends at `told`: what is on disk and not carried out yet, the server does not know of either.
+        """
+        batch = self.log.read(ask.after, min(ask.max_events, told - ask.after), ask.max_bytes)
         if batch is None:
             return None
         return packed(m.Chunk(ask.request, batch.count, False), batch.data), batch.last

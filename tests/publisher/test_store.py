@@ -1,4 +1,4 @@
-"""Where a publisher may keep its logs."""
+"""Where a publisher may keep its logs, and what it reads from them."""
 
 import asyncio
 from pathlib import Path
@@ -8,9 +8,29 @@ import pytest
 
 from epochal.client.catalog_types import StreamInfo
 from epochal.errors import ConfigError
+from epochal.logfiles import SegmentLog
+from epochal.protocol import messages as m
+from epochal.protocol.effects import ReadLog
+from epochal.protocol.history import State
+from epochal.protocol.logfile import Checkpoint
+from epochal.protocol.logframes import entry
 from epochal.service import filesystems
 from epochal_publisher.settings import Settings
-from epochal_publisher.store import Stores
+from epochal_publisher.store import Store, Stores
+
+
+@pytest.mark.rule("E9")
+def test_what_is_read_from_disk_ends_where_readers_were_told(tmp_path: Path) -> None:
+    """Events can be on disk while nothing of them was carried out: the server that asks does not know of them yet."""
+    settings = Settings(catalog="http://127.0.0.1:1", stream="a/b", segments=("0",), publisher="p", data=tmp_path)
+    with SegmentLog.open(tmp_path, "uid", "0", instance="i") as log:
+        log.begin(1, Checkpoint(State(-1, (0,), (), ())))
+        events = [part for seq in range(9) for part in entry(m.Data(seq, seq - 1, 0, b"", 1, 0, b"x"))]
+        log.write(9, events)
+        log.sync()
+        found = Store(log, settings, always_sync=True).chunk(ReadLog(b"p", 1, 1, 256, 2**20), told=4)
+    assert found is not None
+    assert found[1] == 4
 
 
 class Declared:
