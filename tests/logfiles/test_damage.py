@@ -187,12 +187,26 @@ def test_what_was_never_finished_is_removed(bench: Any) -> None:
     with bench.begin(file_bytes=4096) as log:
         bench.fill(log, 60)
         last = log.last
-    for name in (f"{last + 1:020d}.log", f"{last + 1:020d}.log.tmp", f"{77777:020d}.index", "incarnation.tmp"):
+    for name in (f"{last + 1:020d}.log.tmp", f"{77777:020d}.index", "incarnation.tmp"):
         (bench.directory / name).write_bytes(b"EPOCHLOG")
     names = {path.name for path in bench.directory.iterdir()}
     with bench.open() as log:
         assert log.last == last
-        assert len(names) - len({path.name for path in bench.directory.iterdir()} - {"owner.lock"}) == 4
+        assert len(names) - len({path.name for path in bench.directory.iterdir()} - {"owner.lock"}) == 3
+
+
+@pytest.mark.parametrize("size", [0, 7, 40, 80])
+def test_a_last_file_that_was_cut_inside_its_header_is_damage_and_stays(bench: Any, size: int) -> None:
+    """No crash leaves one: it had its header on disk before it had its name, and events behind it since."""
+    with bench.begin(file_bytes=4096) as log:
+        bench.fill(log, 60)
+    path = bench.files()[-1]
+    os.truncate(path, size)
+    with pytest.raises(CorruptLog, match="ends inside its header; nothing was changed; bring the file back") as damage:
+        bench.open()
+    assert damage.value.path == path
+    assert path.stat().st_size == size
+    assert [one.path for one in verify(bench.directory) if one.damage] == [path]
 
 
 def test_a_crash_between_the_footer_and_the_next_file_is_mended(bench: Any) -> None:

@@ -20,7 +20,6 @@ from epochal.protocol.logfile import (
     Incarnations,
     Index,
     Point,
-    Unfinished,
     decode_footer,
     decode_header,
     decode_index,
@@ -97,9 +96,9 @@ def test_a_header_is_read_back() -> None:
     assert header.length == len(HEADER)
 
 
-def test_a_header_cut_anywhere_is_unfinished() -> None:
+def test_a_header_cut_anywhere_is_seen() -> None:
     for size in range(len(HEADER)):
-        with pytest.raises(Unfinished):
+        with pytest.raises(Damaged, match="ends inside its header"):
             decode_header(HEADER[:size])
 
 

@@ -9,6 +9,7 @@ Sources: rules E10, E12; faults 27 to 29.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from epochal.errors import CorruptLog, LogMismatch
 from epochal.logfiles.disk import Disk, FileBytes
@@ -21,12 +22,14 @@ from epochal.protocol.logfile import (
     Incarnations,
     Index,
     Point,
-    Unfinished,
     decode_header,
     header_length,
     with_incarnation,
 )
 from epochal.protocol.logframes import Damage, Frame, Frames, Tail, recover
+
+ASIDE: Final = "nothing was changed; bring the file back from a copy of the volume, see docs/log.md"
+"""What whoever runs the publisher can do about a last file that is damaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +94,12 @@ class _Seen:
 
 
 def _whole_files(disk: Disk, directory: Path) -> list[Path]:
-    """The log files, without what was never finished: files under a name aside, and a last one without a header."""
+    """The log files, without what was never finished: files under a name aside.
+
+    A file is synced before it has its own name, so one that is short under that name was cut later.
+    """
     paths = log_paths(directory)
     unfinished = sorted(directory.glob("*.tmp"))
-    while paths and not _has_header(disk, paths[-1]):
-        unfinished.append(paths.pop())
     kept = {path.stem for path in paths}
     unfinished.extend(path for path in directory.glob("*.index") if path.stem not in kept)
     for path in unfinished:
@@ -105,29 +109,17 @@ def _whole_files(disk: Disk, directory: Path) -> list[Path]:
     return paths
 
 
-def _has_header(disk: Disk, path: Path) -> bool:
-    descriptor = disk.open(path)
-    try:
-        return disk.size(descriptor) >= header_length(disk.read(descriptor, HEAD_BYTES, 0))
-    except Unfinished:
-        return False
-    except Damaged:
-        return True  # not short but bad, which is told when it is read
-    finally:
-        disk.close(descriptor)
-
-
 def _examine(disk: Disk, descriptor: int, path: Path) -> tuple[FileHeader, Tail, _Seen]:
     """The last file's header, and what of it is to be kept."""
     data = FileBytes(disk, descriptor)
     try:
         header = decode_header(data[: header_length(data[:HEAD_BYTES])])
     except Damaged as damage:
-        raise CorruptLog(path, 0, len(data), str(damage)) from None
+        raise CorruptLog(path, 0, len(data), f"{damage}; {ASIDE}") from None
     seen = _Seen(header)
     kept = recover(data, header, seen.add)
     if isinstance(kept, Damage):
-        raise CorruptLog(path, kept.first, kept.last, "it was on disk once, and sound", kept.behind)
+        raise CorruptLog(path, kept.first, kept.last, f"it was on disk once, and sound; {ASIDE}", kept.behind)
     return header, kept, seen
 
 

@@ -22,7 +22,6 @@ from epochal.protocol.logfile import (
     FileHeader,
     Footer,
     Incarnations,
-    Unfinished,
     decode_header,
     decode_index,
     with_incarnation,
@@ -151,9 +150,7 @@ def _check(disk: Disk, path: Path, data: bytes, expected: int | None, *, is_last
     try:
         header = decode_header(data)
     except (Damaged, LogError) as error:
-        unfinished = is_last and isinstance(error, Unfinished)
-        damage = [] if unfinished else [CorruptLog(path, 0, len(data), str(error))]
-        return Checked(path, len(data), 0, 0, len(data) if unfinished else 0, "none", tuple(damage)), None
+        return Checked(path, len(data), 0, 0, 0, "none", (CorruptLog(path, 0, len(data), str(error)),)), None
     footer = footer_of(data, header.seed)
     end = len(data) if footer is None else footer.length
     found = list(scan(data, header.length, end, header.seed, header.base))

@@ -46,10 +46,6 @@ class Damaged(Exception):
     """Bytes that are not what was written; the shell that knows where they stand makes a `CorruptLog` of it."""
 
 
-class Unfinished(Damaged):
-    """A file that ends before its header does: its making was cut short."""
-
-
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """A segment just behind event `state.seq`: the public part, and the machine's own, which only it can read."""
@@ -131,10 +127,10 @@ def encode_header(
 def header_length(start: bytes) -> int:
     """The length of the header that begins with `start`, of which `HEAD_BYTES` are enough.
 
-    Raises `Unfinished` for fewer bytes, `Damaged`, and `LogMismatch` for a newer format.
+    Raises `Damaged`, for fewer bytes too, and `LogMismatch` for a newer format.
     """
     if len(start) < HEAD_BYTES:
-        raise Unfinished("it ends inside its header")
+        raise Damaged("it ends inside its header")
     magic, version, _, _, _, _, public, machine = _HEAD.unpack_from(start)
     if magic != _LOG_MAGIC:
         raise Damaged("it does not begin as a log file")
@@ -149,7 +145,7 @@ def decode_header(data: bytes) -> FileHeader:
     """The header at the start of `data`, which may be longer. Raises as `header_length` does."""
     length = header_length(data)
     if len(data) < length:
-        raise Unfinished("it ends inside its header")
+        raise Damaged("it ends inside its header")
     body, crc = data[HEAD_BYTES : length - _CRC.size], data[length - _CRC.size : length]
     if _crc(0, data[: _HEAD.size] + body) != crc:
         raise Damaged("the header does not have its checksum")
