@@ -97,6 +97,16 @@ class LogMachine(RuleBasedStateMachine):
         assert self.log.sync() == len(self.events) - 1
         self.synced = len(self.frames)
 
+    @rule()
+    def vouch(self) -> None:
+        """What says that all is on disk is a frame, too, in which nothing stands."""
+        size = self.log.size
+        self.log.vouch()
+        if self.log.size > size:
+            assert self.synced == len(self.frames)
+            self.frames.append(([], b""))
+            self.synced = len(self.frames)
+
     @rule(room=st.integers(0, 300))
     def run_full(self, room: int) -> None:
         """A frame that does not fit leaves no trace (fault 26)."""

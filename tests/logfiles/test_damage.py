@@ -1,5 +1,6 @@
 """What a crash leaves, and what a bad disk does: the one is mended, the other told, and neither served."""
 
+import itertools
 import os
 import random
 from collections.abc import Callable
@@ -8,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from epochal.errors import CorruptLog
+from epochal.errors import CorruptLog, LogFull, Superseded
 from epochal.logfiles import LogSettings, SegmentLog
 from epochal.logfiles.disk import PIECE, OSDisk
 from epochal.logfiles.survey import verify
 from epochal.protocol import messages as m
 from epochal.protocol.history import State
 from epochal.protocol.logfile import FOOTER_BYTES, Checkpoint, decode_header
-from epochal.protocol.logframes import Frame, entry, scan
+from epochal.protocol.logframes import Damage, Frame, entry, recover, scan
 
 
 def test_a_torn_end_is_cut_off_told_and_on_disk_before_the_first_append(bench: Any) -> None:
@@ -24,8 +25,8 @@ def test_a_torn_end_is_cut_off_told_and_on_disk_before_the_first_append(bench: A
         bench.append(log, 10)
         sound = log.size
         bench.append(log, 200)
-    path = bench.files()[-1]
-    whole = path.read_bytes()
+        path = bench.files()[-1]
+        whole = path.read_bytes()  # as a process that is killed leaves it
     for size in range(sound, len(whole), 7):
         path.write_bytes(whole[:size])
         syncs = bench.disk.syncs
@@ -112,6 +113,85 @@ def test_a_flipped_bit_in_a_sealed_file_is_told_and_all_else_is_served(bench: An
             log.read(lost[0] - 1, 1, 1)
 
 
+def test_a_flip_of_any_bit_of_a_log_that_was_closed_is_found_and_no_event_is_lost_by_it(bench: Any) -> None:
+    """Fault 29: the last frame, which no later one vouches for, is vouched for by the end of the file."""
+    with bench.begin() as log:
+        for size in (5, 0, 9):
+            bench.append(log, size, notes=b"note")
+    path = bench.files()[-1]
+    whole = path.read_bytes()
+    header = decode_header(whole)
+    for at, bit in itertools.product(range(len(whole)), range(8)):
+        flipped = bytearray(whole)
+        flipped[at] ^= 1 << bit
+        path.write_bytes(flipped)
+        (checked,) = verify(bench.directory)
+        assert checked.damage, f"bit {bit} of byte {at}"
+        if header.length <= at:
+            kept = recover(bytes(flipped), header)
+            assert isinstance(kept, Damage) or len(kept.frames) == 4, f"bit {bit} of byte {at}"
+    for at in range(3, len(whole), 23):
+        path.write_bytes(whole)
+        flip(path, at)
+        opened = attempt(bench.open)
+        assert isinstance(opened, CorruptLog) == (at < len(whole) - FOOTER_BYTES)
+        if isinstance(opened, SegmentLog):
+            assert (opened.last, opened.recovered.torn) == (2, FOOTER_BYTES)  # type: ignore[union-attr]  # found
+            opened.close()
+
+
+def test_damage_to_the_last_frame_is_told_from_a_crash_once_the_log_has_vouched_for_it(bench: Any) -> None:
+    """Fault 29, without an orderly end: what is quiet for a moment is vouched for."""
+    with bench.begin() as log:
+        bench.append(log, 50)
+        start = log.size
+        bench.append(log, 50)
+        end = log.size
+        log.vouch()
+        vouched, path = log.size, bench.files()[-1]
+        assert vouched > end
+        log.vouch()
+        assert log.size == vouched, "once is enough"
+        whole = path.read_bytes()
+        bench.append(log, 50, sync=False)
+        size = log.size
+        log.vouch()
+        assert log.size == size, "it is not on disk"
+    path.write_bytes(whole)
+    assert [one.events for one in verify(bench.directory)] == [2]
+    for at in range(start, end):
+        path.write_bytes(whole)
+        flip(path, at, at % 8)
+        with pytest.raises(CorruptLog, match="it was on disk once"):
+            bench.open()
+
+
+def test_a_disk_that_is_full_leaves_a_log_without_its_end_and_whole(bench: Any) -> None:
+    log = bench.begin()
+    bench.append(log, 50)
+    size = log.size
+    bench.disk.room = 0
+    with pytest.raises(LogFull):
+        log.vouch()
+    log.close()
+    assert bench.files()[-1].stat().st_size == size
+    bench.disk.room = None
+    with bench.open() as log:
+        assert (log.last, log.recovered.torn) == (0, 0)
+
+
+def test_who_does_not_own_the_log_any_more_does_not_end_it(bench: Any) -> None:
+    """Rule E12."""
+    log = bench.begin()
+    bench.append(log, 50)
+    size = log.size
+    (bench.directory / "incarnation").write_text('{"incarnation": 9, "instance": "another"}')
+    with pytest.raises(Superseded):
+        log.vouch()
+    log.close()
+    assert bench.files()[-1].stat().st_size == size
+
+
 def test_what_the_disk_cannot_read_is_told_with_its_place(bench: Any, log: SegmentLog) -> None:
     bench.fill(log, 60)
     bench.disk.broken.add("read")
@@ -195,7 +275,7 @@ def test_what_was_never_finished_is_removed(bench: Any) -> None:
         assert len(names) - len({path.name for path in bench.directory.iterdir()} - {"owner.lock"}) == 3
 
 
-@pytest.mark.parametrize("size", [0, 7, 40, 80])
+@pytest.mark.parametrize("size", [0, 7, 40, 60])
 def test_a_last_file_that_was_cut_inside_its_header_is_damage_and_stays(bench: Any, size: int) -> None:
     """No crash leaves one: it had its header on disk before it had its name, and events behind it since."""
     with bench.begin(file_bytes=4096) as log:
@@ -256,8 +336,9 @@ def test_a_log_is_recovered_piece_by_piece_however_long_its_last_file_is(tmp_pat
         for number in range(64):
             log.write(1, entry(m.Data(number, number - 1, 0, b"", 1, 0, bytes(2**17))), b"notes")
         log.sync()
-    (path,) = tmp_path.glob("*.log")
-    sound = path.stat().st_size
+        (path,) = tmp_path.glob("*.log")
+        sound = path.stat().st_size
+    os.truncate(path, sound)  # as a process that is killed leaves it
     with path.open("ab") as file:
         file.write(os.urandom(2**20) + b"\xe7\x0c\xf4\xa3" * 2**18)
     Measured.largest = 0

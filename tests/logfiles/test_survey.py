@@ -109,7 +109,7 @@ def test_each_file_says_what_it_holds(filled: Any) -> None:
     summaries = [summarize(path, is_last=path == paths[-1]) for path in paths]
     assert sum(one.events for one in summaries) == 90
     assert summaries[-1].incarnations == ((1, 0), (2, 60))
-    assert [one.sealed for one in summaries] == [True] * (len(paths) - 1) + [False]
+    assert [one.sealed for one in summaries] == [True] * len(paths), "the last one too: it was closed"
     assert [one.size for one in summaries] == [path.stat().st_size for path in paths]
     assert owner_of(filled.directory) == (2, "a test")
     assert owner_of(filled.directory.parent) == (0, "")

@@ -159,6 +159,7 @@ class TailFile:
         file.index = self._index = index
         self._disk, self._descriptor, self._frames = disk, descriptor, frames
         self._synced = file.end
+        self._vouched = False
 
     @classmethod
     def prepare(
@@ -189,6 +190,7 @@ class TailFile:
         write_or_undo(self._disk, self._descriptor, parts, file.end)
         self._index.add(Point(file.last + 1, file.end, now))
         self._frames += 1
+        self._vouched = False
         file.newest = now
         file.end += sum(map(len, parts))
         file.last += count
@@ -199,14 +201,29 @@ class TailFile:
             self._disk.sync(self._descriptor)
             self._synced = self.file.end
 
+    def vouch(self, now: int) -> None:
+        """Say behind the last frame, in one that holds nothing, that it is on disk. Raises `LogFull`.
+
+        Only where all is on disk, and nothing has said so yet.
+        """
+        if self._vouched or self._synced < self.file.end:
+            return
+        self.append(0, (), b"", now)
+        self.sync()
+        self._vouched = True
+
     def seal(self) -> None:
+        """End the file, and write its index. Raises `LogFull`, with the file as it was."""
+        self.end()
+        self._keep_index()
+
+    def end(self) -> None:
         """Write the footer, behind frames that `sync` has put on disk. Raises `LogFull`, with the file as it was."""
         file = self.file
         footer = encode_footer(Footer(self._frames, file.last, file.newest, file.end), file.seed)
         write_or_undo(self._disk, self._descriptor, [footer], file.end)
         self._disk.sync(self._descriptor)
         file.sealed = True
-        self._keep_index()
 
     def keep_state(self, state: State) -> None:
         """Note a state in the index."""

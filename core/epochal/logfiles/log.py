@@ -6,7 +6,7 @@ Sources: rules E9, E10, E12, E13, Q2, Q3; faults 26 to 31.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
@@ -51,7 +51,7 @@ class Opening:
 class SegmentLog:
     """The log of one segment, in a directory of its own.
 
-    One thread writes (`begin`, `write`, `sync`, `keep_state`, `roll`, `retain`, `close`); any thread may call `read`,
+    One thread writes (`begin`, `write`, `sync`, `vouch`, `keep_state`, `roll`, `retain`, `close`); any thread may call `read`,
     `opening` and the properties beside it.
 
     After `LogFailed` every further call that writes raises `LogFailed`; reading goes on. Units: bytes, milliseconds
@@ -219,6 +219,18 @@ class SegmentLog:
             self._durable = self.last
             return self._durable
 
+    def vouch(self) -> None:
+        """Have the log say that its last frame is on disk: else damage to it looks as if a crash had torn it (fault 29).
+
+        For when nothing has been written for a moment, as each frame says so of those before it. Does nothing where
+        that is said already, or where not all is synced. Raises `LogFull`, with the log as it was; `LogFailed`;
+        `Superseded`.
+        """
+        with self._guarded():
+            tail = self._open_tail()
+            self._owner.check()
+            tail.vouch(self._clock())
+
     def mark_durable(self, seq: int) -> None:
         """Let `read` serve up to `seq` without `sync`: for durability policies that do not wait for the disk."""
         if seq > self.last:
@@ -310,13 +322,17 @@ class SegmentLog:
         return self._retained.newest_state(lambda state: state.seq <= self._durable and holds(state))
 
     def close(self) -> None:
-        """Sync unless the log has failed, and give the log up; closing again does nothing."""
+        """Sync and end the last file unless the log has failed, and give the log up; closing again does nothing.
+
+        The end vouches for all before it, as `vouch` does, until the file is used again.
+        """
         if self._closed:
             return
         self._closed = True
         try:
             if self._begun and self._failed is None:
                 self.sync()
+                self._end_file()
         finally:
             self._retained.close()
             if self._tail is not None:
@@ -346,6 +362,11 @@ class SegmentLog:
         except OSError as error:
             self._failed = f"{self._directory}: {error}; nothing more is written until the log is opened anew"
             raise LogFailed(self._failed) from error
+
+    def _end_file(self) -> None:
+        with suppress(LogFull, Superseded), self._guarded():
+            self._owner.check()
+            self._open_tail().end()
 
     def _start_file(self, checkpoint: Checkpoint) -> TailFile:
         """Put a new file behind the last one, or in its place when it has no events; on `LogFull` all is as it was."""

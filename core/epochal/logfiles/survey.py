@@ -24,6 +24,7 @@ from epochal.protocol.logfile import (
     Incarnations,
     decode_header,
     decode_index,
+    encode_footer,
     with_incarnation,
 )
 from epochal.protocol.logframes import Bytes, Damage, Frame, Tail, cut, footer_of, recover, scan
@@ -180,12 +181,26 @@ def _judge(
     """(torn bytes, damage)."""
     kept = recover(data, header)
     if is_last and isinstance(kept, Tail):
-        return kept.torn, []
+        return kept.torn, _damaged_end(path, data, header, found, kept)
     return 0, [
         CorruptLog(path, one.first, one.last, _lost(one, found[:at], header), one.behind)
         for at, one in enumerate(found)
         if isinstance(one, Damage)
     ]
+
+
+def _damaged_end(
+    path: Path, data: bytes, header: FileHeader, found: list[Frame | Damage], kept: Tail
+) -> list[CorruptLog]:
+    """A footer of which one bit is not what was written: no crash does that, though nothing is lost by it."""
+    heads = [frame.head for frame in found if isinstance(frame, Frame)]
+    if kept.sealed or kept.torn != FOOTER_BYTES or not heads:
+        return []
+    footer = Footer(len(heads), heads[-1].last, heads[-1].milliseconds, kept.end)
+    differ = int.from_bytes(encode_footer(footer, header.seed)) ^ int.from_bytes(data[kept.end :])
+    if differ.bit_count() != 1:
+        return []
+    return [CorruptLog(path, kept.end, len(data), "it is the end of the file; no events were there")]
 
 
 def _lost(damage: Damage, before: list[Frame | Damage], header: FileHeader) -> str:

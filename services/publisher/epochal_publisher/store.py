@@ -54,6 +54,8 @@ READ_BYTES = 2**20
 """Bytes of events read at once where only their times are looked at."""
 HOUSEKEEPING = 10.0
 """Seconds between looks for log files that are too old."""
+QUIET = 1.0
+"""Seconds without a commit after which the log says that its last one is on disk (`SegmentLog.vouch`)."""
 
 
 @dataclass(slots=True)
@@ -85,7 +87,8 @@ class Store:
         """The publisher's state at the end of the log; None for a new one."""
         self._since_state = 0
         self._unsynced = self._may_roll = True
-        self._swept = self._synced = monotonic()
+        self._vouched = False
+        self._swept = self._synced = self._written = monotonic()
 
     # ---- the start ----
 
@@ -135,6 +138,7 @@ class Store:
         sync = told.secure or self._always_sync or now - self._synced >= self._settings.sync_interval
         if sync:
             self._synced = now
+        self._written, self._vouched = now, False
         commit = self.commit = Commit(effects, tuple(publisher.progress.lower.frontier))
         commit.steps.append(lambda: self.log.write(len(events), buffers, notes))
         commit.steps.append(self._sync if sync else self._rely_on_the_kernel)
@@ -154,11 +158,14 @@ class Store:
             commit.steps.appendleft(self.log.retain)
 
     def sweep(self, publisher: SegmentPublisher, now: float) -> Commit | None:
-        """A commit of nothing, when the disk has something to do at `now`: an interval is over, files are too old."""
+        """A commit of nothing, when the disk has something to do at `now`: after an interval, in a pause, for old files."""
         steps: deque[Callable[[], object]] = deque()
         if self._unsynced and now - self._synced >= self._settings.sync_interval:
             self._synced = now
             steps.append(self._sync)
+        elif not self._vouched and not self._unsynced and now - self._written >= QUIET:
+            self._vouched = True
+            steps.append(self._vouch)
         if now - self._swept >= HOUSEKEEPING:
             self._swept = now
             if self._may_roll and self.log.roll_due and self.log.last == publisher.seq > self.log.first:
@@ -173,6 +180,10 @@ class Store:
     def _sync(self) -> None:
         self.log.sync()
         self._unsynced = False
+
+    def _vouch(self) -> None:
+        with suppress(LogFull):  # it matters only beside damage, and nothing waits for it
+            self.log.vouch()
 
     def _rely_on_the_kernel(self) -> None:
         self.log.mark_durable(self.log.last)
