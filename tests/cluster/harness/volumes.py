@@ -9,9 +9,8 @@ import shutil
 import sys
 from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError
 
-from tests.cluster.harness.looking import Api, repeat
+from tests.cluster.harness.looking import Api, ApiError, repeat
 from tests.cluster.harness.settings import NODE, VOLUMES, Layout
 
 _PROVISIONER = "volume.kubernetes.io/storage-provisioner"
@@ -40,7 +39,7 @@ def _provide(api: Api, claim: dict[str, Any], directory: Path) -> None:
     try:
         api.call("POST", _ALL, _volume(name, claim, path))
         print(f"made {name} for {claim['metadata']['namespace']}/{claim['metadata']['name']}", flush=True)
-    except HTTPError as error:
+    except ApiError as error:
         if error.code != 409:  # it is there already, and about to be bound
             raise
 
