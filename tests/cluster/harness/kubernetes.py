@@ -125,7 +125,7 @@ class Kubernetes:
                 process.terminate()
 
     def import_image(self, archive: Path) -> list[str]:
-        """Put the images of a docker- or OCI-archive where pods find them; returns their names."""
+        """Put the images of a docker-archive where pods find them; returns their names."""
         raise NotImplementedError(f"nothing runs pods here, {archive} cannot be imported")
 
     def _run(self, program: Path, arguments: tuple[str | Path, ...], stdin: str | None, timeout: float) -> str:

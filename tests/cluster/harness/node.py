@@ -78,9 +78,16 @@ class Node(Kubernetes):
         return self.layout.directory / "volumes"
 
     def import_image(self, archive: Path) -> list[str]:
-        """Put the images of a docker- or OCI-archive where pods find them; returns their names."""
-        self.ctr("images", "import", str(archive))
-        return image_names(archive)
+        """Put the images of a docker-archive where pods find them, unless they are there; returns their names."""
+        names, status = image_names(archive), archive.stat()
+        mark = [str(archive.resolve()), status.st_size, status.st_mtime_ns]
+        record = self.layout.directory / "imported.json"
+        with building.locked(record.with_suffix(".lock")):
+            imported = json.loads(record.read_text()) if record.exists() else {}
+            if any(imported.get(name) != mark for name in names):
+                self.ctr("images", "import", str(archive))
+                record.write_text(json.dumps(imported | dict.fromkeys(names, mark)))
+        return names
 
     def ctr(self, *arguments: str, timeout: float = 300) -> str:
         """Run containerd's own command on the node's containers and images, and return what it prints."""

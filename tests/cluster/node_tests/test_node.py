@@ -7,7 +7,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from tests.cluster.harness import evidence, node
+from tests.cluster.harness import evidence, images, node
 from tests.cluster.harness.busybox import BUSYBOX, busybox_image
 from tests.cluster.harness.kubernetes import KubectlError, Kubernetes, eventually
 from tests.cluster.harness.places import CACHE
@@ -94,6 +94,21 @@ def test_what_a_cluster_says_is_kept_for_a_failed_test(cluster, namespace, tmp_p
     assert "last words" in "".join(path.read_text() for path in logs)
     if isinstance(cluster, node.Node):
         assert (tmp_path / "components" / "kubelet.log").stat().st_size
+
+
+def test_an_archive_is_imported_again_when_it_has_changed_and_only_then(own_node, monkeypatch, tmp_path):
+    name, archive = "cluster.epochal.dev/changing:dev", tmp_path / "image.tar"
+    calls: list[str] = []
+    ctr = own_node.ctr
+    monkeypatch.setattr(own_node, "ctr", lambda *arguments: calls.append(arguments[1]) or ctr(*arguments))
+    for content in ("one", "one", "another"):
+        program = tmp_path / "program"
+        if not program.exists() or program.read_text() != content:
+            program.write_text(content)
+            images.archive_of(program, name, archive)
+        assert own_node.import_image(archive) == [name]
+    assert calls == ["import", "import"]
+    ctr("images", "remove", name)
 
 
 def test_pods_that_keep_to_the_restricted_standard_run_and_others_are_refused(cluster, namespaces):
