@@ -100,7 +100,12 @@ def test_an_archive_is_imported_again_when_it_has_changed_and_only_then(own_node
     name, archive = "cluster.epochal.dev/changing:dev", tmp_path / "image.tar"
     calls: list[str] = []
     ctr = own_node.ctr
-    monkeypatch.setattr(own_node, "ctr", lambda *arguments: calls.append(arguments[1]) or ctr(*arguments))
+
+    def counted(*arguments: str) -> str:
+        calls.append(arguments[1])
+        return ctr(*arguments)
+
+    monkeypatch.setattr(own_node, "ctr", counted)
     for content in ("one", "one", "another"):
         program = tmp_path / "program"
         if not program.exists() or program.read_text() != content:
