@@ -4,8 +4,7 @@ import argparse
 import sys
 
 from tests.cluster.harness import apiserver, building, node
-from tests.cluster.harness.building import BuildError
-from tests.cluster.harness.node import UnfitError
+from tests.cluster.harness.building import BuildError, UnfitError
 from tests.cluster.harness.programs import NotReadyError
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from tests.cluster.harness import building, evidence
 from tests.cluster.harness.apiserver import ApiServer
+from tests.cluster.harness.building import UnfitError
 from tests.cluster.harness.certificates import write_kubeconfig
 from tests.cluster.harness.kubernetes import KubectlError, Kubernetes, eventually
 from tests.cluster.harness.programs import NotReadyError, Program, end, free_port, started_at
@@ -90,3 +91,8 @@ def test_evidence_of_a_cluster_that_is_away_says_so_and_fails_nobody(tmp_path: P
     write_kubeconfig(tmp_path / "kubeconfig", {"server": f"https://127.0.0.1:{free_port()}"}, {})
     evidence.collect(Kubernetes(tmp_path / "kubeconfig"), tmp_path)
     assert (tmp_path / "events.txt").read_text().startswith("FAILED")
+
+
+def test_what_is_missing_on_a_machine_is_told_all_at_once_by_the_packages_that_bring_it():
+    with pytest.raises(UnfitError, match="apt-get install first second"):
+        building.require({"no-such-program": "second", "sh": "dash", "nor-this": "first"})

@@ -19,11 +19,13 @@ from tests.cluster.harness import building
 from tests.cluster.harness.certificates import Authority
 from tests.cluster.harness.kubernetes import Kubernetes
 from tests.cluster.harness.places import CACHE, LOGS
-from tests.cluster.harness.programs import Program, end, free_port, started_at
+from tests.cluster.harness.programs import NotReadyError, Program, end, free_port, started_at
 
 START_TIMEOUT = 120.0
 """Seconds for one component to be ready. It takes some ten on two free cores."""
 SERVICES = "10.96.0.0/16"
+_PROGRAMS = {"etcd": "etcd-server", "openssl": "openssl", "setpriv": "util-linux"}
+"""What an API server needs of the machine, and the Debian package that brings it."""
 _STATE = CACHE / "api.json"
 
 
@@ -38,6 +40,7 @@ class ApiServer(Kubernetes):
             controllers: Whether the controller manager runs too: garbage collection, end of namespaces, budgets.
             bound: Whether all die with the thread that starts them.
         """
+        building.require(_PROGRAMS)
         directory.mkdir(parents=True, exist_ok=True)
         super().__init__(directory / "kubeconfig")
         self.directory = directory
@@ -56,13 +59,13 @@ class ApiServer(Kubernetes):
         """Start everything and return when the API is ready; on failure nothing is left running.
 
         Raises:
-            NotReadyError: Something was not ready in time.
+            NotReadyError: Something ended by itself or was not ready in time.
         """
         try:
             for program in self.programs:
                 program.start()
                 if program.name == "apiserver":
-                    program.wait_until(lambda: ready(self.url, self.authority.certificate), START_TIMEOUT)
+                    program.wait_until(self._ready, START_TIMEOUT)
         except BaseException:
             self.stop()
             raise
@@ -73,6 +76,12 @@ class ApiServer(Kubernetes):
         for program in reversed(self.programs):
             program.stop()
         shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _ready(self) -> bool:
+        etcd = self.programs[0]
+        if not etcd.running:
+            raise NotReadyError(f"etcd ended by itself\n{etcd.tail()}")
+        return ready(self.url, self.authority.certificate)
 
     def _etcd(self, peer: int) -> list[str]:
         return etcd(self.directory / "etcd", self._etcd_port, peer)

@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,6 +22,25 @@ _OLDEST_GO = (1, 21)
 
 class BuildError(Exception):
     """A program could not be built; the message says where its output is."""
+
+
+class UnfitError(Exception):
+    """This machine or user cannot run what was asked for; the message says what is missing."""
+
+
+def require(programs: Mapping[str, str]) -> None:
+    """Check that programs are there; `programs` says which Debian package brings each.
+
+    Raises:
+        UnfitError: Some are not; all are named.
+    """
+    if missing := {package for program, package in programs.items() if not shutil.which(program, path=search_path())}:
+        raise UnfitError(f"missing on this machine: apt-get install {' '.join(sorted(missing))}")
+
+
+def search_path() -> str:
+    """Where programs are looked for: some are where only root looks."""
+    return f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 
 
 def kube() -> Path:

@@ -18,6 +18,7 @@ from signal import SIGKILL
 from typing import Self
 
 from tests.cluster.harness import building, images, settings
+from tests.cluster.harness.building import UnfitError
 from tests.cluster.harness.certificates import Authority
 from tests.cluster.harness.kubernetes import KubectlError, Kubernetes, eventually, image_names
 from tests.cluster.harness.places import CACHE, LOGS, ROOT
@@ -41,10 +42,6 @@ _PROGRAMS = {
     "unshare": "util-linux",
 }
 """What a node needs of the machine, and the Debian package that brings it."""
-
-
-class UnfitError(Exception):
-    """This machine or user cannot run a node; the message says what is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +116,7 @@ def up(directory: Path = _DIRECTORY) -> Node:
         BuildError: A component could not be built.
         NotReadyError: The node was not ready in time; what there is of it stays, to be looked at, until `down`.
     """
-    require_fit()
+    _require_fit()
     with building.locked(_state_path(directory).with_suffix(".lock")):
         return running(directory) or _start(directory)
 
@@ -170,24 +167,12 @@ def _state_path(directory: Path) -> Path:
     return directory.parent / f"{directory.name}.json"
 
 
-def require_fit() -> None:
-    """Check that a node can run here.
-
-    Raises:
-        UnfitError: It cannot; all reasons are named.
-    """
-    missing = {package for program, package in _PROGRAMS.items() if not shutil.which(program, path=_search_path())}
-    reasons = [f"missing: apt-get install {' '.join(sorted(missing))}"] if missing else []
+def _require_fit() -> None:
     if sys.platform != "linux" or os.uname().machine != "x86_64":
-        reasons.append("it needs Linux on x86-64")
+        raise UnfitError("a node needs Linux on x86-64")
     if os.geteuid():
-        reasons.append("it needs root, for containers: run it by sudo")
-    if reasons:
-        raise UnfitError("a node cannot run here; " + "; ".join(reasons))
-
-
-def _search_path() -> str:
-    return f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+        raise UnfitError("a node needs root, for its containers: run this by sudo")
+    building.require(_PROGRAMS)
 
 
 def _archive(program: Path, name: str) -> Path:
@@ -220,7 +205,7 @@ def _reserve_link(directory: Path) -> int:
             subprocess.run(["ip", "address", "add", f"{layout.host_address}/30", "dev", layout.name], check=True)
             subprocess.run(["ip", "link", "set", layout.name, "up"], check=True)
             return number
-    raise UnfitError(f"a node cannot run here; no link could be made: {' '.join(ends)}")
+    raise UnfitError(f"no link to a node could be made: {' '.join(ends)}")
 
 
 def _configure(layout: Layout) -> None:
@@ -260,7 +245,7 @@ def _spawn(layout: Layout, kube: Path) -> Node:
     command += [str(layout.directory), str(layout.number), str(CACHE), str(kube)]
     outputs = [(os.POSIX_SPAWN_OPEN, fd, f"{logs}/inside.log", os.O_WRONLY | os.O_CREAT, 0o644) for fd in (1, 2)]
     inputs = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
-    environment = {**os.environ, "PATH": _search_path()}
+    environment = {**os.environ, "PATH": building.search_path()}
     # Not subprocess: it insists on awaiting what it started, and the node stays.
     outer = os.posix_spawnp("unshare", command, environment, file_actions=inputs + outputs, setsid=True)
     children = Path(f"/proc/{outer}/task/{outer}/children")
