@@ -33,6 +33,11 @@ class Kind(NamedTuple):
     path: str
     plural: str
 
+    @property
+    def api_version(self) -> str:
+        """As objects have it: `v1`, `policy/v1`."""
+        return self.path.removeprefix("/apis/").removeprefix("/api/")
+
 
 STREAM = Kind("Stream", "/apis/epochal.dev/v1alpha1", "streams")
 CHILDREN = (
@@ -77,7 +82,7 @@ class Api:
         kubeconfig: Path | str | None = None,
     ) -> None:
         self.may_write = may_write
-        self._kubeconfig = kubeconfig or os.environ.get("KUBECONFIG")
+        self._kubeconfig = str(kubeconfig) if kubeconfig else os.environ.get("KUBECONFIG")
         self.trouble = Trouble()
         self.requests: dict[tuple[str, str], int] = {}
         """How many there were, by method and outcome."""
@@ -124,7 +129,8 @@ class Api:
         query = {"limit": str(_PAGE), **({"labelSelector": selector} if selector else {})}
         while True:
             answer = await self._call("GET", _path(kind, namespace), query=query)
-            found += ({"kind": kind.kind, **item} for item in answer["items"])  # they do not say so themselves
+            # They do not say themselves what they are.
+            found += ({"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in answer["items"])
             if not answer["metadata"].get("continue"):
                 return found, answer["metadata"]["resourceVersion"]
             query["continue"] = answer["metadata"]["continue"]

@@ -12,7 +12,7 @@ from time import monotonic
 from epochal.client.catalog_types import StreamInfo
 from epochal.errors import EpochalError
 from epochal.resources.cluster.names import SELECTOR, STREAM_LABEL, Object
-from epochal_operator.api import CHILDREN, STREAM, Api, ApiError
+from epochal_operator.api import CHILDREN, KINDS, STREAM, Api, ApiError
 from epochal_operator.cache import Cache, Place
 from epochal_operator.declaring import Declaring, frontier_of, object_uid
 from epochal_operator.queue import WorkQueue
@@ -56,7 +56,7 @@ class Controller:
     def saw(self, kind: str, event_type: str | None, item: Object) -> None:
         """An event of a watch."""
         self._telemetry.event(kind)
-        item = {**item, "kind": kind}
+        item = {**item, "apiVersion": KINDS[kind].api_version, "kind": kind}
         news = self._cache.drop(item) if event_type == "DELETED" else self._cache.put(item)
         if news and (place := _stream_of(item)):
             self.queue.add(place)

@@ -37,7 +37,8 @@ async def watch(settings: Settings, controller: Controller, stop: asyncio.Event)
 def operator_settings() -> kopf.OperatorSettings:
     """How Kopf behaves here."""
     settings = kopf.OperatorSettings()
-    settings.persistence.finalizer = f"{GROUP}/finalizer"
+    # Not the operator's own one: Kopf takes that which it is told off every object, for it has no handlers of deletions.
+    settings.persistence.finalizer = f"{GROUP}/kopf"
     settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=GROUP)
     settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=GROUP)
     settings.posting.enabled = False
@@ -62,8 +63,8 @@ def _handler(kind: str, controller: Controller) -> Callable[..., Any]:
 
 
 def _group_of(kind: Kind) -> tuple[str, str]:
-    parts = kind.path.split("/")
-    return ("", parts[2]) if parts[1] == "api" else (parts[2], parts[3])
+    group, _, version = kind.api_version.rpartition("/")
+    return group, version
 
 
 def _login(**arguments: Any) -> kopf.ConnectionInfo | None:

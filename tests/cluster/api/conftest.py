@@ -1,0 +1,30 @@
+"""What the tests of the operator share."""
+
+import itertools
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.cluster.api.stage import Stage, stage
+from tests.cluster.harness.apiserver import ApiServer
+
+from epochal.resources.crd import CRD_NAME, crd_text
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def cluster_with_streams(controlled_api_server: ApiServer) -> ApiServer:
+    """An API server with the controller manager, where streams are defined."""
+    controlled_api_server.kubectl("apply", "--server-side", "-f", "-", stdin=crd_text())
+    controlled_api_server.wait(f"crd/{CRD_NAME}", "condition=Established")
+    return controlled_api_server
+
+
+@pytest.fixture
+async def on_stage(cluster_with_streams: ApiServer, tmp_path: Path) -> AsyncIterator[Stage]:
+    """A namespace with a catalog and a node, and no operator yet."""
+    namespace = f"stage-{next(_numbers)}"
+    cluster_with_streams.kubectl("create", "namespace", namespace)
+    async with stage(cluster_with_streams.kubeconfig, namespace, tmp_path) as set_up:
+        yield set_up

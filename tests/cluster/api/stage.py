@@ -1,0 +1,318 @@
+"""A stage for the operator: a namespace of a real API server, a real catalog, and a pretended node that runs pods.
+
+Apart from the tests because all of them act on it. The node does what a kubelet does as far as the API can tell: it says
+that pods are ready, or why not, and ends those that are to end; it keeps a diary of what it saw.
+"""
+
+import asyncio
+import contextlib
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import aiohttp
+
+from epochal.client.catalog import CatalogClient
+from epochal.local.child import Child
+from epochal.resources.cluster.names import SELECTOR, STREAM_LABEL
+from epochal_operator.api import CHILDREN, KINDS, Api, ApiError
+
+Object = dict[str, Any]
+T = TypeVar("T")
+
+PATIENCE = 60.0
+BAD_IMAGE = "registry.example/bad:1"
+GOOD_IMAGE = "registry.example/publisher:1"
+
+
+async def eventually(look: Callable[[], Awaitable[T]], timeout: float = PATIENCE) -> T:
+    """The first answer that is not empty."""
+    deadline = time.monotonic() + timeout
+    while not (found := await look()):
+        assert time.monotonic() < deadline, f"nothing came for {timeout:.0f} s; last {found!r}"
+        await asyncio.sleep(0.1)
+    return found
+
+
+class Process:
+    """A program of ours, and its successors."""
+
+    def __init__(self, module: str, arguments: list[str], log: Path, settings: Mapping[str, object]) -> None:
+        self._command = [sys.executable, "-m", module, *arguments, "--exit-with-stdin"]
+        self.log, self.settings = log, dict(settings)
+        self.child: Child | None = None
+
+    async def start(self, *, wait: bool = True) -> str:
+        """Start it; what it says when it is ready."""
+        with_settings = ["env", *(f"{name}={value}" for name, value in self.settings.items())]
+        self.child = await Child.start([*with_settings, *self._command], self.log, 1 << 22)
+        return await self.child.ready(PATIENCE) if wait else ""
+
+    async def kill(self) -> None:
+        """SIGKILL; gone when this returns."""
+        if self.child is not None:
+            self.child.kill()
+            await self.ended()
+
+    async def ended(self) -> int:
+        """How it ended."""
+        assert self.child is not None
+        async with asyncio.timeout(PATIENCE):
+            status = await self.child.ended()
+        await self.child.stop(0)
+        self.child = None
+        return status
+
+    async def stop(self) -> None:
+        """SIGTERM; gone when this returns."""
+        if self.child is not None:
+            await self.child.stop(20)
+            self.child = None
+
+
+class Catalog(Process):
+    """A catalog that keeps its address over restarts."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__("epochal_catalog", ["serve"], directory / "catalog.log", {})
+        self.settings |= {"EPOCHAL_CATALOG_DATA": directory / "catalog", "EPOCHAL_CATALOG_PORT": 0}
+        self.url = ""
+
+    async def start(self, *, wait: bool = True) -> str:
+        """Start it where it was."""
+        self.url = (await super().start(wait=wait)).split()[0]
+        self.settings["EPOCHAL_CATALOG_PORT"] = self.url.rpartition(":")[2]
+        return self.url
+
+
+class Node:
+    """Runs the pods of a namespace, pretendedly. `diary`: every time that a pod was looked at and found changed."""
+
+    def __init__(self, api: Api, namespace: str) -> None:
+        self._api, self._namespace = api, namespace
+        self.held = False
+        """Whether pods stay as they are."""
+        self.diary: list[tuple[str, str, str]] = []
+        """Name, uid, and what it was seen to be: new, ready, ending, gone."""
+        self.fewest_ready = 0
+        self.watching = False
+        """Whether `fewest_ready` is kept."""
+
+    async def run(self) -> None:
+        """Look at the pods, for ever."""
+        seen: dict[str, tuple[str, str]] = {}
+        while True:
+            with contextlib.suppress(ApiError):
+                pods, _ = await self._api.list(KINDS["Pod"], self._namespace, SELECTOR)
+                for uid in seen.keys() - {pod["metadata"]["uid"] for pod in pods}:
+                    self.diary.append((seen.pop(uid)[0], uid, "gone"))
+                for pod in pods:
+                    name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+                    state = _state(pod)
+                    if seen.get(uid) != (name, state):
+                        self.diary.append((name, uid, state))
+                    seen[uid] = name, state
+                ready = sum(state == "ready" for _, state in seen.values())
+                self.fewest_ready = min(self.fewest_ready, ready) if self.watching else ready
+                if not self.held:
+                    for pod in pods:
+                        with contextlib.suppress(ApiError):
+                            await self._work(pod)
+            await asyncio.sleep(0.05)
+
+    async def _work(self, pod: Object) -> None:
+        if _state(pod) == "new":
+            [container] = pod["spec"]["containers"]
+            if container["image"] == BAD_IMAGE:
+                waiting = {"reason": "ImagePullBackOff", "message": "no such image"}
+                await self.say(pod, ready=False, state={"waiting": waiting})
+            else:
+                await self.say(pod, ready=True, state={"running": {}})
+
+    async def say(self, pod: Object, *, ready: bool, state: Object, phase: str = "Running") -> None:
+        """Tell of a pod what a kubelet would."""
+        [container] = pod["spec"]["containers"]
+        told = {"name": "publisher", "ready": ready, "restartCount": 0, "image": container["image"], "imageID": ""}
+        status = {
+            "phase": phase,
+            "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
+            "containerStatuses": [{**told, "state": state}],
+        }
+        await self._api.merge(pod, {"status": status}, part="/status")
+
+
+def _state(pod: Object) -> str:
+    if "deletionTimestamp" in pod["metadata"]:
+        return "ending"
+    for condition in pod["status"].get("conditions", ()):
+        if condition["type"] == "Ready":
+            return "ready" if condition["status"] == "True" else "unready"
+    return "new"
+
+
+class Stage:
+    """Everything that a test of the operator needs, in a namespace of its own."""
+
+    def __init__(self, kubeconfig: Path, namespace: str, directory: Path, api: Api, catalog: Catalog) -> None:
+        self.kubeconfig, self.namespace, self.directory = kubeconfig, namespace, directory
+        self.api, self.catalog = api, catalog
+        self.node = Node(api, namespace)
+        self._operators: list[Process] = []
+
+    # ---- operators ----
+
+    def operator(self, *, url: str | None = None, **settings: object) -> Process:
+        """An operator that is not started yet; `url`: of something between it and the API server."""
+        given = {
+            "catalog": self.catalog.url,
+            "image": GOOD_IMAGE,
+            "namespaces": self.namespace,
+            "lease_namespace": self.namespace,
+            "host": "127.0.0.1",
+            "port": 0,
+            "metrics_port": 0,
+            "lease_duration": 3,
+            "identity": f"operator-{len(self._operators)}",
+            "resync": 2,
+            "catalog_interval": 0.5,
+            "retry_first": 0.2,
+            "retry_last": 2,
+            "frontier_interval": 0.5,
+            **settings,
+        }
+        environment: dict[str, object] = {f"EPOCHAL_OPERATOR_{name.upper()}": value for name, value in given.items()}
+        environment["KUBECONFIG"] = self._through(url) if url else self.kubeconfig
+        log = self.directory / f"operator-{len(self._operators)}.log"
+        self._operators.append(Process("epochal_operator", ["run"], log, environment))
+        return self._operators[-1]
+
+    def _through(self, url: str) -> Path:
+        path = self.directory / f"kubeconfig-{url.rpartition(':')[2]}"
+        path.write_text(
+            "apiVersion: v1\nkind: Config\ncurrent-context: x\n"
+            f"clusters: [{{name: x, cluster: {{server: '{url}'}}}}]\n"
+            "users: [{name: x, user: {}}]\ncontexts: [{name: x, context: {cluster: x, user: x}}]\n"
+        )
+        return path
+
+    async def close(self) -> None:
+        """End all operators, and complain of what they should not have logged."""
+        for operator in self._operators:
+            await operator.kill()
+
+    def logs(self) -> str:
+        """What all operators have logged."""
+        return "".join(operator.log.read_text() for operator in self._operators if operator.log.exists())
+
+    # ---- streams ----
+
+    def document(self, name: str = "flights", segments: int = 2, **spec: Any) -> Object:
+        """A manifest."""
+        whole = {"time": {"shape": "int"}, "payload": {"encoding": "msgpack"}, "segments": segments, **spec}
+        metadata = {"name": name, "namespace": self.namespace}
+        return {"apiVersion": "epochal.dev/v1alpha1", "kind": "Stream", "metadata": metadata, "spec": whole}
+
+    async def declare(self, name: str = "flights", segments: int = 2, **spec: Any) -> Object:
+        """Make a stream."""
+        return await self.api.create(self.document(name, segments, **spec))
+
+    async def change(self, name: str = "flights", **spec: Any) -> Object:
+        """Change its spec, by a merge."""
+        stream = await self.stream(name)
+        assert stream is not None
+        return await self.api.merge(stream, {"spec": spec})
+
+    async def delete(self, name: str = "flights") -> None:
+        """Delete it, as kubectl does without waiting."""
+        stream = await self.stream(name)
+        assert stream is not None
+        await self.api.delete(stream, {"uid": stream["metadata"]["uid"]})
+
+    async def stream(self, name: str = "flights") -> Object | None:
+        """How it is now."""
+        return await self.api.get("Stream", self.namespace, name)
+
+    async def children(self, name: str = "flights") -> dict[tuple[str, str], Object]:
+        """Its objects, by kind and name."""
+        found: dict[tuple[str, str], Object] = {}
+        for kind in CHILDREN:
+            items, _ = await self.api.list(kind, self.namespace, f"{SELECTOR},{STREAM_LABEL}={name}")
+            found |= {(kind.kind, item["metadata"]["name"]): item for item in items}
+        return found
+
+    async def conditions(self, name: str = "flights") -> dict[str, tuple[str, str]]:
+        """Status and reason of each condition."""
+        stream = await self.stream(name)
+        told = (stream or {}).get("status", {}).get("conditions", ())
+        return {item["type"]: (item["status"], item["reason"]) for item in told}
+
+    async def is_told(self, kind: str, reason: str, name: str = "flights") -> None:
+        """Wait for a condition with this reason."""
+
+        async def look() -> bool:
+            return (await self.conditions(name)).get(kind, ("", ""))[1] == reason
+
+        await eventually(look)
+
+    async def is_ready(self, name: str = "flights") -> Object:
+        """Wait until everything is as declared, in the generation that it has now; the stream then."""
+
+        async def look() -> Object | None:
+            stream = await self.stream(name)
+            assert stream is not None
+            status = stream.get("status", {})
+            current = status.get("observedGeneration") == stream["metadata"]["generation"]
+            told = {item["type"]: item["reason"] for item in status.get("conditions", ())}
+            wanted = {"Ready": "Serving", "Progressing": "Complete", "Degraded": "AsExpected"}
+            return stream if current and told == wanted else None
+
+        return await eventually(look)
+
+    async def is_gone(self, name: str = "flights") -> None:
+        """Wait until neither it nor anything of it is there."""
+
+        async def look() -> bool:
+            return await self.stream(name) is None and not await self.children(name)
+
+        await eventually(look)
+
+    async def at_the_catalog(self, name: str = "flights") -> str | None:
+        """Its uid there."""
+        async with CatalogClient(self.catalog.url) as client:
+            found = [each for each in await client.list(self.namespace) if each.name == name]
+        return found[0].uid if found else None
+
+    async def events(self) -> list[str]:
+        """The reasons of events about streams, as they came."""
+        found, _ = await self.api.list(KINDS["Event"], self.namespace)
+        ours = [item for item in found if item["involvedObject"]["kind"] == "Stream"]
+        return [item["reason"] for item in sorted(ours, key=lambda item: int(item["metadata"]["resourceVersion"]))]
+
+
+@contextlib.asynccontextmanager
+async def stage(kubeconfig: Path, namespace: str, directory: Path) -> AsyncIterator[Stage]:
+    """A stage on which nothing runs but the catalog and the node."""
+    async with contextlib.AsyncExitStack() as stack:
+        api = await stack.enter_async_context(Api(kubeconfig=kubeconfig))
+        catalog = Catalog(directory)
+        await catalog.start()
+        stack.push_async_callback(catalog.stop)
+        set_up = Stage(kubeconfig, namespace, directory, api, catalog)
+        stack.push_async_callback(set_up.close)
+        working = asyncio.create_task(set_up.node.run())
+        stack.callback(working.cancel)
+        yield set_up
+
+
+async def scrape(url: str) -> str:
+    """The text behind a URL."""
+    async with aiohttp.ClientSession() as session, session.get(url) as response:
+        return await response.text()
+
+
+def environment() -> dict[str, str]:
+    """This process's, for children that need it."""
+    return dict(os.environ)
