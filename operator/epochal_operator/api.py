@@ -91,15 +91,18 @@ class Api:
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
+        named = self._kubeconfig
+        if named is not None and not any(Path(part).exists() for part in named.split(os.pathsep)):
+            raise Unavailable(f"there is no Kubernetes to talk to: the kubeconfig {named} is not there")
         configuration = client.Configuration()
         try:
             try:
-                if self._kubeconfig is not None:
+                if named is not None:
                     raise config.ConfigException("a kubeconfig was named")
                 config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
             except config.ConfigException:
                 await config.load_kube_config(  # type: ignore[no-untyped-call]
-                    config_file=self._kubeconfig, client_configuration=configuration
+                    config_file=named, client_configuration=configuration
                 )
         except config.ConfigException as error:
             raise Unavailable(f"there is no Kubernetes to talk to: {error}") from None

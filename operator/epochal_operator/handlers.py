@@ -37,7 +37,7 @@ async def watch(settings: Settings, controller: Controller, stop: asyncio.Event)
 def operator_settings() -> kopf.OperatorSettings:
     """How Kopf behaves here."""
     settings = kopf.OperatorSettings()
-    # Not the operator's own one: Kopf takes that which it is told off every object, for it has no handlers of deletions.
+    # Not our own one: that which Kopf is told it takes off every object, for it has no handlers of deletions here.
     settings.persistence.finalizer = f"{GROUP}/kopf"
     settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=GROUP)
     settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=GROUP)

@@ -1,7 +1,7 @@
 """A stage for the operator: a namespace of a real API server, a real catalog, and a pretended node that runs pods.
 
-Apart from the tests because all of them act on it. The node does what a kubelet does as far as the API can tell: it says
-that pods are ready, or why not, and ends those that are to end; it keeps a diary of what it saw.
+Apart from the tests because all of them act on it. The node does what a kubelet does as far as the API can tell: it
+says that pods are ready, or why not, and ends those that are to end; it keeps a diary of what it saw.
 """
 
 import asyncio
@@ -189,6 +189,16 @@ class Stage:
         self._operators.append(Process("epochal_operator", ["run"], log, environment))
         return self._operators[-1]
 
+    async def program(self, module: str, *arguments: str) -> str:
+        """Run a program of ours to its end; what it printed."""
+        environment = {**os.environ, "KUBECONFIG": str(self.kubeconfig)}
+        running = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", module, *arguments), env=environment, stdout=asyncio.subprocess.PIPE
+        )
+        said, _ = await running.communicate()
+        assert running.returncode == 0
+        return said.decode()
+
     def _through(self, url: str) -> Path:
         path = self.directory / f"kubeconfig-{url.rpartition(':')[2]}"
         path.write_text(
@@ -260,14 +270,14 @@ class Stage:
     async def is_ready(self, name: str = "flights") -> Object:
         """Wait until everything is as declared, in the generation that it has now; the stream then."""
 
-        async def look() -> Object | None:
+        async def look() -> Object:
             stream = await self.stream(name)
             assert stream is not None
             status = stream.get("status", {})
             current = status.get("observedGeneration") == stream["metadata"]["generation"]
             told = {item["type"]: item["reason"] for item in status.get("conditions", ())}
             wanted = {"Ready": "Serving", "Progressing": "Complete", "Degraded": "AsExpected"}
-            return stream if current and told == wanted else None
+            return stream if current and told == wanted else {}
 
         return await eventually(look)
 
@@ -311,8 +321,3 @@ async def scrape(url: str) -> str:
     """The text behind a URL."""
     async with aiohttp.ClientSession() as session, session.get(url) as response:
         return await response.text()
-
-
-def environment() -> dict[str, str]:
-    """This process's, for children that need it."""
-    return dict(os.environ)

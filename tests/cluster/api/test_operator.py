@@ -50,7 +50,7 @@ async def test_where_there_is_nothing_to_do_nothing_is_written(on_stage: Stage) 
         return [line for line in found if "kubernetes_requests_total{" in line and '"GET"' not in line]
 
     async def versions() -> dict[Any, str]:
-        everything = {"stream": await on_stage.stream(), **await on_stage.children()}
+        everything: dict[Any, Any] = {"stream": await on_stage.stream(), **await on_stage.children()}
         return {place: item["metadata"]["resourceVersion"] for place, item in everything.items() if item}
 
     before, told = await versions(), await on_stage.events()
@@ -109,7 +109,7 @@ async def test_a_pod_that_was_evicted_is_replaced(on_stage: Stage) -> None:
     await on_stage.is_ready()
 
 
-# ---- rolling ----------------------------------------------------------------------------------------------------------
+# ---- rolling --------------------------------------------------------------------------------------------------
 
 
 async def test_a_new_image_reaches_one_pod_after_the_other(on_stage: Stage) -> None:
@@ -217,7 +217,7 @@ async def equals(look: Any, before: Any) -> bool:
     return bool(await look() == before)
 
 
-# ---- what goes wrong --------------------------------------------------------------------------------------------------
+# ---- what goes wrong ------------------------------------------------------------------------------------------
 
 
 async def test_a_manifest_that_only_the_model_refuses_is_told_and_what_runs_stays(on_stage: Stage) -> None:

@@ -1,0 +1,183 @@
+"""The operator is killed between any two writes, and the next one ends where an undisturbed one would (fault 33)."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from aiohttp import web
+from tests.cluster.api.between import Between, between
+from tests.cluster.api.stage import Process, Stage, eventually
+
+STORAGE: dict[str, Any] = {"history": {"storage": {"size": "1Gi"}}}
+QUICK = {"lease_duration": 1, "resync": 1}
+MOST = 40
+"""More writes than one story has; the last one that did not kill ends it."""
+
+
+async def shape(stage: Stage, name: str) -> dict[Any, Any]:
+    """What there is of a stream, without what differs from one to the next."""
+    uid = str(await stage.at_the_catalog(name))
+
+    def bare(value: Any) -> Any:
+        counted = {"uid", "resourceVersion", "creationTimestamp", "managedFields", "generation", "lastTransitionTime"}
+        counted |= {"epochal.dev/catalog-uid", "epochal.dev/template-hash"}
+        if isinstance(value, dict):
+            return {key: bare(inner) for key, inner in value.items() if key not in counted}
+        if isinstance(value, list):
+            return [bare(item) for item in value]
+        return value.replace(name, "NAME").replace(uid, "UID") if isinstance(value, str) else value
+
+    return {
+        "stream": bare(await stage.stream(name)),
+        **{
+            f"{kind} {child.replace(name, 'NAME')}": [bare(item["metadata"]), bare(item.get("spec"))]
+            for (kind, child), item in (await stage.children(name)).items()
+        },
+    }
+
+
+class Killer:
+    """Kills the operator at a write about one stream: before it reaches the API server, or before it is answered."""
+
+    def __init__(self, proxy: Between, *, answered: bool) -> None:
+        self._proxy, self._answered = proxy, answered
+        self.count = 0
+        self.killed = asyncio.Event()
+        self._at, self._about = 0, ""
+        self._operator: Process | None = None
+        proxy.before, proxy.after = self._before, self._after
+
+    def aim(self, operator: Process, about: str, at: int) -> None:
+        """Kill this operator at write number `at` about the stream `about`."""
+        self._operator, self._about, self._at, self.count = operator, about, at, 0
+        self.killed.clear()
+
+    def _is_about(self, request: web.Request, body: bytes) -> bool:
+        write = request.method != "GET" and "/leases" not in request.path
+        return bool(write and self._about and (self._about in request.path or self._about.encode() in body))
+
+    async def _before(self, request: web.Request, body: bytes) -> web.Response | None:
+        if self._is_about(request, body):
+            self.count += 1
+            if self.count == self._at and not self._answered:
+                await self._kill()
+                return web.Response(status=500)
+        return None
+
+    async def _after(self, request: web.Request, body: bytes) -> None:
+        if self._is_about(request, body) and self.count == self._at and self._answered:
+            await self._kill()
+
+    async def _kill(self) -> None:
+        assert self._operator is not None
+        assert self._operator.child is not None
+        self._operator.child.kill()
+        self.killed.set()
+
+
+async def until(killer: Killer, settled: Callable[[], Awaitable[Any]]) -> bool:
+    """Wait for the kill, or for the end of a story that has no such write any more; returns whether it was killed."""
+    killing, settling = asyncio.create_task(killer.killed.wait()), asyncio.ensure_future(settled())
+    await asyncio.wait((killing, settling), return_when=asyncio.FIRST_COMPLETED)
+    for task in (killing, settling):
+        task.cancel()
+    await asyncio.gather(killing, settling, return_exceptions=True)
+    return killer.killed.is_set()
+
+
+@pytest.mark.parametrize("answered", [False, True], ids=["before the write", "before its answer"])
+async def test_killed_at_every_write_while_a_stream_is_made_and_taken_back(on_stage: Stage, answered: bool) -> None:
+    async with between(on_stage.api) as proxy:
+        killer = Killer(proxy, answered=answered)
+        operator = on_stage.operator(url=proxy.url, **QUICK)
+        await operator.start()
+        await on_stage.declare("calm", **STORAGE)
+        await on_stage.is_ready("calm")
+        calm = await shape(on_stage, "calm")
+        made = taken = 0
+        for at in range(1, MOST):
+            name = f"made{at}x"
+            killer.aim(operator, name, at)
+            await on_stage.declare(name, **STORAGE)
+            if not await until(killer, lambda name=name: on_stage.is_ready(name)):  # type: ignore[misc]
+                break
+            made += 1
+            await operator.ended()
+            await operator.start()
+            await on_stage.is_ready(name)
+            assert await shape(on_stage, name) == calm
+        assert made >= 12, proxy.writes
+        for at in range(1, MOST):
+            name = f"made{at}x"
+            killer.aim(operator, name, at)
+            await on_stage.delete(name)
+            if not await until(killer, lambda name=name: on_stage.is_gone(name)):  # type: ignore[misc]
+                break
+            taken += 1
+            await operator.ended()
+            await operator.start()
+            await on_stage.is_gone(name)
+            assert await on_stage.at_the_catalog(name) is None
+        assert taken >= 1
+    assert_one_pod_a_segment(on_stage)
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_killed_at_some_writes_while_a_stream_changes(on_stage: Stage, seed: int) -> None:
+    """A seeded sample: rolls, repairs, deletions and new streams of the same name, with a kill somewhere in each."""
+    draw = random.Random(seed)
+    async with between(on_stage.api) as proxy:
+        killer = Killer(proxy, answered=bool(seed % 2))
+        operator = on_stage.operator(url=proxy.url, **QUICK)
+        await operator.start()
+        await on_stage.declare(segments=2, **STORAGE)
+        await on_stage.is_ready()
+        for step in range(8):
+            killer.aim(operator, "flights", draw.randint(1, 8))
+            await draw.choice([_roll, _lose, _recreate])(on_stage, step)
+            if await until(killer, on_stage.is_ready):
+                await operator.ended()
+                await operator.start()
+            await on_stage.is_ready()
+            assert await on_stage.at_the_catalog() is not None
+    assert_one_pod_a_segment(on_stage)
+
+
+async def _roll(stage: Stage, step: int) -> None:
+    await stage.change(progress={"minWriters": step + 2})
+
+
+async def _lose(stage: Stage, step: int) -> None:
+    for (kind, _), item in (await stage.children()).items():
+        if kind in ("Service", "PodDisruptionBudget") or (kind == "Pod" and step % 2):
+            await stage.api.delete(item, {"uid": item["metadata"]["uid"]})
+
+
+async def _recreate(stage: Stage, step: int) -> None:
+    old = await stage.stream()
+    await stage.delete()
+
+    async def look() -> bool:
+        found = await stage.stream()
+        return found is None or old is None or found["metadata"]["uid"] != old["metadata"]["uid"]
+
+    # the operator may be dead by now: then it is taken back by hand, as an administrator would
+    try:
+        await eventually(look, 8)
+    except AssertionError:
+        found = await stage.stream()
+        if found is not None:
+            await stage.api.merge(found, {"metadata": {"finalizers": []}})
+    await stage.declare(segments=2, **STORAGE)
+
+
+def assert_one_pod_a_segment(stage: Stage) -> None:
+    """Of each name there was one pod at a time, by the diary of the node."""
+    living: dict[str, str] = {}
+    for name, uid, state in stage.node.diary:
+        if state == "gone":
+            assert living.pop(name, uid) == uid
+        else:
+            assert living.setdefault(name, uid) == uid, (name, state)

@@ -1,0 +1,219 @@
+"""Watches that lie, an API server in trouble, and two operators at once (faults 34 to 40 and 44)."""
+
+import asyncio
+import json
+import time
+from typing import Any
+
+import pytest
+from aiohttp import web
+from tests.cluster.api.between import between
+from tests.cluster.api.stage import Stage, eventually, scrape
+from tests.cluster.harness.programs import free_port
+
+STORAGE: dict[str, Any] = {"history": {"storage": {"size": "1Gi"}}}
+LEASE_LOST = 3
+
+
+async def test_events_that_are_lost_are_made_good_by_lists(on_stage: Stage) -> None:
+    async with between(on_stage.api) as proxy:
+        proxy.keep_event = lambda event: event["type"] == "BOOKMARK"
+        port = free_port()
+        await on_stage.operator(url=proxy.url, resync=1, metrics_port=port).start()
+        await on_stage.declare()
+        await on_stage.is_ready()
+        pod = (await on_stage.children())["Pod", "flights-1"]
+        await on_stage.api.delete(pod, {"uid": pod["metadata"]["uid"]})
+
+        async def look() -> bool:
+            found = (await on_stage.children()).get(("Pod", "flights-1"))
+            return found is not None and found["metadata"]["uid"] != pod["metadata"]["uid"]
+
+        await eventually(look)
+        await on_stage.is_ready()
+        await on_stage.delete()
+        await on_stage.is_gone()
+        assert "epochal_operator_watch_missed_total" in await scrape(f"http://127.0.0.1:{port}/metrics")
+
+
+async def test_events_that_come_again_and_late_change_nothing(on_stage: Stage) -> None:
+    async with between(on_stage.api) as proxy:
+        seen: list[dict[str, Any]] = []
+
+        def keep(event: dict[str, Any]) -> bool:
+            seen.append(event)
+            if event["type"] == "DELETED" and event["object"]["kind"] == "Pod":
+                event["type"] = "MODIFIED"
+            return True
+
+        proxy.keep_event = keep
+        await on_stage.operator(url=proxy.url, resync=1).start()
+        await on_stage.declare()
+        await on_stage.is_ready()
+        for _ in range(3):
+            pod = (await on_stage.children())["Pod", "flights-0"]
+            await on_stage.api.delete(pod, {"uid": pod["metadata"]["uid"]})
+
+            async def look(uid: str = pod["metadata"]["uid"]) -> bool:
+                found = (await on_stage.children()).get(("Pod", "flights-0"))
+                return found is not None and found["metadata"]["uid"] != uid
+
+            await eventually(look)
+        await on_stage.is_ready()
+        assert seen
+
+
+async def test_an_old_list_deletes_nothing_newer_and_forgets_no_stream(on_stage: Stage) -> None:
+    """An operator that is shown the past: a stream of a name that has another by now, and its old pods."""
+    async with between(on_stage.api) as proxy:
+        past: dict[str, bytes] = {}
+        stale = False
+
+        async def before(request: web.Request, body: bytes) -> web.Response | None:
+            if request.method != "GET" or "limit=" not in request.query_string or "watch" in request.query_string:
+                return None
+            if stale and request.path in past:
+                return web.Response(body=past[request.path], content_type="application/json")
+            return None
+
+        proxy.before = before
+        operator = on_stage.operator(url=proxy.url)
+        await operator.start()
+        await on_stage.declare()
+        await on_stage.is_ready()
+        await operator.stop()
+        for path in ("/apis/epochal.dev/v1alpha1/namespaces/{}/streams", "/api/v1/namespaces/{}/pods"):
+            path = path.format(on_stage.namespace)
+            past[path] = (await scrape(f"{proxy.url}{path}?limit=500")).encode()
+        await operator.start()
+        await on_stage.delete()
+        await on_stage.is_gone()
+        await on_stage.declare()
+        new = await on_stage.is_ready()
+        await operator.kill()
+        before_all = {place: item["metadata"]["uid"] for place, item in (await on_stage.children()).items()}
+        stale = True
+        proxy.keep_event = lambda event: False
+        await operator.start()
+        await asyncio.sleep(4)
+        assert {place: item["metadata"]["uid"] for place, item in (await on_stage.children()).items()} == before_all
+        assert await on_stage.at_the_catalog() == new["status"]["catalogUid"]
+        stale = False
+        await on_stage.is_ready()
+
+
+async def test_an_api_server_that_wants_rest_gets_it(on_stage: Stage) -> None:
+    async with between(on_stage.api) as proxy:
+        port, trouble = free_port(), True
+        asked: list[float] = []
+
+        async def before(request: web.Request, body: bytes) -> web.Response | None:
+            if "/leases" in request.path or not trouble:
+                return None
+            asked.append(time.monotonic())
+            headers = {"Retry-After": "2"} if len(asked) % 2 else {}
+            status = {"kind": "Status", "status": "Failure", "code": 429, "message": "later", "details": {}}
+            return web.Response(
+                status=429, headers=headers, body=json.dumps(status).encode(), content_type="application/json"
+            )
+
+        await on_stage.operator(url=proxy.url, metrics_port=port, resync=1).start()
+        await on_stage.declare("first", 1)
+        await on_stage.is_ready("first")
+        proxy.before = before
+        await on_stage.declare("second", 1)
+        await asyncio.sleep(12)
+        ours = [line for line in (await scrape(f"http://127.0.0.1:{port}/metrics")).splitlines() if "429" in line]
+        assert ours, "the operator asked"
+        counted = sum(float(line.rpartition(" ")[2]) for line in ours if "kubernetes_requests_total" in line)
+        assert counted <= 12, "at most one request a second"
+        trouble = False
+        await on_stage.is_ready("second")
+
+
+async def test_a_create_that_was_done_although_its_answer_was_lost(on_stage: Stage) -> None:
+    async with between(on_stage.api) as proxy:
+        lost: list[str] = []
+
+        async def after(request: web.Request, body: bytes) -> None:
+            if request.method in ("POST", "PATCH") and "/leases" not in request.path and "/status" not in request.path:
+                place = f"{request.path}{json.loads(body)['metadata'].get('name', '')}"
+                if place not in lost:
+                    lost.append(place)
+                    assert request.transport is not None
+                    request.transport.abort()
+
+        proxy.after = after
+        await on_stage.operator(url=proxy.url).start()
+        await on_stage.declare(**STORAGE)
+        await on_stage.is_ready()
+        assert len(lost) >= 9
+        names = [(name, uid) for name, uid, state in on_stage.node.diary if state == "new"]
+        assert len(names) == 2, "no pod was made twice"
+
+
+async def test_of_two_operators_one_acts_and_the_other_takes_over(on_stage: Stage) -> None:
+    first, second = on_stage.operator(), on_stage.operator()
+    await first.start()
+    await second.start(wait=False)
+    await on_stage.declare()
+    await on_stage.is_ready()
+    await asyncio.sleep(1)
+    assert "acts" not in second.log.read_text().replace("another operator acts", "")
+    await first.kill()
+    await on_stage.declare("later", 1)
+    await on_stage.is_ready("later")
+    assert "this operator acts: operator-1" in second.log.read_text()
+
+
+async def test_two_operators_that_know_nothing_of_each_other_do_no_harm(on_stage: Stage) -> None:
+    """Both act, each with a lease of its own: versions and uids in every write keep them from undoing each other."""
+    for number in range(2):
+        await on_stage.operator(lease_name=f"lease-{number}").start()
+    await on_stage.declare(segments=4, **STORAGE)
+    await on_stage.is_ready()
+    await on_stage.change(progress={"minWriters": 2})
+    await on_stage.is_ready()
+    living: dict[str, str] = {}
+    for name, uid, state in on_stage.node.diary:
+        if state == "gone":
+            living.pop(name, None)
+        else:
+            assert living.setdefault(name, uid) == uid
+    await on_stage.delete()
+    await on_stage.is_gone()
+
+
+@pytest.mark.parametrize("how", ["taken", "unreachable"])
+async def test_an_operator_that_loses_its_lease_ends(on_stage: Stage, how: str) -> None:
+    async with between(on_stage.api) as proxy:
+        away = False
+
+        async def before(request: web.Request, body: bytes) -> web.Response | None:
+            return web.Response(status=503) if away and "/leases" in request.path else None
+
+        proxy.before = before
+        operator = on_stage.operator(url=proxy.url)
+        await operator.start()
+        if how == "taken":
+            lease = await on_stage.api.get("Lease", on_stage.namespace, "epochal-operator")
+            assert lease is not None
+            spec = {**lease["spec"], "holderIdentity": "another", "leaseTransitions": 7}
+            await take(on_stage, spec)
+        else:
+            away = True
+        assert await operator.ended() == LEASE_LOST
+        assert "stopping: the lease" in operator.log.read_text()
+
+
+async def take(stage: Stage, spec: dict[str, Any]) -> None:
+    async def look() -> bool:
+        lease = await stage.api.get("Lease", stage.namespace, "epochal-operator")
+        assert lease is not None
+        try:
+            await stage.api.replace({**lease, "spec": {**lease["spec"], **spec}})
+        except Exception:
+            return False
+        return True
+
+    await eventually(look)

@@ -1,0 +1,72 @@
+"""What is known: never older than it was, and put right by lists."""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from epochal_operator.cache import Cache
+
+
+def item(kind: str = "Pod", name: str = "a", uid: str = "u", version: int = 1, stream: str = "s") -> dict[str, Any]:
+    labels = {"epochal.dev/stream": stream} if stream else {}
+    metadata = {"namespace": "n", "name": name, "uid": uid, "resourceVersion": str(version), "labels": labels}
+    return {"kind": kind, "metadata": metadata}
+
+
+def test_an_older_version_is_no_news() -> None:
+    cache = Cache()
+    assert cache.put(item(version=5))
+    assert not cache.put(item(version=5))
+    assert not cache.put(item(version=4))
+    assert cache.put(item(version=6))
+    assert cache.find(item()) == item(version=6)
+
+
+def test_what_is_gone_does_not_come_back_and_its_successor_stays() -> None:
+    cache = Cache()
+    cache.put(item(uid="old", version=1))
+    cache.put(item(uid="new", version=9))
+    assert not cache.drop(item(uid="old", version=1))
+    assert cache.find(item()) == item(uid="new", version=9)
+    assert cache.drop(item(uid="new", version=10))
+    assert not cache.put(item(uid="new", version=8))
+    assert cache.find(item()) is None
+
+
+def test_a_list_tells_what_is_new_and_what_is_gone() -> None:
+    cache = Cache()
+    for name in ("stays", "gone", "newer"):
+        cache.put(item(name=name, uid=name, version=9 if name == "newer" else 1))
+    news = cache.replace("Pod", ["n"], [item(name="stays", uid="stays"), item(name="made", uid="made", version=4)], 5)
+    assert sorted(each["metadata"]["name"] for each in news) == ["gone", "made"]
+    assert cache.find(item(name="newer")) is not None, "it was made after the list"
+    assert cache.find(item(name="gone")) is None
+
+
+def test_a_list_of_one_namespace_says_nothing_about_others() -> None:
+    cache = Cache()
+    cache.put(item())
+    assert cache.replace("Pod", ["other"], [], 99) == []
+    assert cache.replace("Service", [], [], 99) == []
+    assert len(cache.replace("Pod", [], [], 99)) == 1
+
+
+def test_children_are_those_with_the_label_or_the_name() -> None:
+    cache = Cache()
+    cache.put(item(name="labelled", uid="1"))
+    cache.put(item(name="named", uid="2", stream=""))
+    cache.put(item(name="other", uid="3", stream="t"))
+    found = cache.children("n", "s", {("Pod", "named")})
+    assert sorted(each["metadata"]["name"] for each in found) == ["labelled", "named"]
+
+
+@given(st.permutations([1, 2, 3, 4, 5]), st.integers(1, 6))
+def test_in_whatever_order_events_come_the_last_version_stays(order: list[int], ended: int) -> None:
+    cache = Cache()
+    for version in order:
+        if version == ended:
+            cache.drop(item(version=version))
+        else:
+            cache.put(item(version=version))
+    assert cache.find(item()) == (None if ended <= 5 else item(version=5))

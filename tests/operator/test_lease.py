@@ -1,0 +1,113 @@
+"""The lease: one holder, judged by one's own clock (fault 44)."""
+
+import asyncio
+import copy
+from typing import Any
+
+import pytest
+
+from epochal_operator.api import Api, ApiError
+from epochal_operator.lease import Leadership, LeaseLost
+from epochal_operator.settings import Settings
+
+
+class Store(Api):
+    """One lease, with versions as an API server has them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lease: dict[str, Any] | None = None
+        self.last = 0
+        self.away = False
+
+    def _check(self) -> None:
+        if self.away:
+            raise ApiError(0, "no answer")
+
+    async def get(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
+        self._check()
+        return copy.deepcopy(self.lease)
+
+    async def create(self, item: dict[str, Any]) -> dict[str, Any]:
+        self._check()
+        if self.lease is not None:
+            raise ApiError(409, "there is one")
+        return self._put(item)
+
+    async def replace(self, item: dict[str, Any]) -> dict[str, Any]:
+        self._check()
+        assert self.lease is not None
+        if item["metadata"]["resourceVersion"] != self.lease["metadata"]["resourceVersion"]:
+            raise ApiError(409, "it has changed")
+        return self._put(item)
+
+    def _put(self, item: dict[str, Any]) -> dict[str, Any]:
+        self.last += 1
+        self.lease = copy.deepcopy(item)
+        self.lease["metadata"]["resourceVersion"] = str(self.last)
+        return self.lease
+
+
+def leadership(store: Store, identity: str, duration: float = 1.0) -> Leadership:
+    settings = Settings(
+        catalog="http://c:1", image="i", identity=identity, lease_duration=duration, lease_namespace="n"
+    )
+    return Leadership(settings, store)
+
+
+async def acquired(one: Leadership) -> None:
+    async with asyncio.timeout(20):
+        await one.acquire()
+
+
+async def test_the_first_has_it_and_the_second_waits_until_it_lapses() -> None:
+    store = Store()
+    first, second = leadership(store, "first"), leadership(store, "second")
+    await acquired(first)
+    first.check()
+    assert not await second._try()
+    with pytest.raises(LeaseLost):
+        second.check()
+    await acquired(second)
+    assert not first.held, "it stopped acting before the second began"
+    assert store.lease is not None
+    assert (store.lease["spec"]["holderIdentity"], store.lease["spec"]["leaseTransitions"]) == ("second", 1)
+
+
+async def test_one_that_is_renewed_is_not_taken() -> None:
+    store = Store()
+    first, second = leadership(store, "first"), leadership(store, "second")
+    await acquired(first)
+    keeping = asyncio.create_task(first.keep())
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(2.5):
+            await second.acquire()
+    assert first.held
+    keeping.cancel()
+
+
+async def test_one_that_is_released_is_taken_at_once() -> None:
+    store = Store()
+    first, second = leadership(store, "first", 300), leadership(store, "second", 300)
+    await acquired(first)
+    await first.release()
+    assert not first.held
+    assert await second._try()
+
+
+async def test_whoever_cannot_renew_it_stops() -> None:
+    store = Store()
+    first = leadership(store, "first")
+    await acquired(first)
+    store.away = True
+    with pytest.raises(LeaseLost):
+        async with asyncio.timeout(20):
+            await first.keep()
+
+
+async def test_of_two_that_ask_together_one_has_it() -> None:
+    store = Store()
+    both = [leadership(store, name) for name in ("first", "second")]
+    outcomes = await asyncio.gather(*(one._try() for one in both))
+    assert sum(one.held for one in both) == 1
+    assert sorted(outcomes) == [False, True]

@@ -1,0 +1,61 @@
+"""The command, its settings, and that a folder called operator hides nothing."""
+
+import json
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from epochal.errors import ConfigError
+from epochal.resources.crd import crd_text
+from epochal_operator.logs import JsonLines
+from epochal_operator.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(*command: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    given = {"PATH": "/usr/bin:/bin", "PYTHONPATH": ":".join(sys.path), **environment}
+    return subprocess.run(command, env=given, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_the_definition_is_printed() -> None:
+    assert run(sys.executable, "-m", "epochal_operator", "crd").stdout == crd_text()
+
+
+def test_python_still_has_its_own_operator() -> None:
+    said = run(sys.executable, "-c", "import operator; print(operator.itemgetter, operator.__file__)", PYTHONPATH="")
+    assert str(ROOT) not in said.stdout
+    assert "itemgetter" in said.stdout
+
+
+def test_settings_are_read_with_every_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EPOCHAL_OPERATOR_CATALOG", "epochal-catalog:8700")
+    monkeypatch.setenv("EPOCHAL_OPERATOR_WORKERS", "0")
+    with pytest.raises(ConfigError) as caught:
+        Settings.read()
+    assert {problem.path for problem in caught.value.problems} == {"catalog", "image", "workers"}
+
+
+def test_lists_are_given_by_comma(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EPOCHAL_OPERATOR_NAMESPACES", "a, b,,a")
+    monkeypatch.setenv("EPOCHAL_OPERATOR_PULL_SECRETS", "")
+    settings = Settings.read(catalog="http://c:1", image="i")
+    assert (settings.namespaces, settings.pull_secrets) == (("a", "b"), ())
+    assert settings.cluster.image == "i"
+
+
+def test_without_a_cluster_it_says_so_in_a_line(tmp_path: Path) -> None:
+    given = {"EPOCHAL_OPERATOR_CATALOG": "http://c:1", "EPOCHAL_OPERATOR_IMAGE": "i"}
+    ended = run(sys.executable, "-m", "epochal_operator", "run", **given, KUBECONFIG=str(tmp_path / "none"))
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("epochal-operator: there is no Kubernetes to talk to")
+    assert len(ended.stderr.splitlines()) == 1
+
+
+def test_a_line_of_the_log_is_an_object() -> None:
+    record = logging.LogRecord("epochal.operator", logging.WARNING, __file__, 1, "lost %s", ("ä",), None)
+    told = json.loads(JsonLines().format(record))
+    assert (told["level"], told["logger"], told["message"]) == ("warning", "epochal.operator", "lost ä")
