@@ -92,8 +92,8 @@ class Api:
 
     async def __aenter__(self) -> Self:
         named = self._kubeconfig
-        if named is not None and not any(Path(part).exists() for part in named.split(os.pathsep)):
-            raise Unavailable(f"there is no Kubernetes to talk to: the kubeconfig {named} is not there")
+        if named is not None:
+            _check_there(named)
         configuration = client.Configuration()
         try:
             try:
@@ -221,6 +221,11 @@ class Api:
 
     def _note(self, method: str, outcome: str) -> None:
         self.requests[method, outcome] = self.requests.get((method, outcome), 0) + 1
+
+
+def _check_there(kubeconfig: str) -> None:
+    if not any(Path(part).exists() for part in kubeconfig.split(os.pathsep)):
+        raise Unavailable(f"there is no Kubernetes to talk to: the kubeconfig {kubeconfig} is not there")
 
 
 def _path(kind: Kind, namespace: str, name: str = "") -> str:

@@ -23,7 +23,7 @@ from epochal_operator.api import CHILDREN, KINDS, Api, ApiError
 Object = dict[str, Any]
 T = TypeVar("T")
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 BAD_IMAGE = "registry.example/bad:1"
 GOOD_IMAGE = "registry.example/publisher:1"
 
@@ -174,7 +174,7 @@ class Stage:
             "host": "127.0.0.1",
             "port": 0,
             "metrics_port": 0,
-            "lease_duration": 3,
+            "lease_duration": 15,
             "identity": f"operator-{len(self._operators)}",
             "resync": 2,
             "catalog_interval": 0.5,

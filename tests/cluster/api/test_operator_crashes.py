@@ -11,7 +11,7 @@ from tests.cluster.api.between import Between, between
 from tests.cluster.api.stage import Process, Stage, eventually
 
 STORAGE: dict[str, Any] = {"history": {"storage": {"size": "1Gi"}}}
-QUICK = {"lease_duration": 1, "resync": 1}
+QUICK = {"resync": 1}
 MOST = 40
 """More writes than one story has; the last one that did not kill ends it."""
 

@@ -153,7 +153,7 @@ async def test_a_create_that_was_done_although_its_answer_was_lost(on_stage: Sta
 
 
 async def test_of_two_operators_one_acts_and_the_other_takes_over(on_stage: Stage) -> None:
-    first, second = on_stage.operator(), on_stage.operator()
+    first, second = on_stage.operator(lease_duration=6), on_stage.operator(lease_duration=6)
     await first.start()
     await second.start(wait=False)
     await on_stage.declare()

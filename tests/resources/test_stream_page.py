@@ -1,0 +1,48 @@
+"""docs/stream.md against the model: every field with its default and meaning, in the words of `kubectl explain`."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.resources.admission import SCHEMA, admitted
+
+from epochal.resources import load_manifests
+
+PAGE = (Path(__file__).parents[2] / "docs" / "stream.md").read_text(encoding="utf-8")
+
+
+def fields(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, str, str]]:
+    """Path, default and description of every field that holds a value."""
+    for name, inner in schema["properties"].items():
+        where = f"{path}.{name}".lstrip(".")
+        items = inner.get("items", {})
+        if inner.get("type") == "object" and "properties" in inner:
+            yield from fields(inner, where)
+        elif "properties" in items:
+            yield from fields(items, f"{where}[]")
+        else:
+            default = inner.get("default", "needed" if name in schema.get("required", ()) else "")
+            shown = "" if default in ({}, [], "") else f"`{str(default).lower() if default is True else default}`"
+            yield where, "needed" if default == "needed" else shown, inner["description"]
+
+
+def table() -> str:
+    """The rows as they stand on the page."""
+    return "\n".join(
+        f"| `{path}` | {default} | {text} |" for path, default, text in fields(SCHEMA["properties"]["spec"])
+    )
+
+
+def test_every_field_is_described_with_its_default() -> None:
+    rows = re.findall(r"^\| `[a-z].*\|$", PAGE, re.MULTILINE)
+    assert rows == table().splitlines()
+
+
+@pytest.mark.parametrize("text", re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
+def test_the_examples_are_taken(text: str) -> None:
+    assert load_manifests(text)
+    for document in yaml.safe_load_all(text):
+        assert admitted(document) == []
