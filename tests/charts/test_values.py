@@ -6,9 +6,23 @@ from typing import Any
 
 import jsonschema
 import pytest
-from tests.charts.rendering import CHART, EVERYTHING, HelmError, Object, defaults, find, leaves, nested, render
+import yaml
+from tests.charts.rendering import (
+    CHART,
+    EVERYTHING,
+    HelmError,
+    Object,
+    containers,
+    defaults,
+    find,
+    leaves,
+    nested,
+    pods,
+    render,
+)
 
 import chart_readme
+from epochal.resources import load_manifests
 
 SCHEMA: Object = json.loads((CHART / "values.schema.json").read_text())
 WRONG: list[tuple[str, Any, str]] = [
@@ -107,6 +121,19 @@ def test_an_image_is_named_by_digest_before_its_tag_before_the_common_one_before
     assert container(render(values), "catalog")["image"] == "r.example.org/e/epochal-catalog:2"
     values["catalog"]["image"]["digest"] = digest = "sha256:" + "a" * 64
     assert container(render(values), "catalog")["image"] == f"r.example.org/e/epochal-catalog@{digest}"
+
+
+def test_the_chart_lists_the_images_that_it_runs():
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    listed = {each["image"] for each in yaml.safe_load(chart["annotations"]["artifacthub.io/images"])}
+    ran = {each["image"] for _, pod in pods(render({"toolbox": {"enabled": True}})) for each in containers(pod)}
+    assert listed == ran | {environment(render(), "operator")["EPOCHAL_OPERATOR_IMAGE"]}
+
+
+def test_the_example_that_the_chart_shows_is_a_stream():
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    (example,) = yaml.safe_load(chart["annotations"]["artifacthub.io/crdsExamples"])
+    assert [manifest.name for manifest in load_manifests(yaml.safe_dump(example))] == ["flights"]
 
 
 def test_the_operator_is_told_what_publishers_are_made_of():
