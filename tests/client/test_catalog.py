@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from epochal.client.catalog import CatalogClient, catalog_url
+from epochal.client.catalog import CatalogClient, catalog_advice, catalog_url
 from epochal.client.catalog_types import SegmentReport
 from epochal.errors import (
     CatalogUnavailable,
@@ -80,6 +80,7 @@ async def test_in_a_pod_the_catalog_is_the_clusters(monkeypatch: pytest.MonkeyPa
     async with CatalogClient("http://127.0.0.2:1", patience=0.0) as catalog:
         with pytest.raises(CatalogUnavailable, match="epochal up"):
             await catalog.list()
+    assert "is that the Service of a catalog" in catalog_advice("http://catalog.nowhere.svc:8700")
     monkeypatch.setenv("EPOCHAL_CATALOG", "http://x:1/")
     assert catalog_url() == "http://x:1"
 

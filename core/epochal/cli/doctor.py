@@ -7,6 +7,7 @@ import asyncio
 import importlib.metadata
 import resource
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -97,6 +98,8 @@ async def _cluster(choice: "Choice", catalog: str | None, timeout: float) -> tup
     """The same of a cluster, which is looked at first."""
     from epochal.cli.cluster_checks import look_at_cluster
 
+    # Each look at a port waits in a thread for a forward, which may need one itself, to find the API server's address.
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2 * AT_ONCE))
     try:
         async with realm.open_cluster(choice) as cluster:
             findings = await look_at_cluster(cluster, timeout)

@@ -63,6 +63,8 @@ def catalog_advice(url: str) -> str:
             "that is where a pod looks when EPOCHAL_CATALOG is not set: is there a release `epochal` in the namespace "
             "`epochal`? else set EPOCHAL_CATALOG to http://SERVICE.NAMESPACE.svc:8700 of the catalog"
         )
+    if (urlsplit(url).hostname or "").endswith(".svc"):
+        return "is that the Service of a catalog, http://SERVICE.NAMESPACE.svc:8700, and is this in its cluster?"
     return ADVICE
 
 

@@ -158,7 +158,9 @@ def _reason(error: BaseException) -> str:
     match error:
         case aiohttp.ClientConnectorError():
             number = error.os_error.errno
-            return os.strerror(number).lower() if number else str(error.os_error)
+            if number is not None and number > 0:  # a name that cannot be resolved has numbers of its own
+                return os.strerror(number).lower()
+            return str(error.os_error.strerror or error.os_error)
         case TimeoutError():
             return "no answer in time"
         case _:

@@ -14,6 +14,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from epochal.errors import ClusterError, ConfigError
 
@@ -129,10 +131,18 @@ def _access(configuration: "Configuration", name: str, namespace: str | None, *,
         namespace=namespace,
         tls=tls,
         server_name=configuration.tls_server_name,
-        proxy=configuration.proxy,
+        proxy=configuration.proxy or _environment_proxy(str(configuration.host)),
         inside=inside,
         _configuration=configuration,
     )
+
+
+def _environment_proxy(server: str) -> str | None:
+    """What HTTPS_PROXY and NO_PROXY say, read once: aiohttp would read it for each call, in a thread."""
+    parts = urlsplit(server)
+    if not parts.hostname or proxy_bypass(parts.hostname):
+        return None
+    return getproxies().get(parts.scheme)
 
 
 async def _renew(loader: Any, configuration: "Configuration") -> None:

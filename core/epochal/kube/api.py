@@ -165,7 +165,6 @@ class Api:
                 connector=aiohttp.TCPConnector(ssl=self.access.tls, limit=0),  # each forwarded connection has its own
                 timeout=aiohttp.ClientTimeout(total=None),
                 cookie_jar=aiohttp.DummyCookieJar(),
-                trust_env=True,
             )
         return self._session
 

@@ -27,6 +27,8 @@ from epochal.local.child import console_script
 
 CRD = ROOT / "charts/epochal/files/streams.epochal.dev.yaml"
 PATIENCE = 90.0
+PUBLISHERS = 2
+"""With more ports than a small machine has threads."""
 MAIN = "from epochal.cli import main; main()"
 EXEC = "client.authentication.k8s.io/v1"
 MOMENT = "2026-01-01T00:00:00Z"
@@ -244,7 +246,6 @@ class Realm:
     """A catalog in the namespace `epochal` and a publisher of demo/flights, with what the cluster knows of them."""
 
     catalog: str
-    ports: Mapping[str, int]
 
 
 @pytest.fixture(scope="module")
@@ -252,7 +253,6 @@ def realm(server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     """Processes where containers would run: a node's kubelet, a catalog, a publisher, each in its pod's place."""
     place = tmp_path_factory.mktemp("realm")
     kubelet_port, catalog_port = free_port(), free_port()
-    ports = {name: free_port() for name in ("events", "requests", "ingest", "http")}
     catalog = f"http://127.0.0.1:{catalog_port}"
     keys = server.authority.issue("system:node:node", hosts=("127.0.0.1",))
     programs = [
@@ -262,15 +262,7 @@ def realm(server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             [console_script("epochal-catalog"), "serve", "--data", place / "data", "--port", str(catalog_port)],
             place / "catalog",
         ),
-        Program(
-            "publisher",
-            [
-                *(console_script("epochal-publisher"), "serve", "--catalog", catalog, "--stream", "demo/flights"),
-                *("--segments", "0", "--publisher", "demo.flights-0", "--advertise", "flights-0.flights.demo.svc"),
-                *(word for name, port in ports.items() for word in (f"--{name}-port", str(port))),
-            ],
-            place / "publisher",
-        ),
+        *(_publisher(catalog, index, place) for index in range(PUBLISHERS)),
     ]
     _objects(server, kubelet_port, catalog_port)
     try:
@@ -279,10 +271,19 @@ def realm(server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             program.wait_until(partial(_says_ready, program.log), PATIENCE)
             if program.name == "catalog":
                 _declare(server, catalog)
-        yield Realm(catalog, ports)
+        yield Realm(catalog)
     finally:
         for program in reversed(programs):
             program.stop()
+
+
+def _publisher(catalog: str, index: int, place: Path) -> Program:
+    name = f"flights-{index}"
+    command: list[str | Path] = [
+        *(console_script("epochal-publisher"), "serve", "--catalog", catalog, "--stream", "demo/flights"),
+        *("--segments", str(index), "--publisher", f"demo.{name}", "--advertise", f"{name}.flights.demo.svc"),
+    ]
+    return Program(name, command, place / name)
 
 
 def _says_ready(log: Path) -> bool:
@@ -291,9 +292,10 @@ def _says_ready(log: Path) -> bool:
 
 def _declare(server: ApiServer, catalog: str) -> None:
     """What the operator does: it tells the catalog of the object."""
-    server.apply(manifest(), namespace="demo")
+    declared = manifest(segments=PUBLISHERS)
+    server.apply(declared, namespace="demo")
     without = Outside(server.kubeconfig)
-    result = without("apply", "--catalog", catalog, "-n", "demo", "-f", "-", stdin=manifest())
+    result = without("apply", "--catalog", catalog, "-n", "demo", "-f", "-", stdin=declared)
     assert result.status == 0, result.err
 
 
@@ -309,7 +311,8 @@ def _objects(server: ApiServer, kubelet_port: int, catalog_port: int) -> None:
     for component in ("catalog", "operator"):
         labels = {"app.kubernetes.io/part-of": "epochal", "app.kubernetes.io/component": component}
         _pod(server, "epochal", f"epochal-{component}-0", labels, {"http": catalog_port})
-    _pod(server, "demo", "flights-0", {"app.kubernetes.io/name": "epochal-publisher"}, {})
+    for index in range(PUBLISHERS):
+        _pod(server, "demo", f"flights-{index}", {"app.kubernetes.io/name": "epochal-publisher"}, {})
     labels = {"app.kubernetes.io/part-of": "epochal", "app.kubernetes.io/component": "catalog"}
     service = {
         "apiVersion": "v1",
@@ -373,7 +376,7 @@ def test_doctor_sees_all_of_a_cluster(realm: Realm, admin: Outside) -> None:
         "catalog      pod epochal/epochal-catalog-0 is ready",
         "rights       you may reach all pods, and apply streams in namespace default",
         "forward      service epochal/epochal-catalog is reached at http://127.0.0.1:",
-        "ports        all 4 ports of 1 publisher answer",
+        "ports        all 8 ports of 2 publishers answer",
     ):
         assert f"ok    {line}" in result.out
 
