@@ -353,7 +353,9 @@ def test_publishes_and_subscribes_from_outside(realm: Realm, admin: Outside) -> 
     assert result.status == 0, result.err
     result = admin("--kube", "sub", "demo/flights", "--since", "start", "--epochs", "--count", "1", "--json")
     assert result.status == 0, result.err
-    assert json.loads(result.out) == {"kind": "epoch", "time": 1, "records": [{"n": number} for number in range(500)]}
+    epoch = json.loads(result.out)
+    assert (epoch["kind"], epoch["time"]) == ("epoch", 1)
+    assert sorted(record["n"] for record in epoch["records"]) == list(range(500))  # of two segments, in any order
 
 
 def test_looks_from_outside(realm: Realm, admin: Outside) -> None:
