@@ -46,7 +46,7 @@ def test_every_reason_is_described() -> None:
 
 def test_every_metric_is_described() -> None:
     telemetry = Telemetry()
-    counts = {"requests": {("GET", "ok"): 1}, "streams": lambda: 1, "ready": lambda: 1, "queued": lambda: 0}
+    counts: dict[str, Any] = {"requests": {("GET", "ok"): 1}, "streams": lambda: 1, "ready": lambda: 1, "queued": lambda: 0}
     telemetry.observe(**counts, leading=lambda: True)
     telemetry.looked("ok", 0.1)
     telemetry.event("Pod")
