@@ -35,6 +35,19 @@ def test_a_service_account_may_do_only_what_its_roles_say(api_server, api_namesp
         reader.get("secrets")
 
 
+def test_what_an_account_asked_for_can_be_read_back(api_server, api_namespace, tmp_path):
+    api_server.kubectl("create", "serviceaccount", "curious", "-n", api_namespace)
+    curious = api_server.run_as_service_account(api_namespace, "curious", tmp_path / "kubeconfig")
+    with pytest.raises(KubectlError, match="forbidden"):
+        curious.get("pods", "--subresource=status", "some", namespace=api_namespace)
+    user = f"system:serviceaccount:{api_namespace}:curious"
+    asked = [call for call in api_server.calls() if call.user == user]
+    assert [(call.verb, call.group, call.resource, call.name, call.code) for call in asked] == [
+        ("get", "", "pods/status", "some", 403)
+    ]
+    assert asked[0].agent.startswith("kubectl/")
+
+
 def test_a_pod_is_an_object_that_nobody_runs(api_server, api_namespace):
     pod = {
         "apiVersion": "v1",

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
-from tests.cluster.harness import building
+from tests.cluster.harness import audit, building
 from tests.cluster.harness.certificates import Authority
 from tests.cluster.harness.kubernetes import Kubernetes
 from tests.cluster.harness.places import CACHE, LOGS
@@ -26,6 +26,7 @@ START_TIMEOUT = 120.0
 SERVICES = "10.96.0.0/16"
 _PROGRAMS = {"etcd": "etcd-server", "openssl": "openssl", "setpriv": "util-linux"}
 """What an API server needs of the machine, and the Debian package that brings it."""
+AUDIT = "audit.jsonl"
 _STATE = CACHE / "api.json"
 
 
@@ -44,6 +45,7 @@ class ApiServer(Kubernetes):
         directory.mkdir(parents=True, exist_ok=True)
         super().__init__(directory / "kubeconfig")
         self.directory = directory
+        self.audit_log = directory / AUDIT
         self.logs = logs = LOGS / directory.name
         self.authority = Authority(directory / "keys")
         self._port, self._etcd_port, peer = free_port(), free_port(), free_port()
@@ -94,13 +96,15 @@ class ApiServer(Kubernetes):
             f"--etcd-servers=http://127.0.0.1:{self._etcd_port}",
             "--endpoint-reconciler-type=none",  # a loopback address may stand in no Endpoints
             "--disable-admission-plugins=ServiceAccount",  # else a pod needs an account that nobody makes
-            *api_flags(self.authority.directory, certificate, key),
+            *api_flags(self.directory, certificate, key),
         ]
 
     def _controller_manager(self) -> list[str | Path]:
+        user, groups = "system:kube-controller-manager", ("system:masters",)
+        kubeconfig = self.authority.kubeconfig(self.directory / "controllers.kubeconfig", self.url, user, groups)
         return [
             *(building.kube(), "controller-manager", "--bind-address=127.0.0.1", f"--secure-port={free_port()}"),
-            f"--kubeconfig={self.kubeconfig}",
+            f"--kubeconfig={kubeconfig}",
             f"--service-account-private-key-file={self.authority.tokens}",
             f"--root-ca-file={self.authority.certificate}",
             "--leader-elect=false",
@@ -117,9 +121,15 @@ def etcd(data: Path, port: int, peer: int) -> list[str]:
     ]
 
 
-def api_flags(keys: Path, certificate: Path, key: Path) -> list[str]:
-    """What every API server of ours is told: who is trusted, and that roles decide who may do what."""
+def api_flags(directory: Path, certificate: Path, key: Path) -> list[str]:
+    """What every API server of ours is told: who is trusted, that roles decide who may do what, and what to write down.
+
+    Its keys are in `directory`, where it writes its audit log.
+    """
+    keys, policy = directory / "keys", directory / "audit-policy.json"
+    policy.write_text(json.dumps(audit.POLICY))
     return [
+        *(f"--audit-policy-file={policy}", f"--audit-log-path={directory}/{AUDIT}", "--audit-log-maxsize=1000"),
         *(f"--tls-cert-file={certificate}", f"--tls-private-key-file={key}", f"--client-ca-file={keys}/ca.crt"),
         "--service-account-issuer=https://kubernetes.default.svc",
         *(f"--service-account-key-file={keys}/tokens.pub", f"--service-account-signing-key-file={keys}/tokens.key"),

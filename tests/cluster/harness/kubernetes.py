@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 import yaml
 from tests.cluster.harness import building
+from tests.cluster.harness.audit import Call, calls
 from tests.cluster.harness.certificates import write_kubeconfig
 
 T = TypeVar("T")
@@ -36,6 +37,7 @@ class Kubernetes:
         """Talk as the user of this kubeconfig; nothing is asked yet. `logs` is where its components write, if known."""
         self.kubeconfig = kubeconfig
         self.logs: Path | None = None
+        self.audit_log: Path | None = None
 
     @cached_property
     def url(self) -> str:
@@ -98,6 +100,16 @@ class Kubernetes:
         """The same cluster seen by a service account, which must be there; its kubeconfig is written to `path`."""
         token = self.kubectl("create", "token", "-n", namespace, name, f"--duration={seconds}s").strip()
         return Kubernetes(write_kubeconfig(path, self._context["cluster"], {"token": token}, namespace))
+
+    def calls(self) -> list[Call]:
+        """What was asked of the API server since it started, but by Kubernetes itself; watches when they have ended.
+
+        Raises:
+            NotImplementedError: The cluster is not ours.
+        """
+        if self.audit_log is None:
+            raise NotImplementedError("only an API server of ours has an audit log that can be read")
+        return list(calls(self.audit_log))
 
     @contextmanager
     def port_forward(self, target: str, port: int, namespace: str | None = None) -> Iterator[int]:

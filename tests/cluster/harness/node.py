@@ -18,6 +18,7 @@ from signal import SIGKILL
 from typing import Self
 
 from tests.cluster.harness import building, images, settings
+from tests.cluster.harness.apiserver import AUDIT
 from tests.cluster.harness.building import UnfitError
 from tests.cluster.harness.certificates import Authority
 from tests.cluster.harness.kubernetes import KubectlError, Kubernetes, eventually, image_names
@@ -66,6 +67,7 @@ class Node(Kubernetes):
         """Talk to the node whose first process is `pid`."""
         super().__init__(layout.directory / "kubeconfig")
         self.logs = LOGS / layout.directory.name
+        self.audit_log = layout.directory / AUDIT
         self.layout = layout
         self.pid = pid
 

@@ -241,7 +241,7 @@ def api(layout: Layout, kube: Path) -> dict[str, list[str]]:
             *("--etcd-servers=http://127.0.0.1:2379", "--enable-admission-plugins=NodeRestriction"),
             *(f"--kubelet-client-certificate={client_certificate}", f"--kubelet-client-key={client_key}"),
             "--kubelet-preferred-address-types=InternalIP",  # nobody resolves the node's name
-            *api_flags(layout.directory / "keys", *layout.key("kube-apiserver")),
+            *api_flags(layout.directory, *layout.key("kube-apiserver")),
         ],
     }
 
