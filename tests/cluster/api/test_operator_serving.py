@@ -1,0 +1,145 @@
+"""Real publishers behind the pods: what is published before, while and after pods are replaced is read, whole."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cluster.api.stage import PATIENCE, Node, Process, Stage, eventually
+
+import epochal
+from epochal.client.catalog import CatalogClient
+from epochal.resources.cluster.names import SELECTOR
+from epochal_operator.api import KINDS, ApiError
+
+Object = dict[str, Any]
+
+
+class RunningNode(Node):
+    """Runs each pod's program as a process; one that goes is told to end, and may outlive its successor's start."""
+
+    def __init__(self, stage: Stage, directory: Path) -> None:
+        super().__init__(stage.api, stage.namespace)
+        self._directory = directory
+        self.processes: dict[str, Process] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def _work(self, pod: Object) -> None:
+        uid = pod["metadata"]["uid"]
+        if uid not in self.processes and "deletionTimestamp" not in pod["metadata"]:
+            self.processes[uid] = self._process(pod)
+            self._spawn(self._start(pod, self.processes[uid]))
+
+    def _process(self, pod: Object) -> Process:
+        [container] = pod["spec"]["containers"]
+        assert container["command"] == ["epochal-publisher", "serve"]
+        given = {item["name"]: item["value"] for item in container["env"]}
+        here = {"HOST": "127.0.0.1", "ADVERTISE": "127.0.0.1", "LOG_RETRY": 0.1}
+        here |= {f"{name}_PORT": 0 for name in ("EVENTS", "REQUESTS", "INGEST", "HTTP")}
+        here |= {"DATA": self._directory / "volumes"} if "EPOCHAL_PUBLISHER_DATA" in given else {}
+        settings = {**given, **{f"EPOCHAL_PUBLISHER_{name}": value for name, value in here.items()}}
+        log = self._directory / f"{pod['metadata']['name']}-{pod['metadata']['uid'][:4]}.log"
+        return Process("epochal_publisher", ["serve"], log, settings)
+
+    async def _start(self, pod: Object, process: Process) -> None:
+        await process.start()
+        with contextlib.suppress(ApiError):  # it may be gone by now
+            found = await self._api.get("Pod", self._namespace, pod["metadata"]["name"])
+            if found is not None and found["metadata"]["uid"] == pod["metadata"]["uid"]:
+                await self.say(found, ready=True, state={"running": {}})
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def end_those_that_are_gone(self) -> None:
+        """Tell processes without a pod to end, for ever."""
+        while True:
+            with contextlib.suppress(ApiError):
+                pods, _ = await self._api.list(KINDS["Pod"], self._namespace, SELECTOR)
+                for uid in self.processes.keys() - {pod["metadata"]["uid"] for pod in pods}:
+                    process = self.processes.pop(uid)
+                    self._spawn(process.stop())
+            await asyncio.sleep(0.05)
+
+    async def close(self) -> None:
+        """End all processes."""
+        for process in self.processes.values():
+            await process.kill()
+
+
+@pytest.fixture
+async def running(on_stage: Stage, tmp_path: Path) -> AsyncIterator[Stage]:
+    """A stage where pods really run."""
+    on_stage.node.held = True
+    node = RunningNode(on_stage, tmp_path)
+    tasks = [asyncio.create_task(node.run()), asyncio.create_task(node.end_those_that_are_gone())]
+    yield on_stage
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await node.close()
+
+
+async def test_nothing_is_lost_while_every_pod_is_replaced_and_the_operator_is_killed(running: Stage) -> None:
+    operator = running.operator()
+    await operator.start()
+    await running.declare(segments=2, history={"storage": {"size": "1Gi"}})
+    await running.is_ready()
+    stream = f"{running.namespace}/flights"
+    read: list[tuple[Any, int]] = []
+    async with epochal.connect(running.catalog.url) as client:
+
+        async def follow() -> None:
+            async with client.subscribe(stream, since="start") as subscriber:
+                async for epoch in subscriber.epochs():
+                    assert isinstance(epoch, epochal.Epoch)
+                    read.append((epoch.time, len(list(epoch.records()))))  # seen while it grows
+
+        following = asyncio.create_task(follow())
+        async with client.writer(stream, writer_id="w") as writer:
+            for time in range(12):
+                if time == 3:
+                    await running.change(push={"heartbeat": "2s"})
+                if time == 6:
+                    await operator.kill()
+                    await operator.start()
+                for key in range(10):
+                    await writer.append(time, [{"key": key}], key=str(key).encode())
+                await writer.advance(time + 1)
+                await asyncio.sleep(0.5)
+            await running.is_ready()
+            await eventually(lambda: tells(running, "[12]"))
+            await writer.finish()
+        async with asyncio.timeout(PATIENCE):
+            await following
+    assert read == [(time, 10) for time in range(12)]
+    await eventually(lambda: tells(running, "[]"))
+
+
+async def tells(stage: Stage, frontier: str) -> bool:
+    stream = await stage.stream()
+    assert stream is not None
+    return bool(stream["status"].get("frontier") == frontier)
+
+
+async def test_a_stream_that_is_deleted_tells_its_readers_and_one_of_the_same_name_is_another(running: Stage) -> None:
+    await running.operator().start()
+    await running.declare(segments=1)
+    old = await running.is_ready()
+    stream = f"{running.namespace}/flights"
+    async with epochal.connect(running.catalog.url) as client, client.subscribe(stream) as subscriber:
+        await subscriber.ready.wait()
+        await running.delete()
+        with pytest.raises(epochal.errors.StreamGone):
+            async for _ in subscriber.events():
+                pass
+        await running.declare(segments=1)
+        new = await running.is_ready()
+        assert new["status"]["catalogUid"] != old["status"]["catalogUid"]
+    async with CatalogClient(running.catalog.url) as catalog:
+        publishers = await catalog.publishers(running.namespace)
+    assert [each.id for each in publishers if not each.superseded] == [f"{running.namespace}.flights-0"]
