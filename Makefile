@@ -18,7 +18,7 @@ BENCH_ARGS ?=
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: help setup lock format lint types imports test test-long cluster-up test-cluster cluster-down rules mutants bench docs images demo check clean java-there
+.PHONY: help setup lock format lint types imports test test-long cluster-up test-cluster cluster-down rules mutants bench docs images demo check clean java-there crd
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -96,6 +96,9 @@ bench: $(READY) ## measure against other servers on this machine
 
 java-there: # told before the minutes of installing, not after
 	@tools/require-java
+
+crd: $(READY) ## write the definition of the custom resource Stream into the chart
+	@$(BIN)/epochal-operator crd > charts/epochal/files/streams.epochal.dev.yaml
 
 docs: $(READY) ## build the documentation into site/
 	@$(BIN)/mkdocs --quiet build --strict

@@ -214,6 +214,7 @@ def test_what_is_left_of_an_older_stream_is_seen_off_before_its_name_is_used() -
     first = told(cluster.reconcile(new, wanted))
     assert all(word.startswith("delete") for word in first)
     assert len(first) == len(wanted)
+    assert not any(word.startswith("delete") for word in told(cluster.reconcile(new, wanted))), "it is on its way out"
     cluster.settle(new, wanted)
     assert all(whose(item, "flights", "newer") is Whose.OURS for item in cluster.items.values())
 

@@ -189,6 +189,12 @@ class Stage:
         self._operators.append(Process("epochal_operator", ["run"], log, environment))
         return self._operators[-1]
 
+    def operator_as(self, kubeconfig: Path, **settings: Any) -> Process:
+        """An operator that is another user."""
+        operator = self.operator(**settings)
+        operator.settings["KUBECONFIG"] = kubeconfig
+        return operator
+
     async def program(self, module: str, *arguments: str) -> str:
         """Run a program of ours to its end; what it printed."""
         environment = {**os.environ, "KUBECONFIG": str(self.kubeconfig)}

@@ -41,9 +41,11 @@ async def test_where_there_is_nothing_to_do_nothing_is_written(on_stage: Stage) 
     await first.start()
     await on_stage.is_ready()
     await first.stop()
-    port = free_port()
-    await on_stage.operator(resync=0.3, metrics_port=port).start()  # it knows all of it from lists
+    port, probed = free_port(), free_port()
+    await on_stage.operator(resync=0.3, metrics_port=port, port=probed).start()  # it knows all of it from lists
     await asyncio.sleep(2)
+    for probe in ("healthz", "readyz"):
+        assert await scrape(f"http://127.0.0.1:{probed}/{probe}") == "ok\n"
 
     async def writes() -> list[str]:
         found = (await scrape(f"http://127.0.0.1:{port}/metrics")).splitlines()
