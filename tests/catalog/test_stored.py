@@ -34,6 +34,18 @@ async def test_a_schema_of_an_old_form_is_told_and_keeps_nothing_from_starting(s
         assert (await client("GET", "/v1/streams/demo/flights")).body["not_in_effect"] == []
 
 
+async def test_what_pods_were_to_get_could_be_anything_once(start: Any, tmp_path: Path) -> None:
+    old = {"resources": '{"cpu": 2}', "tolerations": '[{"when": "always"}]'}
+    async with start() as client:
+        stream = (await client.apply()).body
+    for name, value in old.items():
+        edit(tmp_path, f"UPDATE streams SET manifest = json_set(manifest, '$.spec.publishers.{name}', json(?))", value)
+    async with start() as client:
+        found = (await client("GET", "/v1/streams/demo/flights")).body
+        assert found["manifest"] == stream["manifest"]
+        assert [told["path"] for told in found["not_in_effect"]] == [f"spec.publishers.{name}" for name in sorted(old)]
+
+
 async def test_a_stream_that_cannot_be_read_is_named(start: Any, tmp_path: Path) -> None:
     async with start() as client:
         await client.apply()

@@ -4,6 +4,7 @@ Apart from the state because it is about the past: what is declared now has been
 stream must not keep the catalog from starting.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,32 +13,43 @@ from epochal.resources import StreamManifest
 from epochal_catalog.errors import StoredStreamError
 from epochal_catalog.records import Json, StreamRecord
 
-_SCHEMA = "spec.payload.schema"
-_OLD = "of a form that is no longer read: nothing is compared with it; declare its fields in a new stream"
+_OLD = {
+    "spec.payload.schema": "of a form that is no longer read: nothing is compared with it; declare its fields in a new"
+    " stream",
+    "spec.publishers.resources": "of a form that is no longer read: requests and limits; apply the stream again",
+    "spec.publishers.tolerations": "of a form that is no longer read: as in a pod; apply the stream again",
+}
+"""Fields that could be anything once, and what is told where one still is."""
 
 
 def readable(record: StreamRecord) -> tuple[StreamRecord, StreamManifest, list[dict[str, Json]]]:
     """A stored stream, its manifest, and what of it is not in effect.
 
-    A payload schema that is not a list of fields (it could be any object once) is taken out, and told as not in effect;
-    the disk keeps it until the stream is applied again. Raises `StoredStreamError` for all else that cannot be read.
+    A field that could be any object once and is not as it must be now is taken out, and told as not in effect; the disk
+    keeps it until the stream is applied again. Raises `StoredStreamError` for all else that cannot be read.
     """
+    old: list[dict[str, Json]] = []
     try:
-        manifest, old = StreamManifest.from_document(record.manifest), []
+        manifest = StreamManifest.from_document(record.manifest)
     except ManifestError as error:
-        if not all(problem.path.startswith(_SCHEMA) for problem in error.problems):
+        wrong = {next((path for path in _OLD if problem.path.startswith(path)), "") for problem in error.problems}
+        if "" in wrong:
             raise StoredStreamError(
                 f"the stored stream {record.namespace}/{record.name} cannot be read by this release; start the one that"
                 f" wrote it, or delete the stream there: {error}"
             ) from error
-        document, schema = _without_schema(record.manifest)
+        document = record.manifest
+        for path in sorted(wrong):
+            document, value = _without(document, path.split("."))
+            old.append({"path": path, "value": value, "note": _OLD[path]})
         record, manifest = replace(record, manifest=document), StreamManifest.from_document(document)
-        old = [{"path": _SCHEMA, "value": schema, "note": _OLD}]
     return record, manifest, [*old, *(item._asdict() for item in manifest.not_in_effect())]
 
 
-def _without_schema(document: dict[str, Json]) -> tuple[dict[str, Json], Any]:
-    spec = document["spec"]
-    payload = dict(spec["payload"])
-    schema = payload.pop("schema")
-    return {**document, "spec": {**spec, "payload": payload}}, schema
+def _without(document: dict[str, Json], path: Sequence[str]) -> tuple[dict[str, Json], Any]:
+    """A copy without the field at `path`, and the field."""
+    first, *rest = path
+    if not rest:
+        return {name: value for name, value in document.items() if name != first}, document[first]
+    inner, value = _without(document[first], rest)
+    return {**document, first: inner}, value
