@@ -27,6 +27,8 @@ class Cache:
     def __init__(self) -> None:
         self.streams: dict[Place, Object] = {}
         self._children: defaultdict[str, dict[tuple[str, str], Object]] = defaultdict(dict)
+        self._labelled: defaultdict[Place, dict[tuple[str, str], Object]] = defaultdict(dict)
+        """The children once more, by the stream in their label."""
         self._gone: OrderedDict[str, None] = OrderedDict()
 
     def put(self, item: Object) -> bool:
@@ -38,7 +40,11 @@ class Cache:
         known = home.get(name)
         if known is not None and known["metadata"]["uid"] == metadata["uid"] and version(known) >= version(item):
             return False
+        if known is not None:
+            self._unlabel(known)
         home[name] = item
+        if place := _labelled_for(item):
+            self._labelled[place][name] = item
         return True
 
     def drop(self, item: Object) -> bool:
@@ -49,7 +55,7 @@ class Cache:
             self._gone.popitem(last=False)
         home, name = self._home(item)
         if name in home and home[name]["metadata"]["uid"] == uid:
-            del home[name]
+            self._unlabel(home.pop(name))
             return True
         return False
 
@@ -71,16 +77,21 @@ class Cache:
 
     def children(self, namespace: str, stream: str, named: Collection[tuple[str, str]]) -> list[Object]:
         """What has the stream's label, and whatever else has one of these kinds and names."""
-        return [
-            item
-            for place, item in self._children[namespace].items()
-            if place in named or item["metadata"].get("labels", {}).get(STREAM_LABEL) == stream
-        ]
+        there = self._children[namespace]
+        found = {place: there[place] for place in named if place in there}
+        return list((found | self._labelled.get((namespace, stream), {})).values())
 
     def find(self, item: Object) -> Object | None:
         """The object of this kind, namespace and name."""
         home, name = self._home(item)
         return home.get(name)
+
+    def _unlabel(self, item: Object) -> None:
+        if place := _labelled_for(item):
+            labelled = self._labelled[place]
+            labelled.pop(key(item), None)
+            if not labelled:
+                del self._labelled[place]
 
     def _home(self, item: Object) -> "tuple[dict[tuple[str, str], Object], tuple[str, str]]":
         metadata = item["metadata"]
@@ -92,3 +103,8 @@ class Cache:
         if kind == "Stream":
             return list(self.streams.values())
         return [item for home in self._children.values() for item in home.values() if item["kind"] == kind]
+
+
+def _labelled_for(item: Object) -> Place | None:
+    stream = item["metadata"].get("labels", {}).get(STREAM_LABEL)
+    return (item["metadata"]["namespace"], stream) if stream and item["kind"] != "Stream" else None

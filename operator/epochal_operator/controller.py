@@ -15,6 +15,7 @@ from epochal.resources.cluster.names import SELECTOR, STREAM_LABEL, Object
 from epochal_operator.api import CHILDREN, KINDS, STREAM, Api, ApiError
 from epochal_operator.cache import Cache, Place
 from epochal_operator.declaring import Declaring, frontier_of, object_uid
+from epochal_operator.lease import LeaseLost
 from epochal_operator.queue import WorkQueue
 from epochal_operator.reconciler import OutOfDate, Reconciler
 from epochal_operator.settings import Settings
@@ -146,6 +147,10 @@ class Controller:
                 outcome = "out of date"
             except (ApiError, EpochalError) as error:
                 logger.warning("%s/%s: %s", *place, error)
+            except LeaseLost:
+                raise
+            except Exception:  # a bug that one stream brings out must not keep the others from being looked after
+                logger.exception("%s/%s cannot be looked at", *place)
             finally:
                 self.queue.done(place, failed=outcome != "ok", after=after)
                 self._telemetry.looked(outcome, monotonic() - started)

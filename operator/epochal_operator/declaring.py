@@ -79,7 +79,7 @@ class Declaring:
             found = await self._declared(manifest, confirm)
         except (Unavailable, ProtocolError) as error:
             segments = tuple(map(str, range(manifest.spec.segments)))
-            return Declared(known_uid, segments, trouble=str(error))
+            return Declared(known_uid, segments, trouble=str(error).partition("; start one")[0])
         segments = tuple(segment.id for segment in found.segments if segment.state == "open")
         return Declared(found.uid, segments, frontier_of(found))
 

@@ -59,6 +59,10 @@ def test_children_are_those_with_the_label_or_the_name() -> None:
     cache.put(item(name="other", uid="3", stream="t"))
     found = cache.children("n", "s", {("Pod", "named")})
     assert sorted(each["metadata"]["name"] for each in found) == ["labelled", "named"]
+    cache.put(item(name="labelled", uid="1", version=2, stream="t"))
+    cache.drop(item(name="other", uid="3"))
+    assert cache.children("n", "s", set()) == []
+    assert [each["metadata"]["name"] for each in cache.children("n", "t", set())] == ["labelled"]
 
 
 @given(st.permutations([1, 2, 3, 4, 5]), st.integers(1, 6))

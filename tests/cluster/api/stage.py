@@ -236,10 +236,15 @@ class Stage:
         return await self.api.create(self.document(name, segments, **spec))
 
     async def change(self, name: str = "flights", **spec: Any) -> Object:
-        """Change its spec, by a merge."""
-        stream = await self.stream(name)
-        assert stream is not None
-        return await self.api.merge(stream, {"spec": spec})
+        """Change its spec, by a merge; again when it has changed meanwhile."""
+        while True:
+            stream = await self.stream(name)
+            assert stream is not None
+            try:
+                return await self.api.merge(stream, {"spec": spec})
+            except ApiError as error:
+                if error.status != 409:
+                    raise
 
     async def delete(self, name: str = "flights") -> None:
         """Delete it, as kubectl does without waiting."""

@@ -50,9 +50,14 @@ class Killer:
         proxy.before, proxy.after = self._before, self._after
 
     def aim(self, operator: Process, about: str, at: int) -> None:
-        """Kill this operator at write number `at` about the stream `about`."""
+        """Kill this operator at write number `at` about the stream `about`; at none for 0."""
         self._operator, self._about, self._at, self.count = operator, about, at, 0
-        self.killed.clear()
+        if at:
+            self.killed.clear()
+
+    def has_killed(self, operator: Process) -> bool:
+        """Whether this operator was killed since it was last aimed at."""
+        return self._operator is operator and self.killed.is_set()
 
     def _is_about(self, request: web.Request, body: bytes) -> bool:
         write = request.method != "GET" and "/leases" not in request.path
@@ -137,7 +142,9 @@ async def test_killed_at_some_writes_while_a_stream_changes(on_stage: Stage, see
         for step in range(8):
             killer.aim(operator, "flights", draw.randint(1, 8))
             await draw.choice([_roll, _lose, _recreate])(on_stage, step)
-            if await until(killer, on_stage.is_ready):
+            await until(killer, on_stage.is_ready)  # which it may have been still, before the operator has looked
+            killer.aim(operator, "", 0)
+            if killer.has_killed(operator):
                 await operator.ended()
                 await operator.start()
             await on_stage.is_ready()
