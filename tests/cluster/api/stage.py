@@ -28,12 +28,12 @@ BAD_IMAGE = "registry.example/bad:1"
 GOOD_IMAGE = "registry.example/publisher:1"
 
 
-async def eventually(look: Callable[[], Awaitable[T]], timeout: float = PATIENCE) -> T:
-    """The first answer that is not empty."""
+async def eventually(look: Callable[[], Awaitable[T]], timeout: float = PATIENCE, every: float = 0.1) -> T:
+    """The first answer that is not empty, asked for every so often."""
     deadline = time.monotonic() + timeout
     while not (found := await look()):
         assert time.monotonic() < deadline, f"nothing came for {timeout:.0f} s; last {found!r}"
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(every)
     return found
 
 

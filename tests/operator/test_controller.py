@@ -1,0 +1,95 @@
+"""What wakes the operator, and what does not stop it."""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+
+from epochal_operator.api import Api
+from epochal_operator.cache import Cache, Place
+from epochal_operator.controller import Controller
+from epochal_operator.declaring import Declaring
+from epochal_operator.lease import LeaseLost
+from epochal_operator.reconciler import Reconciler
+from epochal_operator.settings import Settings
+from epochal_operator.telemetry import Telemetry
+
+SETTINGS = Settings(catalog="http://c:1", image="i", retry_first=0.05, retry_last=0.1)
+
+
+@dataclass
+class Looks:
+    """A reconciler that only notes what it is asked to look at."""
+
+    cache: Cache = field(default_factory=Cache)
+    declaring: Declaring | None = None
+    seen: list[Place] = field(default_factory=list)
+    raises: dict[Place, Exception] = field(default_factory=dict)
+    looked: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
+
+    async def reconcile(self, place: Place) -> None:
+        self.seen.append(place)
+        self.looked.release()
+        if place in self.raises:
+            raise self.raises[place]
+
+
+def controller(looks: Looks) -> Controller:
+    made = Controller(SETTINGS, Api(), cast(Reconciler, looks), Telemetry())
+    made.listed.set()
+    return made
+
+
+def item(name: str, uid: str, version: int = 1, stream: str = "") -> dict[str, Any]:
+    metadata = {"namespace": "n", "name": name, "uid": uid, "resourceVersion": str(version)}
+    return {"metadata": {**metadata, "labels": {"epochal.dev/stream": stream} if stream else {}}}
+
+
+async def test_a_bug_that_one_stream_brings_out_does_not_keep_others_waiting() -> None:
+    looks = Looks(raises={("n", "bad"): KeyError("bug")})
+    acting = controller(looks)
+    working = asyncio.create_task(acting.work())
+    for name in ("bad", "good"):
+        acting.queue.add(("n", name))
+    async with asyncio.timeout(20):
+        for _ in range(4):  # three tries of the bad one, and the good one
+            await looks.looked.acquire()
+    assert sorted(looks.seen) == [*[("n", "bad")] * 3, ("n", "good")]
+    assert not working.done()
+    working.cancel()
+
+
+async def test_without_the_lease_nobody_works() -> None:
+    acting = controller(Looks(raises={("n", "a"): LeaseLost("gone")}))
+    acting.queue.add(("n", "a"))
+    with pytest.raises(LeaseLost):
+        async with asyncio.timeout(20):
+            await acting.work()
+
+
+async def test_an_event_of_a_child_wakes_its_stream_and_old_news_nobody() -> None:
+    acting = controller(Looks())
+    acting.saw("Pod", "ADDED", item("a-0", "1", stream="a"))
+    acting.saw("Service", None, item("b", "2", stream="b"))
+    acting.saw("Pod", "ADDED", item("other", "3"))
+    assert [await acting.queue.get(), await acting.queue.get()] == [("n", "a"), ("n", "b")]
+    for place in (("n", "a"), ("n", "b")):
+        acting.queue.done(place)
+    acting.saw("Pod", "MODIFIED", item("a-0", "1", stream="a"))
+    assert len(acting.queue) == 0
+    acting.saw("Pod", "DELETED", item("a-0", "1", 2, stream="a"))
+    assert await acting.queue.get() == ("n", "a")
+
+
+async def test_it_is_healthy_while_the_work_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    acting = controller(Looks())
+    assert acting.healthy
+    acting.queue.add(("n", "a"))
+    place = await acting.queue.get()
+    acting.queue.running[place] -= 601
+    assert not acting.healthy, "a look that hangs"
+    acting.queue.done(place)
+    assert acting.healthy
+    acting._beat -= 1000
+    assert not acting.healthy, "no list for long"
