@@ -32,6 +32,11 @@ def test_spark_runs_restricted(pod: Object):
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
 
 
+def test_only_the_driver_has_a_token(pod: Object):
+    component = pod["metadata"]["labels"]["app.kubernetes.io/component"]
+    assert pod["spec"]["automountServiceAccountToken"] is (component == "spark-driver")
+
+
 def test_spark_can_write_where_the_image_says_it_works(pod: Object):
     mounted = {mount["mountPath"]: mount["name"] for mount in pod["spec"]["containers"][0]["volumeMounts"]}
     volumes = {volume["name"] for volume in pod["spec"]["volumes"] if "emptyDir" in volume}
