@@ -150,6 +150,8 @@ class Clock:
 
     def __init__(self) -> None:
         self.now = 1_000_000
+        self.jumped = 0
+        """How much of it was no time that passed: the clock was set."""
 
     def __call__(self) -> int:
         return self.now
@@ -191,6 +193,7 @@ class Bench:
             settings=LogSettings(**settings),
             disk=self.disk,
             clock=self.clock,
+            steady=lambda: self.clock.now - self.clock.jumped,
         )
 
     def begin(self, **settings: Any) -> SegmentLog:

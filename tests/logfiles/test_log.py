@@ -192,6 +192,17 @@ def test_retention_by_age_keeps_the_last_file(bench: Any) -> None:
         assert len(bench.files()) == 1
 
 
+def test_a_clock_that_is_set_forward_makes_no_file_old(bench: Any) -> None:
+    """Rule E13: one wrong answer of a time server must not cost a week of history."""
+    with bench.begin(file_bytes=1000, max_age=3600) as log:
+        bench.fill(log, 20)
+        bench.clock.now += 30 * 24 * 3_600_000
+        bench.clock.jumped = 30 * 24 * 3_600_000
+        assert log.retain() == 0
+        bench.clock.now += 3_601_000
+        assert log.retain() > 0, "time that passes makes them old all the same"
+
+
 def test_a_clock_that_is_set_back_makes_no_file_older(bench: Any) -> None:
     with bench.begin(file_bytes=2000, max_age=60) as log:
         bench.clock.now += 1_800_000

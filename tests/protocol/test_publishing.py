@@ -691,6 +691,17 @@ def test_an_epoch_of_very_many_small_batches_is_refused_as_well(wire_up):
     assert wiring.publishers["0"].history.truncated_at == m.NOTHING_YET
 
 
+@pytest.mark.rule("E13")
+def test_long_topics_count_as_what_is_in_the_payload_does(wire_up):
+    wiring = wire_up(retention_bytes=5_000)
+    writer = wiring.writer()
+    for _ in range(5):
+        writer.machine.append("0", 0, b"t" * 1_000, 1, b"")
+        wiring.run()
+    assert writer.errors() == ["epoch_too_large"]
+    assert wiring.publishers["0"].history.bytes == 4 * 1_200
+
+
 def test_a_payload_above_the_limit_is_refused(wire_up):
     wiring = wire_up(max_payload=100)
     writer = wiring.writer()

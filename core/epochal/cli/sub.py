@@ -22,6 +22,7 @@ from epochal.cli.options import DEFAULT_TIMEOUT, Catalog, Namespace, Stream, Tim
 from epochal.cli.terminal import note
 from epochal.client.sockets import check_libzmq
 from epochal.errors import CursorError, TimedOut, UsageError
+from epochal.logfiles.disk import OSDisk
 from epochal.protocol.beginnings import FORMS, is_since, read_since
 from epochal.resources import DEFAULT_NAMESPACE, parse_stream_name
 
@@ -221,12 +222,16 @@ def _is_pipe(file: Any) -> bool:
 
 
 def _save(path: Path, subscription: epochal.Subscription) -> None:
-    """Replace the file as a whole: an interruption leaves the old cursor or the new one, never half of one."""
+    """Replace the file as a whole: an interruption, of power too, leaves the old cursor or the new one."""
     try:
         text = subscription.cursor().to_json()
     except UsageError:
         note(f"{path} is not written: the subscription stood nowhere yet")
         return
     beside = path.with_name(f"{path.name}.new")
-    beside.write_text(text, encoding="utf-8")
+    with beside.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
     beside.replace(path)
+    OSDisk().sync_directory(path.parent)

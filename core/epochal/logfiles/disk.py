@@ -23,6 +23,11 @@ def wall_clock() -> int:
     return time.time_ns() // 1_000_000
 
 
+def steady_clock() -> int:
+    """Milliseconds since the machine was started, asleep or not; nobody sets it."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+
+
 class Disk(Protocol):
     """Every call raises `OSError` when it fails. Offsets and sizes are bytes; files are known by descriptor."""
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from epochal.errors import CorruptLog, LocalProtocolError, LogFailed, LogFull, Superseded
-from epochal.logfiles.disk import NO_SPACE, Disk, OSDisk, make_directory, put_in_place, wall_clock
+from epochal.logfiles.disk import NO_SPACE, Disk, OSDisk, make_directory, put_in_place, steady_clock, wall_clock
 from epochal.logfiles.files import LogFile, TailFile
 from epochal.logfiles.owner import Owner
 from epochal.logfiles.reading import Batch
@@ -51,8 +51,8 @@ class Opening:
 class SegmentLog:
     """The log of one segment, in a directory of its own.
 
-    One thread writes (`begin`, `write`, `sync`, `vouch`, `keep_state`, `roll`, `retain`, `close`); any thread may call `read`,
-    `opening` and the properties beside it.
+    One thread writes (`begin`, `write`, `sync`, `vouch`, `keep_state`, `roll`, `retain`, `close`); any thread may
+    call `read`, `opening` and the properties beside it.
 
     After `LogFailed` every further call that writes raises `LogFailed`; reading goes on. Units: bytes, milliseconds
     since 1970 for times of day, sequence numbers for positions (a position is the seq of the last event before it).
@@ -66,9 +66,11 @@ class SegmentLog:
         settings: LogSettings,
         disk: Disk,
         clock: Callable[[], int],
+        steady: Callable[[], int],
     ) -> None:
         self._directory, self._identity, self._owner = directory, identity, owner
         self._settings, self._disk, self._clock = settings, disk, clock
+        self._steady, self._ahead = steady, clock() - steady()
         self._tail: TailFile | None = None
         self._incarnations: Incarnations = ()
         self._recovered: Recovery | None = None
@@ -93,6 +95,7 @@ class SegmentLog:
         settings: LogSettings = DEFAULTS,
         disk: Disk = OS_DISK,
         clock: Callable[[], int] = wall_clock,
+        steady: Callable[[], int] = steady_clock,
     ) -> Self:
         """Own the log in `directory` (made if it is not there) and recover it; `begin` must follow.
 
@@ -107,7 +110,7 @@ class SegmentLog:
             make_directory(disk, directory)
             owner = Owner(directory, instance, disk)
             try:
-                return cls(directory, (stream, segment), owner, settings, disk, clock)
+                return cls(directory, (stream, segment), owner, settings, disk, clock, steady)
             except BaseException:
                 owner.leave()
                 raise
@@ -220,11 +223,11 @@ class SegmentLog:
             return self._durable
 
     def vouch(self) -> None:
-        """Have the log say that its last frame is on disk: else damage to it looks as if a crash had torn it (fault 29).
+        """Have the log say that its last frame is on disk: else damage to it looks as if a crash had torn it.
 
-        For when nothing has been written for a moment, as each frame says so of those before it. Does nothing where
-        that is said already, or where not all is synced. Raises `LogFull`, with the log as it was; `LogFailed`;
-        `Superseded`.
+        Fault 29. For when nothing has been written for a moment, as each frame says so of those before it. Does
+        nothing where that is said already, or where not all is synced. Raises `LogFull`, with the log as it was;
+        `LogFailed`; `Superseded`.
         """
         with self._guarded():
             tail = self._open_tail()
@@ -262,8 +265,10 @@ class SegmentLog:
     def retain(self) -> int:
         """Remove whole files, oldest first, that are over the bounds of the settings; never the last one.
 
-        Returns how many. A reader inside a removed file finishes
-        it (fault 31). Raises `LogFailed`.
+        By the time that has passed since the log was opened where the time of day says more: a clock that is set
+        forward makes no file old.
+
+        Returns how many. A reader inside a removed file finishes it (fault 31). Raises `LogFailed`.
         """
         removed = 0
         with self._guarded():
@@ -393,5 +398,6 @@ class SegmentLog:
         oldest, settings = self._retained.oldest(), self._settings
         if oldest is None:
             return None
-        too_old = oldest.newest < self._clock() - settings.max_age * 1000
+        now = min(self._clock(), self._steady() + self._ahead)
+        too_old = oldest.newest < now - settings.max_age * 1000
         return oldest if too_old or self.size > settings.max_bytes else None

@@ -18,7 +18,7 @@ from epochal.protocol.progress import Progress
 from epochal.protocol.times import Time
 
 EVENT_OVERHEAD = 200
-"""Bytes that one retained event costs beside its payload, measured roughly.
+"""Bytes that one retained event costs beside its payload and topic, measured roughly.
 
 Counted so that empty events cannot fill memory.
 """
@@ -184,7 +184,7 @@ class History:
 
 def retained_size(event: Event) -> int:
     """Bytes that one event counts against the bounds."""
-    return EVENT_OVERHEAD + (len(event.payload) if isinstance(event, Data) else 0)
+    return EVENT_OVERHEAD + (len(event.payload) + len(event.topic) if isinstance(event, Data) else 0)
 
 
 def empty_state(lower: tuple[Time, ...]) -> State:

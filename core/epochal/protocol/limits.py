@@ -42,18 +42,18 @@ class SegmentLimits:
         self._sizes = dict(sizes)
 
     def logged(self, time: Time, size: int) -> None:
-        """An append of `size` bytes at `time` is in the log."""
+        """An append of `size` bytes at `time`, payload and topic, is in the log."""
         self._sizes[time] = self._sizes.get(time, 0) + size + EVENT_OVERHEAD
 
     def keep_only(self, times: Container[Time]) -> None:
         """Forget the sizes of all other epochs: they are over."""
         self._sizes = {time: size for time, size in self._sizes.items() if time in times}
 
-    def refuses(self, time: Time, size: int) -> EpochalError | None:
-        """Why an append of `size` bytes at `time` is too much; None if it is not."""
-        if size > self._max_payload:
-            return PayloadTooLarge(f"{size} bytes in one append; at most {self._max_payload} are allowed")
-        if 0 < self._retention < self._sizes.get(time, 0) + size + EVENT_OVERHEAD:
+    def refuses(self, time: Time, payload: int, topic: int) -> EpochalError | None:
+        """Why an append at `time` of so many bytes of payload and topic is too much; None if it is not."""
+        if payload > self._max_payload:
+            return PayloadTooLarge(f"{payload} bytes in one append; at most {self._max_payload} are allowed")
+        if 0 < self._retention < self._sizes.get(time, 0) + payload + topic + EVENT_OVERHEAD:
             return EpochTooLarge(
                 f"epoch {time!r} would exceed history.retention.bytes ({self._retention}); use smaller epochs or "
                 "retain more"

@@ -281,7 +281,8 @@ class SegmentPublisher:
             return
         holder = state if state.under is None else self._writers.get(state.under)
         admitted = self._admitted.get(peer) == time
-        refusal = (None if admitted else self._refusal(holder, time)) or self._limits.refuses(time, len(payload))
+        size, topic = len(payload), len(append.topic)
+        refusal = (None if admitted else self._refusal(holder, time)) or self._limits.refuses(time, size, topic)
         if refusal is not None or holder is None:
             self._refuse_append(state, number, refusal or CapabilityError(f"writer {state.under!r} has not opened"))
             return
@@ -292,8 +293,8 @@ class SegmentPublisher:
                 holder.touched.add(time)
                 self._note(holder)  # E3 must hold after a crash too, so this is secured before it is told (E10)
             self._admitted[peer] = time
-        self._limits.logged(time, len(payload))
-        self.untaken_bytes += len(payload) + len(append.topic) + EVENT_OVERHEAD
+        self._limits.logged(time, size + topic)
+        self.untaken_bytes += size + topic + EVENT_OVERHEAD
         self._log(m.Data(seq, seq - 1, time, append.topic, append.records, append.crc, payload))
         state.logged(number, seq)
         known = self._acks.get(peer)

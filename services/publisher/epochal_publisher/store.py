@@ -158,7 +158,7 @@ class Store:
             commit.steps.appendleft(self.log.retain)
 
     def sweep(self, publisher: SegmentPublisher, now: float) -> Commit | None:
-        """A commit of nothing, when the disk has something to do at `now`: after an interval, in a pause, for old files."""
+        """A commit of nothing, when the disk has something to do at `now`: an interval or pause, old files."""
         steps: deque[Callable[[], object]] = deque()
         if self._unsynced and now - self._synced >= self._settings.sync_interval:
             self._synced = now
