@@ -102,6 +102,7 @@ def test_the_files_of_a_quiet_log_end_too_and_go_when_they_are_too_old(make: Cal
     bench = make()
     bench.append()
     assert len(bench.files) == 1
+    bench.sweep(QUIET + 0.5)
     bench.now += HOUR
     bench.sweep(HOUSEKEEPING + 1)
     assert (len(bench.files), bench.store.log.first) == (2, -1), "its age ends it, though nothing is written"
