@@ -369,6 +369,28 @@ def stored_epochs(start, wires, path: Path, count: int) -> tuple[Any, Any]:
     return stream, stream.start("0", data=path)
 
 
+@pytest.mark.rule("E13", "Q2")
+def test_the_first_position_that_can_be_had_moves_with_retention(start, wires, tmp_path) -> None:
+    """Over HTTP and for `since` alike, in a publisher that goes on: its memory does not reach back to the files."""
+    kept = {"storage": {"size": "1Gi"}, "retention": {"bytes": "256Ki"}}
+    stream, publisher = start({"data": tmp_path}, history=kept)
+    writer = wires.writer(publisher, stream)
+    writer.open()
+    for number in range(60):
+        writer.append(number, *[KILOBYTE] * 15)
+        writer.advance(number + 1)
+    first = int(publisher.metric("log_first", "0"))
+    assert first > 0
+    status, body = publisher.get("/v1/segments/0/events?since=start&limit=1")
+    assert (status, f'"position":[1,{first - 1}]' in body) == (200, True)
+    opening, *_ = wires.subscriber(publisher, stream).since(None)
+    assert opening.position == m.Position(1, first - 1)
+    gone = wires.subscriber(publisher, stream).since(m.Position(1, first - 2))[0]
+    assert (type(gone), gone.first_available) == (m.Truncated, m.Position(1, first - 1))
+    assert publisher.metric("since_truncated_total", "0") == 1
+    assert publisher.metric("commit_duration_seconds_count") >= 60
+
+
 @pytest.mark.rule("E20", "Q3")
 def test_what_is_wanted_is_found_on_disk_and_sent_from_there_on(start, wires, tmp_path) -> None:
     stream, publisher = stored_epochs(start, wires, tmp_path, 400)
@@ -403,6 +425,7 @@ def test_damage_before_what_is_wanted_costs_nothing_and_behind_it_is_told(start,
             refused = reader.since(None, wanted=wanted)[-1]
             assert isinstance(refused, m.Refused), wanted
             assert refused.code == "corrupt_log"
+        assert publisher.metric("since_corrupt_total", "0") == 3
     finally:
         publisher.stop()
 

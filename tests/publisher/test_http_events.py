@@ -19,6 +19,7 @@ import pytest
 
 from epochal.client.encodings import encoder
 from epochal.protocol import messages as m
+from epochal_publisher.telling import MOST_DECODED
 
 PATIENCE = 30.0
 STORED: dict[str, Any] = {"history": {"storage": {"size": "1Gi"}}}
@@ -103,7 +104,7 @@ def test_the_events_strictly_after_a_position_in_order(start: Any, wires: Any) -
     assert seqs(lines(publisher, "since=start&limit=2")[1:]) == [0, 1]
 
 
-LARGE = b"[" + b"[]," * 1_400_000 + b"0]"
+LARGE = b"[" + b"[]," * (MOST_DECODED // 3) + b"0]"
 ARROW = encoder("arrow")([pa.record_batch({"n": [1, 2]})])
 
 

@@ -2,6 +2,7 @@
 
 import json
 import queue
+import re
 import signal
 import threading
 import urllib.error
@@ -242,6 +243,11 @@ def test_who_was_given_up_asks_for_what_it_missed_and_subscribes_anew(
     receiver.answers += [(503, {}, b"")] * 100
     hooks.append(b"b", b"c")
     wait_until(lambda: "old" not in hooks.live())
+    assert hooks.publisher.metric("webhook_deliveries_total") == 1
+    assert hooks.publisher.metric("webhook_failures_total") > 1
+    assert 'epochal_publisher_webhook_ends_total{reason="given_up"' in given_labels(hooks.publisher)
+    (told,) = [line for line in hooks.publisher.log.read_text().splitlines() if "ends: given up" in line]
+    assert "WARNING" in told.upper()
     receiver.answers.clear()
     while not receiver.came.empty():
         assert set(receiver.came.get().seqs) <= {1, 2}
@@ -252,6 +258,12 @@ def test_who_was_given_up_asks_for_what_it_missed_and_subscribes_anew(
     hooks.append(b"e")
     seen += receiver.until(4)
     assert seen == [0, 1, 2, 3, 4]
+
+
+def given_labels(publisher: Any) -> str:
+    """The metrics with their own labels first."""
+    text: str = publisher.get("/metrics")[1]
+    return re.sub(r'otel_scope_\w+="[^"]*",', "", text)
 
 
 @pytest.mark.rule("Q8", "Q9")

@@ -94,6 +94,11 @@ class SegmentServer:
 
     # ---- requests ----
 
+    @property
+    def answering(self) -> int:
+        """How many questions for history are being answered."""
+        return len(self._answers)
+
     def receive(self, peer: bytes, message: m.Message, now: float) -> None:
         """Handle one message on `requests`. Raises `RemoteProtocolError` for one that no client may send."""
         match message:

@@ -5,6 +5,9 @@ Apart from `telemetry` so that counting costs one addition and knows no metrics 
 
 from dataclasses import asdict, dataclass, field
 
+from epochal.errors import CorruptLog, HistoryTruncated
+from epochal.protocol import messages as m
+
 
 @dataclass(slots=True)
 class SegmentCounters:
@@ -17,6 +20,16 @@ class SegmentCounters:
     joins: int = 0
     unsent_events: int = 0
     """Events that nobody had subscribed to: not even encoded (S21)."""
+    truncated_answers: int = 0
+    """Questions for history (`since`) of which the beginning, or what came next, was gone (Q2)."""
+    corrupt_answers: int = 0
+    """Those that came upon damage (fault 29)."""
+
+    def answered(self, message: m.Message) -> None:
+        """Count what a question for history is answered with."""
+        code = message.code if isinstance(message, m.Refused) else ""
+        self.truncated_answers += isinstance(message, m.Truncated) or code == HistoryTruncated.code
+        self.corrupt_answers += code == CorruptLog.code
 
 
 @dataclass(slots=True)
@@ -33,6 +46,12 @@ class ProcessCounters:
     dropped_answers: int = 0
     """Answers to peers that read too slowly, or had left."""
     stalls: int = 0
+    webhook_deliveries: int = 0
+    """Deliveries of web-hooks that were taken."""
+    webhook_failures: int = 0
+    """Those that were not; each is tried again."""
+    webhook_ends: dict[str, int] = field(default_factory=dict)
+    """Web-hooks that are over, by why."""
     failures: int = 0
     """Messages on which this process failed: bugs."""
 
@@ -40,6 +59,10 @@ class ProcessCounters:
         """Count a message of a peer that broke the protocol."""
         self.refused_messages += 1
         self.refusals[socket, code] = self.refusals.get((socket, code), 0) + 1
+
+    def webhook_ended(self, why: str) -> None:
+        """Count a web-hook that is over."""
+        self.webhook_ends[why] = self.webhook_ends.get(why, 0) + 1
 
     def snapshot(self) -> dict[str, int]:
         """All plain numbers by name."""

@@ -1,7 +1,8 @@
 """The events of a segment over HTTP, for clients without ZeroMQ: what there is, a long poll, server-sent events.
 
 Apart from the follower, which knows history and no HTTP. Each answer is bounded, so are those at once, and none of
-them can hold up the others or the protocol: files are read and events told on threads.
+them can hold up the others or the protocol: files are read and events told on threads, one answer told at a time, and
+no payload is looked into that takes long.
 
 Sources: rules Q1-Q3, Q5, Q7; E9, E13.
 """
@@ -84,7 +85,7 @@ class EventReaders:
             events = await read_on(follower, limit, most)
         telling = Telling(self._publisher.encoding)
         tell = telling.lines if question.form is Form.LINES else telling.packed
-        body = await self._publisher.read(lambda: tell(first, events))
+        body = await self._publisher.tell(lambda: tell(first, events))
         response = web.Response(body=body, headers={"Content-Type": question.form, **_NO_STORE})
         with suppress(ConnectionError):  # here, so that it counts as under way until it was taken
             await response.prepare(request)
@@ -114,7 +115,7 @@ class EventReaders:
             while not follower.complete:
                 events = await read_on(follower, MOST_EVENTS, PIECE)
                 if events:
-                    await response.write(await self._publisher.read(partial(telling.server_sent, events)))
+                    await response.write(await self._publisher.tell(partial(telling.server_sent, events)))
                 elif not await follower.news(self._settings.sse_heartbeat):
                     await response.write(_STILL_HERE)
             complete = {"kind": "complete", "position": list(follower.position)}

@@ -73,6 +73,8 @@ class Publisher:
         self.segments: dict[str, Served] = {}
         self.over: asyncio.Future[EpochalError] = asyncio.get_running_loop().create_future()
         self.stalls = 0
+        self.on_commit: Callable[[float], object] = float
+        """Told how many seconds each group commit took, the wait for a thread included."""
         self._confirmed = 0
         self._draining = False
         self.http_closing = False
@@ -252,6 +254,7 @@ class Publisher:
 
     def _write(self, store: Store, commit: Commit) -> None:
         if not self.over.done() and not self._stores.closed:
+            commit.began = monotonic()
             self._stores.write(commit.run).add_done_callback(lambda future: self._written(store, commit, future))
 
     def _written(self, store: Store, commit: Commit, future: "asyncio.Future[None]") -> None:
@@ -268,6 +271,8 @@ class Publisher:
         if store.full is not None:
             logger.info("there is space again; going on")
             store.full = None
+        if commit.lower is not None:  # else it was housekeeping
+            self.on_commit(monotonic() - commit.began)
         commit.done = True
         self.flush()
         self._read_writers()
@@ -309,9 +314,16 @@ class Publisher:
         self.flush()
 
     async def read(self, work: Callable[[], T]) -> T:
-        """Run a reader's work on a thread: what blocks on the disk, or takes long. Raises what it raises."""
+        """Have a thread read for a reader, which blocks on the disk. Raises what `work` raises."""
+        return await self._on_a_thread(self._stores.read, work)
+
+    async def tell(self, work: Callable[[], T]) -> T:
+        """Have events put into words, which takes long: one reader's at a time."""
+        return await self._on_a_thread(self._stores.tell, work)
+
+    async def _on_a_thread(self, run: "Callable[[Callable[[], T]], asyncio.Future[T]]", work: Callable[[], T]) -> T:
         try:
-            future = self._stores.read(work)
+            future = run(work)
         except RuntimeError:  # the threads have ended
             raise Unavailable("this publisher is stopping") from None
         return await future
@@ -369,6 +381,7 @@ class Publisher:
                     logger.error("a subscriber cannot be answered: %s", error)
                     self.counters.failures += 1
             case Answer(peer, messages):
+                served.counters.answered(messages[0])
                 self._requests.router.send(peer, messages)
             case ReportFinishing(number, finishing):
                 self._lease.report_finishing(served.publisher.segment, number, finishing)

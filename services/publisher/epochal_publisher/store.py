@@ -67,6 +67,8 @@ class Commit:
     """The lower frontier behind it; None where nothing was taken."""
     steps: deque[Callable[[], object]] = field(default_factory=deque)
     done: bool = False
+    began: float = 0.0
+    """When it was last sent to the disk, in seconds of the process's clock."""
 
     def run(self) -> None:
         """Do what is left; after `LogFull` it goes on with the step that failed."""
@@ -271,6 +273,7 @@ class Stores:
         self.closed = False
         self._writing = ThreadPoolExecutor(min(len(settings.segments), 4), "log")
         self._reading = ThreadPoolExecutor(2, "history")
+        self._telling = ThreadPoolExecutor(1, "telling")
 
     async def __aenter__(self) -> Self:
         """Open and recover every log, waiting for whoever has it (E12). Raises `LogError`, `ConfigError`."""
@@ -333,7 +336,7 @@ class Stores:
             logger.error("the disk has not answered for %g s; not waiting for it", self._settings.drain_timeout)
 
     def _close(self, closed: "asyncio.Future[None]") -> None:
-        for pool in (self._writing, self._reading):
+        for pool in (self._writing, self._reading, self._telling):
             pool.shutdown(wait=True)
         failed: Exception | None = None
         for store in self._stores.values():
@@ -395,6 +398,10 @@ class Stores:
     def read(self, work: Callable[[], T]) -> "asyncio.Future[T]":
         """Run a reader's question on a thread."""
         return asyncio.get_running_loop().run_in_executor(self._reading, work)
+
+    def tell(self, work: Callable[[], T]) -> "asyncio.Future[T]":
+        """Put events into words on the one thread for it: what takes the processor holds up no reading of files."""
+        return asyncio.get_running_loop().run_in_executor(self._telling, work)
 
 
 def log_directory(data: Path, uid: str, segment: str) -> Path:

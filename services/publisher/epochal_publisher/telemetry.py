@@ -15,6 +15,9 @@ from epochal_publisher.segment import Served
 
 Read = Callable[[Served], float]
 
+COMMIT_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""Seconds; a fast disk syncs in one millisecond, a slow one in hundreds."""
+
 _COUNTED: tuple[tuple[str, str, str, Read], ...] = (
     ("events", "{event}", "Events logged so far; with storage, by all incarnations", lambda s: s.publisher.seq + 1),
     ("appends", "{append}", "Appends acknowledged", lambda s: s.counters.appends),
@@ -28,12 +31,16 @@ _COUNTED: tuple[tuple[str, str, str, Read], ...] = (
     ),
     ("unsent.events", "{event}", "Events that nobody had subscribed to", lambda s: s.counters.unsent_events),
     ("joins", "{join}", "Subscriptions to a segment", lambda s: s.counters.joins),
+    ("since.truncated", "{answer}", "Questions for history that is gone", lambda s: s.counters.truncated_answers),
+    ("since.corrupt", "{answer}", "Questions for history that is damaged", lambda s: s.counters.corrupt_answers),
 )
 _SHOWN: tuple[tuple[str, str, str, Read], ...] = (
     ("subscribers", "{subscriber}", "Subscriptions that stand", lambda s: len(s.server.subscriptions)),
     ("writers", "{writer}", "Writers that hold a capability", lambda s: len(s.publisher.writers)),
     ("history.size", "By", "Bytes of history in memory", lambda s: s.publisher.history.bytes),
     ("history.events", "{event}", "Events in history", lambda s: s.publisher.seq - s.publisher.history.truncated_at),
+    ("since.answers", "{answer}", "Answers with history under way", lambda s: s.server.answering),
+    ("log.first", "{event}", "The first event that can still be had", lambda s: s.publisher.history.first + 1),
     ("log.size", "By", "Bytes of log files", lambda s: 0 if s.store is None else s.store.log.size),
     (
         "log.full",
@@ -63,6 +70,14 @@ class Telemetry(ServiceTelemetry):
         meter.create_observable_counter(
             "epochal.publisher.refusals", [self._refusals], "{message}", "Messages refused, by socket and reason"
         )
+        meter.create_observable_counter(
+            "epochal.publisher.webhook.ends", [self._webhook_ends], "{webhook}", "Web-hooks that are over, by why"
+        )
+        commits = meter.create_histogram(
+            "epochal.publisher.commit.duration", "s", "How long a group commit took on the disk",
+            explicit_bucket_boundaries_advisory=COMMIT_BOUNDS,
+        )  # fmt: skip
+        publisher.on_commit = commits.record
         meter.create_observable_gauge(
             "epochal.publisher.discarded.peers", [self._discarded], "{peer}", "Peers that broke the protocol"
         )
@@ -87,6 +102,10 @@ class Telemetry(ServiceTelemetry):
     def _refusals(self, _options: CallbackOptions) -> Iterable[Observation]:
         for (socket, code), count in self._publisher.counters.refusals.items():
             yield Observation(count, {"socket": socket, "code": code})
+
+    def _webhook_ends(self, _options: CallbackOptions) -> Iterable[Observation]:
+        for why, count in self._publisher.counters.webhook_ends.items():
+            yield Observation(count, {"reason": why})
 
     def _discarded(self, _options: CallbackOptions) -> Iterable[Observation]:
         yield Observation(sum(map(len, self._publisher.discarded)))

@@ -18,8 +18,11 @@ from epochal.protocol.history import State
 from epochal.protocol.messages import Aborted, Data, Event, Frontier, Position
 from epochal.protocol.times import Time, to_json
 
-MOST_DECODED = 4 * 2**20
-"""Bytes of a payload that is looked into: meanwhile nothing else runs, and empty lists take many times their bytes."""
+MOST_DECODED = 256 * 1024
+"""Bytes of a payload that is looked into: meanwhile nothing else runs, and empty lists take many times their bytes.
+
+At this size for some ten milliseconds at the worst.
+"""
 Placed = tuple[Position, Event]
 """An event and its position."""
 

@@ -69,7 +69,15 @@ class Webhook:
 
 
 class Ended(Exception):
-    """A web-hook is over; the message says why."""
+    """A web-hook is over, as it may be; the message says why."""
+
+    reason = "ended"
+
+
+class GivenUp(Ended):
+    """Its receiver did not take what was sent, or not in time: it misses events until it asks for them."""
+
+    reason = "given_up"
 
 
 class Webhooks:
@@ -116,6 +124,7 @@ class Webhooks:
         if hook is None:
             raise UnknownSubscription(f"no web-hook {subscription[:128]!r} stands for segment {segment!r}")
         self._forget(hook)
+        self._publisher.counters.webhook_ended("cancelled")
         if hook.task is not None:
             hook.task.cancel()
 
@@ -145,12 +154,16 @@ class Webhooks:
             while True:
                 await self._deliver(hook, await self._next(hook))
         except Ended as end:
-            logger.info("web-hook %s of segment %s ends: %s", hook.id, hook.segment, end)
+            level = logging.WARNING if isinstance(end, GivenUp) else logging.INFO
+            logger.log(level, "web-hook %s of segment %s ends: %s", hook.id, hook.segment, end)
+            self._publisher.counters.webhook_ended(end.reason)
         except EpochalError as error:
             logger.warning("web-hook %s of segment %s ends: %s", hook.id, hook.segment, error)
+            self._publisher.counters.webhook_ended("failed")
         except Exception:
             logger.exception("web-hook %s of segment %s failed", hook.id, hook.segment)
             self._publisher.counters.failures += 1
+            self._publisher.counters.webhook_ended("failed")
         self._forget(hook)
 
     async def _next(self, hook: Webhook) -> list[Placed]:
@@ -159,7 +172,7 @@ class Webhooks:
             try:
                 events = await read_on(hook.follower, MOST_EVENTS, self._settings.answer_bytes)
             except HistoryTruncated as error:
-                raise Ended(f"it was too slow: {error}") from None
+                raise GivenUp(f"it was too slow: {error}") from None
             if events:
                 return events
             if hook.follower.complete:
@@ -169,17 +182,19 @@ class Webhooks:
     async def _deliver(self, hook: Webhook, events: list[Placed]) -> None:
         """Post events until they are taken. Raises `Ended` when they are not wanted, or not taken for too long."""
         telling = Telling(self._publisher.encoding)
-        body = await self._publisher.read(partial(telling.lines, None, events, subscription=hook.id))
+        body = await self._publisher.tell(partial(telling.lines, None, events, subscription=hook.id))
         pause = _FIRST_PAUSE
         while why := await self._post(hook, body):
             now = monotonic()
             if hook.failing_since is None:
                 hook.failing_since = now
             hook.failures, hook.why = hook.failures + 1, why
+            self._publisher.counters.webhook_failures += 1
             if now - hook.failing_since >= self._settings.webhook_give_up:
-                raise Ended(f"given up, its receiver asks for what it missed; the last delivery failed: {why}")
+                raise GivenUp(f"given up, its receiver asks for what it missed; the last delivery failed: {why}")
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # not all at once when a receiver comes back
             pause = min(2 * pause, _LONGEST_PAUSE)
+        self._publisher.counters.webhook_deliveries += 1
         hook.failing_since, hook.why, hook.since = None, "", events[-1][0]
 
     async def _post(self, hook: Webhook, body: bytes) -> str:
