@@ -532,7 +532,23 @@ def test_silence_leads_to_a_pull_and_if_that_brings_nothing_all_stays_as_it_is()
     assert alone.told() == [data(5)]
 
 
-@pytest.mark.rule("Q11", "Q13")
+@pytest.mark.rule("Q13")
+@pytest.mark.parametrize(("silence", "heartbeat", "look"), [(3.0, 1.0, 2.0), (9.0, 1.0, 6.0), (3.0, 9.0, 12.0)])
+def test_when_silence_is_looked_into_is_set_by_the_application_and_fits_the_stream_s_heartbeats(
+    silence, heartbeat, look
+):
+    """It does not adapt to how often events come: heartbeats bound every silence of a stream, busy or not."""
+    alone = Alone(settings=FollowerSettings(silence=silence))
+    alone.welcome(heartbeat=heartbeat)
+    alone.snapshot(seq=4)
+    alone.take()
+    alone.follower.tick(look - 0.01)
+    assert alone.take() == []
+    alone.follower.tick(look + 0.01)
+    assert isinstance(alone.request(), m.Since)
+
+
+@pytest.mark.rule("Q11")
 def test_what_is_pushed_while_silence_is_looked_into_is_followed():
     alone = Alone()
     alone.join(seq=4)

@@ -88,7 +88,9 @@ class FollowerSettings:
     silence: float = 3.0
     """Nothing heard for so long: the publisher is taken for gone, and looked up again.
 
-    Two of the stream's heartbeats where those are rarer. At two thirds of it the follower asks by `since` (Q11).
+    Two of the stream's heartbeats where those are rarer. At two thirds of it the follower asks by `since` (Q11). Set by
+    the application, and not adapted to how often events come (Q13): heartbeats bound every silence, busy stream or
+    quiet, and to ask sooner because of a pause between bursts would only cost requests.
     """
     poll: float = 1.0
     """Between two pulls where pushes are not followed (Q7)."""
