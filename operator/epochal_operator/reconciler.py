@@ -79,8 +79,11 @@ class Reconciler:
 
     async def _look(self, stream: Object) -> float | None:
         seen = await self._bring_about(stream)
-        stream = self.cache.streams[stream["metadata"]["namespace"], stream["metadata"]["name"]]
-        wait = await self.reporter.tell(stream, seen)
+        metadata = stream["metadata"]
+        newest = self.cache.streams.get((metadata["namespace"], metadata["name"]))
+        if newest is None:  # somebody took the finalizer off
+            raise OutOfDate(f"{metadata['namespace']}/{metadata['name']} is gone")
+        wait = await self.reporter.tell(newest, seen)
         return self.settings.retry_last if seen.wrong is not None and seen.wrong[0] == "Refused" else wait
 
     async def _bring_about(self, stream: Object) -> Seen:
