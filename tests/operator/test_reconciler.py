@@ -3,16 +3,16 @@
 from typing import Any
 
 import pytest
+
+from epochal.client.catalog import CatalogClient
+from epochal.resources import StreamManifest
+from epochal.resources.cluster.names import FINALIZER
 from epochal_operator.api import Api
 from epochal_operator.cache import Cache
 from epochal_operator.declaring import Confirm, Declared, Declaring
 from epochal_operator.reconciler import OutOfDate, Reconciler
 from epochal_operator.reporting import Reporter
 from epochal_operator.settings import Settings
-
-from epochal.client.catalog import CatalogClient
-from epochal.resources import StreamManifest
-from epochal.resources.cluster.names import FINALIZER
 
 STREAM: dict[str, Any] = {
     "apiVersion": "epochal.dev/v1alpha1",

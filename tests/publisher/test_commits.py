@@ -165,7 +165,7 @@ def test_a_log_is_vouched_for_once_it_is_quiet_and_never_under_load(make: Callab
 def test_what_is_not_durable_yet_is_no_answer_and_no_error(make: Callable[..., Bench]) -> None:
     bench = make()
     bench.append()
-    assert bench.store.answer(ReadLog(b"", 1, bench.publisher.seq, 10, 1000)) is None
+    assert bench.store.answer(ReadLog(b"", 1, bench.publisher.seq, 10, 1000), bench.publisher.seq) is None
 
 
 class Declared:
