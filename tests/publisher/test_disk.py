@@ -296,6 +296,29 @@ def test_where_a_log_goes_on_and_what_was_cut_off_is_told(start, wires, tmp_path
     assert f"{path.parent}: 77 bytes at its end were no whole entry, and are cut off" in told
 
 
+@pytest.mark.rule("E10")
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_damage_to_the_last_acknowledged_event_is_told_and_nothing_is_cut(start, wires, wait_until, tmp_path, how):
+    """Fault 29: after an orderly stop, and after a crash once nothing had been written for a second."""
+    stream, publisher = start({"data": tmp_path}, **STORED)
+    writer = wires.writer(publisher, stream)
+    writer.open()
+    writer.acked(0, b"a payload that was acknowledged")
+    size = publisher.metric("log_size_bytes", "0")
+    if how is signal.SIGKILL:
+        wait_until(lambda: publisher.metric("log_size_bytes", "0") > size)
+    publisher.signal(how)
+    publisher.ended()
+    (path,) = tmp_path.glob("*/0/*.log")
+    data = bytearray(path.read_bytes())
+    data[data.index(b"acknowledged")] ^= 4
+    path.write_bytes(data)
+    again = stream.start("0", data=tmp_path, wait=False)
+    assert again.ended() == 1
+    assert f"{path}: bytes" in again.log.read_text()
+    assert path.read_bytes() == data
+
+
 @pytest.mark.rule("E12")
 def test_a_log_that_is_taken_holds_up_the_recovery_of_no_other(start, wires, wait_until, tmp_path) -> None:
     stream, first = start({"data": tmp_path}, segments=2, **STORED)
