@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
@@ -37,7 +38,7 @@ async def measured(count: int) -> dict[str, object]:
         async with stage(server.kubeconfig, "many", Path(directory)) as set_up:
             set_up.node.held = True
             port = free_port()
-            settings = {"resync": 60, "catalog_interval": 15, "frontier_interval": 10, "retry_first": 1}
+            settings: dict[str, Any] = {"resync": 60, "catalog_interval": 15, "frontier_interval": 10, "retry_first": 1}
             operator = set_up.operator(metrics_port=port, **settings)
             await operator.start()
             began = time.monotonic()
