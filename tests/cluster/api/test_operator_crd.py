@@ -1,0 +1,67 @@
+"""The definition of a Stream on a real API server: what is refused there, and what kubectl makes of it."""
+
+import json
+from typing import Any
+
+import pytest
+from tests.cluster.harness.apiserver import ApiServer
+from tests.cluster.harness.kubernetes import KubectlError
+from tests.resources import test_crd as offline
+from tests.resources.admission import admitted
+from tests.resources.test_cluster_children import PUBLISHERS
+
+
+@pytest.fixture(scope="module")
+def server(cluster_with_streams: ApiServer) -> ApiServer:
+    """With a namespace for these tests."""
+    cluster_with_streams.kubectl("create", "namespace", "demo")
+    return cluster_with_streams
+
+
+def dry(server: ApiServer, document: dict[str, Any]) -> str:
+    """Apply without a trace; what is said."""
+    return server.kubectl("apply", "--dry-run=server", "-f", "-", stdin=json.dumps(document))
+
+
+@pytest.mark.parametrize("what", offline.REFUSED)
+def test_what_the_model_refuses_is_refused_here_too(server: ApiServer, what: str) -> None:
+    with pytest.raises(KubectlError, match=r"invalid|unknown field|strict decoding|must be|Invalid value"):
+        dry(server, offline.document(**offline.REFUSED[what]))
+
+
+@pytest.mark.parametrize("what", offline.LEFT_TO_THE_MODEL)
+def test_what_is_left_to_the_model_is_taken(server: ApiServer, what: str) -> None:
+    assert "created" in dry(server, offline.document(**offline.LEFT_TO_THE_MODEL[what]))
+
+
+def test_amounts_are_taken_as_people_write_them(server: ApiServer) -> None:
+    for size in ("1.5Gi", "1500M", 1 << 30, "2Ti"):
+        spec: dict[str, Any] = {
+            "history": {"storage": {"size": size}, "retention": {"time": "1h30m", "bytes": "0.5Gi"}}
+        }
+        document = offline.document(**spec, publishers=PUBLISHERS)
+        assert admitted(document) == []
+        assert "created" in dry(server, document)
+
+
+def test_what_cannot_change_is_said(server: ApiServer) -> None:
+    server.apply(offline.document("fixed"))
+    for change, word in (
+        ({"time": {"shape": "(int, int)"}}, "it cannot change while the stream exists"),
+        ({"payload": {"encoding": "json"}}, "it cannot change while the stream exists"),
+        ({"segments": 2}, "scaling a stream is planned"),
+    ):
+        with pytest.raises(KubectlError, match=word):
+            server.apply(offline.document("fixed", **change))
+    with pytest.raises(KubectlError, match="scaling a stream is planned"):
+        server.kubectl("scale", "stream/fixed", "--replicas=3", "-n", "demo")
+    assert "configured" in server.apply(offline.document("fixed", progress={"minWriters": 2}))
+
+
+def test_kubectl_explains_and_lists_it(server: ApiServer) -> None:
+    assert "The shape of a time" in server.kubectl("explain", "stream.spec.time.shape")
+    assert "Ready, Progressing and Degraded" in server.kubectl("explain", "strm.status.conditions")
+    server.apply(offline.document("shown"))
+    listed = server.kubectl("get", "epochal", "-n", "demo").splitlines()
+    assert listed[0].split() == ["NAME", "SEGMENTS", "SERVING", "READY", "FRONTIER", "AGE"]
+    assert any(line.startswith("shown ") for line in listed)
