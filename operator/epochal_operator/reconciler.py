@@ -24,6 +24,7 @@ from epochal.resources.cluster import (
     Create,
     Delete,
     Seen,
+    check_drawable,
     children_of,
     plan_cluster,
 )
@@ -90,6 +91,7 @@ class Reconciler:
         metadata = stream["metadata"]
         try:
             manifest = manifest_of(stream)
+            check_drawable(manifest)  # before the catalog hears of it
             if FINALIZER not in metadata.get("finalizers", ()):
                 stream = await self._set_finalizers(stream, [*metadata.get("finalizers", ()), FINALIZER])
             known = stream.get("status", {}).get("catalogUid", "")

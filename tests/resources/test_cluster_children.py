@@ -7,7 +7,7 @@ import pytest
 
 from epochal.errors import ManifestError
 from epochal.resources import StreamManifest
-from epochal.resources.cluster import ClusterSettings, ClusterStream, children_of
+from epochal.resources.cluster import ClusterSettings, ClusterStream, check_drawable, children_of
 from epochal.resources.cluster.names import HASH
 
 SETTINGS = ClusterSettings(image="registry.example/epochal-publisher:1", catalog="http://catalog:8700")
@@ -179,6 +179,8 @@ def test_the_address_that_is_advertised_can_be_chosen() -> None:
 def test_an_address_that_cannot_be_one_is_refused(pattern: str) -> None:
     with pytest.raises(ManifestError, match=r"spec\.publishers\.advertise"):
         children_of(stream(3, publishers={"advertise": pattern}), SETTINGS)
+    with pytest.raises(ManifestError):
+        check_drawable(stream(3, publishers={"advertise": pattern}).manifest)
 
 
 def rules(what: ClusterStream) -> list[tuple[set[int], list[str], bool]]:

@@ -235,6 +235,9 @@ async def test_a_manifest_that_only_the_model_refuses_is_told_and_what_runs_stay
     assert told.startswith("spec.publishers.advertise: is the same for all publishers")
     assert stream["status"]["catalogUid"] == ready["status"]["catalogUid"]
     assert {place: item["metadata"]["uid"] for place, item in (await on_stage.children()).items()} == before
+    async with CatalogClient(on_stage.catalog.url) as client:
+        declared = await client.get(on_stage.namespace, "flights")
+    assert declared.declared().spec.publishers.advertise == "", "the catalog has not heard of it"
     await on_stage.change(publishers={"advertise": "{index}.example"})
     await on_stage.is_ready()
 

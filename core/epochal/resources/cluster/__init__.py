@@ -3,7 +3,7 @@
 Apart from the operator, which carries out what is decided here.
 """
 
-from epochal.resources.cluster.children import children_of
+from epochal.resources.cluster.children import check_drawable, children_of
 from epochal.resources.cluster.planning import Action, Apply, ClusterPlan, Create, Delete, Whose, plan_cluster, whose
 from epochal.resources.cluster.status import Seen, status_of
 from epochal.resources.cluster.stream import ClusterSettings, ClusterStream
@@ -18,6 +18,7 @@ __all__ = [
     "Delete",
     "Seen",
     "Whose",
+    "check_drawable",
     "children_of",
     "plan_cluster",
     "status_of",

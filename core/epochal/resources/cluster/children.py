@@ -21,8 +21,9 @@ from epochal.resources.cluster.names import (
     pod_labels,
     volume_name,
 )
-from epochal.resources.cluster.pods import pod
+from epochal.resources.cluster.pods import advertised, pod
 from epochal.resources.cluster.stream import ClusterSettings, ClusterStream
+from epochal.resources.manifest import StreamManifest
 from epochal.resources.quantities import format_bytes
 from epochal.resources.spec import Account
 
@@ -39,6 +40,12 @@ def children_of(stream: ClusterStream, settings: ClusterSettings) -> list[Object
     children = [_hashed(_owned(stream, item)) for item in drawn]
     restart = _restart_for(stream)
     return [*children, *(_hashed(_owned(stream, item), restart) for item in _pods(stream, settings))]
+
+
+def check_drawable(manifest: StreamManifest) -> None:
+    """Raise `ManifestError` for what is a manifest, and cannot be drawn."""
+    segments = tuple(map(str, range(manifest.spec.segments)))
+    advertised(ClusterStream(manifest, "", "", segments), 0)
 
 
 def _pods(stream: ClusterStream, settings: ClusterSettings) -> Iterable[Object]:
