@@ -1,0 +1,68 @@
+"""What the tests of Epochal itself on a node share: the images, a release of the chart, and what must hold after each.
+
+`release` is the one that the documentation installs: release and namespace `epochal`, all namespaces served. It stands
+from the first test that needs it to the end of the run; a test that changes it leaves it to the next one to repair.
+"""
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+
+import pytest
+from tests.cluster.harness.kubernetes import GivenCluster, Kubernetes
+from tests.cluster.harness.release import CRD, Release, import_images
+from tests.cluster.harness.streams import Streams
+from tests.cluster.harness.toolbox import Toolbox
+
+CLIENT = {"epochal.dev/client": "true"}
+"""Labels of a namespace whose pods may connect to the publishers of every stream."""
+
+
+@pytest.fixture(scope="session")
+def components(cluster: Kubernetes) -> None:
+    """The images of all components, from `make images`; somebody's cluster may have them already."""
+    try:
+        import_images(cluster)
+    except FileNotFoundError as error:
+        if not isinstance(cluster, GivenCluster):
+            pytest.fail(str(error))
+
+
+@pytest.fixture(scope="session")
+def _release(cluster: Kubernetes, components: None, _left_namespaces: list[str]) -> Iterator[Release]:
+    found = Release(cluster, "epochal", "epochal")
+    yield found
+    # Namespaces of tests end before: their streams need an operator, or nobody to wait for.
+    found.uninstall()
+    cluster.kubectl("delete", "crd", CRD, "--ignore-not-found")
+    cluster.kubectl("delete", "namespace", found.namespace, "--ignore-not-found", timeout=180)
+
+
+@pytest.fixture
+def release(_release: Release) -> Iterator[Release]:
+    """The release, as installed; after the test its logs hold no error, and no container has ended by itself."""
+    _release.ensure()
+    _release.may_restart.clear()
+    begun, before = datetime.now(UTC), _release.restarts()
+    yield _release
+    troubles = _release.troubles(begun)
+    assert not troubles, "\n\n".join(troubles)
+    assert _release.unexpected_restarts(before) == []
+
+
+@pytest.fixture
+def no_release(_release: Release) -> Release:
+    """The same, not installed."""
+    _release.uninstall()
+    return _release
+
+
+@pytest.fixture
+def streams(cluster: Kubernetes, release: Release, namespaces: Callable[..., str]) -> Streams:
+    """A fresh namespace for streams; its own pods and others' may connect to them."""
+    return Streams(cluster, namespaces())
+
+
+@pytest.fixture
+def toolbox(cluster: Kubernetes, release: Release, namespaces: Callable[..., str]) -> Toolbox:
+    """A pod with `epochal`, in a namespace of clients."""
+    return Toolbox(cluster, namespaces(CLIENT))

@@ -1,0 +1,88 @@
+"""Publishing and subscribing, from pods and from outside, as applications and people do it."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from tests.cluster.harness.kubernetes import KubectlError, Kubernetes
+from tests.cluster.harness.pods import pod, said_by
+from tests.cluster.harness.release import PATIENCE
+from tests.cluster.harness.streams import stream
+from tests.cluster.harness.toolbox import IMAGE, Toolbox
+
+MAIN = "from epochal.cli import main; main()"
+RECORDS = [{"n": number} for number in range(20)]
+
+
+@pytest.mark.parametrize("storage", [True, False], ids=["storage", "memory"])
+def test_pods_of_another_namespace_publish_and_subscribe(streams, toolbox, storage):
+    streams.start(stream("orders", storage=storage, segments=2))
+    name = f"{streams.namespace}/orders"
+    toolbox.publish(name, 1, *RECORDS)
+    toolbox.publish(name, 2, {"n": -1})
+    expected = sorted(RECORDS, key=json.dumps)
+    assert toolbox.epochs(name, 2) == {1: expected, 2: [{"n": -1}]}
+    streams.told("orders", "Ready", "Serving")
+    assert streams.get("orders")["status"]["frontier"] in ("[0]", "[2]", "[3]"), "written at most every ten seconds"
+
+
+def test_the_command_of_the_notes(cluster, release, streams):
+    """As a Pod in place of `kubectl run`, with the same container."""
+    streams.start(stream("first", storage=False))
+    notes = cluster.helm("get", "notes", release.name, "--namespace", release.namespace)
+    script = next(line.strip().strip("'") for line in notes.splitlines() if "epochal pub demo/first" in line)
+    environment = [{"name": "EPOCHAL_CATALOG", "value": release.catalog_url}]
+    assert f"--env=EPOCHAL_CATALOG={release.catalog_url} --command -- sh -c" in notes
+    asked = {
+        "image": IMAGE,
+        "env": environment,
+        "command": ["sh", "-c", script.replace("demo/", f"{streams.namespace}/")],
+    }
+    assert "hello" in said_by(cluster, streams.namespace, pod("first-client", "", container=asked))
+
+
+def test_only_its_own_namespace_and_those_of_clients_reach_a_publisher(cluster, release, streams, namespaces, toolbox):
+    streams.start(stream("orders", storage=False))
+    stranger = Toolbox(cluster, namespaces())
+    host = f"orders-0.orders.{streams.namespace}.svc"
+    for port in ("8701", "8702", "8703"):
+        connect = ("python", "-c", f"import socket; socket.create_connection(({host!r}, {port}), 5)")
+        toolbox.run(*connect)
+        with pytest.raises(KubectlError, match="timed out"):
+            stranger.run(*connect)
+
+
+def test_from_outside_by_port_forwarding(cluster, streams):
+    name = f"{streams.namespace}/orders"
+    manifest = json.dumps({**stream("orders"), "metadata": {"name": "orders", "namespace": streams.namespace}})
+    _outside(cluster, "apply", "-f", "-", stdin=manifest)
+    streams.settled("orders")
+    _outside(cluster, "pub", name, "--time", "1", "--advance", "2", '{"n": 1}')
+    said = _outside(cluster, "sub", name, "--since", "start", "--epochs", "--json", "--count", "1")
+    assert json.loads(said) == {"kind": "epoch", "time": 1, "records": [{"n": 1}]}
+    _outside(cluster, "delete", "stream", name, "--wait")
+    assert cluster.find("stream", "orders", namespace=streams.namespace) is None
+
+
+def test_doctor_finds_nothing_wrong(cluster, streams):
+    streams.start(stream("orders", storage=False))
+    _outside(cluster, "doctor", "--timeout", "60")
+
+
+def _outside(cluster: Kubernetes, *arguments: str, stdin: str = "") -> str:
+    """What `epochal --kube ARGUMENTS` prints, on this machine."""
+    ours = ("EPOCHAL_CATALOG", "EPOCHAL_NAMESPACE", "KUBERNETES_SERVICE_HOST")
+    environment = {key: value for key, value in os.environ.items() if key not in ours}
+    done = subprocess.run(
+        [sys.executable, "-c", MAIN, "--kube", "--kube-namespace", "epochal", *arguments],
+        env={**environment, "KUBECONFIG": str(cluster.kubeconfig)},
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
