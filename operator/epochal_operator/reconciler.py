@@ -85,7 +85,11 @@ class Reconciler:
         if newest is None:  # somebody took the finalizer off
             raise OutOfDate(f"{metadata['namespace']}/{metadata['name']} is gone")
         wait = await self.reporter.tell(newest, seen)
-        return self.settings.retry_last if seen.wrong is not None and seen.wrong[0] == "Refused" else wait
+        if seen.wrong is not None and seen.wrong[0] == "Refused":
+            return self.settings.retry_last
+        if seen.plan.actions:  # what they made is known already, so no event will be news, and all may be done by now
+            return self.settings.retry_first
+        return wait
 
     async def _bring_about(self, stream: Object) -> Seen:
         metadata = stream["metadata"]

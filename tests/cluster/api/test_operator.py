@@ -211,6 +211,14 @@ async def test_a_change_and_back_ends_where_it_began(on_stage: Stage) -> None:
     assert await shape() == before
 
 
+async def test_a_change_that_starts_nothing_is_told_to_be_complete_at_once(on_stage: Stage) -> None:
+    await on_stage.operator(resync=3600, catalog_interval=3600).start()
+    await on_stage.declare()
+    await on_stage.is_ready()
+    await on_stage.change(access={"publish": [{"serviceAccount": "*", "namespace": "elsewhere"}]})
+    await on_stage.is_ready()
+
+
 async def differs(look: Any, before: Any) -> bool:
     return bool(await look() != before)
 
