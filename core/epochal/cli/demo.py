@@ -63,7 +63,7 @@ def demo(
         run = _run(days, base, manifest, script, kills=kill)
         if keep is not None:
             note(f"kept in {base}")
-    return _verdict(run, time.monotonic() - began)
+    return verdict(run, time.monotonic() - began)
 
 
 def check_needs() -> tuple[Path, Path]:
@@ -136,7 +136,8 @@ async def _interruptible(run: Run, base: Path, manifest: str, script: Path) -> R
     return run
 
 
-def _verdict(run: Run, seconds: float) -> int:
+def verdict(run: Run, seconds: float) -> ExitStatus:
+    """Print what was computed, and every number that differs from plain Spark's; the status is 1 if one does."""
     early, late = check_early(run.truth, run.early), check_late(run.truth, run.late, run.join)
     total, flights = len(run.truth), sum(entry.flights for hour in run.truth.values() for entry in hour.values())
     groups = sum(map(len, run.truth.values()))

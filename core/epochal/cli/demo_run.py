@@ -47,7 +47,8 @@ class Run:
     publishing: float = 0.0
     """Seconds from the first micro-batch to the end of the stream."""
     truth: dict[int, dict[str, Sums]] = field(default_factory=dict)
-    _total: int = 0
+    total: int = 0
+    """Hours that there will be, once they are known."""
     _done: int = 0
     _killed_at: float = 0.0
     _kill_process: Callable[[str], None] = field(default=lambda publisher: None)
@@ -62,7 +63,7 @@ class Run:
             self._kill_process = lambda publisher: os.kill(local.processes[publisher], signal.SIGKILL)
             stream = await _apply(local.url, manifest)
             self.view.step("starting Spark")
-            arguments = ["--catalog", local.url, "--stream", stream, "--days", str(self.days)]
+            arguments = ["--catalog", local.url, "--stream", stream, "--days", str(self.days), "--master", "local[2]"]
             job = await stack.enter_async_context(Job(script, work, arguments))
             client = await stack.enter_async_context(epochal.connect(local.url))
             early = await stack.enter_async_context(client.subscribe(stream))
@@ -71,8 +72,8 @@ class Run:
                 await early.ready.wait()
                 await scout.ready.wait()
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._follow(early, self.early, late=False))
-                tasks.create_task(self._watch(client, stream, scout))
+                tasks.create_task(self.follow(early, self.early, late=False))
+                tasks.create_task(self.watch(client, stream, scout))
                 tasks.create_task(self._listen(job))
         self.truth = read_truth(work / "truth.json")
 
@@ -82,7 +83,7 @@ class Run:
         async for told in job.events():
             match told["event"]:
                 case "prepared":
-                    self._total = told["hours"]
+                    self.total = told["hours"]
                     self.view.prepared(self.days, told["hours"], told["flights"])
                 case "started":
                     self.view.step("publishing")
@@ -92,7 +93,7 @@ class Run:
                     self.batches, self.publishing = told["batches"], time.monotonic() - began
                     self.view.step("comparing with a plain Spark batch over the same file")
 
-    async def _follow(self, subscription: epochal.Subscription, tally: Tally, *, late: bool) -> None:
+    async def follow(self, subscription: epochal.Subscription, tally: Tally, *, late: bool) -> None:
         """Compute the sums of each complete hour, until the stream is complete."""
         async for epoch in subscription.epochs():
             match epoch:
@@ -102,7 +103,7 @@ class Run:
                 case epochal.EpochAborted(time=hour):
                     tally.faults.append(f"{hour} was aborted")
 
-    async def _watch(self, client: epochal.Client, stream: str, scout: epochal.Subscription) -> None:
+    async def watch(self, client: epochal.Client, stream: str, scout: epochal.Subscription) -> None:
         """See which hours are under way, and let the late subscriber join while one is."""
         active: set[int] = set()
         async with asyncio.TaskGroup() as tasks:
@@ -110,9 +111,9 @@ class Run:
                 match event:
                     case epochal.Data(time=int(hour)):
                         active.add(hour)
-                        if self.join is None and self._total and self._done >= JOIN_FROM * self._total:
+                        if self.join is None and self.total and self._done >= JOIN_FROM * self.total:
                             await self._try_to_join(client, stream, active, tasks)
-                        elif self.kills and self.join and self.kill is None and self._done >= KILL_FROM * self._total:
+                        elif self.kills and self.join and self.kill is None and self._done >= KILL_FROM * self.total:
                             await self._kill(client, stream, event.segment, active)
                     case epochal.Rewound(segment=segment) if self.kill and segment == self.kill.segment:
                         self.back_after = time.monotonic() - self._killed_at
@@ -135,7 +136,7 @@ class Run:
             parted = tuple(sorted(hour for hour in active if _reached(frontier, hour) and not late.saw_whole(hour)))
             if not parted or not frontier:
                 return
-            self.join = Join(self._done, self._total, parted)
+            self.join = Join(self._done, self.total, parted)
             self.view.joined(self.join)
             tasks.create_task(self._follow_late(late, stack.pop_all()))
 
@@ -146,14 +147,14 @@ class Run:
         logging.getLogger("epochal.local").setLevel(logging.ERROR)  # that it starts it again is for the view to tell
         for found in known.segments:
             if found.id == segment and found.publisher is not None:
-                self.kill = Kill(segment, self._done, self._total, tuple(sorted(active)))
+                self.kill = Kill(segment, self._done, self.total, tuple(sorted(active)))
                 self._killed_at = time.monotonic()
                 self._kill_process(found.publisher.id)
                 self.view.killed(self.kill)
 
     async def _follow_late(self, late: epochal.Subscription, stack: AsyncExitStack) -> None:
         async with stack:
-            await self._follow(late, self.late, late=True)
+            await self.follow(late, self.late, late=True)
 
 
 def _reached(frontier: tuple[Time, ...], hour: int) -> bool:

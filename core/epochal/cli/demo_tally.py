@@ -73,8 +73,13 @@ class Kill(NamedTuple):
 
 def read_truth(path: Path) -> dict[int, dict[str, Sums]]:
     """The sums that plain Spark computed."""
+    return truth_of(json.loads(path.read_text(encoding="utf-8")))
+
+
+def truth_of(rows: Iterable[tuple[int, str, int, int, int]]) -> dict[int, dict[str, Sums]]:
+    """The same from rows of hour, origin and sums."""
     truth: dict[int, dict[str, Sums]] = {}
-    for hour, origin, *sums in json.loads(path.read_text(encoding="utf-8")):
+    for hour, origin, *sums in rows:
         truth.setdefault(hour, {})[origin] = Sums(*sums)
     return truth
 

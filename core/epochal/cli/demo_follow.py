@@ -1,0 +1,90 @@
+"""One subscriber of the demo as a program of its own: `python -m epochal.cli.demo_follow early|late`, for a pod.
+
+Apart from the run, of which it is a part, because `make demo-cluster` runs it elsewhere: what the run would show, this
+prints as JSON lines, and `replay` makes of them again what the run would have.
+"""
+
+import argparse
+import asyncio
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import epochal
+from epochal.cli.demo_run import Run
+from epochal.cli.demo_tally import Join, Kill, Sums, Tally
+
+READY_TIMEOUT = 120.0
+"""Seconds for the stream's publishers to be reached."""
+
+
+class LineView:
+    """A JSON line for everything of which the verdict must know."""
+
+    def step(self, text: str) -> None:
+        """Nobody looks."""
+
+    def prepared(self, days: int, hours: int, flights: int) -> None:
+        """The job tells."""
+
+    def under_way(self, hours: set[int]) -> None:
+        """Too much for lines."""
+
+    def complete(self, hour: int, tally: Tally, *, late: bool) -> None:
+        """A line."""
+        tell("hour", hour=hour, sums=tally.hours[hour])
+
+    def joined(self, join: Join) -> None:
+        """A line."""
+        tell("joined", **join._asdict())
+
+    def killed(self, kill: Kill) -> None:
+        """Nobody is killed from here."""
+
+    def back(self, seconds: float) -> None:
+        """Nobody is killed from here."""
+
+
+def replay(event: dict[str, Any], run: Run, tally: Tally) -> None:
+    """Take over what a follower told about an hour, its join or its end."""
+    match event["event"]:
+        case "hour":
+            tally.hours[event["hour"]] = {origin: Sums(*sums) for origin, sums in event["sums"].items()}
+        case "joined":
+            run.join = Join(event["complete"], event["total"], tuple(event["active"]))
+        case "ended":
+            tally.faults += event["faults"]
+
+
+def tell(event: str, **fields: Any) -> None:
+    """Print one line."""
+    print(json.dumps({"event": event, **fields}), flush=True)
+
+
+async def follow(which: str, stream: str, hours: int) -> None:
+    """Follow the stream until it is complete; `hours` is how many there will be, for the one who joins late."""
+    run = Run(0, LineView(), kills=False, total=hours)
+    late = which == "late"
+    async with epochal.connect() as client, client.subscribe(stream, partial=late) as subscription:
+        async with asyncio.timeout(READY_TIMEOUT):
+            await subscription.ready.wait()
+        tell("ready")
+        if late:
+            await run.watch(client, stream, subscription)
+        else:
+            await run.follow(subscription, run.early, late=False)
+    tell("ended", faults=(run.late if late else run.early).faults)
+
+
+def main(arguments: Iterable[str] | None = None) -> None:
+    """Run one subscriber."""
+    parser = argparse.ArgumentParser(description="Follow the flights of the demo, and print the sums of each hour.")
+    parser.add_argument("which", choices=("early", "late"))
+    parser.add_argument("--stream", required=True, help="NAMESPACE/NAME of the stream")
+    parser.add_argument("--hours", type=int, default=0, help="how many hours there will be (late)")
+    options = parser.parse_args(None if arguments is None else list(arguments))
+    asyncio.run(follow(options.which, options.stream, options.hours))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""`make demo-cluster`, as far as it needs no cluster: what it submits, and what it makes of what pods told."""
+
+import re
+import shlex
+from pathlib import Path
+
+import kubernetes_validate
+import yaml
+
+from demo_cluster import IMAGES, submit_command
+from epochal.cli.demo import verdict
+from epochal.cli.demo_follow import LineView, replay, tell
+from epochal.cli.demo_run import Run
+from epochal.cli.demo_tally import Join, Sums, Tally, check_early, check_late, truth_of
+
+ROOT = Path(__file__).parents[2]
+FILES = ROOT / "spark" / "kubernetes"
+
+
+def test_the_manual_submits_what_the_demo_does():
+    page = (ROOT / "docs" / "spark.md").read_text()
+    (shown,) = re.findall(r"\$ (spark-submit --master k8s:.*?)\n```", page, re.DOTALL)
+    url = "https://KUBERNETES:6443"
+    catalog = "http://epochal-catalog.epochal.svc:8700"
+    assert shlex.split(shown.replace("\\\n", " ")) == submit_command(
+        url, "demo", "localhost/epochal-spark:dev", catalog, 14
+    )
+
+
+def test_kubernetes_takes_the_demos_files_and_their_pods_are_restricted():
+    (volume,) = yaml.safe_load_all((FILES / "demo" / "work.yaml").read_text())
+    (pod,) = yaml.safe_load_all((FILES / "demo" / "follower.yaml").read_text())
+    for each in (volume, pod):
+        kubernetes_validate.validate(each, "1.37", strict=True)
+    assert pod["spec"]["securityContext"]["runAsNonRoot"] is True
+    (container,) = pod["spec"]["containers"]
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert f"claimName={volume['metadata']['name']}" in " ".join(submit_command("", "", "", "", 3))
+
+
+def test_every_image_that_it_imports_is_one_that_is_built():
+    built = re.search(r"^order=\((.*)\)$", (ROOT / "tools" / "images").read_text(), re.MULTILINE)
+    assert built is not None
+    assert set(IMAGES) == set(built[1].split())
+
+
+def test_what_a_pod_told_is_what_it_computed(capsys):
+    hour, join = 2013010105, Join(3, 10, (2013010104,))
+    tally, view = Tally(), LineView()
+    tally.add(hour, [{"origin": "JFK", "dep_delay": 4}, {"origin": "JFK", "dep_delay": None}])
+    view.joined(join)
+    view.complete(hour, tally, late=False)
+    tell("ended", faults=["an hour was aborted"])
+    run, heard = Run(3, view), Tally()
+    for line in capsys.readouterr().out.splitlines():
+        replay(yaml.safe_load(line), run, heard)
+    assert run.join == join
+    assert heard.hours == tally.hours == {hour: {"JFK": Sums(2, 1, 4)}}
+    assert heard.faults == ["an hour was aborted"]
+
+
+def test_one_number_that_differs_is_a_failure(capsys):
+    hours = [2013010105 + hour for hour in range(10)]
+    rows = [(hour, "JFK", 2, 1, 4) for hour in hours]
+
+    def run() -> Run:
+        made = Run(3, LineView(), kills=False, truth=truth_of(rows), join=Join(4, 10, (hours[4],)))
+        made.early.hours.update(truth_of(rows))
+        made.late.hours.update(truth_of(rows[5:]))
+        return made
+
+    assert verdict(run(), 1.0) == 0
+    for tally in (lambda run: run.early, lambda run: run.late):
+        wrong = run()
+        tally(wrong).hours[hours[7]] = {"JFK": Sums(2, 1, 5)}
+        assert verdict(wrong, 1.0) == 1
+        assert "plain Spark says JFK (2, 1, 4)" in capsys.readouterr().err
+
+
+def test_nothing_told_is_not_everything_equal():
+    truth = truth_of([(2013010105, "JFK", 2, 1, 4)])
+    assert check_early(truth, Tally()) == ["2013-01-01 05:00 was never complete"]
+    assert check_late(truth, Tally(), None) != []

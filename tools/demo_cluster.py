@@ -1,0 +1,323 @@
+"""`make demo-cluster`: the flights of `epochal demo` on a real Kubernetes, each part in pods of its own.
+
+Helm installs Epochal, the operator starts the stream's publishers, `spark-submit` a driver that starts executors, and
+two pods follow: one from the start, one that joins in the middle of an hour. What they computed from whole hours is
+compared with a plain Spark batch over the same file. docs/spark.md has the same steps by hand.
+
+Apart from `epochal demo`, whose tally, view and verdict it uses: what it needs (kubectl, helm, a node) is the cluster
+suite's, and no user of the package has it.
+"""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+from tests.cluster.harness import evidence, node
+from tests.cluster.harness.building import BuildError, UnfitError
+from tests.cluster.harness.kubernetes import GivenCluster, KubectlError, Kubernetes
+from tests.cluster.harness.places import CACHE, ROOT
+from tests.cluster.harness.programs import NotReadyError
+
+from demo_cluster_logs import Follower, Logs
+from epochal.cli.demo import check_java, verdict
+from epochal.cli.demo_follow import replay
+from epochal.cli.demo_run import Run
+from epochal.cli.demo_tally import truth_of
+from epochal.cli.demo_view import PlainView
+from epochal.errors import ConfigError
+
+NAMESPACE = "epochal-demo"
+"""Where everything is that the demo makes, and what is deleted at the end."""
+MARK = "app.kubernetes.io/managed-by=epochal-demo"
+RELEASE = "epochal"
+DRIVER, EARLY, LATE = "flights-driver", "flights-early", "flights-late"
+WORK = "/var/lib/flights"
+"""Where the pods of Spark see the volume that they share."""
+GATE = f"{WORK}/begin"
+FILES = ROOT / "spark" / "kubernetes"
+IMAGES = ("catalog", "publisher", "operator", "toolbox", "spark")
+
+
+class DemoError(Exception):
+    """The demo could not be run to its end; the message says why."""
+
+
+class Demo:
+    """One run, in a namespace that it makes and removes."""
+
+    def __init__(self, cluster: Kubernetes, days: int, registry: str, tag: str) -> None:
+        """Nothing is done yet; images are `REGISTRY/epochal-NAME:TAG`."""
+        self.cluster, self.days, self.registry, self.tag = cluster, days, registry, tag
+        self.catalog = ""
+        self.made = False
+        """Whether anything was made that has to be removed."""
+
+    def image(self, name: str) -> str:
+        """The name of an image."""
+        return f"{self.registry}/epochal-{name}:{self.tag}"
+
+    # --- before -------------------------------------------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        """Make the namespace, Epochal unless it serves there already, the stream, and what Spark needs."""
+        if (found := self.cluster.find("namespace", NAMESPACE)) is not None:
+            key, _, value = MARK.partition("=")
+            if found["metadata"].get("labels", {}).get(key) != value:
+                raise DemoError(f"there is a namespace {NAMESPACE} that this demo did not make; delete or rename it")
+            step(f"removing what an earlier demo left in the namespace {NAMESPACE}")
+            self.remove()
+        self.made = True
+        self.cluster.kubectl("create", "namespace", NAMESPACE)
+        self.cluster.kubectl("label", "namespace", NAMESPACE, MARK, "pod-security.kubernetes.io/enforce=restricted")
+        self._install()
+        step("applying the stream and waiting for its publishers")
+        stream = yaml.safe_load((ROOT / "examples" / "flights.yaml").read_text())
+        stream["metadata"]["namespace"] = NAMESPACE
+        self.cluster.apply(stream)
+        for file in (FILES / "rights.yaml", FILES / "demo" / "work.yaml"):
+            self.cluster.apply(file.read_text(), namespace=NAMESPACE)
+        self.cluster.wait("stream/flights", "condition=Ready", namespace=NAMESPACE, timeout=300)
+
+    def _install(self) -> None:
+        release, namespace = self._serving() or (RELEASE, NAMESPACE)
+        if namespace != NAMESPACE:
+            step(f"using the release {release} of Epochal in the namespace {namespace}")
+        else:
+            step("installing Epochal with Helm")
+            there = self.cluster.find("crd", "streams.epochal.dev") is not None
+            settings = {
+                "image.registry": self.registry,
+                "image.tag": self.tag,
+                "watchNamespaces": f"{{{NAMESPACE}}}",
+                "crds.enabled": str(not there).lower(),
+                "crds.keep": "false",
+                "operator.releaseStreams.enabled": "false",  # the stream is deleted before the release
+            }
+            values = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+            chart = ROOT / "charts" / "epochal"
+            where = ("--namespace", namespace, "--wait", "--timeout", "5m")
+            self.cluster.helm("install", release, chart, *where, *values, timeout=330)
+        labels = f"app.kubernetes.io/instance={release},app.kubernetes.io/component=catalog"
+        (service,) = self.cluster.get("service", "--selector", labels, namespace=namespace)["items"]
+        self.catalog = f"http://{service['metadata']['name']}.{namespace}.svc:8700"
+
+    def _serving(self) -> tuple[str, str] | None:
+        """Name and namespace of a release that serves our namespace already, because it serves all."""
+        for release in json.loads(self.cluster.helm("list", "--all-namespaces", "--output", "json")):
+            if release["chart"].startswith("epochal-"):
+                which = (release["name"], "--namespace", release["namespace"])
+                values = json.loads(self.cluster.helm("get", "values", *which, "--all", "--output", "json"))
+                if not values["watchNamespaces"]:
+                    return release["name"], release["namespace"]
+        return None
+
+    # --- the run ------------------------------------------------------------------------------------------------------
+
+    def run(self, timeout: float) -> Run:
+        """Publish and follow; returns what the verdict needs.
+
+        Raises:
+            DemoError: A pod failed, or `timeout` seconds went by.
+        """
+        run = Run(self.days, PlainView(), kills=False)
+        deadline = time.monotonic() + timeout
+        with Logs(self.cluster, NAMESPACE) as logs:
+            self._start_follower(logs, EARLY, "early")
+            run.view.step("submitting the job to Spark")
+            self._submit(logs)
+            waiting, began = {DRIVER, EARLY, LATE}, 0.0
+            for pod, event in logs.events(deadline):
+                match pod, event["event"]:
+                    case _, "failed":
+                        raise DemoError(event["why"])
+                    case str(), "prepared":
+                        run.view.prepared(self.days, event["hours"], event["flights"])
+                        self._start_follower(logs, LATE, "late", "--hours", str(event["hours"]))
+                        run.view.step("starting Spark's executors and the late subscriber")
+                    case str(), "started" | "ready":
+                        waiting.discard(pod)
+                        if not waiting:
+                            run.view.step("publishing")
+                            self.cluster.kubectl("exec", "--namespace", NAMESPACE, DRIVER, "--", "touch", GATE)
+                            began = time.monotonic()
+                    case str(), "published":
+                        run.batches, run.publishing = event["batches"], time.monotonic() - began
+                        run.view.step("comparing with a plain Spark batch over the same file")
+                    case str(), "sums":
+                        run.truth |= truth_of(event["rows"])
+                    case _:
+                        self._take(run, pod, event)
+        return run
+
+    def _take(self, run: Run, pod: str, event: dict[str, Any]) -> None:
+        """What a subscriber told: into its tally, and to the view."""
+        if pod == DRIVER:
+            return
+        tally = run.early if pod == EARLY else run.late
+        replay(event, run, tally)
+        if event["event"] == "hour":
+            run.view.complete(event["hour"], tally, late=pod == LATE)
+        if event["event"] == "joined" and run.join is not None:
+            run.view.joined(run.join)
+
+    def _start_follower(self, logs: Logs, name: str, *arguments: str) -> None:
+        pod = yaml.safe_load((FILES / "demo" / "follower.yaml").read_text())
+        pod["metadata"]["name"] = name
+        (container,) = pod["spec"]["containers"]
+        container["image"] = self.image("toolbox")
+        container["args"] = [*arguments, "--stream", f"{NAMESPACE}/flights"]
+        container["env"] = [{"name": "EPOCHAL_CATALOG", "value": self.catalog}]
+        self.cluster.apply(pod, namespace=NAMESPACE)
+        logs.follow(Follower(name, last="ended"))
+
+    def _submit(self, logs: Logs) -> None:
+        command = submit_command(self.cluster.url, NAMESPACE, self.image("spark"), self.catalog, self.days)
+        if isinstance(self.cluster, node.Node):  # Debian's etcd has not what Spark's watches ask for; it also polls
+            command[1:1] = ["--conf", "spark.kubernetes.executor.enableApiWatcher=false"]
+        log = CACHE / "logs" / "demo-submit.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        # With the driver's own rights. Spark's client also fails at client keys that are not RSA.
+        with tempfile.TemporaryDirectory() as private, log.open("w") as output:
+            user = self.cluster.run_as_service_account(NAMESPACE, "spark", Path(private) / "kubeconfig")
+            path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+            environment = {**user.environment(), "PATH": path, "TMPDIR": private}
+            done = subprocess.run(
+                command, env=environment, cwd=ROOT, stdout=output, stderr=output, timeout=300, check=False
+            )
+        if done.returncode:
+            said = [line for line in log.read_text().splitlines() if not line.startswith("\t")]  # no stack traces
+            end = "\n".join(said[-10:])
+            raise DemoError(f"spark-submit failed; the end of {log}:\n{end}")
+        logs.follow(Follower(DRIVER, last="truth"))
+
+    # --- after --------------------------------------------------------------------------------------------------------
+
+    def remove(self) -> None:
+        """Delete everything that was made, the publishers by the operator while it is there."""
+        if self.cluster.find("crd", "streams.epochal.dev") is not None:
+            delete = ("delete", "streams.epochal.dev", "--all", "--namespace", NAMESPACE, "--timeout=120s")
+            self.cluster.kubectl(*delete, timeout=150)
+        self.cluster.helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--ignore-not-found", "--wait")
+        self.cluster.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=180s", timeout=200)
+
+
+def submit_command(url: str, namespace: str, image: str, catalog: str, days: int) -> list[str]:
+    """How the job is submitted; all requests are small, as a node may have two cores."""
+    settings = {
+        "spark.kubernetes.namespace": namespace,
+        "spark.kubernetes.container.image": image,
+        "spark.kubernetes.authenticate.driver.serviceAccountName": "spark",
+        "spark.kubernetes.driver.pod.name": DRIVER,
+        "spark.kubernetes.driver.podTemplateFile": "spark/kubernetes/driver.yaml",
+        "spark.kubernetes.driver.podTemplateContainerName": "spark",
+        "spark.kubernetes.executor.podTemplateFile": "spark/kubernetes/executor.yaml",
+        "spark.kubernetes.executor.podTemplateContainerName": "spark",
+        **{
+            f"spark.kubernetes.{role}.volumes.persistentVolumeClaim.flights.{key}": value
+            for role in ("driver", "executor")
+            for key, value in {"options.claimName": "flights-work", "mount.path": WORK}.items()
+        },
+        "spark.kubernetes.driver.request.cores": "200m",
+        "spark.kubernetes.executor.request.cores": "200m",
+        # Beside the JVM there are several Pythons, which the default of 384 MiB leaves too little room.
+        "spark.driver.memory": "768m",
+        "spark.driver.memoryOverhead": "1g",
+        "spark.executor.memory": "512m",
+        "spark.executor.memoryOverhead": "768m",
+        "spark.executor.cores": "1",
+        "spark.executor.instances": "2",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.driver.extraJavaOptions": "-Xss16m",
+        "spark.kubernetes.submission.waitAppCompletion": "false",
+    }
+    command = ["spark-submit", "--master", f"k8s://{url}", "--deploy-mode", "cluster", "--name", "flights"]
+    command += [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
+    job = ["local:///opt/spark/jobs/flights.py", "--catalog", catalog, "--stream", f"{namespace}/flights"]
+    return [*command, *job, "--days", str(days), "--work", WORK, "--gate", GATE]
+
+
+def step(text: str) -> None:
+    """Print what is done next."""
+    print(text, flush=True)
+
+
+def import_images(cluster: Kubernetes) -> None:
+    """Build the images, those that have changed, and put them where pods find them."""
+    step("building the images (minutes the first time)")
+    subprocess.run([ROOT / "tools" / "images", *IMAGES], check=True)
+    step("importing the images")
+    for name in IMAGES:
+        cluster.import_image(ROOT / ".cache" / "images" / f"{name}.tar")
+
+
+def demonstrate(cluster: Kubernetes, options: argparse.Namespace, *, keep: bool) -> int:
+    """Run the demo on a cluster, print the verdict, and remove what was made."""
+    began = time.monotonic()
+    if options.registry is None:
+        import_images(cluster)
+    demo = Demo(cluster, options.days, options.registry or "localhost", options.tag)
+    try:
+        demo.prepare()
+        status = verdict(demo.run(options.timeout), time.monotonic() - began)
+    except (DemoError, KubectlError, subprocess.SubprocessError) as error:
+        directory = evidence.directory_of("demo-cluster")
+        evidence.collect(cluster, directory)
+        raise DemoError(f"{error}\nobjects, events and logs: {directory}") from error
+    finally:
+        if keep:
+            step(f"kept, in the namespace {NAMESPACE}:\nexport KUBECONFIG={cluster.kubeconfig}")
+        elif demo.made:
+            step("removing what was made")
+            demo.remove()
+    return int(status)
+
+
+def main() -> int:
+    """Do what the command line and the environment say."""
+    parser = argparse.ArgumentParser(prog="make demo-cluster DEMO_ARGS=...", description=__doc__)
+    parser.add_argument("--days", type=int, default=14, help="how many days to publish, 3 to 365")
+    parser.add_argument("--registry", help="take the images from this registry, instead of building them")
+    parser.add_argument("--tag", default="dev", help="tag of the images")
+    parser.add_argument("--timeout", type=float, default=900, help="seconds for the run, once all is installed")
+    options = parser.parse_args()
+    if not 3 <= options.days <= 365:
+        parser.error("--days is 3 to 365")
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))  # ends in order as Ctrl-C does
+    try:
+        check_java()
+        return _on_cluster(lambda cluster, keep: demonstrate(cluster, options, keep=keep))
+    except (ConfigError, UnfitError, BuildError, NotReadyError, DemoError, KubectlError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except subprocess.SubprocessError as error:
+        print(f"error: {error}\n{error.stderr or ''}", file=sys.stderr)  # type: ignore[attr-defined]
+        return 1
+
+
+def _on_cluster(use: Callable[[Kubernetes, bool], int]) -> int:
+    """Use the cluster of KUBECONFIG, or the node that stands, or one for the time of the demo (KEEP=1: it stays)."""
+    keep = os.environ.get("KEEP", "") not in ("", "0")
+    if given := os.environ.get("KUBECONFIG"):
+        return use(GivenCluster(Path(given)), keep)
+    stands = node.running() is not None
+    if not stands:
+        step("starting a throw-away Kubernetes")
+    try:
+        return use(node.up(), keep)
+    finally:
+        if not stands and not keep:
+            node.down()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
