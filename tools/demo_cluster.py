@@ -54,8 +54,9 @@ class DemoError(Exception):
 class Demo:
     """One run, in a namespace that it makes and removes."""
 
-    def __init__(self, cluster: Kubernetes, days: int, registry: str, tag: str) -> None:
-        """Nothing is done yet; images are `REGISTRY/epochal-NAME:TAG`."""
+    def __init__(self, cluster: Kubernetes, days: int, registry: str, tag: str, *, kills: bool) -> None:
+        """Nothing is done yet; images are `REGISTRY/epochal-NAME:TAG`. If it `kills`, a publisher's pod is deleted."""
+        self.kills = kills
         self.cluster, self.days, self.registry, self.tag = cluster, days, registry, tag
         self.catalog = ""
         self.made = False
@@ -128,7 +129,7 @@ class Demo:
         Raises:
             DemoError: A pod failed, or `timeout` seconds went by.
         """
-        run = Run(self.days, PlainView(), kills=False)
+        run = Run(self.days, PlainView(), self.kills)
         deadline = time.monotonic() + timeout
         with Logs(self.cluster, NAMESPACE) as logs:
             self._start_follower(logs, EARLY, "early")
@@ -141,7 +142,8 @@ class Demo:
                         raise DemoError(event["why"])
                     case str(), "prepared":
                         run.view.prepared(self.days, event["hours"], event["flights"])
-                        self._start_follower(logs, LATE, "late", "--hours", str(event["hours"]))
+                        more = ("--kill",) if self.kills else ()
+                        self._start_follower(logs, LATE, "late", "--hours", str(event["hours"]), *more)
                         run.view.step("starting Spark's executors and the late subscriber")
                     case str(), "started" | "ready":
                         waiting.discard(pod)
@@ -149,6 +151,8 @@ class Demo:
                             run.view.step("publishing")
                             self.cluster.kubectl("exec", "--namespace", NAMESPACE, DRIVER, "--", "touch", GATE)
                             began = time.monotonic()
+                    case str(), "kill":
+                        self._delete_by_force(event["publisher"])
                     case str(), "published":
                         run.batches, run.publishing = event["batches"], time.monotonic() - began
                         run.view.step("comparing with a plain Spark batch over the same file")
@@ -168,6 +172,16 @@ class Demo:
             run.view.complete(event["hour"], tally, late=pod == LATE)
         if event["event"] == "joined" and run.join is not None:
             run.view.joined(run.join)
+        if event["event"] == "killed" and run.kill is not None:
+            run.view.killed(run.kill)
+        if event["event"] == "back" and run.back_after is not None:
+            run.view.back(run.back_after)
+
+    def _delete_by_force(self, publisher: str) -> None:
+        """Take away a publisher's pod as the loss of its node would; the operator makes it anew."""
+        pod = publisher.rpartition(".")[2]
+        force = ("--grace-period=0", "--force", "--wait=false")
+        self.cluster.kubectl("delete", "pod", pod, "--namespace", NAMESPACE, *force)
 
     def _start_follower(self, logs: Logs, name: str, *arguments: str) -> None:
         pod = yaml.safe_load((FILES / "demo" / "follower.yaml").read_text())
@@ -264,7 +278,7 @@ def demonstrate(cluster: Kubernetes, options: argparse.Namespace, *, keep: bool)
     began = time.monotonic()
     if options.registry is None:
         import_images(cluster)
-    demo = Demo(cluster, options.days, options.registry or "localhost", options.tag)
+    demo = Demo(cluster, options.days, options.registry or "localhost", options.tag, kills=options.kill)
     try:
         demo.prepare()
         status = verdict(demo.run(options.timeout), time.monotonic() - began)
@@ -287,6 +301,8 @@ def main() -> int:
     parser.add_argument("--days", type=int, default=14, help="how many days to publish, 3 to 365")
     parser.add_argument("--registry", help="take the images from this registry, instead of building them")
     parser.add_argument("--tag", default="dev", help="tag of the images")
+    say = "delete no publisher's pod by force in the middle"
+    parser.add_argument("--no-kill", dest="kill", action="store_false", help=say)
     parser.add_argument("--timeout", type=float, default=900, help="seconds for the run, once all is installed")
     options = parser.parse_args()
     if not 3 <= options.days <= 365:

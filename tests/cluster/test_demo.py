@@ -25,5 +25,6 @@ def test_the_hours_that_pods_compute_are_those_of_plain_spark(cluster: Kubernete
     assert "6 days: 114 hours, 5,166 flights" in said
     assert re.search(r"from the start +114 of 114 hours \(100 %\) +every number equal", said), said
     assert re.search(r"late +\d+ of 114 hours \(\d+ %\) +every number equal, and no hour in part", said), said
+    assert re.search(r"a publisher +deleted by force at \d+ % +back after", said), said
     assert "in 6 micro-batches" in said, said
     assert cluster.find("namespace", "epochal-demo") is None

@@ -11,7 +11,7 @@ from demo_cluster import IMAGES, submit_command
 from epochal.cli.demo import verdict
 from epochal.cli.demo_follow import LineView, replay, tell
 from epochal.cli.demo_run import Run
-from epochal.cli.demo_tally import Join, Sums, Tally, check_early, check_late, truth_of
+from epochal.cli.demo_tally import Join, Kill, Sums, Tally, check_early, check_late, truth_of
 
 ROOT = Path(__file__).parents[2]
 FILES = ROOT / "spark" / "kubernetes"
@@ -46,15 +46,18 @@ def test_every_image_that_it_imports_is_one_that_is_built():
 
 def test_what_a_pod_told_is_what_it_computed(capsys):
     hour, join = 2013010105, Join(3, 10, (2013010104,))
+    kill = Kill("1", 5, 10, (hour,), "deleted by force")
     tally, view = Tally(), LineView()
     tally.add(hour, [{"origin": "JFK", "dep_delay": 4}, {"origin": "JFK", "dep_delay": None}])
     view.joined(join)
+    view.killed(kill)
+    view.back(1.5)
     view.complete(hour, tally, late=False)
     tell("ended", faults=["an hour was aborted"])
     run, heard = Run(3, view), Tally()
     for line in capsys.readouterr().out.splitlines():
         replay(yaml.safe_load(line), run, heard)
-    assert run.join == join
+    assert (run.join, run.kill, run.back_after) == (join, kill, 1.5)
     assert heard.hours == tally.hours == {hour: {"JFK": Sums(2, 1, 4)}}
     assert heard.faults == ["an hour was aborted"]
 

@@ -166,7 +166,7 @@ def _killed(run: Run) -> str:
         return "was never killed"
     share = f"{100 * run.kill.complete // max(1, run.kill.total)} %"
     back = "not back" if run.back_after is None else f"back after {run.back_after:.1f} s"
-    return f"killed with -9 at {share}".ljust(32) + f"   {back}"
+    return f"{run.kill.how} at {share}".ljust(32) + f"   {back}"
 
 
 def _share(hours: int, total: int) -> str:

@@ -14,6 +14,7 @@ import epochal
 from epochal.cli.demo_run import Run
 from epochal.cli.demo_tally import Join, Kill, Sums, Tally
 
+KILL = "deleted by force"
 READY_TIMEOUT = 120.0
 """Seconds for the stream's publishers to be reached."""
 
@@ -39,19 +40,26 @@ class LineView:
         tell("joined", **join._asdict())
 
     def killed(self, kill: Kill) -> None:
-        """Nobody is killed from here."""
+        """A line."""
+        tell("killed", **kill._asdict())
 
     def back(self, seconds: float) -> None:
-        """Nobody is killed from here."""
+        """A line."""
+        tell("back", seconds=seconds)
 
 
 def replay(event: dict[str, Any], run: Run, tally: Tally) -> None:
-    """Take over what a follower told about an hour, its join or its end."""
+    """Take over what a follower told about an hour, its join, a kill or its end."""
     match event["event"]:
         case "hour":
             tally.hours[event["hour"]] = {origin: Sums(*sums) for origin, sums in event["sums"].items()}
         case "joined":
             run.join = Join(event["complete"], event["total"], tuple(event["active"]))
+        case "killed":
+            how = {key: event[key] for key in ("segment", "complete", "total", "how")}
+            run.kill = Kill(**how, active=tuple(event["active"]))
+        case "back":
+            run.back_after = event["seconds"]
         case "ended":
             tally.faults += event["faults"]
 
@@ -61,9 +69,14 @@ def tell(event: str, **fields: Any) -> None:
     print(json.dumps({"event": event, **fields}), flush=True)
 
 
-async def follow(which: str, stream: str, hours: int) -> None:
-    """Follow the stream until it is complete; `hours` is how many there will be, for the one who joins late."""
-    run = Run(0, LineView(), kills=False, total=hours)
+async def follow(which: str, stream: str, hours: int, *, kills: bool) -> None:
+    """Follow the stream until it is complete.
+
+    `hours` is how many there will be, for the one who joins late; if it `kills`, it tells which publisher and when, and
+    whoever listens deletes the pod.
+    """
+    run = Run(0, LineView(), kills=kills, total=hours, kill_how=KILL, holds=True)
+    run.kill_process = lambda publisher: tell("kill", publisher=publisher)
     late = which == "late"
     async with epochal.connect() as client, client.subscribe(stream, partial=late) as subscription:
         async with asyncio.timeout(READY_TIMEOUT):
@@ -82,8 +95,9 @@ def main(arguments: Iterable[str] | None = None) -> None:
     parser.add_argument("which", choices=("early", "late"))
     parser.add_argument("--stream", required=True, help="NAMESPACE/NAME of the stream")
     parser.add_argument("--hours", type=int, default=0, help="how many hours there will be (late)")
+    parser.add_argument("--kill", action="store_true", help="say which publisher's pod is to be deleted (late)")
     options = parser.parse_args(None if arguments is None else list(arguments))
-    asyncio.run(follow(options.which, options.stream, options.hours))
+    asyncio.run(follow(options.which, options.stream, options.hours, kills=options.kill))
 
 
 if __name__ == "__main__":

@@ -47,11 +47,19 @@ class Run:
     publishing: float = 0.0
     """Seconds from the first micro-batch to the end of the stream."""
     truth: dict[int, dict[str, Sums]] = field(default_factory=dict)
+    kill_process: Callable[[str], None] = field(default=lambda publisher: None)
+    """Kills a publisher, by its id, as nothing in the system can prepare for."""
+    kill_how: str = "killed with -9"
+    holds: bool = False
+    """Whether a writer of our own keeps an hour under way until the late subscriber is there.
+
+    Where a join takes longer than a micro-batch, it would otherwise never meet one that is.
+    """
     total: int = 0
     """Hours that there will be, once they are known."""
     _done: int = 0
+    _keeper: epochal.Writer | None = None
     _killed_at: float = 0.0
-    _kill_process: Callable[[str], None] = field(default=lambda publisher: None)
 
     async def run(self, base: Path, manifest: str, script: Path) -> None:
         """Run it all under `base`, and leave no process behind."""
@@ -60,7 +68,7 @@ class Run:
         async with AsyncExitStack() as stack:
             self.view.step("starting a catalog and publishers")
             local = await stack.enter_async_context(LocalMode(base / "epochal"))
-            self._kill_process = lambda publisher: os.kill(local.processes[publisher], signal.SIGKILL)
+            self.kill_process = lambda publisher: os.kill(local.processes[publisher], signal.SIGKILL)
             stream = await _apply(local.url, manifest)
             self.view.step("starting Spark")
             arguments = ["--catalog", local.url, "--stream", stream, "--days", str(self.days), "--master", "local[2]"]
@@ -106,12 +114,12 @@ class Run:
     async def watch(self, client: epochal.Client, stream: str, scout: epochal.Subscription) -> None:
         """See which hours are under way, and let the late subscriber join while one is."""
         active: set[int] = set()
-        async with asyncio.TaskGroup() as tasks:
+        async with AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
             async for event in scout.events():
                 match event:
                     case epochal.Data(time=int(hour)):
                         active.add(hour)
-                        if self.join is None and self.total and self._done >= JOIN_FROM * self.total:
+                        if self._may_join():
                             await self._try_to_join(client, stream, active, tasks)
                         elif self.kills and self.join and self.kill is None and self._done >= KILL_FROM * self.total:
                             await self._kill(client, stream, event.segment, active)
@@ -122,7 +130,12 @@ class Run:
                         left = {hour for hour in active if not _reached(frontier, hour)}
                         active -= left
                         self._done += len(left)
+                        if self.holds and self._keeper is None and self._may_join():
+                            self._keeper = await stack.enter_async_context(client.writer(stream, "keeper"))
                 self.view.under_way(active)
+
+    def _may_join(self) -> bool:
+        return self.join is None and self.total > 0 and self._done >= JOIN_FROM * self.total
 
     async def _try_to_join(
         self, client: epochal.Client, stream: str, active: set[int], tasks: asyncio.TaskGroup
@@ -138,18 +151,20 @@ class Run:
                 return
             self.join = Join(self._done, self.total, parted)
             self.view.joined(self.join)
+            if self._keeper is not None:
+                await self._keeper.finish()
             tasks.create_task(self._follow_late(late, stack.pop_all()))
 
     async def _kill(self, client: epochal.Client, stream: str, segment: str, active: set[int]) -> None:
-        """Kill the publisher of `segment` as nothing in the system can prepare for (SIGKILL); it is started again."""
+        """Kill the publisher of `segment`; it is started again."""
         namespace, name = stream.split("/")
         known = await client.catalog.lookup(namespace, name)
         logging.getLogger("epochal.local").setLevel(logging.ERROR)  # that it starts it again is for the view to tell
         for found in known.segments:
             if found.id == segment and found.publisher is not None:
-                self.kill = Kill(segment, self._done, self.total, tuple(sorted(active)))
+                self.kill = Kill(segment, self._done, self.total, tuple(sorted(active)), self.kill_how)
                 self._killed_at = time.monotonic()
-                self._kill_process(found.publisher.id)
+                self.kill_process(found.publisher.id)
                 self.view.killed(self.kill)
 
     async def _follow_late(self, late: epochal.Subscription, stack: AsyncExitStack) -> None:

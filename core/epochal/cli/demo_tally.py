@@ -69,6 +69,8 @@ class Kill(NamedTuple):
     total: int
     active: tuple[int, ...]
     """Hours of which a part had been published."""
+    how: str = "killed with -9"
+    """What was done to it."""
 
 
 def read_truth(path: Path) -> dict[int, dict[str, Sums]]:

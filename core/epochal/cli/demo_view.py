@@ -89,7 +89,7 @@ class PlainView:
         """A line."""
         self._end_day()
         done = f"{kill.complete} of {kill.total} hours are complete ({_share(kill.complete, kill.total)})"
-        print(f"a publisher is killed with -9: {done}, under way {show_hours(kill.active)}", flush=True)
+        print(f"a publisher is {kill.how}: {done}, under way {show_hours(kill.active)}", flush=True)
 
     def back(self, seconds: float) -> None:
         """A line."""
@@ -243,7 +243,7 @@ class LiveView:
         if self._kill is not None:
             share = _share(self._kill.complete, self._kill.total)
             back = "away" if self._back is None else f"back after {self._back:.1f} s with all that was acknowledged"
-            grid.add_row(Text("a publisher", style="bold"), Text(f"killed with -9 at {share}, {back}", style="red"))
+            grid.add_row(Text("a publisher", style="bold"), Text(f"{self._kill.how} at {share}, {back}", style="red"))
         return grid
 
 

@@ -1,0 +1,50 @@
+"""The demo's subscribers as programs of their own, as its pods run them, over a job whose hours are done at once."""
+
+import asyncio
+import json
+from typing import Any
+
+import epochal
+from epochal.cli.demo_follow import replay
+from epochal.cli.demo_run import Run
+from epochal.cli.demo_tally import check_early, check_late, truth_of
+from epochal.cli.demo_view import PlainView
+
+FOLLOWER = "import sys; from epochal.cli.demo_follow import main; main(sys.argv[1:])"
+PATIENCE = 60.0
+HOURS = [2013010100 + hour for hour in range(24)]
+
+
+async def heard(child: asyncio.subprocess.Process) -> dict[str, Any]:
+    """The next event that a follower tells."""
+    assert child.stdout is not None
+    async with asyncio.timeout(PATIENCE):
+        return dict(json.loads(await child.stdout.readline()))
+
+
+async def test_each_computes_what_was_published_and_the_late_one_joins_within_an_hour(realm) -> None:
+    stream = await realm.stream(segments=3)
+    early = await realm.run(FOLLOWER, "early", "--stream", stream)
+    late = await realm.run(FOLLOWER, "late", "--stream", stream, "--hours", str(len(HOURS)))
+    assert [await heard(each) for each in (early, late)] == [{"event": "ready"}] * 2
+    joined = asyncio.create_task(heard(late))
+    async with epochal.connect(realm.url) as client, client.writer(stream) as writer:
+        for number, hour in enumerate(HOURS):
+            for key in (b"EWR", b"JFK"):
+                await writer.append(hour, [{"origin": key.decode(), "dep_delay": 2}], key=key)
+            await writer.advance(hour + 1)
+            if number >= 8:
+                await asyncio.wait([joined], timeout=5)  # over at once, but for an hour or two
+        await writer.finish()
+    run = Run(
+        1, PlainView(), kills=False, truth=truth_of((hour, key, 1, 1, 2) for hour in HOURS for key in ("EWR", "JFK"))
+    )
+    replay(await joined, run, run.late)
+    for child, tally in ((early, run.early), (late, run.late)):
+        assert child.stdout is not None
+        while (event := await heard(child))["event"] != "ended":
+            replay(event, run, tally)
+        assert event["faults"] == []
+        assert await child.wait() == 0
+    assert check_early(run.truth, run.early) == []
+    assert check_late(run.truth, run.late, run.join) == []
