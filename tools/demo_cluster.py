@@ -203,7 +203,8 @@ class Demo:
         with tempfile.TemporaryDirectory() as private, log.open("w") as output:
             user = self.cluster.run_as_service_account(NAMESPACE, "spark", Path(private) / "kubeconfig")
             path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-            environment = {**user.environment(), "PATH": path, "TMPDIR": private}
+            java = f"-Djava.io.tmpdir={private} -XX:-UsePerfData"
+            environment = {**user.environment(), "PATH": path, "SPARK_LOCAL_DIRS": private, "JAVA_TOOL_OPTIONS": java}
             done = subprocess.run(
                 command, env=environment, cwd=ROOT, stdout=output, stderr=output, timeout=300, check=False
             )
@@ -242,11 +243,10 @@ def submit_command(url: str, namespace: str, image: str, catalog: str, days: int
         },
         "spark.kubernetes.driver.request.cores": "200m",
         "spark.kubernetes.executor.request.cores": "200m",
-        # Beside the JVM there are several Pythons, which the default of 384 MiB leaves too little room.
+        # Beside a driver's JVM there are several Pythons, to which the default of 384 MiB leaves too little room.
         "spark.driver.memory": "768m",
-        "spark.driver.memoryOverhead": "1g",
+        "spark.driver.memoryOverhead": "768m",
         "spark.executor.memory": "512m",
-        "spark.executor.memoryOverhead": "768m",
         "spark.executor.cores": "1",
         "spark.executor.instances": "2",
         "spark.sql.shuffle.partitions": "4",
@@ -282,10 +282,11 @@ def demonstrate(cluster: Kubernetes, options: argparse.Namespace, *, keep: bool)
     try:
         demo.prepare()
         status = verdict(demo.run(options.timeout), time.monotonic() - began)
-    except (DemoError, KubectlError, subprocess.SubprocessError) as error:
-        directory = evidence.directory_of("demo-cluster")
-        evidence.collect(cluster, directory)
-        raise DemoError(f"{error}\nobjects, events and logs: {directory}") from error
+        if status:
+            keep_evidence(cluster)
+    except (DemoError, KubectlError, subprocess.SubprocessError):
+        keep_evidence(cluster)
+        raise
     finally:
         if keep:
             step(f"kept, in the namespace {NAMESPACE}:\nexport KUBECONFIG={cluster.kubeconfig}")
@@ -293,6 +294,13 @@ def demonstrate(cluster: Kubernetes, options: argparse.Namespace, *, keep: bool)
             step("removing what was made")
             demo.remove()
     return int(status)
+
+
+def keep_evidence(cluster: Kubernetes) -> None:
+    """Write down what the cluster can tell about a failure, before it is removed."""
+    directory = evidence.directory_of("demo-cluster")
+    evidence.collect(cluster, directory)
+    step(f"objects, events and logs: {directory}")
 
 
 def main() -> int:
@@ -316,8 +324,10 @@ def main() -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except subprocess.SubprocessError as error:
-        print(f"error: {error}\n{error.stderr or ''}", file=sys.stderr)  # type: ignore[attr-defined]
+        print(f"error: {error}\n{getattr(error, 'stderr', None) or ''}".rstrip(), file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        return 130
 
 
 def _on_cluster(use: Callable[[Kubernetes, bool], int]) -> int:
