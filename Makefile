@@ -18,7 +18,7 @@ BENCH_ARGS ?=
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: help setup lock format lint types imports test test-long cluster-up test-cluster cluster-down rules mutants bench docs images demo check clean java-there crd demo-cluster chart chart-scan
+.PHONY: help setup lock format lint types imports test test-long cluster-up test-cluster cluster-down rules mutants bench docs crd images chart chart-scan demo demo-cluster check clean java-there
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -105,6 +105,15 @@ docs: $(READY) ## build the documentation into site/
 
 images: ## build the images of all components (root, buildah, mmdebstrap)
 	@tools/images
+
+chart: $(READY) ## check the Helm chart by helm and the tests, and write its table of values
+	@tools/get-kube-tools
+	@$(BIN)/python tools/chart_readme.py
+	@.cache/tools/helm lint --strict --quiet charts/epochal
+	@$(BIN)/python -m pytest -q tests/charts
+
+chart-scan: ## scan the rendered chart for risks with checkov, in an environment of its own (290 MB)
+	@tools/chart-scan
 
 demo: java-there $(READY) ## run a Spark job over real flights and follow it, hour by complete hour
 	@$(BIN)/epochal demo $(DEMO_ARGS)
