@@ -24,14 +24,18 @@ async def watch(settings: Settings, controller: Controller, stop: asyncio.Event)
     for kind in (STREAM, *CHILDREN):
         group, version = _group_of(kind)
         kopf.on.event(group, version, kind.plural, registry=registry)(_handler(kind.kind, controller))
-    await kopf.operator(
-        registry=registry,
-        settings=operator_settings(),
-        standalone=True,
-        clusterwide=not settings.namespaces,
-        namespaces=settings.namespaces,
-        stop_flag=stop,
-    )
+    own = operator_settings()
+    try:
+        await kopf.operator(
+            registry=registry,
+            settings=own,
+            standalone=True,
+            clusterwide=not settings.namespaces,
+            namespaces=settings.namespaces,
+            stop_flag=stop,
+        )
+    finally:
+        own.execution.executor.shutdown(wait=False)  # its idle thread, from the login, would seem to hang at the end
 
 
 def operator_settings() -> kopf.OperatorSettings:

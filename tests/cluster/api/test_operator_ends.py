@@ -172,3 +172,14 @@ async def test_a_release_lets_streams_go_without_an_operator(on_stage: Stage) ->
     releasing = on_stage.program("epochal_operator", "release", "--settle", "1", "--namespaces", on_stage.namespace)
     assert "released 1 streams" in await releasing
     await on_stage.is_gone()
+
+
+async def test_it_ends_in_order_when_it_is_told_to(on_stage: Stage) -> None:
+    operator = on_stage.operator()
+    await operator.start()
+    await on_stage.declare()
+    await on_stage.is_ready()
+    assert operator.child is not None
+    assert await operator.child.stop(20) == 0
+    operator.child = None
+    assert "ERROR" not in on_stage.logs()
