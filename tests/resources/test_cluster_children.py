@@ -131,7 +131,7 @@ def test_every_log_has_a_volume_where_the_publisher_looks_for_it() -> None:
         "flights-1",
     ]
     mount = second["spec"]["containers"][0]["volumeMounts"][1]
-    assert (mount["mountPath"], mount["subPath"]) == ("/var/lib/epochal/catalog-uid/2", "log")
+    assert (mount["mountPath"], mount["subPath"]) == ("/var/lib/epochal/catalog-uid/2", "catalog-uid")
 
 
 def test_a_stream_in_memory_has_no_volumes_although_storage_is_declared() -> None:

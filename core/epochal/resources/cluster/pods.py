@@ -122,7 +122,12 @@ def _container(stream: ClusterStream, settings: ClusterSettings, index: int, pub
     mounts = [{"name": "tmp", "mountPath": "/tmp"}]
     if stream.keeps_logs:
         mounts += [
-            {"name": f"log-{segment}", "mountPath": f"{DATA}/{stream.catalog_uid}/{segment}", "subPath": "log"}
+            # Of this stream only: a catalog that lost its database gives it another uid, and makes it another stream.
+            {
+                "name": f"log-{segment}",
+                "mountPath": f"{DATA}/{stream.catalog_uid}/{segment}",
+                "subPath": stream.catalog_uid,
+            }
             for segment in publisher.segments
         ]
     return {
