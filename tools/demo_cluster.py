@@ -44,6 +44,8 @@ WORK = "/var/lib/flights"
 """Where the pods of Spark see the volume that they share."""
 GATE = f"{WORK}/begin"
 FILES = ROOT / "spark" / "kubernetes"
+LEAST_DAYS_TO_KILL = 5
+"""With fewer, the job could be done before the pod that is deleted has gone."""
 IMAGES = ("catalog", "publisher", "operator", "toolbox", "spark")
 
 
@@ -278,7 +280,8 @@ def demonstrate(cluster: Kubernetes, options: argparse.Namespace, *, keep: bool)
     began = time.monotonic()
     if options.registry is None:
         import_images(cluster)
-    demo = Demo(cluster, options.days, options.registry or "localhost", options.tag, kills=options.kill)
+    kills = options.kill and options.days >= LEAST_DAYS_TO_KILL
+    demo = Demo(cluster, options.days, options.registry or "localhost", options.tag, kills=kills)
     try:
         demo.prepare()
         status = verdict(demo.run(options.timeout), time.monotonic() - began)
@@ -309,7 +312,7 @@ def main() -> int:
     parser.add_argument("--days", type=int, default=14, help="how many days to publish, 3 to 365")
     parser.add_argument("--registry", help="take the images from this registry, instead of building them")
     parser.add_argument("--tag", default="dev", help="tag of the images")
-    say = "delete no publisher's pod by force in the middle"
+    say = f"delete no publisher's pod by force in the middle (as with fewer than {LEAST_DAYS_TO_KILL} days)"
     parser.add_argument("--no-kill", dest="kill", action="store_false", help=say)
     parser.add_argument("--timeout", type=float, default=900, help="seconds for the run, once all is installed")
     options = parser.parse_args()
