@@ -101,8 +101,9 @@ class Pretended:
 
 
 def _merge(live: Object, item: Object) -> None:
+    """As server-side apply does; selectors are one value to it."""
     for name, value in item.items():
-        if isinstance(value, dict) and isinstance(live.get(name), dict):
+        if isinstance(value, dict) and isinstance(live.get(name), dict) and name not in ("selector", "podSelector"):
             _merge(live[name], value)
         else:
             live[name] = copy.deepcopy(value)

@@ -65,8 +65,9 @@ def test_what_is_edited_is_repaired_and_what_is_added_stays() -> None:
     service["spec"]["ports"].append({"name": "mine", "port": 1})
     service["spec"]["clusterIPs"] = ["None"]
     assert cluster.plan(what, wanted).actions == ()
-    service["spec"]["selector"] = {"app": "other"}
-    assert told(cluster.reconcile(what, wanted)) == ["apply Service flights"]
+    for wrong in ({"app": "other"}, {**service["spec"]["selector"], "app": "other"}):
+        service["spec"]["selector"] = wrong
+        assert told(cluster.reconcile(what, wanted)) == ["apply Service flights"]
     pod(cluster, 0)["metadata"]["labels"]["epochal.dev/publisher-index"] = "7"
     assert told(cluster.reconcile(what, wanted)) == ["apply Pod flights-0"]
 

@@ -9,20 +9,29 @@ from typing import Any
 from epochal.resources.cluster.names import Object
 from epochal.resources.quantities import parse_bytes
 
+_SELECTORS = frozenset(("selector", "podSelector"))
+"""What is compared whole: with a label more it selects less, such as nothing."""
+
 
 def covers(drawn: Any, live: Any) -> bool:
     """Whether everything that was drawn is there with the same values; of a list, some item for each that was drawn.
 
     >>> covers({"a": [{"name": "x"}]}, {"a": [{"name": "y"}, {"name": "x", "port": 1}], "b": 2})
     True
+    >>> covers({"selector": {"app": "x"}}, {"selector": {"app": "x", "more": "y"}})
+    False
     """
     if isinstance(drawn, dict):
-        return isinstance(live, dict) and all(
-            covers(value, live[name]) if name in live else _is_nothing(value) for name, value in drawn.items()
-        )
+        return isinstance(live, dict) and all(_covers_field(name, value, live) for name, value in drawn.items())
     if isinstance(drawn, list):
         return isinstance(live, list) and all(any(covers(item, other) for other in live) for item in drawn)
     return bool(drawn == live)
+
+
+def _covers_field(name: str, drawn: Any, live: Object) -> bool:
+    if name not in live:
+        return _is_nothing(drawn)
+    return bool(drawn == live[name]) if name in _SELECTORS else covers(drawn, live[name])
 
 
 def _is_nothing(value: Any) -> bool:
