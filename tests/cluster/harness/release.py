@@ -5,9 +5,12 @@ Apart from the cluster, which knows nothing of Epochal, and from the tests, whic
 
 import os
 import re
-from collections.abc import Mapping
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from tests.cluster.harness.kubernetes import KubectlError, Kubernetes, eventually
@@ -100,40 +103,63 @@ class Release:
 
     # ---- what must hold after every test ----
 
-    def troubles(self, since: datetime) -> list[str]:
-        """What the components' logs tell of errors and bugs: each such line, with what follows it."""
-        found: list[str] = []
-        for selector in (OPERATORS, CATALOGS):
-            for pod in self.pods(selector):
-                name = pod["metadata"]["name"]
-                text = self._log(name, since)
-                if _restarts(pod):
-                    text += self._log(name, since, "--previous")
-                lines = text.splitlines()
-                bad = [number for number, line in enumerate(lines) if _BAD.search(line)]
-                found += ["\n".join([name, *lines[max(number - 2, 0) : number + 40]]) for number in bad]
-        return found
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Fail at the end when a log has told of an error meanwhile, or a container has ended by itself."""
+        self.may_restart.clear()
+        before, begun = self.restarts(), datetime.now(UTC)
+        with ExitStack() as stack:
+            followed = [stack.enter_context(self._followed(pod)) for pod in self._components()]
+            yield
+            texts = [self._log(pod, begun) for pod in self._components()]
+            texts += [file.read_text() for file in followed]  # also of pods that are gone, to their end
+        troubles = dict.fromkeys(each for text in texts for each in _troubles(text))
+        assert not troubles, "\n\n".join(troubles)
+        ended = [name for name, count in self.restarts().items() if count > before.get(name, 0)]
+        unexpected = [name for name in ended if not name.startswith(tuple(self.may_restart))]
+        assert not unexpected, f"containers ended by themselves: {', '.join(unexpected)}"
 
-    def _log(self, pod: str, since: datetime, *more: str) -> str:
+    @contextmanager
+    def _followed(self, pod: dict[str, Any]) -> Iterator[Path]:
+        """A file to which a pod's log is written from now on, until the pod ends."""
+        command = ["kubectl", "logs", "-n", self.namespace, pod["metadata"]["name"], "--follow", "--since=1s"]
+        with TemporaryDirectory() as directory:
+            path = Path(directory) / "log"
+            with (
+                path.open("wb") as file,
+                subprocess.Popen(command, env=self.cluster.environment(), stdout=file, stderr=file) as process,
+            ):
+                try:
+                    yield path
+                finally:
+                    process.terminate()
+
+    def _components(self) -> list[dict[str, Any]]:
+        return [*self.pods(OPERATORS), *self.pods(CATALOGS)]
+
+    def _log(self, pod: dict[str, Any], since: datetime) -> str:
+        """The log of a pod, and of its container before a restart."""
         moment = since.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        try:
-            return self.cluster.kubectl("logs", "-n", self.namespace, pod, f"--since-time={moment}", *more)
-        except KubectlError as error:  # it goes at this moment
-            return str(error) if "Traceback" in str(error) else ""
+        said = ""
+        for more in ([], ["--previous"])[: 1 + bool(_restarts(pod))]:
+            with suppress(KubectlError):  # it goes at this moment
+                place = ("-n", self.namespace, pod["metadata"]["name"])
+                said += self.cluster.kubectl("logs", *place, f"--since-time={moment}", *more)
+        return said
 
     def restarts(self) -> dict[str, int]:
         """How often containers of each pod, of the release's or of publishers, were started anew, by name and uid."""
         publishers = self.cluster.get("pods", "-A", "-l", PUBLISHERS)["items"]
-        every = [*self.pods(OPERATORS), *self.pods(CATALOGS), *publishers]
+        every = [*self._components(), *publishers]
         return {f"{pod['metadata']['name']} {pod['metadata']['uid']}": _restarts(pod) for pod in every}
 
-    def unexpected_restarts(self, before: Mapping[str, int]) -> list[str]:
-        """Pods with containers that ended by themselves since."""
-        return [
-            name
-            for name, count in self.restarts().items()
-            if count > before.get(name, 0) and not name.startswith(tuple(self.may_restart))
-        ]
+
+def _troubles(log: str) -> Iterator[str]:
+    """Each line that tells of an error or a bug, with what stands around it."""
+    lines = log.splitlines()
+    for number, line in enumerate(lines):
+        if _BAD.search(line):
+            yield "\n".join(lines[max(number - 2, 0) : number + 40])
 
 
 def _restarts(pod: Mapping[str, Any]) -> int:

@@ -5,7 +5,6 @@ from the first test that needs it to the end of the run; a test that changes it 
 """
 
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 
 import pytest
 from tests.cluster.harness.kubernetes import GivenCluster, Kubernetes
@@ -41,12 +40,8 @@ def _release(cluster: Kubernetes, components: None, _left_namespaces: list[str])
 def release(_release: Release) -> Iterator[Release]:
     """The release, as installed; after the test its logs hold no error, and no container has ended by itself."""
     _release.ensure()
-    _release.may_restart.clear()
-    begun, before = datetime.now(UTC), _release.restarts()
-    yield _release
-    troubles = _release.troubles(begun)
-    assert not troubles, "\n\n".join(troubles)
-    assert _release.unexpected_restarts(before) == []
+    with _release.watched():
+        yield _release
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ Sources: faults 41 to 43, rule S26.
 
 import json
 import subprocess
+from typing import Self
 
 import pytest
 from tests.cluster.harness.kubernetes import eventually
@@ -117,13 +118,13 @@ def test_a_new_stream_of_the_name_has_nothing_of_the_old_one(cluster, streams, t
     name = f"{streams.namespace}/orders"
     streams.start(stream("orders", storage=storage))
     toolbox.publish(name, 1, {"of": "old"})
-    reading = _Reading(toolbox, name)
-    assert reading.line() == {"kind": "epoch", "time": 1, "records": [{"of": "old"}]}
-    old = streams.get("orders")["metadata"]["uid"]
-    streams.delete("orders")
-    streams.start(stream("orders", storage=storage))
-    assert streams.get("orders")["metadata"]["uid"] != old
-    assert "deleted" in reading.failure()
+    with _Reading(toolbox, name) as reading:
+        assert reading.line() == {"kind": "epoch", "time": 1, "records": [{"of": "old"}]}
+        old = streams.get("orders")["metadata"]["uid"]
+        streams.delete("orders")
+        streams.start(stream("orders", storage=storage))
+        assert streams.get("orders")["metadata"]["uid"] != old
+        assert "deleted" in reading.failure()
     toolbox.publish(name, 7, {"of": "new"})
     assert toolbox.epochs(name, 1) == {7: [{"of": "new"}]}
 
@@ -141,6 +142,14 @@ class _Reading:
             stderr=subprocess.PIPE,
             text=True,
         )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        with self._process:  # its outputs are closed, its end is awaited
+            pass
 
     def line(self) -> object:
         """The next line that it prints."""

@@ -1,0 +1,153 @@
+"""New versions and old ones again: pods are replaced one at a time, and nobody who publishes or reads loses anything.
+
+Sources: faults 51 and 52. The next version is the same code under another tag, in a chart of another version: what is
+tried is the way there and back.
+"""
+
+import json
+import shutil
+import subprocess
+import threading
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+import yaml
+from tests.cluster.harness.kubernetes import Kubernetes, eventually
+from tests.cluster.harness.load import SPEC, Load
+from tests.cluster.harness.release import CHART, CRD, TAG, Release
+from tests.cluster.harness.streams import Streams, condition, stream
+
+NEXT = "next"
+PODS = {f"orders-{index}" for index in range(3)}
+
+
+@pytest.fixture
+def next_chart(own_node, tmp_path) -> Path:
+    """The chart of the next version, with a definition that says more; its images are there, under another tag."""
+    for name in ("catalog", "publisher", "operator", "toolbox"):
+        image = f"localhost/epochal-{name}"
+        own_node.ctr("images", "tag", "--force", f"{image}:{TAG}", f"{image}:{NEXT}")
+    chart = tmp_path / "chart"
+    shutil.copytree(CHART, chart)
+    about = yaml.safe_load((chart / "Chart.yaml").read_text())
+    (chart / "Chart.yaml").write_text(yaml.safe_dump({**about, "version": "99.0.0"}))
+    definition = chart / "files" / f"{CRD}.yaml"
+    document = yaml.safe_load(definition.read_text())
+    document["spec"]["names"]["shortNames"].append("strmnext")
+    definition.write_text(yaml.safe_dump(document))
+    return chart
+
+
+class Watching:
+    """Sees each change of a stream's pods, and keeps count of how many were missing at once."""
+
+    def __init__(self, cluster: Kubernetes, namespace: str, name: str) -> None:
+        self.most_missing = 0
+        self._serving: dict[str, bool] = dict.fromkeys(PODS, True)
+        self._ready_once: set[str] = set()
+        line = '{.metadata.name} {.metadata.uid} {.status.conditions[?(@.type=="Ready")].status} '
+        command = ["kubectl", "get", "pods", "-n", namespace, "-l", f"epochal.dev/stream={name}", "--watch"]
+        command += ["-o", f"jsonpath={line}{{.metadata.deletionTimestamp}}{{'\\n'}}"]
+        self._process = subprocess.Popen(command, env=cluster.environment(), stdout=subprocess.PIPE, text=True)
+        self._thread = threading.Thread(target=self._see, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        self._thread.join()
+        with self._process:  # its output is closed, its end is awaited
+            pass
+
+    def _see(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            name, uid, *more = line.split()
+            if more[:1] == ["True"]:
+                self._ready_once.add(uid)  # a probe that came late does not count as missing
+            going = any(word not in ("True", "False") for word in more)
+            self._serving[name] = uid in self._ready_once and not going
+            self.most_missing = max(self.most_missing, list(self._serving.values()).count(False))
+
+
+def images(streams: Streams) -> set[str]:
+    return {pod["spec"]["containers"][0]["image"] for pod in streams.pods("orders").values()}
+
+
+def uids(streams: Streams) -> set[str]:
+    return {pod["metadata"]["uid"] for pod in streams.pods("orders").values()}
+
+
+def rolled_to(streams: Streams, tag: str) -> None:
+    """Wait until all pods have the image, and serve."""
+    eventually(lambda: images(streams) == {f"localhost/epochal-publisher:{tag}"}, 300)
+    streams.settled("orders")
+
+
+def short_names(release: Release) -> list[str]:
+    found: list[str] = release.cluster.get("crd", CRD)["spec"]["names"]["shortNames"]
+    return found
+
+
+def test_there_and_back_under_load(cluster, release, streams, next_chart, tmp_path):
+    streams.start(stream("orders", **SPEC))
+    load = Load(cluster, streams.namespace, tmp_path)
+    load.tell("stored", targets=[*PODS, "release"])
+    load.start(f"{streams.namespace}/orders", release.catalog_url)
+    with Watching(cluster, streams.namespace, "orders") as watching:
+        load.tell("upgrade", target="release")
+        release.upgrade({"image.tag": NEXT}, next_chart)
+        assert short_names(release) == ["strm", "strmnext"]
+        rolled_to(streams, NEXT)
+        load.goes_on()
+        load.tell("roll back", target="release")
+        cluster.helm("rollback", release.name, "--namespace", release.namespace, "--wait", "--timeout=180s")
+        assert short_names(release) == ["strm"]
+        rolled_to(streams, TAG)
+        load.goes_on()
+    assert watching.most_missing == 1
+    broken, facts = load.finish()
+    assert not broken, "\n".join(broken)
+    assert facts["acknowledged"] > 50, facts
+
+
+def test_an_upgrade_that_changes_nothing_restarts_nothing(release, streams):
+    streams.start(stream("orders"))
+    before = streams.pods("orders")["orders-0"]["metadata"]["uid"], release.restarts().keys()
+    version = streams.get("orders")["metadata"]["resourceVersion"]
+    release.upgrade()
+    assert (streams.pods("orders")["orders-0"]["metadata"]["uid"], release.restarts().keys()) == before
+    assert streams.get("orders")["metadata"]["resourceVersion"] == version
+
+
+def test_a_bad_image_stops_at_the_first_pod_and_the_way_back_heals(cluster, release, streams, toolbox):
+    name = f"{streams.namespace}/orders"
+    streams.start(stream("orders", segments=3))
+    toolbox.publish(name, 1, *range(30))
+    before = uids(streams)
+    release.upgrade({"publishers.image.tag": "missing"})
+    stuck = streams.told("orders", "Progressing", "RolloutStuck")
+    assert stuck["status"] == "False"
+    assert "ErrImageNeverPull" in stuck["message"]
+    assert "2 pods stay as they are" in stuck["message"]
+    found = streams.get("orders")
+    assert condition(found, "Ready")["reason"] == "PublishersNotReady"
+    assert condition(found, "Degraded")["reason"] == "PublisherFailing"
+    assert len(before & uids(streams)) == 2, "two of three serve on"
+    cluster.helm("rollback", release.name, "--namespace", release.namespace, "--wait", "--timeout=180s")
+    rolled_to(streams, TAG)
+    assert len(before & uids(streams)) == 2, "and were never touched"
+    assert toolbox.epochs(name, 1) == {1: sorted(range(30), key=json.dumps)}
+
+
+def test_the_catalog_keeps_what_it_knows(cluster, release, streams, toolbox):
+    """Its pod is replaced; the streams and their uids stay."""
+    streams.start(stream("orders"))
+    known: dict[str, Any] = json.loads(toolbox.epochal("get", "stream", f"{streams.namespace}/orders", "-o", "json"))
+    release.upgrade({"catalog.podAnnotations.changed": "yes"})
+    after = json.loads(toolbox.epochal("get", "stream", f"{streams.namespace}/orders", "-o", "json"))
+    assert (after["uid"], after["created"]) == (known["uid"], known["created"])
+    assert streams.get("orders")["status"]["catalogUid"] == known["uid"]
