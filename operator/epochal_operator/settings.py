@@ -6,15 +6,15 @@ Apart from the entry point so that tests and the process take one frozen value a
 import os
 import socket
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator
-from pydantic_settings import NoDecode, SettingsConfigDict
+from pydantic_settings import SettingsConfigDict
 
 from epochal.client.catalog import catalog_url
 from epochal.errors import ConfigError
 from epochal.resources.cluster import ClusterSettings
-from epochal.service.settings import ServiceSettings
+from epochal.service.settings import ByComma, ServiceSettings
 
 _OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 Port = Annotated[int, Field(ge=0, le=65535)]
@@ -42,11 +42,11 @@ class Settings(ServiceSettings):
     """The image of the publisher; no default, for a wrong one starts pods that never run."""
     pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     """Kubernetes' own default for an image with a tag."""
-    pull_secrets: Annotated[tuple[str, ...], NoDecode] = ()
+    pull_secrets: ByComma = ()
     """Names of secrets for pulling the image, by comma; they must be in each stream's namespace."""
     network_policies: bool = True
     """Who may connect to publishers is limited unless told otherwise: nothing else limits it yet."""
-    namespaces: Annotated[tuple[str, ...], NoDecode] = ()
+    namespaces: ByComma = ()
     """The namespaces that are looked after, by comma; none: the whole cluster."""
 
     resync: float = Field(default=60.0, gt=0.0, le=3600.0)
@@ -88,12 +88,6 @@ class Settings(ServiceSettings):
     def cluster(self) -> ClusterSettings:
         """What streams' objects are drawn with."""
         return ClusterSettings(self.image, self.catalog, self.pull_policy, self.pull_secrets, self.network_policies)
-
-    @field_validator("namespaces", "pull_secrets", mode="before")
-    @classmethod
-    def _by_comma(cls, value: Any) -> Any:
-        parts = value.split(",") if isinstance(value, str) else value
-        return tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
 
     @field_validator("catalog")
     @classmethod

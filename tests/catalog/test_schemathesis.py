@@ -13,8 +13,8 @@ from urllib.request import Request, urlopen
 import pytest
 import schemathesis
 from schemathesis.config import SchemathesisConfig
-from schemathesis.engine import Status, events, from_schema
 from schemathesis.generation import GenerationMode
+from tests.service.documented import findings
 
 SECONDS = 40
 _MORE_THAN_A_SCHEMA_SAYS = (
@@ -137,29 +137,7 @@ def run(url: str, config: dict[str, Any], real: Real | None = None) -> tuple[lis
                 real.put(case.operation.definition.raw["operationId"], case)
             return case
 
-    found: list[str] = []
-    answers: Counter[tuple[str, int]] = Counter()
-    for event in from_schema(schema).execute():
-        match event:
-            case events.ScenarioFinished(recorder=recorder) | events.FuzzScenarioFinished(recorder=recorder):
-                found += failures(recorder)
-                for interaction in recorder.interactions.values():
-                    if interaction.response is not None:
-                        answers[recorder.label, interaction.response.status_code] += 1
-            case events.NonFatalError(label=label, value=error):
-                found.append(f"{label}: {error!r}")
-            case events.FatalError(exception=error):
-                raise error
-    return found, answers
-
-
-def failures(recorder: Any) -> list[str]:
-    return [
-        f"{recorder.label}: {check.name}: {check.failure_info.failure}\n{check.failure_info.code_sample}"
-        for checks in recorder.checks.values()
-        for check in checks
-        if check.status == Status.FAILURE and check.failure_info is not None
-    ]
+    return findings(schema)
 
 
 @pytest.mark.long

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import schemathesis
 from schemathesis.config import SchemathesisConfig
-from schemathesis.engine import Status, events, from_schema
 from schemathesis.generation import GenerationMode
+from tests.service.documented import findings
 
 SECONDS = 40
 STORED: dict[str, Any] = {"history": {"storage": {"size": "1Gi"}}}
@@ -72,29 +72,7 @@ def run(url: str, config: dict[str, Any], *, aim: bool) -> tuple[list[str], "Cou
     schema = schemathesis.openapi.from_url(f"{url}/v1/openapi.json", config=SchemathesisConfig.from_dict(config))
     if aim:
         schema.hook(aimed(url))
-    found: list[str] = []
-    answers: Counter[tuple[str, int]] = Counter()
-    for event in from_schema(schema).execute():
-        match event:
-            case events.ScenarioFinished(recorder=recorder) | events.FuzzScenarioFinished(recorder=recorder):
-                found += failures(recorder)
-                for interaction in recorder.interactions.values():
-                    if interaction.response is not None:
-                        answers[recorder.label, interaction.response.status_code] += 1
-            case events.NonFatalError(label=label, value=error):
-                found.append(f"{label}: {error!r}")
-            case events.FatalError(exception=error):
-                raise error
-    return found, answers
-
-
-def failures(recorder: Any) -> list[str]:
-    return [
-        f"{recorder.label}: {check.name}: {check.failure_info.failure}\n{check.failure_info.code_sample}"
-        for checks in recorder.checks.values()
-        for check in checks
-        if check.status == Status.FAILURE and check.failure_info is not None
-    ]
+    return findings(schema)
 
 
 @pytest.mark.long

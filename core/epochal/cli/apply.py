@@ -8,13 +8,13 @@ from typing import Annotated
 import typer
 
 from epochal.cli import realm
-from epochal.cli.failures import describe
+from epochal.cli.applying import Applied, apply_each
 from epochal.cli.manifests import read_manifests
 from epochal.cli.options import DEFAULT_TIMEOUT, Catalog, Manifests, Namespace, Timeout, open_catalog, run
 from epochal.cli.terminal import note
 from epochal.client.catalog import CatalogClient
 from epochal.client.catalog_types import StreamInfo
-from epochal.errors import CatalogUnavailable, EpochalError, ManifestError, StreamNotFound
+from epochal.errors import ManifestError, StreamNotFound
 from epochal.kube.addresses import in_cluster
 from epochal.resources import StreamManifest, immutable_changes
 
@@ -58,28 +58,15 @@ def apply(
 
 
 async def _apply(manifests: list[StreamManifest], dry_run: bool, url: str | None, timeout: float) -> None:
-    failed: EpochalError | None = None
-    failures = 0
     async with open_catalog(url, timeout) as catalog:
         if in_cluster(catalog.url) is not None:
             note("told to the cluster's catalog alone: no publishers start for it. epochal --kube apply makes objects")
-        for manifest in manifests:
-            try:
-                outcome = await (_compare if dry_run else _apply_one)(catalog, manifest)
-            except CatalogUnavailable:
-                raise
-            except EpochalError as error:
-                if failed is not None:
-                    note(describe(failed))
-                failed, failures = error, failures + 1
-                continue
-            print(f"stream {manifest.qualified} {outcome}{' (dry run)' if dry_run else ''}", flush=True)
-            for field in manifest.not_in_effect():
-                note(f"not in effect yet: {manifest.qualified} {field.path}: {field.note}")
-    if failed is not None:
-        if len(manifests) > 1:
-            note(f"{failures} of {len(manifests)} streams failed; the others are as told above")
-        raise failed
+
+        async def one(manifest: StreamManifest) -> Applied:
+            outcome = await (_compare if dry_run else _apply_one)(catalog, manifest)
+            return Applied(outcome, manifest.not_in_effect())
+
+        await apply_each(manifests, one, dry_run=dry_run)
 
 
 async def _apply_one(catalog: CatalogClient, manifest: StreamManifest) -> str:

@@ -8,9 +8,9 @@ import asyncio
 from collections.abc import Sequence
 
 from epochal.cli import realm
-from epochal.cli.failures import describe
+from epochal.cli.applying import Applied, apply_each
 from epochal.cli.terminal import note
-from epochal.errors import ClusterUnavailable, EpochalError, StreamNotFound, TimedOut
+from epochal.errors import StreamNotFound, TimedOut
 from epochal.kube.api import Object
 from epochal.kube.streams import Streams
 from epochal.resources import OBJECT_UID, StreamManifest
@@ -23,25 +23,12 @@ async def apply_objects(manifests: Sequence[StreamManifest], dry_run: bool, forc
     """Apply all; those that the cluster refuses are told, and the last one's error is raised at the end."""
     streams = realm.cluster().streams
     note(f"applying to the cluster of context {realm.cluster().access.name}, as kubectl apply --server-side does")
-    failed: EpochalError | None = None
-    failures = 0
-    for manifest in manifests:
-        try:
-            outcome, uid = await _apply_one(streams, manifest, dry_run, force)
-        except ClusterUnavailable:
-            raise
-        except EpochalError as error:
-            if failed is not None:
-                note(describe(failed))
-            failed, failures = error, failures + 1
-            continue
-        print(f"stream {manifest.qualified} {outcome}{' (dry run)' if dry_run else ''}", flush=True)
-        for field in _of_object(manifest, uid).not_in_effect():
-            note(f"not in effect yet: {manifest.qualified} {field.path}: {field.note}")
-    if failed is not None:
-        if len(manifests) > 1:
-            note(f"{failures} of {len(manifests)} streams failed; the others are as told above")
-        raise failed
+
+    async def one(manifest: StreamManifest) -> Applied:
+        outcome, uid = await _apply_one(streams, manifest, dry_run, force)
+        return Applied(outcome, _of_object(manifest, uid).not_in_effect())
+
+    await apply_each(manifests, one, dry_run=dry_run)
 
 
 async def _apply_one(streams: Streams, manifest: StreamManifest, dry_run: bool, force: bool) -> tuple[str, str]:

@@ -3,12 +3,21 @@
 Apart from the services' own settings so that the same limit has the same name and meaning everywhere.
 """
 
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self, TypeAlias
 
-from pydantic import Field, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BeforeValidator, Field, ValidationError
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from epochal.errors import ConfigError, Problem
+
+
+def _by_comma(value: Any) -> Any:
+    parts = value.split(",") if isinstance(value, str) else value
+    return tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
+
+
+ByComma: TypeAlias = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_by_comma)]
+"""Names in one text, by comma, each once and in order."""
 
 
 class ServiceSettings(BaseSettings):

@@ -5,15 +5,15 @@ What the stream's manifest declares (retention, time-outs, buffers) is not set h
 """
 
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import Field, field_validator
-from pydantic_settings import NoDecode, SettingsConfigDict
+from pydantic_settings import SettingsConfigDict
 
 from epochal.client.catalog import catalog_url
 from epochal.errors import ConfigError
 from epochal.protocol.wire import MAX_PAYLOAD
-from epochal.service.settings import ServiceSettings
+from epochal.service.settings import ByComma, ServiceSettings
 from epochal_publisher.patience import Patience
 from epochal_publisher.targets import Targets
 
@@ -31,7 +31,7 @@ class Settings(ServiceSettings):
     """The URL of the catalog; no default, for a wrong one would register a publisher in a strange place."""
     stream: str = Field(pattern=r"^[^/]+/[^/]+$")
     """`namespace/name` of the one stream that this process serves."""
-    segments: Annotated[tuple[str, ...], NoDecode] = Field(min_length=1)
+    segments: ByComma = Field(min_length=1)
     """The segments that this process owns, by comma."""
     publisher: str = Field(min_length=1, max_length=253)
     """The name of this publisher; a process that replaces another has the same."""
@@ -106,12 +106,6 @@ class Settings(ServiceSettings):
     def patience(self) -> Patience:
         """How long peers are waited for."""
         return Patience(self.handshake_timeout, self.heartbeat_interval, self.heartbeat_timeout)
-
-    @field_validator("segments", mode="before")
-    @classmethod
-    def _by_comma(cls, value: Any) -> Any:
-        parts = value.split(",") if isinstance(value, str) else value
-        return tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
 
     @field_validator("webhook_targets")
     @classmethod
