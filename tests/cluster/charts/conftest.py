@@ -25,6 +25,13 @@ def images(own_node: Node) -> None:
         own_node.import_image(ROOT / ".cache" / "images" / f"{name}.tar")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _definition_goes(own_node: Node) -> Iterator[None]:
+    """Uninstalling keeps the definition of Streams as that release's own, and no other could be installed after it."""
+    yield
+    own_node.kubectl("delete", "customresourcedefinition", "streams.epochal.dev", "--ignore-not-found", timeout=180)
+
+
 class Release:
     """A release of the chart in a namespace of its own, which serves that namespace's Streams."""
 
