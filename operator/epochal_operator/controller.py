@@ -38,14 +38,16 @@ class Controller:
         self.queue = WorkQueue(settings.retry_first, settings.retry_last)
         self.listed = asyncio.Event()
         """Set once everything was listed."""
-        self._beat = monotonic()
+        self._beat: float | None = None
+        """When everything was last listed, or was first going to be; None while another operator acts."""
 
     @property
     def healthy(self) -> bool:
-        """Whether the work goes on: lists are made, and no look at a stream hangs."""
+        """Whether the work goes on, where it has begun: lists are made, and no look at a stream hangs."""
         now = monotonic()
         oldest = min(self.queue.running.values(), default=now)
-        return now - self._beat < self._settings.resync + _STUCK and now - oldest < _STUCK
+        last = now if self._beat is None else self._beat
+        return now - last < self._settings.resync + _STUCK and now - oldest < _STUCK
 
     @property
     def synced(self) -> bool:
@@ -81,6 +83,7 @@ class Controller:
 
     async def resync_forever(self) -> None:
         """List everything anew, every so often."""
+        self._beat = monotonic()
         while True:
             try:
                 await self.resync()

@@ -46,9 +46,9 @@ async def operate(settings: Settings, stop: asyncio.Event, ready: Callable[[str]
             return controller.synced or not leadership.held
 
         await stack.enter_async_context(Web(settings, telemetry, lambda: controller.healthy, is_ready))
+        stack.push_async_callback(leadership.release)  # a stop may come just when it was acquired
         if not await _unless(stop, leadership.acquire()):
             return 0
-        stack.push_async_callback(leadership.release)
         ready(f"lease={settings.lease_namespace}/{settings.lease_name}")
         return await _act(settings, controller, leadership, stop)
 

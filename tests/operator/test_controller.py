@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Any, cast
 
 import pytest
@@ -83,13 +84,16 @@ async def test_an_event_of_a_child_wakes_its_stream_and_old_news_nobody() -> Non
 
 
 async def test_it_is_healthy_while_the_work_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = monotonic()
+    monkeypatch.setattr("epochal_operator.controller.monotonic", lambda: now)
     acting = controller(Looks())
-    assert acting.healthy
-    acting.queue.add(("n", "a"))
-    place = await acting.queue.get()
-    acting.queue.running[place] -= 601
+    acting.queue.running["n", "a"] = now - 601
     assert not acting.healthy, "a look that hangs"
-    acting.queue.done(place)
+    acting.queue.done(("n", "a"))
     assert acting.healthy
-    acting._beat -= 1000
+    now += 86400
+    assert acting.healthy, "another operator acts, and this one has nothing to list"
+    with pytest.raises(AssertionError, match="the API is entered"):
+        await acting.resync_forever()
+    now += 1000
     assert not acting.healthy, "no list for long"
