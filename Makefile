@@ -79,6 +79,7 @@ cluster-up: $(READY) ## start a throw-away Kubernetes (TIER=api: without a node)
 	@$(BIN)/python -m tests.cluster up --tier $(TIER)
 
 test-cluster: $(READY) ## run the tests on a real Kubernetes: ours, or that of KUBECONFIG
+	@$(if $(TEST_ARGS),true,tools/images)
 	@$(BIN)/python -m pytest -q -m cluster -o faulthandler_timeout=1800 $(or $(TEST_ARGS),tests/cluster)
 
 cluster-down: $(READY) ## remove the throw-away Kubernetes (keeps what was built)
