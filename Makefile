@@ -66,6 +66,7 @@ TEST_PROCESSES ?= 2
 
 # A run of some tests only (TEST_ARGS) says nothing about the other rules, so it writes no report.
 test: $(READY) ## run the tests (without those marked long or cluster)
+	@tools/get-kube-tools # the chart is tried with the real helm
 	@$(BIN)/python -m pytest -q $(or $(TEST_ARGS),-n $(TEST_PROCESSES) --dist loadfile --rules-report=$(RULES_REPORT))
 	@echo "the tests on a real Kubernetes are apart: make test-cluster"
 
