@@ -29,6 +29,7 @@ from epochal.resources.cluster import (
     plan_cluster,
 )
 from epochal.resources.cluster.names import FINALIZER, Object, is_terminating, key
+from epochal.resources.cluster.status import News
 from epochal_operator.api import Api, ApiError
 from epochal_operator.cache import Cache, Place
 from epochal_operator.declaring import Declared, Declaring, manifest_of, refused
@@ -197,7 +198,7 @@ class Reconciler:
             self.cache.put(left)
         name = f"{item['kind']} {item['metadata']['name']}"
         logger.info("%s: deleted %s: %s", stream["metadata"]["name"], name, action.why)
-        await self.reporter.event(stream, "Deleted", f"{name}: {action.why}")
+        await self.reporter.event(stream, News("Deleted", f"{name}: {action.why}", is_warning=False))
 
     async def _refresh(self, item: Object) -> Object | None:
         """Ask the API server how an object is, and know it from now on."""
@@ -229,7 +230,7 @@ class Reconciler:
                 )
                 return min(wait, self.settings.retry_first * 5)
             logger.warning("%s is deleted without the catalog, which is told later: %s", metadata["name"], error)
-            await self.reporter.event(stream, "CatalogUnavailable", f"deleted without the catalog: {error}")
+            await self.reporter.event(stream, News("CatalogUnavailable", f"deleted without the catalog: {error}"))
         await self._set_finalizers(stream, [name for name in finalizers if name != FINALIZER])
         return None
 

@@ -11,13 +11,11 @@ from time import monotonic
 
 from epochal.resources.cluster import Seen, status_of
 from epochal.resources.cluster.names import MANAGER, Object
-from epochal.resources.cluster.status import changed_conditions, timestamp
+from epochal.resources.cluster.status import News, news, timestamp
 from epochal_operator.api import Api, ApiError
 from epochal_operator.cache import Cache, Place
 
 logger = logging.getLogger("epochal.operator")
-
-_GOOD = frozenset(("Serving", "Complete", "AsExpected", "Starting", "Rolling"))
 
 
 class Reporter:
@@ -41,18 +39,15 @@ class Reporter:
                 return wait
         self._cache.put(await self._api.merge(stream, {"status": changed}, part="/status"))
         self._written[place] = monotonic()
-        for condition in changed_conditions(before, after):
-            if (
-                before or condition["reason"] not in _GOOD
-            ):  # a new stream starts: nobody needs to hear that nothing is wrong
-                await self.event(stream, condition["reason"], condition["message"])
+        for each in news(before, after):
+            await self.event(stream, each)
         return None
 
     def forget(self, place: Place) -> None:
         """The stream is gone."""
         self._written.pop(place, None)
 
-    async def event(self, stream: Object, reason: str, message: str) -> None:
+    async def event(self, stream: Object, told: News) -> None:
         """Post an event about a stream; who misses it misses nothing that the status does not say."""
         metadata = stream["metadata"]
         now = timestamp(datetime.now(UTC))
@@ -67,9 +62,9 @@ class Reporter:
                 "name": metadata["name"],
                 "uid": metadata["uid"],
             },
-            "type": "Normal" if reason in _GOOD or reason == "Deleted" else "Warning",
-            "reason": reason,
-            "message": message[:1000],
+            "type": "Warning" if told.is_warning else "Normal",
+            "reason": told.reason,
+            "message": told.message[:1000],
             "count": 1,
             "firstTimestamp": now,
             "lastTimestamp": now,

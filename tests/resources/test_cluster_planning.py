@@ -68,6 +68,9 @@ def test_what_is_edited_is_repaired_and_what_is_added_stays() -> None:
     for wrong in ({"app": "other"}, {**service["spec"]["selector"], "app": "other"}):
         service["spec"]["selector"] = wrong
         assert told(cluster.reconcile(what, wanted)) == ["apply Service flights"]
+    policy = cluster.items["NetworkPolicy", "flights-publisher"]
+    policy["spec"]["ingress"] = [*policy["spec"]["ingress"], {"from": [{"ipBlock": {"cidr": "0.0.0.0/0"}}]}]
+    assert told(cluster.reconcile(what, wanted)) == ["apply NetworkPolicy flights-publisher"]
     pod(cluster, 0)["metadata"]["labels"]["epochal.dev/publisher-index"] = "7"
     assert told(cluster.reconcile(what, wanted)) == ["apply Pod flights-0"]
 

@@ -14,7 +14,7 @@ from tests.resources.test_cluster_children import SETTINGS, STORAGE, stream
 from tests.resources.test_cluster_planning import NEWER, pod, running
 
 from epochal.resources.cluster import ClusterPlan, ClusterSettings, Seen, children_of, status_of
-from epochal.resources.cluster.status import changed_conditions
+from epochal.resources.cluster.status import news
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 STREAM = stream(3, **STORAGE)
@@ -136,7 +136,29 @@ def test_the_time_of_a_condition_moves_only_when_its_status_flips() -> None:
         "Progressing": "2026-11-01T12:00:00Z",
         "Degraded": "2026-11-01T13:00:00Z",
     }
-    assert [item["type"] for item in changed_conditions(first, second)] == ["Degraded"]
+
+
+def test_what_changes_is_news_once_and_only_what_is_wrong_is_a_warning() -> None:
+    def told(before: dict[str, Any], after: dict[str, Any]) -> list[tuple[str, bool]]:
+        return [(each.reason, each.is_warning) for each in news(before, after)]
+
+    starts, serves = status_of({}, seen(Pretended())), status_of({}, seen(running(STREAM)))
+    assert told({}, starts) == [], "a new stream starts, as one would think"
+    assert told(starts, serves) == [("Serving", False), ("Complete", False)]
+    assert told(serves, serves) == []
+    cluster = running(STREAM)
+    cluster.reconcile(STREAM, children_of(STREAM, NEWER))
+    rolls = status_of(serves, seen(cluster, NEWER))
+    assert told(serves, rolls) == [("PublishersNotReady", False), ("Rolling", False)]
+    waiting(cluster, 2, "ImagePullBackOff")
+    stuck = status_of(rolls, seen(cluster, NEWER))
+    assert told(rolls, stuck) == [("RolloutStuck", True), ("PublisherFailing", True)]
+    wrong = status_of({}, Seen("flights", 4, NOW, wrong=("Invalid", "spec.time.shape: is no shape")))
+    assert told({}, wrong) == [("Invalid", True)], "one event, though two conditions say it"
+    assert told(wrong, serves) == [("Serving", False), ("Complete", False)]
+    away = status_of(serves, seen(running(STREAM), catalog_trouble="away"))
+    assert told(serves, away) == [("CatalogUnavailable", True)]
+    assert told(away, serves) == [("AsExpected", False)]
 
 
 def test_a_frontier_that_is_not_known_leaves_what_was_told() -> None:

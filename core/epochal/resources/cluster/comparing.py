@@ -9,8 +9,9 @@ from typing import Any
 from epochal.resources.cluster.names import Object
 from epochal.resources.quantities import parse_bytes
 
-_SELECTORS = frozenset(("selector", "podSelector"))
-"""What is compared whole: with a label more it selects less, such as nothing."""
+_WHOLE = frozenset(("selector", "podSelector", "ingress"))
+"""What is compared whole: with a label more a selector selects less, such as nothing; with a peer more a policy lets
+more in. All of it is drawn, no default is left to the API server."""
 
 
 def covers(drawn: Any, live: Any) -> bool:
@@ -19,6 +20,8 @@ def covers(drawn: Any, live: Any) -> bool:
     >>> covers({"a": [{"name": "x"}]}, {"a": [{"name": "y"}, {"name": "x", "port": 1}], "b": 2})
     True
     >>> covers({"selector": {"app": "x"}}, {"selector": {"app": "x", "more": "y"}})
+    False
+    >>> covers({"ingress": [{"from": [{"podSelector": {}}]}]}, {"ingress": [{"from": [{"podSelector": {}}]}, {}]})
     False
     """
     if isinstance(drawn, dict):
@@ -31,7 +34,7 @@ def covers(drawn: Any, live: Any) -> bool:
 def _covers_field(name: str, drawn: Any, live: Object) -> bool:
     if name not in live:
         return _is_nothing(drawn)
-    return bool(drawn == live[name]) if name in _SELECTORS else covers(drawn, live[name])
+    return bool(drawn == live[name]) if name in _WHOLE else covers(drawn, live[name])
 
 
 def _is_nothing(value: Any) -> bool:

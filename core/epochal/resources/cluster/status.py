@@ -8,7 +8,7 @@ same is told in the same words.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from epochal.protocol.frontier import Antichain
 from epochal.protocol.times import Time, to_json
@@ -28,6 +28,9 @@ _HOPELESS = frozenset(
     )
 )
 """What a container waits for in vain until somebody does something."""
+_FINE = frozenset(("Serving", "Complete", "AsExpected", "Starting", "Rolling"))
+_FINE_UNDER_WAY = _FINE | {"PublishersNotReady"}
+"""What nobody needs to worry about while pods are on their way."""
 _MOST_MESSAGE = 1000
 
 
@@ -49,6 +52,14 @@ class Seen:
     not_in_effect: tuple[str, ...] = ()
     patience: float = 300.0
     """Seconds that a pod may take to become ready before it counts as stuck."""
+
+
+class News(NamedTuple):
+    """What a stream's event says."""
+
+    reason: str
+    message: str
+    is_warning: bool = True
 
 
 def status_of(before: Object, seen: Seen) -> Object:
@@ -80,10 +91,18 @@ def frontier_text(lowers: Iterable[Sequence[Time] | None]) -> str | None:
     return str([to_json(time) for time in sorted(joined)])
 
 
-def changed_conditions(before: Object, after: Object) -> list[Object]:
-    """The conditions that say something else than before."""
+def news(before: Object, after: Object) -> list[News]:
+    """What is worth an event: every reason that is new in a condition, once. Of a new stream only what is wrong."""
     old = {item["type"]: (item["status"], item["reason"]) for item in before.get("conditions", ())}
-    return [item for item in after["conditions"] if old.get(item["type"]) != (item["status"], item["reason"])]
+    under_way = any(item["type"] == "Progressing" and item["status"] == "True" for item in after["conditions"])
+    expected = _FINE_UNDER_WAY if under_way else _FINE
+    found: dict[str, News] = {}
+    for item in after["conditions"]:
+        if old.get(item["type"]) != (item["status"], item["reason"]):
+            is_warning = item["reason"] not in expected
+            if before or is_warning:
+                found.setdefault(item["reason"], News(item["reason"], item["message"], is_warning))
+    return list(found.values())
 
 
 def _served(seen: Seen) -> int:
