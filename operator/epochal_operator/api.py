@@ -1,20 +1,18 @@
 """The Kubernetes API: the few requests that the operator makes.
 
-Apart from all that decides, and the only module that knows the client library. That is used for what a kubeconfig and
-a service account's token mean; objects are drawn as JSON here, and travel as such.
+Apart from all that decides. Objects are drawn as JSON here, and travel as such; what a kubeconfig and a service
+account's token mean is known to `epochal.kube.access`.
 """
 
 import logging
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlencode
 
 import aiohttp
-from kubernetes.aio import client, config
 
-from epochal.errors import Unavailable
+from epochal.kube.access import Access, Choice, open_access
 from epochal.resources.cluster.names import MANAGER, Object
 from epochal_operator.trouble import Trouble
 
@@ -72,7 +70,8 @@ class ApiError(Exception):
 class Api:
     """The API server of `kubeconfig`, else of KUBECONFIG, else of this pod's cluster. All methods raise `ApiError`.
 
-    `may_write` is asked before every write; what it raises is raised.
+    Entering raises `ConfigError` where there is none, and `ClusterError` where a log-in fails. `may_write` is asked
+    before every write; what it raises is raised.
     """
 
     def __init__(
@@ -82,39 +81,25 @@ class Api:
         kubeconfig: Path | str | None = None,
     ) -> None:
         self.may_write = may_write
-        self._kubeconfig = str(kubeconfig) if kubeconfig else os.environ.get("KUBECONFIG")
+        self._choice = Choice(kubeconfig=str(kubeconfig) if kubeconfig else None)
         self.trouble = Trouble()
         self.requests: dict[tuple[str, str], int] = {}
         """How many there were, by method and outcome."""
         self._timeout = aiohttp.ClientTimeout(total=timeout)
-        self._client: Any = None
+        self._access: Access | None = None
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        named = self._kubeconfig
-        if named is not None:
-            _check_there(named)
-        configuration = client.Configuration()
-        try:
-            try:
-                if named is not None:
-                    raise config.ConfigException("a kubeconfig was named")
-                config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
-            except config.ConfigException:
-                await config.load_kube_config(  # type: ignore[no-untyped-call]
-                    config_file=named, client_configuration=configuration
-                )
-        except config.ConfigException as error:
-            raise Unavailable(f"there is no Kubernetes to talk to: {error}") from None
-        self._client = client.ApiClient(configuration)
-        connector = aiohttp.TCPConnector(ssl=self._client.rest_client.ssl_context, limit=64)
+        self._access = await open_access(self._choice)
+        connector = aiohttp.TCPConnector(ssl=self._access.tls, limit=64)
         self._session = aiohttp.ClientSession(connector=connector, timeout=self._timeout)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         assert self._session is not None
+        assert self._access is not None
         await self._session.close()
-        await self._client.close()
+        await self._access.close()
 
     async def get(self, kind: str, namespace: str, name: str) -> Object | None:
         """One object, None when there is none."""
@@ -205,13 +190,14 @@ class Api:
 
     async def _send(self, method: str, path: str, body: Any, query: Mapping[str, str], kind: str) -> Any:
         assert self._session is not None, "the API is entered"
-        configuration = self._client.configuration
-        headers = {"Accept": "application/json", "Content-Type": kind}
-        if token := (await configuration.auth_settings()).get("BearerToken"):  # read anew: a pod's token is replaced
-            headers["Authorization"] = token["value"]
-        url = f"{configuration.host}{path}" + (f"?{urlencode(query)}" if query else "")
+        access = self._access
+        assert access is not None
+        headers = {"Accept": "application/json", "Content-Type": kind, **await access.headers()}
+        url = f"{access.server}{path}" + (f"?{urlencode(query)}" if query else "")
         try:
-            async with self._session.request(method, url, json=body, headers=headers) as response:
+            async with self._session.request(
+                method, url, json=body, headers=headers, proxy=access.proxy, server_hostname=access.server_name
+            ) as response:
                 answer = await response.json(content_type=None)
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             raise ApiError(0, f"{method} {path}: {str(error) or type(error).__name__}") from None
@@ -221,11 +207,6 @@ class Api:
 
     def _note(self, method: str, outcome: str) -> None:
         self.requests[method, outcome] = self.requests.get((method, outcome), 0) + 1
-
-
-def _check_there(kubeconfig: str) -> None:
-    if not any(Path(part).exists() for part in kubeconfig.split(os.pathsep)):
-        raise Unavailable(f"there is no Kubernetes to talk to: the kubeconfig {kubeconfig} is not there")
 
 
 def _path(kind: Kind, namespace: str, name: str = "") -> str:

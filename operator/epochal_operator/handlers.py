@@ -24,7 +24,7 @@ async def watch(settings: Settings, controller: Controller, stop: asyncio.Event)
     for kind in (STREAM, *CHILDREN):
         group, version = _group_of(kind)
         kopf.on.event(group, version, kind.plural, registry=registry)(_handler(kind.kind, controller))
-    own = operator_settings()
+    own = operator_settings(settings)
     try:
         await kopf.operator(
             registry=registry,
@@ -38,7 +38,7 @@ async def watch(settings: Settings, controller: Controller, stop: asyncio.Event)
         own.execution.executor.shutdown(wait=False)  # its idle thread, from the login, would seem to hang at the end
 
 
-def operator_settings() -> kopf.OperatorSettings:
+def operator_settings(own: Settings) -> kopf.OperatorSettings:
     """How Kopf behaves here."""
     settings = kopf.OperatorSettings()
     # Not our own one: that which Kopf is told it takes off every object, for it has no handlers of deletions here.
@@ -51,7 +51,7 @@ def operator_settings() -> kopf.OperatorSettings:
     settings.networking.request_timeout = 60
     settings.networking.enforce_retry_after = True
     settings.networking.error_backoffs = (1, 1, 2, 3, 5, 8, 13, 21)
-    settings.watching.inactivity_timeout = 70.0
+    settings.watching.inactivity_timeout = own.watch_silence
     settings.watching.connect_timeout = 10.0
     settings.watching.chunk_size = 500
     for kind in CHILDREN:

@@ -51,6 +51,8 @@ class Settings(ServiceSettings):
 
     resync: float = Field(default=60.0, gt=0.0, le=3600.0)
     """How long an event that was lost may go unnoticed: everything is listed anew as often (fault 35)."""
+    watch_silence: float = Field(default=70.0, gt=0.0, le=3600.0)
+    """A watch that tells nothing for so long may be dead without a word, and is opened anew (fault 36)."""
     catalog_interval: float = Field(default=15.0, gt=0.0, le=3600.0)
     """How often the catalog is asked for all frontiers; one list, whatever the number of streams."""
     frontier_interval: float = Field(default=10.0, ge=0.0, le=3600.0)

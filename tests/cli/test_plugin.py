@@ -56,8 +56,8 @@ def test_any_of_the_options_chooses_a_cluster(epochal, options: tuple[str, ...],
     result = epochal(*options, "get", "streams")
     assert (result.status, result.out) == (2, "")
     assert result.err == (
-        f"error: no kubeconfig: there is no {tmp_path / 'missing'}; name one with --kubeconfig or KUBECONFIG, "
-        "as for kubectl\n"
+        f"error: no kubeconfig: there is no {tmp_path / 'missing'}; name one with KUBECONFIG, "
+        "as for kubectl (or --kubeconfig of the command epochal)\n"
     )
     result = epochal(*options, "doctor")
     assert result.status == 1

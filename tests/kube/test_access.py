@@ -68,7 +68,7 @@ async def test_several_files_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("text", "match"),
     [
-        (None, "no kubeconfig: there is no .*config; name one with --kubeconfig or KUBECONFIG"),
+        (None, "no kubeconfig: there is no .*config; name one with KUBECONFIG"),
         ("{", "the kubeconfig .*config cannot be used: while parsing"),
         ("", "the kubeconfig .*config cannot be used"),
         ("[]", "the kubeconfig .*config cannot be used"),

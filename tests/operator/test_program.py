@@ -51,7 +51,7 @@ def test_without_a_cluster_it_says_so_in_a_line(tmp_path: Path) -> None:
     given = {"EPOCHAL_OPERATOR_CATALOG": "http://c:1", "EPOCHAL_OPERATOR_IMAGE": "i"}
     ended = run(sys.executable, "-m", "epochal_operator", "run", **given, KUBECONFIG=str(tmp_path / "none"))
     assert ended.returncode == 1
-    assert ended.stderr.startswith("epochal-operator: there is no Kubernetes to talk to")
+    assert ended.stderr.startswith(f"epochal-operator: no kubeconfig: there is no {tmp_path / 'none'}; ")
     assert len(ended.stderr.splitlines()) == 1
 
 

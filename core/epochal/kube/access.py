@@ -53,7 +53,8 @@ class Choice:
         """Raises `ConfigError` when there is nothing to choose from."""
         if not self._exists() and not self.is_inside:
             raise ConfigError(
-                f"no kubeconfig: there is no {self.files}; name one with --kubeconfig or KUBECONFIG, as for kubectl"
+                f"no kubeconfig: there is no {self.files}; name one with KUBECONFIG, as for kubectl "
+                "(or --kubeconfig of the command epochal)"
             )
 
 
