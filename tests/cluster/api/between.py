@@ -30,10 +30,25 @@ class Between:
         self.before: Before | None = None
         self.after: After | None = None
         self.keep_event: Callable[[dict[str, Any]], bool] = lambda event: True
+        self.watches: list[str] = []
+        """The path of every watch, as they began."""
+        self._dead = 0
+        self._open: dict[web.StreamResponse, asyncio.Task[Any]] = {}
         self.requests: list[tuple[str, str]] = []
         self.writes: list[str] = []
         """Method and path of every write but those of leases, in order."""
         self.url = ""
+
+    def kill_watches(self) -> None:
+        """Nothing comes any more through those that there are, and nothing ends them."""
+        self._dead = len(self.watches)
+
+    async def expire_watches(self) -> None:
+        """Those that there are end, because they ask for what the API server no longer has."""
+        status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Expired", "code": 410}
+        for response, task in list(self._open.items()):
+            await response.write(json.dumps({"type": "ERROR", "object": status}).encode() + b"\n")
+            task.cancel()
 
     async def handle(self, request: web.Request, session: aiohttp.ClientSession, host: str) -> web.StreamResponse:
         """Pass one request on."""
@@ -58,24 +73,33 @@ class Between:
     async def _watch(self, request: web.Request, upstream: aiohttp.ClientResponse) -> web.StreamResponse:
         response = web.StreamResponse(status=upstream.status, headers={"Content-Type": "application/json"})
         await response.prepare(request)
-        async for line in upstream.content:
-            if line.strip() and self.keep_event(json.loads(line)):
-                await response.write(line)
+        self.watches.append(request.path)
+        number = len(self.watches)
+        task = asyncio.current_task()
+        assert task is not None
+        self._open[response] = task
+        try:
+            async for line in upstream.content:
+                if number > self._dead and line.strip() and self.keep_event(json.loads(line)):
+                    await response.write(line)
+        finally:
+            del self._open[response]
         return response
 
 
 @asynccontextmanager
 async def between(api: Api) -> AsyncIterator[Between]:
     """A proxy to the API server that `api` talks to."""
-    client = api._client
+    access = api._access
+    assert access is not None
     proxy = Between()
-    connector = aiohttp.TCPConnector(ssl=client.rest_client.ssl_context, limit=0)
+    connector = aiohttp.TCPConnector(ssl=access.tls, limit=0)
     async with aiohttp.ClientSession(
         connector=connector, read_bufsize=2**22, timeout=aiohttp.ClientTimeout(total=None), auto_decompress=True
     ) as session:
 
         async def handle(request: web.Request) -> web.StreamResponse:
-            return await proxy.handle(request, session, client.configuration.host)
+            return await proxy.handle(request, session, access.server)
 
         app = web.Application(client_max_size=2**24)
         app.router.add_route("*", "/{path:.*}", handle)

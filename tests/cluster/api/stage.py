@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import aiohttp
+from tests.cluster.harness.programs import free_port
 
 from epochal.client.catalog import CatalogClient
 from epochal.local.child import Child
@@ -71,6 +72,35 @@ class Process:
         if self.child is not None:
             await self.child.stop(20)
             self.child = None
+
+
+class Operator(Process):
+    """An operator, whose metrics tell what it has done."""
+
+    def __init__(self, log: Path, settings: Mapping[str, object]) -> None:
+        super().__init__("epochal_operator", ["run"], log, settings)
+        port = free_port()
+        self.settings |= {"EPOCHAL_OPERATOR_METRICS_PORT": port}
+        self._metrics = f"http://127.0.0.1:{port}/metrics"
+
+    async def counted(self, name: str, having: str = "") -> float:
+        """The sum of a metric's samples, of those whose labels contain `having`."""
+        lines = (await scrape(self._metrics)).splitlines()
+        samples = [line for line in lines if line.startswith(f"{name}{{") and having in line]
+        return sum(float(line.rpartition(" ")[2]) for line in samples)
+
+    async def has_looked(self, more: int) -> None:
+        """Wait until it has looked at streams so many times more."""
+
+        async def count() -> float:
+            return await self.counted("epochal_operator_reconcile_duration_seconds_count")
+
+        before = await count()
+
+        async def look() -> bool:
+            return await count() >= before + more
+
+        await eventually(look)
 
 
 class Catalog(Process):
@@ -160,11 +190,11 @@ class Stage:
         self.kubeconfig, self.namespace, self.directory = kubeconfig, namespace, directory
         self.api, self.catalog = api, catalog
         self.node = Node(api, namespace)
-        self._operators: list[Process] = []
+        self._operators: list[Operator] = []
 
     # ---- operators ----
 
-    def operator(self, *, url: str | None = None, **settings: object) -> Process:
+    def operator(self, *, url: str | None = None, **settings: object) -> Operator:
         """An operator that is not started yet; `url`: of something between it and the API server."""
         given = {
             "catalog": self.catalog.url,
@@ -173,7 +203,6 @@ class Stage:
             "lease_namespace": self.namespace,
             "host": "127.0.0.1",
             "port": 0,
-            "metrics_port": 0,
             "lease_duration": 15,
             "identity": f"operator-{len(self._operators)}",
             "resync": 2,
@@ -186,10 +215,10 @@ class Stage:
         environment: dict[str, object] = {f"EPOCHAL_OPERATOR_{name.upper()}": value for name, value in given.items()}
         environment["KUBECONFIG"] = self._through(url) if url else self.kubeconfig
         log = self.directory / f"operator-{len(self._operators)}.log"
-        self._operators.append(Process("epochal_operator", ["run"], log, environment))
+        self._operators.append(Operator(log, environment))
         return self._operators[-1]
 
-    def operator_as(self, kubeconfig: Path, **settings: Any) -> Process:
+    def operator_as(self, kubeconfig: Path, **settings: Any) -> Operator:
         """An operator that is another user."""
         operator = self.operator(**settings)
         operator.settings["KUBECONFIG"] = kubeconfig

@@ -1,6 +1,5 @@
 """The operator on a real API server: what it makes, repairs, rolls and takes back."""
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -41,23 +40,24 @@ async def test_where_there_is_nothing_to_do_nothing_is_written(on_stage: Stage) 
     await first.start()
     await on_stage.is_ready()
     await first.stop()
-    port, probed = free_port(), free_port()
-    await on_stage.operator(resync=0.3, metrics_port=port, port=probed).start()  # it knows all of it from lists
-    await asyncio.sleep(2)
+    probed = free_port()
+    operator = on_stage.operator(resync=0.3, port=probed)
+    await operator.start()  # it knows all of it from lists
+    await operator.has_looked(3)
     for probe in ("healthz", "readyz"):
         assert await scrape(f"http://127.0.0.1:{probed}/{probe}") == "ok\n"
 
-    async def writes() -> list[str]:
-        found = (await scrape(f"http://127.0.0.1:{port}/metrics")).splitlines()
-        return [line for line in found if "kubernetes_requests_total{" in line and '"GET"' not in line]
+    async def writes() -> float:
+        requests = "epochal_operator_kubernetes_requests_total"
+        return await operator.counted(requests) - await operator.counted(requests, '"GET"')
 
     async def versions() -> dict[Any, str]:
         everything: dict[Any, Any] = {"stream": await on_stage.stream(), **await on_stage.children()}
         return {place: item["metadata"]["resourceVersion"] for place, item in everything.items() if item}
 
     before, told = await versions(), await on_stage.events()
-    await asyncio.sleep(3)
-    assert await writes() == []
+    await operator.has_looked(8)
+    assert await writes() == 0
     assert await versions() == before
     assert await on_stage.events() == told
 
@@ -92,6 +92,20 @@ async def test_what_is_edited_is_repaired_and_what_others_add_stays(on_stage: St
 
     await eventually(look)
     assert (await on_stage.children())["Service", "flights"]["metadata"]["labels"]["team"] == "x"
+
+
+async def test_a_policy_that_was_opened_is_closed_again(on_stage: Stage) -> None:
+    await on_stage.operator().start()
+    await on_stage.declare(segments=1)
+    await on_stage.is_ready()
+    policy = (await on_stage.children())["NetworkPolicy", "flights-publisher"]
+    drawn = policy["spec"]["ingress"]
+    await on_stage.api.merge(policy, {"spec": {"ingress": [*drawn, {}]}})
+
+    async def look() -> bool:
+        return bool((await on_stage.children())["NetworkPolicy", "flights-publisher"]["spec"]["ingress"] == drawn)
+
+    await eventually(look)
 
 
 async def test_a_pod_that_was_evicted_is_replaced(on_stage: Stage) -> None:
@@ -146,7 +160,7 @@ async def test_an_image_that_is_none_stops_at_the_first_pod_and_going_back_heals
     bad = on_stage.operator(image=BAD_IMAGE)
     await bad.start()
     await on_stage.is_told("Progressing", "RolloutStuck")
-    await asyncio.sleep(1)
+    await bad.has_looked(3)
     images = [
         item["spec"]["containers"][0]["image"]
         for (kind, _), item in (await on_stage.children()).items()

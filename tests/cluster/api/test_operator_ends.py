@@ -1,6 +1,5 @@
 """Deletion in every state, streams made anew, and a catalog that is away (faults 41 to 43)."""
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -129,7 +128,8 @@ async def test_without_a_catalog_pods_are_repaired_and_nothing_is_rolled(on_stag
     ready = await on_stage.is_ready()
     await on_stage.catalog.kill()
     await first.kill()
-    await on_stage.operator(image="newer").start()
+    newer = on_stage.operator(image="newer", resync=0.5)
+    await newer.start()
     await on_stage.is_told("Degraded", "CatalogUnavailable")
     pods = {name: item for (kind, name), item in (await on_stage.children()).items() if kind == "Pod"}
     await on_stage.api.delete(pods["flights-1"], {"uid": pods["flights-1"]["metadata"]["uid"]})
@@ -139,7 +139,7 @@ async def test_without_a_catalog_pods_are_repaired_and_nothing_is_rolled(on_stag
         return found is not None and found["metadata"]["uid"] != pods["flights-1"]["metadata"]["uid"]
 
     await eventually(look)
-    await asyncio.sleep(2)
+    await newer.has_looked(4)
     assert (await on_stage.children())["Pod", "flights-0"]["metadata"]["uid"] == pods["flights-0"]["metadata"]["uid"]
     await on_stage.catalog.start()
     again = await on_stage.is_ready()
@@ -150,12 +150,21 @@ async def test_streams_that_were_declared_by_hand_are_left_alone(on_stage: Stage
     by_hand = on_stage.document("mine", 1)
     async with CatalogClient(on_stage.catalog.url) as client:
         await client.apply(by_hand, on_stage.namespace, "mine")
-    await on_stage.operator().start()
-    await on_stage.declare()
-    await on_stage.is_ready()
     before = await on_stage.at_the_catalog("mine")
     assert before is not None
-    await asyncio.sleep(2)
+    operator = on_stage.operator()
+    await operator.start()
+    await on_stage.declare("orphan")  # a name behind the other: where it is collected, that was looked at
+    await on_stage.is_ready("orphan")
+    await operator.kill()
+    await on_stage.delete("orphan")
+    await on_stage.api.merge((await on_stage.stream("orphan")) or {}, {"metadata": {"finalizers": []}})
+    await operator.start()
+
+    async def collected() -> bool:
+        return await on_stage.at_the_catalog("orphan") is None
+
+    await eventually(collected)
     assert await on_stage.at_the_catalog("mine") == before
     await on_stage.declare("mine", 1)  # and taken over with the object of its name
     await on_stage.is_ready("mine")

@@ -1,6 +1,6 @@
 """Watches that lie, an API server in trouble, and two operators at once (faults 34 to 40 and 44)."""
 
-import asyncio
+import itertools
 import json
 import time
 from typing import Any
@@ -9,7 +9,6 @@ import pytest
 from aiohttp import web
 from tests.cluster.api.between import between
 from tests.cluster.api.stage import Stage, eventually, scrape
-from tests.cluster.harness.programs import free_port
 
 STORAGE: dict[str, Any] = {"history": {"storage": {"size": "1Gi"}}}
 LEASE_LOST = 3
@@ -18,8 +17,8 @@ LEASE_LOST = 3
 async def test_events_that_are_lost_are_made_good_by_lists(on_stage: Stage) -> None:
     async with between(on_stage.api) as proxy:
         proxy.keep_event = lambda event: event["type"] == "BOOKMARK"
-        port = free_port()
-        await on_stage.operator(url=proxy.url, resync=1, metrics_port=port).start()
+        operator = on_stage.operator(url=proxy.url, resync=1)
+        await operator.start()
         await on_stage.declare()
         await on_stage.is_ready()
         pod = (await on_stage.children())["Pod", "flights-1"]
@@ -33,7 +32,51 @@ async def test_events_that_are_lost_are_made_good_by_lists(on_stage: Stage) -> N
         await on_stage.is_ready()
         await on_stage.delete()
         await on_stage.is_gone()
-        assert "epochal_operator_watch_missed_total" in await scrape(f"http://127.0.0.1:{port}/metrics")
+        assert await operator.counted("epochal_operator_watch_missed_total") > 0
+
+
+async def test_a_watch_that_died_without_a_word_is_opened_anew(on_stage: Stage) -> None:
+    async with between(on_stage.api) as proxy:
+        operator = on_stage.operator(url=proxy.url, resync=3600, watch_silence=2, catalog_interval=3600)
+        await operator.start()
+        await on_stage.declare()
+        await on_stage.is_ready()
+        proxy.kill_watches()
+        opened, told = len(proxy.watches), await operator.counted("epochal_operator_watch_events_total", '"Pod"')
+        pod = (await on_stage.children())["Pod", "flights-1"]
+        await on_stage.api.delete(pod, {"uid": pod["metadata"]["uid"]})
+
+        async def look() -> bool:
+            found = (await on_stage.children()).get(("Pod", "flights-1"))
+            return found is not None and found["metadata"]["uid"] != pod["metadata"]["uid"]
+
+        await eventually(look)
+        await on_stage.is_ready()
+        assert any("/pods" in path for path in proxy.watches[opened:])
+        assert await operator.counted("epochal_operator_watch_events_total", '"Pod"') > told
+
+
+async def test_watches_that_ask_for_too_old_a_version_begin_anew_and_nothing_is_written(on_stage: Stage) -> None:
+    async with between(on_stage.api) as proxy:
+        operator = on_stage.operator(url=proxy.url, resync=3600, catalog_interval=3600)
+        await operator.start()
+        await on_stage.declare(**STORAGE)
+        await on_stage.is_ready()
+        watched, written = len(proxy.watches), len(proxy.writes)
+        await proxy.expire_watches()
+
+        async def look() -> bool:
+            return {path.rpartition("/")[2] for path in proxy.watches[watched:]} >= {"streams", "pods", "services"}
+
+        await eventually(look)
+        await on_stage.change(progress={"minWriters": 2})
+        await on_stage.is_ready()
+        names = [name for name, _, state in on_stage.node.diary if state == "new"]
+        assert sorted(names) == ["flights-0", "flights-0", "flights-1", "flights-1"], (
+            "once at first, once by the change"
+        )
+        unchanged = ("serviceaccounts", "services", "persistentvolumeclaims", "poddisruptionbudgets", "networkpolicies")
+        assert not [write for write in proxy.writes[written:] if any(f"/{kind}" in write for kind in unchanged)]
 
 
 async def test_events_that_come_again_and_late_change_nothing(on_stage: Stage) -> None:
@@ -95,7 +138,7 @@ async def test_an_old_list_deletes_nothing_newer_and_forgets_no_stream(on_stage:
         stale = True
         proxy.keep_event = lambda event: False
         await operator.start()
-        await asyncio.sleep(4)
+        await operator.has_looked(4)
         assert {place: item["metadata"]["uid"] for place, item in (await on_stage.children()).items()} == before_all
         assert await on_stage.at_the_catalog() == new["status"]["catalogUid"]
         stale = False
@@ -104,29 +147,32 @@ async def test_an_old_list_deletes_nothing_newer_and_forgets_no_stream(on_stage:
 
 async def test_an_api_server_that_wants_rest_gets_it(on_stage: Stage) -> None:
     async with between(on_stage.api) as proxy:
-        port, trouble = free_port(), True
-        asked: list[float] = []
+        trouble, retry_after = True, itertools.cycle(({"Retry-After": "2"}, {}))
 
         async def before(request: web.Request, body: bytes) -> web.Response | None:
             if "/leases" in request.path or not trouble:
                 return None
-            asked.append(time.monotonic())
-            headers = {"Retry-After": "2"} if len(asked) % 2 else {}
             status = {"kind": "Status", "status": "Failure", "code": 429, "message": "later", "details": {}}
             return web.Response(
-                status=429, headers=headers, body=json.dumps(status).encode(), content_type="application/json"
+                status=429, headers=next(retry_after), body=json.dumps(status).encode(), content_type="application/json"
             )
 
-        await on_stage.operator(url=proxy.url, metrics_port=port, resync=1).start()
+        operator = on_stage.operator(url=proxy.url, resync=1)
+        await operator.start()
         await on_stage.declare("first", 1)
         await on_stage.is_ready("first")
-        proxy.before = before
+
+        async def refused() -> float:
+            return await operator.counted("epochal_operator_kubernetes_requests_total", '"429"')
+
+        proxy.before, began = before, time.monotonic()
         await on_stage.declare("second", 1)
-        await asyncio.sleep(12)
-        ours = [line for line in (await scrape(f"http://127.0.0.1:{port}/metrics")).splitlines() if "429" in line]
-        assert ours, "the operator asked"
-        counted = sum(float(line.rpartition(" ")[2]) for line in ours if "kubernetes_requests_total" in line)
-        assert counted <= 12, "at most one request a second"
+
+        async def look() -> bool:
+            return await refused() >= 4
+
+        await eventually(look)
+        assert await refused() <= 1 + time.monotonic() - began, "at most one request a second"
         trouble = False
         await on_stage.is_ready("second")
 
@@ -158,8 +204,12 @@ async def test_of_two_operators_one_acts_and_the_other_takes_over(on_stage: Stag
     await second.start(wait=False)
     await on_stage.declare()
     await on_stage.is_ready()
-    await asyncio.sleep(1)
-    assert "acts" not in second.log.read_text().replace("another operator acts", "")
+
+    async def stands_by() -> bool:
+        return "another operator acts; waiting" in second.log.read_text()
+
+    await eventually(stands_by)
+    assert "this operator acts" not in second.log.read_text()
     await first.kill()
     await on_stage.declare("later", 1)
     await on_stage.is_ready("later")

@@ -1,7 +1,8 @@
 """Kill -9 of each component under load, one after the other, judged by the chaos kit: not a record is lost.
 
-The streams have storage, so the checker excuses nothing: no loss, no duplicate, and no epoch is aborted that no writer
-wanted to abort. Faults 1, 3, 6, 8, 33, 45 and 60 of the kit's own rounds, on a real cluster.
+Streams with storage come first, of which the checker excuses nothing: no loss, no duplicate, and no epoch is aborted
+that no writer wanted to abort. Of one without, what was in a dead publisher's memory may be missing, if that was told.
+Faults 1, 2, 3, 6, 8, 33, 45 and 60 of the kit's own rounds, on a real cluster.
 """
 
 import pytest
@@ -80,4 +81,28 @@ def test_a_drained_pod_hands_over(cluster, release, streams, load):
     eventually(lambda: streams.pods("orders").get("orders-1", {}).get("metadata", {}).get("uid") not in (None, before))
     streams.settled("orders")
     load.goes_on()
+    judge(load)
+
+
+def test_publishers_without_storage_are_killed_lost_and_drained(cluster, release, streams, own_node, tmp_path):
+    release.may_restart.add("orders-0")
+    streams.start(stream("orders", storage=False, **SPEC))
+    load = Load(cluster, streams.namespace, tmp_path)
+    load.start(f"{streams.namespace}/orders", release.catalog_url)
+
+    def pod_goes(name: str, *how: str) -> None:
+        cluster.kubectl("delete", "pod", name, "-n", streams.namespace, *how)
+
+    faults = [
+        ("kill", lambda: kill_9(streams.pods("orders")["orders-0"])),
+        ("kill", lambda: pod_goes("orders-1", "--grace-period=0", "--force")),
+        ("end", lambda: pod_goes("orders-2", "--timeout=60s")),
+    ]
+    for segment, (op, fault) in enumerate(faults):
+        load.tell(op, target=f"orders-{segment}")
+        fault()
+        load.tell("lost", segments=[str(segment)])
+        eventually(lambda: {"orders-0", "orders-1", "orders-2"} == streams.pods("orders").keys())
+        streams.settled("orders")
+        load.goes_on()
     judge(load)
