@@ -79,9 +79,18 @@ TIER ?= node
 cluster-up: $(READY) ## start a throw-away Kubernetes (TIER=api: without a node)
 	@$(BIN)/python -m tests.cluster up --tier $(TIER)
 
+# The tests of the API alone wait for most of their time: two processes, with an API server each, take half as long.
+CLUSTER_TESTS := $(BIN)/python -m pytest -q -m cluster -o faulthandler_timeout=1800
+
 test-cluster: $(READY) ## run the tests on a real Kubernetes: ours, or that of KUBECONFIG
-	@$(if $(TEST_ARGS),true,tools/images)
-	@$(BIN)/python -m pytest -q -m cluster -o faulthandler_timeout=1800 $(or $(TEST_ARGS),tests/cluster)
+ifeq ($(TEST_ARGS),)
+	@tools/images
+	@$(BIN)/python -m tests.cluster build $(if $(KUBECONFIG),--tier api)
+	@$(CLUSTER_TESTS) -n $(TEST_PROCESSES) --dist loadfile tests/cluster/api
+	@$(CLUSTER_TESTS) --ignore tests/cluster/api tests/cluster
+else
+	@$(CLUSTER_TESTS) $(TEST_ARGS)
+endif
 
 cluster-down: $(READY) ## remove the throw-away Kubernetes (keeps what was built)
 	@$(BIN)/python -m tests.cluster down
@@ -94,7 +103,7 @@ mutants: $(READY) ## put known faults back, one at a time, and see the named tes
 	@$(BIN)/python tools/mutants.py
 
 bench: $(READY) ## measure against other servers on this machine
-	@$(BIN)/python benchmarks/run.py $(BENCH_ARGS)
+	@PYTHONPATH=. $(BIN)/python benchmarks/run.py $(BENCH_ARGS)
 
 java-there: # told before the minutes of installing, not after
 	@tools/require-java
@@ -122,7 +131,7 @@ demo: java-there $(READY) ## run a Spark job over real flights and follow it, ho
 
 # The cluster of KUBECONFIG, or the node of cluster-up, or one for the time of the demo; KEEP=1 leaves everything there.
 demo-cluster: java-there $(READY) ## run the same in pods, on a real Kubernetes (root, unless KUBECONFIG is set)
-	@$(BIN)/python -m tools.demo_cluster $(DEMO_ARGS)
+	@PYTHONPATH=. $(BIN)/python tools/demo_cluster.py $(DEMO_ARGS)
 
 check: lint types imports docs test ## all of the above that a commit must pass
 

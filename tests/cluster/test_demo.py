@@ -14,8 +14,8 @@ TIMEOUT = 1500
 
 
 def test_the_hours_that_pods_compute_are_those_of_plain_spark(cluster: Kubernetes) -> None:
-    environment = {**os.environ, "KEEP": ""}
-    command = [sys.executable, "-m", "tools.demo_cluster", "--days", str(DAYS), "--timeout", "900"]
+    environment = {**os.environ, "KEEP": "", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "tools/demo_cluster.py", "--days", str(DAYS), "--timeout", "900"]
     done = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=TIMEOUT, check=False
     )
