@@ -28,6 +28,8 @@ STANDARD = {
 """As the documentation says for images that are imported; patience is shorter, for some test waits until it ends."""
 PATIENCE = 180.0
 """Seconds for pods to come or go, on a busy machine."""
+RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
+"""Labels of a namespace that takes only pods of the strictest of Kubernetes' standards."""
 CRD = "streams.epochal.dev"
 OPERATORS, CATALOGS = (f"app.kubernetes.io/component={name}" for name in ("operator", "catalog"))
 PUBLISHERS = "app.kubernetes.io/managed-by=epochal-operator,app.kubernetes.io/name=epochal-publisher"
@@ -72,6 +74,17 @@ class Release:
         waiting = ["--wait", f"--timeout={PATIENCE:.0f}s"] if wait else []
         place = [self.name, str(chart), "--namespace", self.namespace, "--create-namespace"]
         return self.cluster.helm("upgrade", "--install", *place, *sets, *waiting, timeout=PATIENCE + 30)
+
+    def roll_back(self) -> None:
+        """Go back to the revision before."""
+        self.stands = False
+        place = (self.name, "--namespace", self.namespace)
+        self.cluster.helm("rollback", *place, "--wait", f"--timeout={PATIENCE:.0f}s", timeout=PATIENCE + 30)
+
+    def test(self) -> str:
+        """What `helm test` says, with the logs of its pods. Raises `KubectlError` when it fails."""
+        place = (self.name, "--namespace", self.namespace)
+        return self.cluster.helm("test", *place, "--logs", f"--timeout={PATIENCE:.0f}s", timeout=PATIENCE + 30)
 
     def uninstall(self) -> None:
         """Remove it, if it is there."""

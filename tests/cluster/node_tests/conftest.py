@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from tests.cluster.harness.kubernetes import GivenCluster, Kubernetes
-from tests.cluster.harness.release import CRD, Release, import_images
+from tests.cluster.harness.release import CRD, RESTRICTED, Release, import_images
 from tests.cluster.harness.streams import Streams
 from tests.cluster.harness.toolbox import Toolbox
 
@@ -29,6 +29,8 @@ def components(cluster: Kubernetes) -> None:
 @pytest.fixture(scope="session")
 def _release(cluster: Kubernetes, components: None, _left_namespaces: list[str]) -> Iterator[Release]:
     found = Release(cluster, "epochal", "epochal")
+    named = {"name": found.namespace, "labels": RESTRICTED}
+    cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": named})
     yield found
     # Namespaces of tests end before: their streams need an operator, or nobody to wait for.
     found.uninstall()

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.cluster.harness.kubernetes import Kubernetes, eventually
-from tests.cluster.harness.release import CRD, PATIENCE, Release
+from tests.cluster.harness.release import CRD, PATIENCE, RESTRICTED, Release
 from tests.cluster.harness.streams import Streams, stream
 from tests.cluster.harness.toolbox import Toolbox
 
@@ -76,7 +76,7 @@ def two(cluster: Kubernetes, no_release: Release, namespaces) -> Iterator[list[R
     _delete_definition(cluster)  # it is the other release's
     found = []
     for number, more in enumerate(({}, {"crds.enabled": "false"})):
-        namespace = namespaces()
+        namespace = namespaces(RESTRICTED)
         values = {"watchNamespaces": f"{{{namespace}}}", "rbac.aggregate": "false", **more}
         found.append(Release(cluster, f"epochal-{number}", namespace, values))
         found[-1].ensure()
@@ -101,6 +101,7 @@ def test_two_releases_serve_a_namespace_each_and_one_goes_without_the_other(clus
         assert toolbox.epochs(f"{streams.namespace}/orders", 1) == {1: [release.name]}
         listed = toolbox.epochal("get", "streams", "-A", "-o", "name").split()
         assert listed == [f"stream/{streams.namespace}/orders"], "each catalog knows its own only"
+        assert "the epoch came back whole" in release.test()
     other.uninstall()
     uids = {name: pod["metadata"]["uid"] for name, pod in first.pods("orders").items()}
     cluster.kubectl("delete", "pod", "orders-0", "-n", one.namespace)

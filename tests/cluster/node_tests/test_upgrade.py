@@ -9,13 +9,13 @@ import shutil
 import subprocess
 import threading
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import pytest
 import yaml
 from tests.cluster.harness.kubernetes import Kubernetes, eventually
 from tests.cluster.harness.load import SPEC, Load
-from tests.cluster.harness.release import CHART, CRD, TAG, Release
+from tests.cluster.harness.release import CATALOGS, CHART, CRD, OPERATORS, TAG, Release
 from tests.cluster.harness.streams import Streams, condition, stream
 
 NEXT = "next"
@@ -104,7 +104,7 @@ def test_there_and_back_under_load(cluster, release, streams, next_chart, tmp_pa
         rolled_to(streams, NEXT)
         load.goes_on()
         load.tell("roll back", target="release")
-        cluster.helm("rollback", release.name, "--namespace", release.namespace, "--wait", "--timeout=180s")
+        release.roll_back()
         assert short_names(release) == ["strm"]
         rolled_to(streams, TAG)
         load.goes_on()
@@ -137,17 +137,34 @@ def test_a_bad_image_stops_at_the_first_pod_and_the_way_back_heals(cluster, rele
     assert condition(found, "Ready")["reason"] == "PublishersNotReady"
     assert condition(found, "Degraded")["reason"] == "PublisherFailing"
     assert len(before & uids(streams)) == 2, "two of three serve on"
-    cluster.helm("rollback", release.name, "--namespace", release.namespace, "--wait", "--timeout=180s")
+    release.roll_back()
     rolled_to(streams, TAG)
     assert len(before & uids(streams)) == 2, "and were never touched"
     assert toolbox.epochs(name, 1) == {1: sorted(range(30), key=json.dumps)}
 
 
-def test_the_catalog_keeps_what_it_knows(cluster, release, streams, toolbox):
-    """Its pod is replaced; the streams and their uids stay."""
+def test_a_catalog_of_other_settings_keeps_what_it_knows_and_nobody_else_is_touched(release, streams, toolbox):
+    """Its pod is replaced, there and back; the streams, their pods and the operator stay."""
     streams.start(stream("orders"))
-    known: dict[str, Any] = json.loads(toolbox.epochal("get", "stream", f"{streams.namespace}/orders", "-o", "json"))
-    release.upgrade({"catalog.podAnnotations.changed": "yes"})
-    after = json.loads(toolbox.epochal("get", "stream", f"{streams.namespace}/orders", "-o", "json"))
-    assert (after["uid"], after["created"]) == (known["uid"], known["created"])
-    assert streams.get("orders")["status"]["catalogUid"] == known["uid"]
+
+    def known() -> tuple[str, str]:
+        found = json.loads(toolbox.epochal("get", "stream", f"{streams.namespace}/orders", "-o", "json"))
+        return found["uid"], found["created"]
+
+    def others() -> set[str]:
+        pods = [*release.pods(OPERATORS), *streams.pods("orders").values()]
+        return {pod["metadata"]["uid"] for pod in pods}
+
+    before, stay = known(), others()
+    release.upgrade({"catalog.leaseTtl": "11"})
+    assert (lease_ttl(release), known(), others()) == ("11", before, stay)
+    release.roll_back()
+    assert (lease_ttl(release), known(), others()) == ("10", before, stay)
+    assert streams.get("orders")["status"]["catalogUid"] == before[0]
+    assert "the epoch came back whole" in release.test()
+
+
+def lease_ttl(release: Release) -> str:
+    [pod] = release.pods(CATALOGS)
+    told: dict[str, str] = {item["name"]: item["value"] for item in pod["spec"]["containers"][0]["env"]}
+    return told["EPOCHAL_CATALOG_LEASE_TTL"]
