@@ -1,7 +1,7 @@
 """`epochal --kube` against a real API server: what is applied, what is refused, what is found, and what is forwarded.
 
 No node runs here, so one part is not Kubernetes': the kubelet at the end of a forwarded port is ours, and leads to a
-catalog and a publisher that run as processes. `tests/cluster/node_tests/test_outside.py` has a real one.
+catalog and a publisher that run as processes. `tests/cluster/node_tests/test_clients.py` has a real one.
 """
 
 import json

@@ -1,12 +1,16 @@
 """Publishing and subscribing, from pods and from outside, as applications and people do it."""
 
+import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
+import threading
+from typing import Any
 
 import pytest
-from tests.cluster.harness.kubernetes import KubectlError, Kubernetes
+from tests.cluster.harness.kubernetes import KubectlError, Kubernetes, eventually
 from tests.cluster.harness.pods import pod, said_by
 from tests.cluster.harness.release import PATIENCE
 from tests.cluster.harness.streams import stream
@@ -54,6 +58,9 @@ def test_only_its_own_namespace_and_those_of_clients_reach_a_publisher(cluster, 
             stranger.run(*connect)
 
 
+# ---- from outside: by way of the API server, the kubelet and the containers' own network ----
+
+
 def test_from_outside_by_port_forwarding(cluster, streams):
     name = f"{streams.namespace}/orders"
     manifest = json.dumps({**stream("orders"), "metadata": {"name": "orders", "namespace": streams.namespace}})
@@ -66,18 +73,77 @@ def test_from_outside_by_port_forwarding(cluster, streams):
     assert cluster.find("stream", "orders", namespace=streams.namespace) is None
 
 
-def test_doctor_finds_nothing_wrong(cluster, streams):
+def test_megabytes_go_in_and_come_out_whole(cluster, streams):
+    name = f"{streams.namespace}/orders"
+    streams.start(stream("orders"))
+    records = [{"n": number, "text": hashlib.sha512(str(number).encode()).hexdigest() * 4} for number in range(8000)]
+    _outside(cluster, "pub", name, "--time", "1", "-f", "-", "--finish", stdin="\n".join(map(json.dumps, records)))
+    epoch, *_ = map(json.loads, _outside(cluster, "sub", name, "--since", "start", "--epochs", "--json").splitlines())
+    assert (epoch["kind"], epoch["time"]) == ("epoch", 1)
+    assert epoch["records"] == records
+
+
+def test_a_subscription_finds_a_pod_that_is_made_anew(cluster, streams):
+    name = f"{streams.namespace}/orders"
+    streams.start(stream("orders", progress={"writerTimeout": "5s"}))
+    with subprocess.Popen(
+        _command("sub", name, "--epochs", "--json", "--count", "2"),
+        env=_environment(cluster),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as reading:
+        assert reading.stdout is not None
+        assert reading.stderr is not None
+        told: list[str] = []
+        listener = threading.Thread(target=told.extend, args=(reading.stderr,), daemon=True)
+        listener.start()
+        try:
+            eventually(
+                lambda: json.loads(_outside(cluster, "get", "subscriptions", name, "-o", "json"))["items"], PATIENCE
+            )
+            _outside(cluster, "pub", name, "--time", "1", '{"n": 1}', "--advance", "2")
+            assert json.loads(reading.stdout.readline()) == {"kind": "epoch", "time": 1, "records": [{"n": 1}]}
+            old = streams.pods("orders")["orders-0"]["metadata"]["uid"]
+            cluster.kubectl("delete", "pod", "orders-0", "-n", streams.namespace, "--grace-period=0", "--force")
+            eventually(lambda: old not in map(_uid, streams.pods("orders").values()), PATIENCE)
+            streams.settled("orders")
+            _outside(cluster, "pub", name, "--time", "7", '{"n": 7}', "--finish")
+            found = [json.loads(line) for line in reading.stdout]
+            assert {"kind": "epoch", "time": 7, "records": [{"n": 7}]} in found, (found, told)
+            assert reading.wait(PATIENCE) == 0
+        finally:
+            reading.kill()
+            listener.join(PATIENCE)
+
+
+def _uid(document: dict[str, Any]) -> str:
+    return str(document["metadata"]["uid"])
+
+
+def test_doctor_tries_every_port_and_finds_nothing_wrong(cluster, streams):
     streams.start(stream("orders", storage=False))
-    _outside(cluster, "doctor", "--timeout", "60")
+    assert re.search(
+        r"ok +ports +all \d+ ports of \d+ publishers? answer", _outside(cluster, "doctor", "--timeout", "60")
+    )
+
+
+def _command(*arguments: str) -> list[str]:
+    """`epochal --kube ARGUMENTS`, of the release."""
+    return [sys.executable, "-c", MAIN, "--kube", "--kube-namespace", "epochal", *arguments]
+
+
+def _environment(cluster: Kubernetes) -> dict[str, str]:
+    ours = ("EPOCHAL_CATALOG", "EPOCHAL_NAMESPACE", "KUBERNETES_SERVICE_HOST")
+    kept = {key: value for key, value in os.environ.items() if key not in ours}
+    return {**kept, "KUBECONFIG": str(cluster.kubeconfig)}
 
 
 def _outside(cluster: Kubernetes, *arguments: str, stdin: str = "") -> str:
     """What `epochal --kube ARGUMENTS` prints, on this machine."""
-    ours = ("EPOCHAL_CATALOG", "EPOCHAL_NAMESPACE", "KUBERNETES_SERVICE_HOST")
-    environment = {key: value for key, value in os.environ.items() if key not in ours}
     done = subprocess.run(
-        [sys.executable, "-c", MAIN, "--kube", "--kube-namespace", "epochal", *arguments],
-        env={**environment, "KUBECONFIG": str(cluster.kubeconfig)},
+        _command(*arguments),
+        env=_environment(cluster),
         input=stdin,
         capture_output=True,
         text=True,
