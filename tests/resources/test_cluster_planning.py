@@ -116,6 +116,20 @@ def test_one_pod_after_the_other_is_replaced() -> None:
     assert cluster.plan(what, wanted).actions == ()
 
 
+def test_what_a_webhook_puts_into_pods_replaces_none() -> None:
+    what = stream(2)
+    cluster, wanted = running(what), children_of(what, SETTINGS)
+    for each in cluster.pods():
+        [publisher] = each["spec"]["containers"]
+        publisher["image"] = f"mirror.example/{publisher['image']}"
+        each["spec"]["containers"].insert(0, {"name": "istio-proxy", "image": "istio/proxyv2:1"})
+        each["spec"]["volumes"].append({"name": "istio", "emptyDir": {}})
+    plan = cluster.plan(what, wanted)
+    assert (plan.actions, plan.outdated) == ((), ())
+    cluster.settle(what, children_of(what, NEWER))
+    assert all(each["spec"]["containers"][0]["image"] == NEWER.image for each in cluster.pods()), "a new image rolls"
+
+
 def test_a_new_pod_that_is_never_ready_stops_it_and_going_back_heals() -> None:
     what = stream(3)
     cluster, wanted = running(what), children_of(what, NEWER)
