@@ -95,6 +95,17 @@ def test_a_pod_that_takes_too_long_is_told_as_stuck_in_the_same_words_each_time(
     assert status_of(first, replace(old, now=NOW + timedelta(days=1))) == first
 
 
+def test_an_old_pod_that_has_just_become_unready_is_not_stuck() -> None:
+    cluster = running(STREAM)
+    cluster.ready(pod(cluster, 1), is_so=False)
+    pod(cluster, 1)["metadata"]["creationTimestamp"] = (NOW - timedelta(days=9)).isoformat()
+    [ready] = pod(cluster, 1)["status"]["conditions"]
+    ready["lastTransitionTime"] = (NOW - timedelta(seconds=200)).isoformat()
+    assert told(seen(cluster))["Progressing"] == ("True", "Starting")
+    later = replace(seen(cluster), now=NOW + timedelta(seconds=200))
+    assert told(later)["Progressing"] == ("False", "RolloutStuck")
+
+
 @pytest.mark.parametrize("reason", ["Invalid", "Refused"])
 def test_what_cannot_be_done_is_told_and_what_runs_stays_told(reason: str) -> None:
     before = status_of({}, seen(running(STREAM)))

@@ -195,8 +195,15 @@ def _trouble(pod: Object, seen: Seen) -> str:
         return ""
     if why := _hopeless(pod):
         return why
-    age = (seen.now - _time(pod["metadata"].get("creationTimestamp"), seen.now)).total_seconds()
-    return f"(for more than {seen.patience:.0f} s{_unscheduled(pod)})" if age > seen.patience else ""
+    waited = (seen.now - _unready_since(pod, seen.now)).total_seconds()
+    return f"(for more than {seen.patience:.0f} s{_unscheduled(pod)})" if waited > seen.patience else ""
+
+
+def _unready_since(pod: Object, now: datetime) -> datetime:
+    """When it stopped being ready; a pod that never was has not been since it was made."""
+    created = _time(pod["metadata"].get("creationTimestamp"), now)
+    told = [item.get("lastTransitionTime") for item in _conditions_of(pod) if item["type"] == "Ready"]
+    return _time(told[0], created) if told else created
 
 
 def _hopeless(pod: Object) -> str:
@@ -208,10 +215,14 @@ def _hopeless(pod: Object) -> str:
 
 
 def _unscheduled(pod: Object) -> str:
-    for item in pod.get("status", {}).get("conditions", ()):
+    for item in _conditions_of(pod):
         if item["type"] == "PodScheduled" and item["status"] == "False":
             return f", no node takes it: {str(item.get('message', ''))[:200]}"
     return ""
+
+
+def _conditions_of(pod: Object) -> Sequence[Object]:
+    return pod.get("status", {}).get("conditions") or ()
 
 
 def _time(text: Any, default: datetime) -> datetime:
