@@ -10,7 +10,7 @@ import logging
 import random
 from asyncio import sleep
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 
@@ -33,6 +33,7 @@ from epochal.resources.cluster.status import News
 from epochal_operator.api import Api, ApiError
 from epochal_operator.cache import Cache, Place
 from epochal_operator.declaring import Declared, Declaring, manifest_of, refused
+from epochal_operator.refusals import Refusals
 from epochal_operator.reporting import Reporter
 from epochal_operator.settings import Settings
 
@@ -86,10 +87,10 @@ class Reconciler:
         if newest is None:  # somebody took the finalizer off
             raise OutOfDate(f"{metadata['namespace']}/{metadata['name']} is gone")
         wait = await self.reporter.tell(newest, seen)
-        if seen.wrong is not None and seen.wrong[0] == "Refused":
-            return self.settings.retry_last
         if seen.plan.actions:  # what they made is known already, so no event will be news, and all may be done by now
             return self.settings.retry_first
+        if seen.wrong is not None and seen.wrong[0] == "Refused":
+            return self.settings.retry_last
         return wait
 
     async def _bring_about(self, stream: Object) -> Seen:
@@ -107,20 +108,23 @@ class Reconciler:
             wanted = children_of(target, self.settings.cluster)
         except ManifestError as error:
             return self._seen(stream, wrong=("Invalid", refused(error)))
-        try:
-            plan = await self._carry_out(stream, target, wanted, may_roll=not declared.trouble)
-        except ApiError as error:
-            if error.passes or error.status in (404, 409):
-                raise
-            return self._seen(stream, wrong=("Refused", error.message))
-        return self._complete(stream, manifest, declared, plan)
+        plan, refusals = await self._carry_out(stream, target, wanted, may_roll=not declared.trouble)
+        wrong = ("Refused", refusals.message()) if refusals.told else None
+        return self._complete(stream, manifest, declared, plan, wrong)
 
     def _seen(self, stream: Object, *, wrong: tuple[str, str] | None = None, trouble: str = "") -> Seen:
         metadata = stream["metadata"]
         now = datetime.now(UTC)
         return Seen(metadata["name"], metadata["generation"], now, wrong=wrong, catalog_trouble=trouble)
 
-    def _complete(self, stream: Object, manifest: StreamManifest, declared: Declared, plan: ClusterPlan) -> Seen:
+    def _complete(
+        self,
+        stream: Object,
+        manifest: StreamManifest,
+        declared: Declared,
+        plan: ClusterPlan,
+        wrong: tuple[str, str] | None,
+    ) -> Seen:
         metadata = stream["metadata"]
         return Seen(
             metadata["name"],
@@ -129,7 +133,7 @@ class Reconciler:
             plan,
             declared.segments,
             declared.uid,
-            None,
+            wrong,
             declared.trouble,
             declared.frontier,
             tuple(item.path for item in manifest.not_in_effect()),
@@ -140,20 +144,24 @@ class Reconciler:
 
     async def _carry_out(
         self, stream: Object, target: ClusterStream, wanted: Sequence[Object], *, may_roll: bool
-    ) -> ClusterPlan:
-        """Plan and do it; what turns out to be otherwise than known is looked at, and planned with, anew."""
+    ) -> tuple[ClusterPlan, Refusals]:
+        """Plan and do it; what turns out to be otherwise than known is looked at, and planned with, anew.
+
+        Of the plan that is returned the actions were done; what Kubernetes refused is beside it.
+        """
         named = frozenset(map(key, wanted))
         for tried in range(_TRIES):
             observed = self.cache.children(target.namespace, target.name, named)
             plan = plan_cluster(target, wanted, observed, may_roll=may_roll)
             if not plan.actions:
-                return plan
+                return plan, Refusals()
             if tried == 0:
                 await self._check_still_there(stream)
             else:
                 await sleep(random.uniform(0.0, 0.1 * 2**tried))
-            if all([await self._act(stream, action) for action in plan.actions]):
-                return plan
+            done, refusals, as_known = await self._act_on_all(stream, plan.actions)
+            if as_known:
+                return replace(plan, actions=done), refusals
         raise OutOfDate(f"{target.namespace}/{target.name} changes faster than it is looked at")
 
     async def _check_still_there(self, stream: Object) -> None:
@@ -162,6 +170,22 @@ class Reconciler:
         seen = stream["metadata"]
         if found is None or is_terminating(found) or _identity(found) != _identity(stream):
             raise OutOfDate(f"{seen['namespace']}/{seen['name']} has changed")
+
+    async def _act_on_all(self, stream: Object, actions: Sequence[Action]) -> tuple[tuple[Action, ...], Refusals, bool]:
+        """What was done, what was refused, and whether all was as known. One refusal does not stop the others."""
+        done: list[Action] = []
+        refusals, as_known = Refusals(), True
+        for action in actions:
+            if refusals.stop(action):
+                continue
+            try:
+                as_known &= await self._act(stream, action)
+                done.append(action)
+            except ApiError as error:
+                if error.passes or error.status in (404, 409):
+                    raise
+                refusals.add(action, error.message)
+        return tuple(done), refusals, as_known
 
     async def _act(self, stream: Object, action: Action) -> bool:
         """Do one thing; returns whether it was as known. Raises `ApiError` for other refusals."""

@@ -37,7 +37,7 @@ def test_every_setting_of_its_own_is_described() -> None:
 def test_every_reason_is_described() -> None:
     sources = [Path(str(module.__file__)).read_text() for module in (status, reconciler)]
     reasons = set(re.findall(r'(?:True|False),\s+"([A-Z][A-Za-z]+)"', "".join(sources)))
-    reasons |= set(re.findall(r'wrong=\("([A-Z][A-Za-z]+)"', "".join(sources))) | {"NameConflict"}
+    reasons |= set(re.findall(r'wrong ?= ?\("([A-Z][A-Za-z]+)"', "".join(sources))) | {"NameConflict"}
     described = {
         name for cell in re.findall(r"\| (?:True|False) \| (.*?) \|", PAGE) for name in re.findall("`(.*?)`", cell)
     }

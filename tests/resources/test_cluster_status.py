@@ -106,13 +106,30 @@ def test_an_old_pod_that_has_just_become_unready_is_not_stuck() -> None:
     assert told(later)["Progressing"] == ("False", "RolloutStuck")
 
 
-@pytest.mark.parametrize("reason", ["Invalid", "Refused"])
-def test_what_cannot_be_done_is_told_and_what_runs_stays_told(reason: str) -> None:
+def test_what_cannot_be_done_is_told_and_what_runs_stays_told() -> None:
     before = status_of({}, seen(running(STREAM)))
-    after = status_of(before, Seen("flights", 4, NOW, wrong=(reason, "spec.time.shape: is no shape")))
-    assert conditions(after)["Ready"] == ("False", reason)
-    assert conditions(after)["Progressing"] == ("False", reason)
+    after = status_of(before, Seen("flights", 4, NOW, wrong=("Invalid", "spec.time.shape: is no shape")))
+    assert conditions(after) == {
+        "Ready": ("False", "Invalid"),
+        "Progressing": ("False", "Invalid"),
+        "Degraded": ("True", "Invalid"),
+    }
     assert (after["readySegments"], after["frontier"]) == (3, "[7]")
+
+
+@pytest.mark.parametrize("reason", ["Invalid", "Refused"])
+def test_what_is_wrong_leaves_ready_to_say_what_is_served(reason: str) -> None:
+    cluster = running(STREAM)
+    wrong = seen(cluster, wrong=(reason, "no"))
+    assert told(wrong) == {
+        "Ready": ("True", "Serving"),
+        "Progressing": ("False", reason),
+        "Degraded": ("True", reason),
+    }
+    del cluster.items["Pod", "flights-1"]
+    lost = seen(cluster, wrong=(reason, "no"))
+    assert told(lost)["Ready"] == ("False", "PublishersNotReady")
+    assert status_of({}, lost)["readySegments"] == 2
 
 
 def test_a_name_that_is_taken_is_told() -> None:
@@ -166,7 +183,7 @@ def test_what_changes_is_news_once_and_only_what_is_wrong_is_a_warning() -> None
     assert told(rolls, stuck) == [("RolloutStuck", True), ("PublisherFailing", True)]
     wrong = status_of({}, Seen("flights", 4, NOW, wrong=("Invalid", "spec.time.shape: is no shape")))
     assert told({}, wrong) == [("Invalid", True)], "one event, though two conditions say it"
-    assert told(wrong, serves) == [("Serving", False), ("Complete", False)]
+    assert told(wrong, serves) == [("Serving", False), ("Complete", False), ("AsExpected", False)]
     away = status_of(serves, seen(running(STREAM), catalog_trouble="away"))
     assert told(serves, away) == [("CatalogUnavailable", True)]
     assert told(away, serves) == [("AsExpected", False)]

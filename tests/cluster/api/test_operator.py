@@ -267,9 +267,39 @@ async def test_a_manifest_that_only_the_model_refuses_is_told_and_what_runs_stay
 async def test_what_the_api_server_refuses_is_told(on_stage: Stage) -> None:
     await on_stage.operator().start()
     await on_stage.declare(segments=1, publishers={"nodeSelector": {"no label": "x"}})
-    await on_stage.is_told("Ready", "Refused")
+    await on_stage.is_told("Degraded", "Refused")
+    assert (await on_stage.conditions())["Ready"] == ("False", "PublishersNotReady")
     await on_stage.change(publishers={"nodeSelector": None})
     await on_stage.is_ready()
+
+
+async def test_a_volume_that_may_not_grow_stops_no_repair_and_going_back_heals(on_stage: Stage) -> None:
+    await on_stage.operator().start()
+    await on_stage.declare(**STORAGE)
+    await on_stage.is_ready()
+    await on_stage.change(history={"storage": {"size": "2Gi"}})  # no storage class, no growth
+    await on_stage.is_told("Progressing", "Refused")
+    assert await on_stage.conditions() == {
+        "Ready": ("True", "Serving"),
+        "Progressing": ("False", "Refused"),
+        "Degraded": ("True", "Refused"),
+    }
+    pod = (await on_stage.children())["Pod", "flights-1"]
+    await on_stage.api.delete(pod, {"uid": pod["metadata"]["uid"]})
+    await eventually(lambda: is_another(on_stage, pod))
+    await eventually(lambda: is_said(on_stage, "Ready", "Serving"))
+    await on_stage.change(history={"storage": {"size": "1Gi"}})
+    await on_stage.is_ready()
+
+
+async def is_another(stage: Stage, old: dict[str, Any]) -> bool:
+    """Whether another object has the name by now."""
+    found = (await stage.children()).get((old["kind"], old["metadata"]["name"]))
+    return found is not None and found["metadata"]["uid"] != old["metadata"]["uid"]
+
+
+async def is_said(stage: Stage, kind: str, reason: str) -> bool:
+    return (await stage.conditions())[kind][1] == reason
 
 
 async def test_a_name_that_somebody_has_is_told_and_left_alone(

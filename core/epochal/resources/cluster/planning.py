@@ -254,7 +254,7 @@ def _start(planning: _Planning, wanted: Object, pods: Iterable[Object]) -> None:
         if pod["metadata"]["name"] == name or segments & set(segments_of(pod)):
             planning.waiting.append(f"Pod {pod['metadata']['name']}")
             return
-    if not any(place[1] in _claims(wanted) for place in planning.missing if place[0] == "PersistentVolumeClaim"):
+    if not any(place[1] in claims_of(wanted) for place in planning.missing if place[0] == "PersistentVolumeClaim"):
         planning.actions.append(Create(wanted))
 
 
@@ -294,13 +294,14 @@ def _marks(pod: Object) -> Object:
     return {"apiVersion": pod["apiVersion"], "kind": pod["kind"], "metadata": kept}
 
 
-def _claims(pod: Object) -> set[str]:
+def claims_of(pod: Object) -> set[str]:
+    """The claims that a pod runs on."""
     volumes = pod["spec"].get("volumes", ())
     return {item["persistentVolumeClaim"]["claimName"] for item in volumes if "persistentVolumeClaim" in item}
 
 
 def _uses(item: Object, claim: str) -> bool:
-    return item["kind"] == "Pod" and not has_ended(item) and not is_terminating(item) and claim in _claims(item)
+    return item["kind"] == "Pod" and not has_ended(item) and not is_terminating(item) and claim in claims_of(item)
 
 
 def belongs(item: Object, stream: str) -> bool:

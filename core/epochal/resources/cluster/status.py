@@ -45,7 +45,7 @@ class Seen:
     segments: tuple[str, ...] = ()
     catalog_uid: str = ""
     wrong: tuple[str, str] | None = None
-    """Why nothing is done for the stream as it is declared now: reason and message."""
+    """Why not everything is done as it is declared now: reason and message. Without segments nothing is done at all."""
     catalog_trouble: str = ""
     frontier: str | None = None
     """None: not known, and what was told stays."""
@@ -67,7 +67,7 @@ def status_of(before: Object, seen: Seen) -> Object:
     told = dict(before)
     told["observedGeneration"] = seen.generation
     told["selector"] = pod_selector(seen.name)
-    if seen.wrong is None and seen.segments:
+    if seen.segments:
         told["segments"] = len(seen.segments)
         told["readySegments"] = _served(seen)
         told["notInEffect"] = list(seen.not_in_effect)
@@ -134,8 +134,11 @@ def timestamp(now: datetime) -> str:
 
 
 def _ready(seen: Seen) -> tuple[bool, str, str]:
-    if wrong := _wrong(seen):
-        return False, *wrong
+    """Whether every segment is served: also by what was declared before, and went wrong since."""
+    if conflict := _conflict(seen):
+        return False, *conflict
+    if seen.wrong and not seen.segments:
+        return False, *seen.wrong
     if not seen.catalog_uid:
         return False, "CatalogUnavailable", seen.catalog_trouble or "the stream is not declared at the catalog yet"
     served, count = _served(seen), len(seen.segments)
@@ -146,7 +149,7 @@ def _ready(seen: Seen) -> tuple[bool, str, str]:
 
 
 def _progressing(seen: Seen) -> tuple[bool, str, str]:
-    if wrong := _wrong(seen):
+    if wrong := _conflict(seen) or seen.wrong:
         return False, *wrong
     plan = seen.plan
     stuck = [f"{pod['metadata']['name']} {why}" for pod in plan.pods if (why := _trouble(pod, seen))]
@@ -171,6 +174,8 @@ def _degraded(seen: Seen) -> tuple[bool, str, str]:
                 " runs on still, delete it and both are made anew, without the history"
             ),
         )
+    if (wrong := _conflict(seen) or seen.wrong) and wrong[0] != "Deleting":
+        return True, *wrong
     if seen.catalog_trouble:
         return True, "CatalogUnavailable", seen.catalog_trouble
     if any(_hopeless(pod) for pod in plan.pods):
@@ -182,11 +187,11 @@ def _degraded(seen: Seen) -> tuple[bool, str, str]:
     return False, "AsExpected", "nothing is wrong"
 
 
-def _wrong(seen: Seen) -> tuple[str, str] | None:
-    if seen.wrong is None and seen.plan.conflicts:
-        names = ", ".join(seen.plan.conflicts)
-        return "NameConflict", f"something else has the names that the stream needs: {names}; delete or rename it"
-    return seen.wrong
+def _conflict(seen: Seen) -> tuple[str, str] | None:
+    if not seen.plan.conflicts:
+        return None
+    names = ", ".join(seen.plan.conflicts)
+    return "NameConflict", f"something else has the names that the stream needs: {names}; delete or rename it"
 
 
 def _trouble(pod: Object, seen: Seen) -> str:
