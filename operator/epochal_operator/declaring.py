@@ -78,10 +78,8 @@ class Declaring:
         try:
             found = await self._declared(manifest, confirm)
         except (Unavailable, ProtocolError) as error:
-            segments = tuple(map(str, range(manifest.spec.segments)))
-            return Declared(known_uid, segments, trouble=str(error).partition("; start one")[0])
-        segments = tuple(segment.id for segment in found.segments if segment.state == "open")
-        return Declared(found.uid, segments, frontier_of(found))
+            return Declared(known_uid, tuple(map(str, range(manifest.spec.segments))), trouble=trouble_of(error))
+        return declared_of(found)
 
     async def _declared(self, manifest: StreamManifest, confirm: Confirm) -> StreamInfo:
         namespace, name, document = manifest.namespace, manifest.name, manifest.to_document()
@@ -98,9 +96,13 @@ class Declaring:
 
     async def withdraw(self, namespace: str, name: str, uid: str) -> None:
         """Delete the stream of the object with this uid, if it is there. Raises `Unavailable`, `ProtocolError`."""
-        found = await self._find(namespace, name)
-        if found is not None and object_uid(found) == uid:
+        if found := await self.standing(namespace, name, uid):
             await self._delete(found)
+
+    async def standing(self, namespace: str, name: str, uid: str) -> StreamInfo | None:
+        """The stream of the object with this uid, as it was last declared. Raises `Unavailable`, `ProtocolError`."""
+        found = await self._find(namespace, name)
+        return found if found is not None and object_uid(found) == uid else None
 
     async def _find(self, namespace: str, name: str) -> StreamInfo | None:
         try:
@@ -124,6 +126,17 @@ class Declaring:
         """Delete a stream whose object is gone: it was deleted while the catalog was away."""
         logger.info("%s: its object is gone; deleting the stream %s", found.qualified, found.uid)
         await self._delete(found)
+
+
+def declared_of(found: StreamInfo) -> Declared:
+    """What is known of a stream that the catalog has told."""
+    segments = tuple(segment.id for segment in found.segments if segment.state == "open")
+    return Declared(found.uid, segments, frontier_of(found))
+
+
+def trouble_of(error: EpochalError) -> str:
+    """What is told of a catalog that is away; how to start one is the operator's user's business."""
+    return str(error).partition("; start one")[0]
 
 
 def frontier_of(found: StreamInfo) -> str | None:

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 
-from epochal.errors import EpochalError, ManifestError
-from epochal.resources import StreamManifest
+from epochal.errors import EpochalError, ManifestError, ProtocolError, Unavailable
 from epochal.resources.cluster import (
     Action,
     Apply,
@@ -29,10 +29,11 @@ from epochal.resources.cluster import (
     plan_cluster,
 )
 from epochal.resources.cluster.names import FINALIZER, Object, is_terminating, key
+from epochal.resources.cluster.planning import standing_pods
 from epochal.resources.cluster.status import News
 from epochal_operator.api import Api, ApiError
 from epochal_operator.cache import Cache, Place
-from epochal_operator.declaring import Declared, Declaring, manifest_of, refused
+from epochal_operator.declaring import Declared, Declaring, declared_of, manifest_of, refused, trouble_of
 from epochal_operator.refusals import Refusals
 from epochal_operator.reporting import Reporter
 from epochal_operator.settings import Settings
@@ -103,42 +104,71 @@ class Reconciler:
             known = stream.get("status", {}).get("catalogUid", "")
             declared = await self.declaring.declare(manifest, known, partial(self._check_still_there, stream))
             if not declared.uid:
-                return self._seen(stream, trouble=declared.trouble)
+                return self._seen(stream, catalog_trouble=declared.trouble)
             target = ClusterStream(manifest, metadata["uid"], declared.uid, declared.segments)
             wanted = children_of(target, self.settings.cluster)
         except ManifestError as error:
-            return self._seen(stream, wrong=("Invalid", refused(error)))
+            return await self._go_on(stream, wrong=("Invalid", refused(error)))
         plan, refusals = await self._carry_out(stream, target, wanted, may_roll=not declared.trouble)
         wrong = ("Refused", refusals.message()) if refusals.told else None
-        return self._complete(stream, manifest, declared, plan, wrong)
+        return self._complete(stream, target, declared, plan, wrong)
 
-    def _seen(self, stream: Object, *, wrong: tuple[str, str] | None = None, trouble: str = "") -> Seen:
+    async def _go_on(self, stream: Object, wrong: tuple[str, str]) -> Seen:
+        """As it was last declared well, while what is declared now is `wrong`: what is lost is made, nothing rolled."""
         metadata = stream["metadata"]
-        now = datetime.now(UTC)
-        return Seen(metadata["name"], metadata["generation"], now, wrong=wrong, catalog_trouble=trouble)
+        try:
+            found = await self.declaring.standing(metadata["namespace"], metadata["name"], metadata["uid"])
+        except (Unavailable, ProtocolError) as error:
+            return self._look_only(stream, wrong, trouble_of(error))
+        if found is None:
+            return self._seen(stream, wrong=wrong)
+        declared = declared_of(found)
+        try:
+            target = ClusterStream(found.declared(), metadata["uid"], declared.uid, declared.segments)
+            wanted = children_of(target, self.settings.cluster)
+        except ManifestError:  # it is of an operator that took more
+            return self._look_only(stream, wrong, "")
+        plan, _ = await self._carry_out(stream, target, wanted, may_roll=False)
+        return self._complete(stream, target, declared, plan, wrong)
+
+    def _look_only(self, stream: Object, wrong: tuple[str, str], trouble: str) -> Seen:
+        """Nobody knows what was declared before: what was told of it is told on, beside the pods that there are."""
+        metadata, told = stream["metadata"], stream.get("status", {})
+        observed = self.cache.children(metadata["namespace"], metadata["name"], frozenset())
+        pods = standing_pods(metadata["name"], metadata["uid"], observed)
+        return self._seen(
+            stream,
+            wrong=wrong,
+            catalog_trouble=trouble,
+            plan=ClusterPlan(pods=pods, wanted=len(pods)),
+            segments=tuple(map(str, range(told.get("segments", 0)))),
+            catalog_uid=told.get("catalogUid", ""),
+            not_in_effect=tuple(told.get("notInEffect", ())),
+        )
 
     def _complete(
         self,
         stream: Object,
-        manifest: StreamManifest,
+        target: ClusterStream,
         declared: Declared,
         plan: ClusterPlan,
         wrong: tuple[str, str] | None,
     ) -> Seen:
-        metadata = stream["metadata"]
-        return Seen(
-            metadata["name"],
-            metadata["generation"],
-            datetime.now(UTC),
-            plan,
-            declared.segments,
-            declared.uid,
-            wrong,
-            declared.trouble,
-            declared.frontier,
-            tuple(item.path for item in manifest.not_in_effect()),
-            self.settings.rollout_patience,
+        return self._seen(
+            stream,
+            wrong=wrong,
+            catalog_trouble=declared.trouble,
+            plan=plan,
+            segments=declared.segments,
+            catalog_uid=declared.uid,
+            frontier=declared.frontier,
+            not_in_effect=tuple(item.path for item in target.manifest.not_in_effect()),
         )
+
+    def _seen(self, stream: Object, **found: Any) -> Seen:
+        metadata = stream["metadata"]
+        now, patience = datetime.now(UTC), self.settings.rollout_patience
+        return Seen(metadata["name"], metadata["generation"], now, patience=patience, **found)
 
     # ---- actions ----
 

@@ -3,9 +3,13 @@
 from typing import Any
 
 import pytest
+from tests.resources.test_cluster_children import SETTINGS, stream
 
 from epochal.client.catalog import CatalogClient
+from epochal.client.catalog_types import StreamInfo
+from epochal.errors import Unavailable
 from epochal.resources import StreamManifest
+from epochal.resources.cluster import Seen, children_of, status_of
 from epochal.resources.cluster.names import FINALIZER
 from epochal_operator.api import Api
 from epochal_operator.cache import Cache
@@ -49,3 +53,41 @@ async def test_a_stream_that_vanishes_meanwhile_is_looked_at_again():
         with pytest.raises(OutOfDate, match="demo/flights is gone"):
             await reconciler.reconcile(("demo", "flights"))
         assert await reconciler.reconcile(("demo", "flights")) is None
+
+
+class Away(Declaring):
+    """A catalog that is away."""
+
+    async def standing(self, namespace: str, name: str, uid: str) -> StreamInfo | None:
+        raise Unavailable("no catalog answers")
+
+
+class Noting(Reporter):
+    """Notes what is told, in place of writing it."""
+
+    seen: Seen | None = None
+
+    async def tell(self, stream: dict[str, Any], seen: Seen) -> float | None:
+        self.seen = seen
+        return None
+
+
+async def test_a_wrong_manifest_while_the_catalog_is_away_leaves_what_is_told_of_pods_true():
+    settings, api, cache = Settings(catalog="http://127.0.0.1:1", image="publisher"), Api(1.0), Cache()
+    wrong = {**STREAM["spec"], "segments": 2, "publishers": {"advertise": "not a host {index}"}}
+    status = {"segments": 2, "catalogUid": "c1", "notInEffect": ["spec.relays"]}
+    cache.put({**STREAM, "spec": wrong, "status": status})
+    pods = [item for item in children_of(stream(2), SETTINGS) if item["kind"] == "Pod"]
+    for pod, ready in zip(pods, ("True", "False"), strict=True):
+        pod["metadata"] |= {"uid": pod["metadata"]["name"], "resourceVersion": "1"}
+        pod["metadata"]["ownerReferences"][0]["uid"] = "u1"
+        cache.put({**pod, "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": ready}]}})
+    noting = Noting(api, cache, 1.0)
+    async with CatalogClient(settings.catalog) as catalog:
+        reconciler = Reconciler(settings, api, cache, Away(catalog, lambda: None), noting)
+        await reconciler.reconcile(("demo", "flights"))
+    assert noting.seen is not None
+    told = status_of(status, noting.seen)
+    assert (told["segments"], told["readySegments"], told["catalogUid"]) == (2, 1, "c1")
+    assert told["notInEffect"] == ["spec.relays"]
+    assert [item["reason"] for item in told["conditions"]] == ["PublishersNotReady", "Invalid", "Invalid"]

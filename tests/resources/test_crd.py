@@ -13,6 +13,7 @@ from tests.resources.admission import SCHEMA, admitted
 
 from epochal.errors import ManifestError
 from epochal.resources import StreamManifest, immutable_changes
+from epochal.resources.cluster import check_drawable
 from epochal.resources.crd import crd_text, stream_crd
 
 ROOT = Path(__file__).parents[2]
@@ -113,6 +114,33 @@ def test_both_the_definition_and_the_model_refuse(what: str) -> None:
     assert admitted(wrong)
     with pytest.raises(ManifestError):
         StreamManifest.from_document(wrong)
+
+
+@pytest.mark.parametrize(
+    ("segments", "packed", "advertise", "taken"),
+    [
+        (2, 1, "streams.example.org", False),
+        (1024, 1, "x" * 253, False),
+        (3, 2, "streams.example.org", False),
+        (2, 2, "streams.example.org", True),
+        (1, 1, "streams.example.org", True),
+        (3, 1, "{index}.example.org", True),
+        (3, 1, "", True),
+    ],
+)
+def test_an_address_that_several_publishers_would_share_is_refused(
+    segments: int, packed: int, advertise: str, taken: bool
+) -> None:
+    """Where the stream is run locally the address has no meaning, and the model takes it."""
+    found = document(segments=segments, publishers={"segmentsPerPod": packed, "advertise": advertise})
+    problems = admitted(found)
+    assert problems == [] if taken else "put {index} in it" in problems[0]
+    try:
+        check_drawable(StreamManifest.from_document(found))
+    except ManifestError:
+        assert not taken
+    else:
+        assert taken
 
 
 @pytest.mark.parametrize("name", ["Flights", "-a", "1a", "a-", "a.b", "ä", "a" * 53])

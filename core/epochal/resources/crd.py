@@ -110,6 +110,12 @@ SPEC_RULES = (
         "a schema has no meaning for encoding bytes; leave it out",
         ".payload",
     ),
+    rule(
+        "self.publishers.advertise == '' || self.publishers.advertise.contains('{index}') ||"
+        " self.segments <= self.publishers.segmentsPerPod",
+        "is the same for all publishers; each needs an address of its own: put {index} in it",
+        ".publishers.advertise",
+    ),
 )
 ROOT_RULES = (
     rule(

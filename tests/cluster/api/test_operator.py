@@ -249,12 +249,14 @@ async def test_a_manifest_that_only_the_model_refuses_is_told_and_what_runs_stay
     await on_stage.declare(segments=2)
     ready = await on_stage.is_ready()
     before = {place: item["metadata"]["uid"] for place, item in (await on_stage.children()).items()}
-    await on_stage.change(publishers={"advertise": "one.example"})
-    await on_stage.is_told("Ready", "Invalid")
+    await on_stage.change(publishers={"advertise": "not a host {index}"})
+    await on_stage.is_told("Degraded", "Invalid")
     stream = await on_stage.stream()
     assert stream is not None
-    [told] = [item["message"] for item in stream["status"]["conditions"] if item["type"] == "Ready"]
-    assert told.startswith("spec.publishers.advertise: is the same for all publishers")
+    [told] = [item["message"] for item in stream["status"]["conditions"] if item["type"] == "Degraded"]
+    assert told.startswith("spec.publishers.advertise: 'not a host 0' is not a host")
+    served = {"Ready": ("True", "Serving"), "Progressing": ("False", "Invalid"), "Degraded": ("True", "Invalid")}
+    assert await on_stage.conditions() == served
     assert stream["status"]["catalogUid"] == ready["status"]["catalogUid"]
     assert {place: item["metadata"]["uid"] for place, item in (await on_stage.children()).items()} == before
     async with CatalogClient(on_stage.catalog.url) as client:
@@ -262,6 +264,30 @@ async def test_a_manifest_that_only_the_model_refuses_is_told_and_what_runs_stay
     assert declared.declared().spec.publishers.advertise == "", "the catalog has not heard of it"
     await on_stage.change(publishers={"advertise": "{index}.example"})
     await on_stage.is_ready()
+
+
+async def test_while_a_manifest_is_wrong_what_is_lost_is_made_as_the_last_good_one_says(on_stage: Stage) -> None:
+    await on_stage.operator().start()
+    await on_stage.declare(segments=2)
+    await on_stage.is_ready()
+    wrong = {"advertise": "not a host {index}", "nodeSelector": {"disk": "ssd"}}
+    await on_stage.change(publishers=wrong)
+    await on_stage.is_told("Degraded", "Invalid")
+    on_stage.node.held = True
+    pod = (await on_stage.children())["Pod", "flights-1"]
+    await on_stage.api.delete(pod, {"uid": pod["metadata"]["uid"]})
+    await eventually(lambda: is_another(on_stage, pod))
+    await eventually(lambda: is_said(on_stage, "Ready", "PublishersNotReady"))
+    stream = await on_stage.stream()
+    assert stream is not None
+    assert stream["status"]["readySegments"] == 1
+    on_stage.node.held = False
+    await eventually(lambda: is_said(on_stage, "Ready", "Serving"))
+    made = (await on_stage.children())["Pod", "flights-1"]
+    assert "nodeSelector" not in made["spec"]
+    await on_stage.change(publishers={"advertise": "", "nodeSelector": None})
+    await on_stage.is_ready()
+    assert (await on_stage.children())["Pod", "flights-1"]["metadata"]["uid"] == made["metadata"]["uid"]
 
 
 async def test_what_the_api_server_refuses_is_told(on_stage: Stage) -> None:

@@ -29,6 +29,12 @@ def test_what_the_model_refuses_is_refused_here_too(server: ApiServer, what: str
         dry(server, offline.document(**offline.REFUSED[what]))
 
 
+def test_an_address_that_several_publishers_would_share_is_refused(server: ApiServer) -> None:
+    shared = offline.document(segments=2, publishers={"advertise": "streams.example.org"})
+    with pytest.raises(KubectlError, match=r"spec\.publishers\.advertise.*put \{index\} in it"):
+        dry(server, shared)
+
+
 @pytest.mark.parametrize("what", offline.LEFT_TO_THE_MODEL)
 def test_what_is_left_to_the_model_is_taken(server: ApiServer, what: str) -> None:
     assert "created" in dry(server, offline.document(**offline.LEFT_TO_THE_MODEL[what]))

@@ -38,7 +38,7 @@ async def test_deleted_in_whatever_state(on_stage: Stage, cluster_with_streams: 
     await operator.start()
     if state == "conflict":
         cluster_with_streams.kubectl("create", "service", "clusterip", "flights", "--tcp=1:1", "-n", on_stage.namespace)
-    await on_stage.declare(publishers={"advertise": "same"} if state == "invalid" else {})
+    await on_stage.declare(publishers={"advertise": "no host {index}"} if state == "invalid" else {})
     match state:
         case "never ready":
             await on_stage.is_told("Progressing", "RolloutStuck")

@@ -38,12 +38,12 @@ REFUSED: dict[str, tuple[Mapping[str, Any], str]] = {
     "a wrong size": ({"history": {"storage": {"size": "large"}}}, "spec.history.storage.size"),
     "durability without storage": ({"history": {"durability": "batch"}}, "need history.storage"),
     "an unknown field": ({"replicas": 3}, 'unknown field "spec.replicas"'),
+    "one address for all": ({"publishers": {"advertise": "streams.example.org"}}, "put {index} in it"),
     "no duration": ({"progress": {"writerTimeout": "soon"}}, "spec.progress.writerTimeout"),
 }
 """Fields that the API server refuses, with what it says."""
 
 INVALID: dict[str, tuple[Mapping[str, Any], str]] = {
-    "one address for all": ({"publishers": {"advertise": "streams.example.org"}}, "{index}"),
     "no host": ({"publishers": {"advertise": "not a host {index}"}}, "is not a host"),
 }
 """Fields that only the operator finds wrong, with what the condition says."""
@@ -123,7 +123,8 @@ def test_changes_that_only_the_operator_finds_wrong_leave_the_stream_running(set
     pods = uids(settled)
     for what, (fields, said) in INVALID.items():
         settled.apply(changed(fields))
-        assert said in settled.told("orders", "Ready", "Invalid")["message"], what
+        assert said in settled.told("orders", "Degraded", "Invalid")["message"], what
+        assert settled.told("orders", "Ready", "Serving")["status"] == "True", what
         settled.apply(BASE)
         settled.settled("orders")
     assert end_state(settled) == began

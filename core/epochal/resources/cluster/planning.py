@@ -147,6 +147,12 @@ def plan_cluster(
     )
 
 
+def standing_pods(stream: str, object_uid: str, observed: Iterable[Object]) -> tuple[Object, ...]:
+    """The stream's pods that run, for who cannot plan because it is not known what is declared."""
+    pods = (item for item in observed if item["kind"] == "Pod" and not is_terminating(item) and not has_ended(item))
+    return tuple(pod for pod in pods if whose(pod, stream, object_uid) is Whose.OURS)
+
+
 def is_ready(pod: Object) -> bool:
     """Whether the pod says that it is ready to serve."""
     conditions = pod.get("status", {}).get("conditions", ())
