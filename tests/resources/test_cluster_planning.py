@@ -1,5 +1,6 @@
 """The planner of a cluster: it leads to what is declared from anywhere; never have two pods one segment (I7)."""
 
+import time
 from typing import Any
 
 import pytest
@@ -22,6 +23,8 @@ from epochal.resources.cluster import (
 )
 from epochal.resources.cluster.names import is_terminating, key
 from epochal.resources.cluster.planning import is_ready, segments_of
+from epochal.resources.cluster.repacking import Repacking, Slot
+from epochal.resources.plan import DesiredStream, publishers_of
 
 NEWER = ClusterSettings(image="registry.example/epochal-publisher:2", catalog="http://catalog:8700")
 
@@ -158,17 +161,68 @@ def test_nothing_is_rolled_while_the_catalog_is_away() -> None:
     assert (plan.actions, len(plan.outdated)) == ((), 2)
 
 
-def test_segments_change_hands_only_after_who_had_them_has_ended() -> None:
+def repacked(cluster: Pretended, what: ClusterStream, wanted: list[dict[str, Any]]) -> list[list[str]]:
+    """The groups of pods that end together, until all is as wanted; pods come and go in between."""
+    groups: list[list[str]] = []
+    for _ in range(40):
+        plan = cluster.reconcile(what, wanted)
+        if gone := [action.item["metadata"]["name"] for action in plan.actions if isinstance(action, Delete)]:
+            groups.append(sorted(gone))
+        cluster.gone()
+        for each in cluster.pods():
+            cluster.ready(each)
+    return groups
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "groups"),
+    [
+        (1, 2, [["0", "1"], ["2", "3"], ["4", "5"]]),
+        (2, 1, [["2"], ["1"], ["0"]]),
+        (1, 6, [["0", "1", "2", "3", "4", "5"]]),
+        (6, 1, [["0"]]),
+        (2, 3, [["0", "1", "2"]]),
+    ],
+)
+def test_other_groups_of_segments_are_made_one_after_the_other(before: int, after: int, groups: Any) -> None:
+    cluster = running(stream(6, publishers={"segmentsPerPod": before}))
+    packed = stream(6, publishers={"segmentsPerPod": after})
+    wanted = children_of(packed, SETTINGS)
+    assert repacked(cluster, packed, wanted) == [[f"flights-{index}" for index in group] for group in groups]
+    assert cluster.plan(packed, wanted).actions == ()
+
+
+def test_the_next_group_waits_until_the_one_before_serves() -> None:
     cluster = running(stream(4))
     packed = stream(4, publishers={"segmentsPerPod": 2})
     wanted = children_of(packed, SETTINGS)
-    first = told(cluster.reconcile(packed, wanted))
-    assert {f"delete Pod flights-{index}" for index in range(4)} <= set(first)
-    assert not any(word.startswith("create Pod") for word in first)
-    for index in (0, 1, 3):  # the names that are needed are free, but who has segment 2 is not gone
-        del cluster.items["Pod", f"flights-{index}"]
-    assert told(cluster.plan(packed, wanted)) == ["create Pod flights-0"]
+    away = cluster.reconcile(packed, wanted, may_roll=False)
+    assert told(away) == ["apply PodDisruptionBudget flights-publisher"]
+    assert (len(away.outdated), len(away.pods)) == (4, 4)
+    assert told(cluster.reconcile(packed, wanted)) == ["delete Pod flights-0", "delete Pod flights-1"]
+    assert told(cluster.reconcile(packed, wanted)) == [], "they are not gone yet"
+    del cluster.items["Pod", "flights-0"]
+    assert told(cluster.reconcile(packed, wanted)) == [], "who has segment 1 is not gone"
+    del cluster.items["Pod", "flights-1"]
+    assert told(cluster.reconcile(packed, wanted)) == ["create Pod flights-0"]
+    stuck = cluster.reconcile(packed, wanted)
+    assert (stuck.actions, len(stuck.outdated), len(stuck.pods)) == ((), 2, 3)
+    apart = children_of(stream(4), SETTINGS)
+    assert told(cluster.reconcile(stream(4), apart))[-1:] == ["delete Pod flights-0"], "going back heals"
+    cluster.settle(stream(4), apart)
     cluster.settle(packed, wanted)
+    assert [segments_of(each) for each in cluster.pods()] == [("0", "1"), ("2", "3")]
+
+
+def test_groups_that_were_never_ready_do_not_stop_each_other() -> None:
+    cluster = running(stream(4))
+    for each in cluster.pods():
+        cluster.ready(each, is_so=False)
+    packed = stream(4, publishers={"segmentsPerPod": 2})
+    wanted = children_of(packed, SETTINGS)
+    for _ in range(20):
+        cluster.reconcile(packed, wanted)
+        cluster.gone()
     assert [segments_of(each) for each in cluster.pods()] == [("0", "1"), ("2", "3")]
 
 
@@ -337,6 +391,24 @@ def test_rolling_costs_at_most_one_pod_at_a_time(what: ClusterStream, story: Any
         assert sum(map(is_ready, cluster.pods())) >= count - 1
 
 
+@settings(max_examples=200)
+@given(layouts, layouts, st.lists(st.tuples(st.sampled_from(["ready", "gone", "reconcile"]), st.integers(0, 20))))
+def test_segments_change_hands_only_while_all_others_are_served(
+    before: ClusterStream, after: ClusterStream, story: Any
+) -> None:
+    cluster, wanted = running(before), children_of(after, SETTINGS)
+    for happening, number in story:
+        if happening != "reconcile":
+            happens(cluster, happening, number)
+            continue
+        served = {segment for each in cluster.pods() if is_ready(each) for segment in segments_of(each)}
+        plan = cluster.reconcile(after, wanted)
+        ended = [action.item for action in plan.actions if isinstance(action, Delete)]
+        if any(map(is_ready, ended)):
+            assert served == set(after.segments)
+    cluster.settle(after, wanted)
+
+
 @settings(max_examples=100)
 @given(layouts)
 def test_an_old_look_deletes_nothing_newer(what: ClusterStream) -> None:
@@ -350,3 +422,15 @@ def test_an_old_look_deletes_nothing_newer(what: ClusterStream) -> None:
         if isinstance(action, Delete):
             live = cluster.items.get(key(action.item))
             assert live is None or live["metadata"]["uid"] != action.preconditions["uid"] or is_terminating(live)
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1), (1, 512), (1, 1024), (1024, 1), (7, 11)])
+def test_the_next_group_is_found_in_time_in_the_largest_stream(before: int, after: int) -> None:
+    def slots(size: int) -> list[Slot]:
+        made = publishers_of(DesiredStream("demo", "flights", "u", tuple(map(str, range(1024))), size))
+        return [Slot(publisher.id, publisher.segments) for publisher in made]
+
+    began = time.process_time()
+    group = Repacking.of(slots(before), slots(after)).next_group()
+    assert group
+    assert time.process_time() - began < 5

@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from epochal.resources.cluster.comparing import covers, grown
 from epochal.resources.cluster.names import CATALOG_UID, HASH, SEGMENTS, STREAM_LABEL, Object, is_terminating, key
+from epochal.resources.cluster.repacking import Repacking, Slot, slot_of
 from epochal.resources.cluster.stream import ClusterStream
 from epochal.resources.crd import GROUP, KIND
 from epochal.resources.plan import Keep, Publisher, Start, Stop, plan
@@ -86,7 +87,7 @@ class ClusterPlan:
     outdated: tuple[Object, ...] = ()
     """Pods that run, and not as they should."""
     pods: tuple[Object, ...] = ()
-    """The pods that stand: not ended, not on their way out, and of publishers that there should be."""
+    """The pods that stand: not ended, not on their way out, and of publishers that there should be, or may be still."""
     wanted: int = 0
     """How many pods there should be."""
 
@@ -107,6 +108,18 @@ class _Planning:
     """What cannot be made now."""
 
 
+@dataclass(slots=True)
+class _Pods:
+    """The pods that are there and run, by what becomes of them; and those that are not there."""
+
+    kept: list[Object] = field(default_factory=list)
+    outdated: list[Object] = field(default_factory=list)
+    """Of these, what was drawn otherwise."""
+    leaving: list[Object] = field(default_factory=list)
+    """They serve, until others have their segments."""
+    starts: list[Slot] = field(default_factory=list)
+
+
 def plan_cluster(
     stream: ClusterStream,
     wanted: Sequence[Object],
@@ -120,7 +133,8 @@ def plan_cluster(
     `observed`: everything in the stream's namespace that has its label, or one of the wanted names. `deleting`: the
     stream is on its way out, and nothing is made any more. `may_roll`: whether a pod that runs may be replaced now.
     Idempotent: once the actions are carried out and pods are ready, planning again gives none. At most one pod is
-    deleted for being outdated, and only while all others are ready, or one that serves nobody.
+    deleted for being outdated, or one group for exchanging segments, and only while all others are ready; or one that
+    serves nobody.
     """
     if deleting:
         return ClusterPlan()
@@ -132,17 +146,19 @@ def plan_cluster(
         if item["kind"] != "Pod":
             _plan_one(planning, item)
     _drop_unwanted(planning)
-    standing, outdated = _plan_pods(planning)
+    there = _plan_pods(planning)
     count = sum(item["kind"] == "Pod" for item in wanted)
-    if outdated and may_roll and len(standing) == count:
-        _roll(planning, standing, outdated)
+    if may_roll and there.leaving:
+        _repack(planning, there)
+    elif may_roll and there.outdated and len(there.kept) == count:
+        _roll(planning, there.kept, there.outdated)
     return ClusterPlan(
         tuple(planning.actions),
         tuple(planning.conflicts),
         tuple(planning.lost),
         tuple(planning.waiting),
-        tuple(outdated),
-        tuple(standing),
+        (*there.outdated, *there.leaving),
+        (*there.kept, *there.leaving),
         count,
     )
 
@@ -222,8 +238,8 @@ def _drop_unwanted(planning: _Planning) -> None:
             _end(planning, item, "the stream does not need it any more")
 
 
-def _plan_pods(planning: _Planning) -> tuple[list[Object], list[Object]]:
-    """Stop, replace and start pods as the planner of publishers says; what stands, and what of it is outdated."""
+def _plan_pods(planning: _Planning) -> _Pods:
+    """Stop, replace and start pods as the planner of publishers says; what is there then."""
     stream = planning.stream
     pods = [item for item in planning.ours if item["kind"] == "Pod"]
     for pod in pods:
@@ -233,22 +249,30 @@ def _plan_pods(planning: _Planning) -> tuple[list[Object], list[Object]]:
     drawn = {
         f"{stream.namespace}.{item['metadata']['name']}": item for item in planning.wanted if item["kind"] == "Pod"
     }
-    standing: list[Object] = []
-    outdated: list[Object] = []
-    for action in plan([stream.desired()], [_publisher_of(stream, pod) for pod in by_id.values()]):
+    there = _Pods()
+    actions = plan([stream.desired()], [_publisher_of(stream, pod) for pod in by_id.values()])
+    starts = [drawn[action.publisher.id] for action in actions if isinstance(action, Start)]
+    there.starts = [slot_of(item, segments_of(item)) for item in starts]
+    free = {segment for slot in there.starts for segment in slot.segments}
+    for action in actions:
         match action:
             case Start(publisher):
                 _start(planning, drawn[publisher.id], pods)
             case Keep(publisher):
-                marks, pod = drawn[publisher.id], by_id[publisher.id]
-                standing.append(pod)
-                if not _is_current(marks, pod):
-                    outdated.append(pod)
-                elif not covers(_marks(marks), pod):
-                    planning.actions.append(Apply(_marks(marks), pod["metadata"]["uid"]))
+                _keep(planning, there, drawn[publisher.id], by_id[publisher.id])
+            case Stop(publisher) if publisher.uid == stream.catalog_uid and free.issuperset(publisher.segments):
+                there.leaving.append(by_id[publisher.id])
             case Stop(publisher):
                 _end(planning, by_id[publisher.id], "no publisher with these segments should run")
-    return standing, outdated
+    return there
+
+
+def _keep(planning: _Planning, there: _Pods, marks: Object, pod: Object) -> None:
+    there.kept.append(pod)
+    if not _is_current(marks, pod):
+        there.outdated.append(pod)
+    elif not covers(_marks(marks), pod):
+        planning.actions.append(Apply(_marks(marks), pod["metadata"]["uid"]))
 
 
 def _start(planning: _Planning, wanted: Object, pods: Iterable[Object]) -> None:
@@ -262,6 +286,22 @@ def _start(planning: _Planning, wanted: Object, pods: Iterable[Object]) -> None:
             return
     if not any(place[1] in claims_of(wanted) for place in planning.missing if place[0] == "PersistentVolumeClaim"):
         planning.actions.append(Create(wanted))
+
+
+def _repack(planning: _Planning, there: _Pods) -> None:
+    """End the next pods whose segments others are to have, once nothing is under way."""
+    repacking = Repacking.of((slot_of(pod, segments_of(pod)) for pod in there.leaving), there.starts)
+    ending = any(item["kind"] == "Pod" and (is_terminating(item) or has_ended(item)) for item in planning.ours)
+    if ending or not all(map(repacking.is_blocked, there.starts)):
+        return
+    unready = [pod for pod in (*there.leaving, *there.outdated) if not is_ready(pod)]
+    if unready:  # as in rolling: nobody is served by it
+        _end(planning, unready[0], "its segments go to others, or it is outdated, and it is not ready")
+    elif all(map(is_ready, there.kept)):
+        group = repacking.next_group()
+        for pod in there.leaving:
+            if pod["metadata"]["name"] in group:
+                _end(planning, pod, "its segments go to others")
 
 
 def _roll(planning: _Planning, standing: Sequence[Object], outdated: Sequence[Object]) -> None:

@@ -157,7 +157,8 @@ def _progressing(seen: Seen) -> tuple[bool, str, str]:
         left = f"; {len(plan.outdated)} pods stay as they are" if plan.outdated else ""
         return False, "RolloutStuck", f"not ready: {', '.join(stuck)}{left}"
     if plan.outdated:
-        return True, "Rolling", f"{len(plan.outdated)} of {plan.wanted} pods are still to be replaced"
+        there = max(plan.wanted, len(plan.pods))
+        return True, "Rolling", f"{len(plan.outdated)} of {there} pods are still to be replaced"
     if plan.actions or plan.waiting or _served(seen) < len(seen.segments) or not seen.segments:
         return True, "Starting", "pods are made, or become ready"
     return False, "Complete", "everything is as declared"
