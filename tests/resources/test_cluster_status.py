@@ -145,6 +145,37 @@ def test_a_lost_volume_degrades() -> None:
     assert told(seen(cluster))["Ready"] == ("True", "Serving")
 
 
+@pytest.mark.parametrize(
+    ("claim", "pod_runs", "to_delete"),
+    [
+        ("gone", True, "Pod flights-1"),
+        ("going", True, "Pod flights-1"),
+        ("lost", True, "Pod flights-1, PersistentVolumeClaim flights-1"),
+        ("lost", False, "PersistentVolumeClaim flights-1"),
+    ],
+)
+def test_what_is_said_of_a_lost_volume_heals_it(claim: str, pod_runs: bool, to_delete: str) -> None:
+    cluster, place = running(STREAM), ("PersistentVolumeClaim", "flights-1")
+    match claim:
+        case "gone":
+            del cluster.items[place]
+        case "going":
+            cluster.items[place]["metadata"]["deletionTimestamp"] = "now"
+        case _:
+            cluster.items[place]["status"] = {"phase": "Lost"}
+    if not pod_runs:
+        del cluster.items["Pod", "flights-1"]
+    found = seen(cluster)
+    assert told(found)["Degraded"] == ("True", "VolumeLost")
+    [message] = [item["message"] for item in status_of({}, found)["conditions"] if item["type"] == "Degraded"]
+    assert message.endswith(f"deleted: {to_delete}")
+    for each in to_delete.split(", "):
+        del cluster.items[tuple(each.split(" "))]  # type: ignore[arg-type]  # of two
+    cluster.gone()
+    cluster.settle(STREAM, children_of(STREAM, SETTINGS))
+    assert told(seen(cluster))["Degraded"] == ("False", "AsExpected")
+
+
 def test_a_catalog_that_is_away_degrades_and_serving_goes_on() -> None:
     away = seen(running(STREAM), catalog_trouble="no catalog answers")
     assert told(away)["Ready"] == ("True", "Serving")

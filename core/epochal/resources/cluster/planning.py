@@ -81,7 +81,9 @@ class ClusterPlan:
     conflicts: tuple[str, ...] = ()
     """Names that something else has, as `Kind name`."""
     lost_volumes: tuple[str, ...] = ()
-    """Claims that are gone, going or lost while their pod still runs on them."""
+    """Claims that are gone, going or lost while their pod still runs on them; or lost, and in the way of another."""
+    in_the_way: tuple[str, ...] = ()
+    """What a person must delete so that these claims are made anew, as `Kind name`."""
     waiting: tuple[str, ...] = ()
     """What must end before more can be made."""
     outdated: tuple[Object, ...] = ()
@@ -103,6 +105,7 @@ class _Planning:
     actions: list[Action] = field(default_factory=list)
     conflicts: list[str] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
+    in_the_way: list[str] = field(default_factory=list)
     waiting: list[str] = field(default_factory=list)
     missing: set[tuple[str, str]] = field(default_factory=set)
     """What cannot be made now."""
@@ -156,6 +159,7 @@ def plan_cluster(
         tuple(planning.actions),
         tuple(planning.conflicts),
         tuple(planning.lost),
+        tuple(planning.in_the_way),
         tuple(planning.waiting),
         (*there.outdated, *there.leaving),
         (*there.kept, *there.leaving),
@@ -208,8 +212,9 @@ def _plan_one(planning: _Planning, item: Object) -> None:
     is_volume = item["kind"] == "PersistentVolumeClaim"
     if place in planning.missing:
         return
-    if is_volume and _is_lost(planning, place[1], found):
+    if is_volume and (in_the_way := _lost_behind(planning, place[1], found)):
         planning.lost.append(place[1])
+        planning.in_the_way += in_the_way
         planning.missing.add(place)
     elif found is None:
         planning.actions.append(Create(item))
@@ -223,11 +228,16 @@ def _plan_one(planning: _Planning, item: Object) -> None:
         planning.actions.append(Apply(item, found["metadata"]["uid"]))
 
 
-def _is_lost(planning: _Planning, claim: str, found: Object | None) -> bool:
-    """Whether a claim's data is gone, or goes with the pod that has it; made anew behind that, it would hide it."""
-    if found is not None and not is_terminating(found):
-        return bool(found.get("status", {}).get("phase") == "Lost")
-    return any(_uses(pod, claim) for pod in planning.ours)
+def _lost_behind(planning: _Planning, claim: str, found: Object | None) -> list[str]:
+    """What a lost claim's place is taken by: nothing is lost where this is empty.
+
+    Its data is gone, or goes with the pod that has it; made anew behind that, it would hide it.
+    """
+    users = [" ".join(key(pod)) for pod in planning.ours if _uses(pod, claim)]
+    if found is None or is_terminating(found):
+        return users
+    is_lost = found.get("status", {}).get("phase") == "Lost"
+    return [*users, " ".join(key(found))] if is_lost else []
 
 
 def _drop_unwanted(planning: _Planning) -> None:

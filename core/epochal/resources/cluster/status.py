@@ -171,8 +171,8 @@ def _degraded(seen: Seen) -> tuple[bool, str, str]:
             True,
             "VolumeLost",
             (
-                f"the claims {', '.join(plan.lost_volumes)} are gone or lost, and with them what they held; where a pod"
-                " runs on still, delete it and both are made anew, without the history"
+                f"the claims {', '.join(plan.lost_volumes)} are gone or lost, and with them what they held; they are"
+                f" made anew, without the history, once these are deleted: {', '.join(dict.fromkeys(plan.in_the_way))}"
             ),
         )
     if (wrong := _conflict(seen) or seen.wrong) and wrong[0] != "Deleting":
