@@ -62,9 +62,10 @@ def test_every_field_is_described_typed_and_bounded(path: str, schema: dict[str,
         assert "type" not in schema
         return
     kind = schema["type"]
+    bound = {"string": ("maxLength", "enum", "format"), "array": ("maxItems",)}.get(kind, ())
     if path.startswith(".spec"):
-        bound = {"string": ("maxLength", "enum"), "array": ("maxItems",), "integer": ("maximum",)}.get(kind, ())
-        assert not bound or any(key in schema for key in bound)
+        bound = {"string": ("maxLength", "enum"), "integer": ("maximum",)}.get(kind, bound)
+    assert not bound or not path.startswith((".spec", ".status")) or any(key in schema for key in bound)
     assert not ("properties" in schema and "additionalProperties" in schema), "a structural schema has one of them"
 
 

@@ -32,6 +32,8 @@ _SHAPE_PATTERN = r"^[(),int ]+$"
 _NO_DEFAULT = ("watermark",)
 """Sections without a default: what is planned is told as not in effect only where somebody asked for it."""
 _MOST_TEXT, _MOST_SHAPE = 1024, 512
+MOST_FRONTIER = 4096
+"""Characters of the frontier in a status."""
 
 _PAYLOAD_SCHEMA: Json = {
     "type": "object",
@@ -347,18 +349,28 @@ def _status() -> Json:
             "observedGeneration": {**number, "description": "The metadata.generation that the status is of."},
             "segments": {**number, "description": "How many segments the stream has."},
             "readySegments": {**number, "description": "How many segments have a publisher that is ready."},
-            "selector": {"type": "string", "description": "The label selector of the publisher pods."},
+            "selector": {
+                "type": "string",
+                "description": "The label selector of the publisher pods.",
+                "maxLength": _MOST_TEXT,
+            },
             "frontier": {
                 "type": "string",
-                "description": "The lower frontier of all segments: times that cannot reach one of these are complete.",
+                "description": "The lower frontier of all segments: times that cannot reach one of these are complete."
+                " How many there are, where they are too many to show.",
+                "maxLength": MOST_FRONTIER,
             },
-            "catalogUid": {"type": "string", "description": "The stream's uid in the catalog."},
+            "catalogUid": {
+                "type": "string",
+                "description": "The stream's uid in the catalog.",
+                "maxLength": _MOST_TEXT,
+            },
             "notInEffect": {
                 "type": "array",
                 "description": "Fields that were given, and whose function is planned.",
                 "maxItems": 32,
                 "x-kubernetes-list-type": "atomic",
-                "items": {"type": "string"},
+                "items": {"type": "string", "maxLength": _MOST_TEXT},
             },
             "conditions": {
                 "type": "array",

@@ -14,6 +14,7 @@ from epochal.protocol.frontier import Antichain
 from epochal.protocol.times import Time, to_json
 from epochal.resources.cluster.names import Object, pod_selector
 from epochal.resources.cluster.planning import ClusterPlan, is_ready, segments_of
+from epochal.resources.crd import MOST_FRONTIER
 
 _HOPELESS = frozenset(
     (
@@ -81,14 +82,19 @@ def status_of(before: Object, seen: Seen) -> Object:
 def frontier_text(lowers: Iterable[Sequence[Time] | None]) -> str | None:
     """The lower frontier over segments, as JSON; None while one of them is not known.
 
+    A large one is told by its size: an API server takes only so much, and people read less.
+
     >>> frontier_text([[5], [3, 7]]), frontier_text([[], []]), frontier_text([[1], None])
     ('[3]', '[]', None)
+    >>> frontier_text([[(10**12 + n, 10**12 - n) for n in range(200)]])
+    '200 times'
     """
     known = list(lowers)
     if any(lower is None for lower in known):
         return None
     joined = Antichain(time for lower in known if lower is not None for time in lower)
-    return str([to_json(time) for time in sorted(joined)])
+    text = str([to_json(time) for time in sorted(joined)])
+    return text if len(text) <= MOST_FRONTIER else f"{len(joined)} times"
 
 
 def news(before: Object, after: Object) -> list[News]:
