@@ -13,7 +13,7 @@ from tests.resources.pretended import Pretended
 from tests.resources.test_cluster_children import SETTINGS, STORAGE, stream
 from tests.resources.test_cluster_planning import NEWER, pod, running
 
-from epochal.resources.cluster import ClusterPlan, ClusterSettings, Seen, children_of, status_of
+from epochal.resources.cluster import ClusterPlan, ClusterSettings, ClusterStream, Seen, children_of, status_of
 from epochal.resources.cluster.status import news
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
@@ -174,6 +174,43 @@ def test_what_is_said_of_a_lost_volume_heals_it(claim: str, pod_runs: bool, to_d
     cluster.gone()
     cluster.settle(STREAM, children_of(STREAM, SETTINGS))
     assert told(seen(cluster))["Degraded"] == ("False", "AsExpected")
+
+
+def of(what: ClusterStream, cluster: Pretended) -> dict[str, Any]:
+    plan = cluster.plan(what, children_of(what, SETTINGS))
+    return status_of({}, Seen("flights", 4, NOW, plan, what.segments, "u", not_in_effect=("spec.relays",)))
+
+
+def test_a_volume_that_is_not_as_declared_is_told() -> None:
+    cluster = running(stream(2, **STORAGE))
+    storage = {"size": "1Gi", "storageClassName": "slow"}
+    changed = of(stream(2, history={"storage": storage}), cluster)
+    assert changed["notInEffect"] == [
+        "spec.relays",
+        "spec.history.storage.size",
+        "spec.history.storage.storageClassName",
+    ]
+    assert of(stream(2, **STORAGE), cluster)["notInEffect"] == ["spec.relays"]
+    assert of(stream(2, history={"storage": {"size": "2Gi"}}), cluster)["notInEffect"] == ["spec.relays"]
+
+
+def test_settings_that_wait_for_a_start_are_told_until_the_pods_are_new() -> None:
+    def message(what: ClusterStream) -> str:
+        [found] = [item for item in of(what, cluster)["conditions"] if item["type"] == "Progressing"]
+        assert found["reason"] == "Complete"
+        return str(found["message"])
+
+    before, after = stream(2), stream(2, push={"heartbeat": "2s"})
+    cluster = running(before)
+    cluster.settle(after, children_of(after, SETTINGS))
+    assert message(after).startswith("everything is as declared, but flights-0, flights-1 were made under other")
+    assert message(before) == "everything is as declared", "it was changed back"
+    del cluster.items["Pod", "flights-0"]
+    cluster.settle(after, children_of(after, SETTINGS))
+    assert message(after).startswith("everything is as declared, but flights-1 were made")
+    kept = stream(2, **STORAGE, push={"heartbeat": "2s"})
+    cluster.settle(kept, children_of(kept, SETTINGS))
+    assert message(kept) == "everything is as declared"
 
 
 def test_a_catalog_that_is_away_degrades_and_serving_goes_on() -> None:

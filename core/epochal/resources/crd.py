@@ -367,7 +367,7 @@ def _status() -> Json:
             },
             "notInEffect": {
                 "type": "array",
-                "description": "Fields that were given, and whose function is planned.",
+                "description": "Fields that were given, and whose function is planned, or that the volumes are not as.",
                 "maxItems": 32,
                 "x-kubernetes-list-type": "atomic",
                 "items": {"type": "string", "maxLength": _MOST_TEXT},

@@ -15,6 +15,7 @@ from epochal.resources.cluster.names import (
     HTTP_PORT,
     INGEST_PORT,
     REQUESTS_PORT,
+    SETTINGS,
     Object,
     common_name,
     labels,
@@ -38,8 +39,11 @@ def children_of(stream: ClusterStream, settings: ClusterSettings) -> list[Object
         drawn.append(_network_policy(stream))
     drawn += [_volume(stream, segment) for segment in stream.segments if stream.keeps_logs]
     children = [_hashed(_owned(stream, item)) for item in drawn]
-    restart = _restart_for(stream)
-    return [*children, *(_hashed(_owned(stream, item), restart) for item in _pods(stream, settings))]
+    pods = [_owned(stream, item) for item in _pods(stream, settings)]
+    given = _settings(stream)
+    if stream.keeps_logs:  # what is started anew for them loses nothing
+        return [*children, *(_hashed(item, given) for item in pods)]
+    return [*children, *(_annotated(_hashed(item, None), SETTINGS, _digest(given)) for item in pods)]
 
 
 def check_drawable(manifest: StreamManifest) -> None:
@@ -72,16 +76,21 @@ def _owned(stream: ClusterStream, item: Object) -> Object:
 
 
 def _hashed(item: Object, *more: Any) -> Object:
-    text = json.dumps([item, *more], sort_keys=True, separators=(",", ":"))
-    digest = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+    return _annotated(item, HASH, _digest(item, *more))
+
+
+def _digest(*values: Any) -> str:
+    text = json.dumps(values, sort_keys=True, separators=(",", ":"))
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def _annotated(item: Object, name: str, value: str) -> Object:
     metadata = item["metadata"]
-    return {**item, "metadata": {**metadata, "annotations": {**metadata.get("annotations", {}), HASH: digest}}}
+    return {**item, "metadata": {**metadata, "annotations": {**metadata.get("annotations", {}), name: value}}}
 
 
-def _restart_for(stream: ClusterStream) -> Any:
-    """The settings for which a publisher is restarted: none without a log, for a restart would lose its history."""
-    if not stream.keeps_logs:
-        return None
+def _settings(stream: ClusterStream) -> Any:
+    """The settings that a publisher takes when it starts."""
     spec = stream.manifest.to_document()["spec"]
     history = {key: value for key, value in spec["history"].items() if key != "storage"}
     return [history, spec["progress"], spec["push"]]

@@ -56,3 +56,20 @@ def grown(drawn: Object, live: Object) -> Object | None:
     named = {name: drawn["metadata"][name] for name in ("name", "namespace")}
     asked = {"resources": {"requests": {"storage": drawn["spec"]["resources"]["requests"]["storage"]}}}
     return {"apiVersion": drawn["apiVersion"], "kind": drawn["kind"], "metadata": named, "spec": asked}
+
+
+def differing(drawn: Object, live: Object) -> set[str]:
+    """The fields of the manifest that a claim is not as, and never will be: a smaller size, another storage class.
+
+    >>> claim = lambda size, kind: {"spec": {"resources": {"requests": {"storage": size}}, "storageClassName": kind}}
+    >>> sorted(differing(claim("1Gi", "fast"), claim("2Gi", "slow")))
+    ['spec.history.storage.size', 'spec.history.storage.storageClassName']
+    >>> differing(claim("2Gi", "fast"), claim("1Gi", "fast"))
+    set()
+    """
+    sizes = [parse_bytes(item["spec"]["resources"]["requests"]["storage"]) for item in (drawn, live)]
+    found = {"spec.history.storage.size"} if sizes[0] < sizes[1] else set()
+    chosen = drawn["spec"].get("storageClassName")
+    if chosen is not None and chosen != live["spec"].get("storageClassName"):
+        found.add("spec.history.storage.storageClassName")
+    return found

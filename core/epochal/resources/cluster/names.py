@@ -20,6 +20,8 @@ HASH = "epochal.dev/template-hash"
 CATALOG_UID = "epochal.dev/catalog-uid"
 SEGMENTS = "epochal.dev/segments"
 """Annotations of a pod: whose segments it serves, and which, by comma."""
+SETTINGS = "epochal.dev/settings-hash"
+"""The annotation of a pod without storage with the hash of the settings that it was made under."""
 CLIENT_LABEL = "epochal.dev/client"
 """A namespace with this label, `true`, may connect to the publishers of all streams."""
 

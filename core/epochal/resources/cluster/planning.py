@@ -11,8 +11,17 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
 
-from epochal.resources.cluster.comparing import covers, grown
-from epochal.resources.cluster.names import CATALOG_UID, HASH, SEGMENTS, STREAM_LABEL, Object, is_terminating, key
+from epochal.resources.cluster.comparing import covers, differing, grown
+from epochal.resources.cluster.names import (
+    CATALOG_UID,
+    HASH,
+    SEGMENTS,
+    SETTINGS,
+    STREAM_LABEL,
+    Object,
+    is_terminating,
+    key,
+)
 from epochal.resources.cluster.repacking import Repacking, Slot, slot_of
 from epochal.resources.cluster.stream import ClusterStream
 from epochal.resources.crd import GROUP, KIND
@@ -92,6 +101,10 @@ class ClusterPlan:
     """The pods that stand: not ended, not on their way out, and of publishers that there should be, or may be still."""
     wanted: int = 0
     """How many pods there should be."""
+    not_in_effect: tuple[str, ...] = ()
+    """Fields of the manifest that the volumes are not as."""
+    waiting_for_restart: tuple[str, ...] = ()
+    """Pods that were made under other settings, for which none is replaced."""
 
 
 @dataclass(slots=True)
@@ -107,6 +120,8 @@ class _Planning:
     lost: list[str] = field(default_factory=list)
     in_the_way: list[str] = field(default_factory=list)
     waiting: list[str] = field(default_factory=list)
+    not_in_effect: set[str] = field(default_factory=set)
+    waiting_for_restart: list[str] = field(default_factory=list)
     missing: set[tuple[str, str]] = field(default_factory=set)
     """What cannot be made now."""
 
@@ -164,6 +179,8 @@ def plan_cluster(
         (*there.outdated, *there.leaving),
         (*there.kept, *there.leaving),
         count,
+        tuple(sorted(planning.not_in_effect)),
+        tuple(planning.waiting_for_restart),
     )
 
 
@@ -222,6 +239,7 @@ def _plan_one(planning: _Planning, item: Object) -> None:
         planning.waiting.append(" ".join(place))
         planning.missing.add(place)
     elif is_volume:
+        planning.not_in_effect |= differing(item, found)
         if bigger := grown(item, found):
             planning.actions.append(Apply(bigger, found["metadata"]["uid"]))
     elif not covers(item, found):
@@ -279,6 +297,11 @@ def _plan_pods(planning: _Planning) -> _Pods:
 
 def _keep(planning: _Planning, there: _Pods, marks: Object, pod: Object) -> None:
     there.kept.append(pod)
+    if pod["metadata"].get("annotations", {}).get(SETTINGS) not in (
+        None,
+        marks["metadata"]["annotations"].get(SETTINGS),
+    ):
+        planning.waiting_for_restart.append(pod["metadata"]["name"])
     if not _is_current(marks, pod):
         there.outdated.append(pod)
     elif not covers(_marks(marks), pod):
@@ -345,8 +368,9 @@ def _is_current(wanted: Object, pod: Object) -> bool:
 
 
 def _marks(pod: Object) -> Object:
-    """A pod without what cannot be changed of it."""
+    """A pod without what cannot be changed of it, and without the settings that it was made under."""
     kept = {name: pod["metadata"][name] for name in ("name", "namespace", "labels", "annotations", "ownerReferences")}
+    kept["annotations"] = {name: value for name, value in kept["annotations"].items() if name != SETTINGS}
     return {"apiVersion": pod["apiVersion"], "kind": pod["kind"], "metadata": kept}
 
 

@@ -71,7 +71,7 @@ def status_of(before: Object, seen: Seen) -> Object:
     if seen.segments:
         told["segments"] = len(seen.segments)
         told["readySegments"] = _served(seen)
-        told["notInEffect"] = list(seen.not_in_effect)
+        told["notInEffect"] = [*seen.not_in_effect, *seen.plan.not_in_effect]
         told["catalogUid"] = seen.catalog_uid
         if seen.frontier is not None:
             told["frontier"] = seen.frontier
@@ -167,7 +167,17 @@ def _progressing(seen: Seen) -> tuple[bool, str, str]:
         return True, "Rolling", f"{len(plan.outdated)} of {there} pods are still to be replaced"
     if plan.actions or plan.waiting or _served(seen) < len(seen.segments) or not seen.segments:
         return True, "Starting", "pods are made, or become ready"
-    return False, "Complete", "everything is as declared"
+    return False, "Complete", _complete(plan)
+
+
+def _complete(plan: ClusterPlan) -> str:
+    if not plan.waiting_for_restart:
+        return "everything is as declared"
+    pods, more = ", ".join(plan.waiting_for_restart[:5]), len(plan.waiting_for_restart) - 5
+    return (
+        f"everything is as declared, but {pods}{f' and {more} more' if more > 0 else ''} were made under other settings"
+        " (history, progress, push); without storage a publisher takes changed ones when it next starts"
+    )
 
 
 def _degraded(seen: Seen) -> tuple[bool, str, str]:
