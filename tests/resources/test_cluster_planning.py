@@ -86,13 +86,6 @@ def test_a_pod_that_has_ended_is_replaced() -> None:
     assert told(cluster.reconcile(what, wanted)) == ["create Pod flights-1"]
 
 
-def test_nothing_is_made_for_a_stream_that_is_being_deleted() -> None:
-    what = stream(2)
-    cluster = running(what)
-    del cluster.items["Pod", "flights-1"]
-    assert cluster.plan(what, children_of(what, SETTINGS), deleting=True) == ClusterPlan()
-
-
 def test_a_pod_on_its_way_out_keeps_its_name() -> None:
     what = stream(1)
     cluster, wanted = running(what), children_of(what, SETTINGS)

@@ -68,6 +68,11 @@ class Keep:
 Action: TypeAlias = Stop | Start | Keep
 
 
+def publisher_id(namespace: str, name: str) -> str:
+    """The id of the publisher with this name, such as a pod's, in this namespace."""
+    return f"{namespace}.{name}"
+
+
 def publishers_of(stream: DesiredStream) -> list[Publisher]:
     """The publishers that one stream should have: consecutive segments, `segments_per_pod` to each.
 
@@ -77,7 +82,13 @@ def publishers_of(stream: DesiredStream) -> list[Publisher]:
     size = stream.segments_per_pod
     groups = [stream.segments[start : start + size] for start in range(0, len(stream.segments), size)]
     return [
-        Publisher(f"{stream.namespace}.{stream.name}-{index}", stream.qualified, stream.uid, group, stream.generation)
+        Publisher(
+            publisher_id(stream.namespace, f"{stream.name}-{index}"),
+            stream.qualified,
+            stream.uid,
+            group,
+            stream.generation,
+        )
         for index, group in enumerate(groups)
     ]
 

@@ -14,6 +14,7 @@ from epochal.resources.cluster.names import (
     HASH,
     HTTP_PORT,
     INGEST_PORT,
+    PORTS,
     REQUESTS_PORT,
     SETTINGS,
     Object,
@@ -107,7 +108,6 @@ def _service_account(stream: ClusterStream) -> Object:
 
 def _service(stream: ClusterStream) -> Object:
     """Gives the pods names of their own; also before they are ready, for who waits for them."""
-    ports = {"events": EVENTS_PORT, "requests": REQUESTS_PORT, "ingest": INGEST_PORT, "http": HTTP_PORT}
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -117,7 +117,7 @@ def _service(stream: ClusterStream) -> Object:
             "publishNotReadyAddresses": True,
             "selector": pod_labels(stream.name),
             "ports": [
-                {"name": name, "port": port, "targetPort": name, "protocol": "TCP"} for name, port in ports.items()
+                {"name": name, "port": port, "targetPort": name, "protocol": "TCP"} for name, port in PORTS.items()
             ],
         },
     }

@@ -28,6 +28,8 @@ CLIENT_LABEL = "epochal.dev/client"
 SELECTOR = f"{NAME_LABEL}={NAME},{MANAGED_LABEL}={MANAGER}"
 """Everything that belongs to any stream."""
 EVENTS_PORT, REQUESTS_PORT, INGEST_PORT, HTTP_PORT = 8701, 8702, 8703, 8704
+PORTS = {"events": EVENTS_PORT, "requests": REQUESTS_PORT, "ingest": INGEST_PORT, "http": HTTP_PORT}
+"""What the ports of a publisher are called."""
 DATA = "/var/lib/epochal"
 """Where the logs are in a pod."""
 

@@ -17,7 +17,6 @@ from epochal.resources.cluster.names import (
     HASH,
     SEGMENTS,
     SETTINGS,
-    STREAM_LABEL,
     Object,
     is_terminating,
     key,
@@ -25,7 +24,7 @@ from epochal.resources.cluster.names import (
 from epochal.resources.cluster.repacking import Repacking, Slot, slot_of
 from epochal.resources.cluster.stream import ClusterStream
 from epochal.resources.crd import GROUP, KIND
-from epochal.resources.plan import Keep, Publisher, Start, Stop, plan
+from epochal.resources.plan import Keep, Publisher, Start, Stop, plan, publisher_id
 
 
 class Whose(Enum):
@@ -143,19 +142,16 @@ def plan_cluster(
     wanted: Sequence[Object],
     observed: Iterable[Object],
     *,
-    deleting: bool = False,
     may_roll: bool = True,
 ) -> ClusterPlan:
     """What leads from `observed` to `wanted`, which `children_of` drew.
 
-    `observed`: everything in the stream's namespace that has its label, or one of the wanted names. `deleting`: the
-    stream is on its way out, and nothing is made any more. `may_roll`: whether a pod that runs may be replaced now.
+    `observed`: everything in the stream's namespace that has its label, or one of the wanted names.
+    `may_roll`: whether a pod that runs may be replaced now.
     Idempotent: once the actions are carried out and pods are ready, planning again gives none. At most one pod is
     deleted for being outdated, or one group for exchanging segments, and only while all others are ready; or one that
     serves nobody.
     """
-    if deleting:
-        return ClusterPlan()
     live = {key(item): item for item in observed}
     ours = [item for item in live.values() if whose(item, stream.name, stream.object_uid) is Whose.OURS]
     planning = _Planning(stream, wanted, live, ours)
@@ -275,7 +271,9 @@ def _plan_pods(planning: _Planning) -> _Pods:
             _end(planning, pod, "it has ended")
     by_id = {_publisher_of(stream, pod).id: pod for pod in pods if not is_terminating(pod) and not has_ended(pod)}
     drawn = {
-        f"{stream.namespace}.{item['metadata']['name']}": item for item in planning.wanted if item["kind"] == "Pod"
+        publisher_id(stream.namespace, item["metadata"]["name"]): item
+        for item in planning.wanted
+        if item["kind"] == "Pod"
     }
     there = _Pods()
     actions = plan([stream.desired()], [_publisher_of(stream, pod) for pod in by_id.values()])
@@ -355,7 +353,7 @@ def _end(planning: _Planning, item: Object, why: str) -> None:
 def _publisher_of(stream: ClusterStream, pod: Object) -> Publisher:
     metadata = pod["metadata"]
     uid = metadata.get("annotations", {}).get(CATALOG_UID, "")
-    return Publisher(f"{stream.namespace}.{metadata['name']}", stream.manifest.qualified, uid, segments_of(pod))
+    return Publisher(publisher_id(stream.namespace, metadata["name"]), stream.manifest.qualified, uid, segments_of(pod))
 
 
 def _is_current(wanted: Object, pod: Object) -> bool:
@@ -382,8 +380,3 @@ def claims_of(pod: Object) -> set[str]:
 
 def _uses(item: Object, claim: str) -> bool:
     return item["kind"] == "Pod" and not has_ended(item) and not is_terminating(item) and claim in claims_of(item)
-
-
-def belongs(item: Object, stream: str) -> bool:
-    """Whether an object has the label of this stream."""
-    return bool(item["metadata"].get("labels", {}).get(STREAM_LABEL) == stream)

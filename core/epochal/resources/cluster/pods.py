@@ -11,11 +11,8 @@ from epochal.errors import ManifestError, Problem
 from epochal.resources.cluster.names import (
     CATALOG_UID,
     DATA,
-    EVENTS_PORT,
-    HTTP_PORT,
     INDEX_LABEL,
-    INGEST_PORT,
-    REQUESTS_PORT,
+    PORTS,
     SEGMENTS,
     Object,
     common_name,
@@ -31,7 +28,6 @@ _HOST = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9.]{0,251}[A-Za-z0-9])?|[0-9A-Fa-f:.]
 USER = 10001
 GRACE = 30
 """Seconds: a publisher that is told to stop has drained after 25 (fault 60)."""
-_PORTS = {"events": EVENTS_PORT, "requests": REQUESTS_PORT, "ingest": INGEST_PORT, "http": HTTP_PORT}
 _REQUESTS = {"cpu": "50m", "memory": "128Mi"}
 _BASE_MEMORY = 256 * MI
 """What a publisher of nothing may take, several times over."""
@@ -116,7 +112,7 @@ def _container(stream: ClusterStream, settings: ClusterSettings, index: int, pub
         "PUBLISHER": publisher.id,
         "HOST": "0.0.0.0",
         "ADVERTISE": advertised(stream, index),
-        **{f"{name.upper()}_PORT": str(port) for name, port in _PORTS.items()},
+        **{f"{name.upper()}_PORT": str(port) for name, port in PORTS.items()},
         **({"DATA": DATA} if stream.keeps_logs else {}),
     }
     mounts = [{"name": "tmp", "mountPath": "/tmp"}]
@@ -136,7 +132,7 @@ def _container(stream: ClusterStream, settings: ClusterSettings, index: int, pub
         "imagePullPolicy": settings.pull_policy,
         "command": ["epochal-publisher", "serve"],
         "env": [{"name": f"EPOCHAL_PUBLISHER_{name}", "value": value} for name, value in environment.items()],
-        "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in _PORTS.items()],
+        "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in PORTS.items()],
         "resources": _resources(stream, publisher),
         "startupProbe": _probe("/healthz", period=2, failures=60),
         "livenessProbe": _probe("/healthz", period=10, failures=6),
