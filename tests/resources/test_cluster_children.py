@@ -65,6 +65,8 @@ def test_kubernetes_takes_all_of_them(what: str) -> None:
         assert len(metadata["name"]) <= 63
         assert all(len(value) <= 63 for value in metadata["labels"].values())
         assert metadata["labels"]["app.kubernetes.io/managed-by"] == "epochal-operator"
+        told = {name: metadata["labels"][f"app.kubernetes.io/{name}"] for name in ("part-of", "component", "instance")}
+        assert told == {"part-of": "epochal", "component": "publisher", "instance": STREAMS[what].name}
         [owner] = metadata["ownerReferences"]
         assert (owner["uid"], owner["controller"], owner["blockOwnerDeletion"]) == ("object-uid", True, True)
 

@@ -78,6 +78,14 @@ def test_what_is_edited_is_repaired_and_what_is_added_stays() -> None:
     assert told(cluster.reconcile(what, wanted)) == ["apply Pod flights-0"]
 
 
+def test_labels_that_pods_did_not_have_are_given_to_them_while_they_run() -> None:
+    what = stream(1)
+    cluster, wanted = running(what), children_of(what, SETTINGS)
+    del pod(cluster, 0)["metadata"]["labels"]["app.kubernetes.io/part-of"]
+    assert told(cluster.reconcile(what, wanted)) == ["apply Pod flights-0"]
+    assert cluster.plan(what, wanted).actions == ()
+
+
 def test_a_pod_that_has_ended_is_replaced() -> None:
     what = stream(2)
     cluster, wanted = running(what), children_of(what, SETTINGS)

@@ -21,6 +21,7 @@ from epochal.resources.cluster.names import (
     common_name,
     labels,
     pod_labels,
+    recommended_labels,
     volume_name,
 )
 from epochal.resources.cluster.pods import advertised, pod
@@ -43,8 +44,10 @@ def children_of(stream: ClusterStream, settings: ClusterSettings) -> list[Object
     pods = [_owned(stream, item) for item in _pods(stream, settings)]
     given = _settings(stream)
     if stream.keeps_logs:  # what is started anew for them loses nothing
-        return [*children, *(_hashed(item, given) for item in pods)]
-    return [*children, *(_annotated(_hashed(item, None), SETTINGS, _digest(given)) for item in pods)]
+        children += [_hashed(item, given) for item in pods]
+    else:
+        children += [_annotated(_hashed(item, None), SETTINGS, _digest(given)) for item in pods]
+    return [_labelled(stream, item) for item in children]
 
 
 def check_drawable(manifest: StreamManifest) -> None:
@@ -88,6 +91,12 @@ def _digest(*values: Any) -> str:
 def _annotated(item: Object, name: str, value: str) -> Object:
     metadata = item["metadata"]
     return {**item, "metadata": {**metadata, "annotations": {**metadata.get("annotations", {}), name: value}}}
+
+
+def _labelled(stream: ClusterStream, item: Object) -> Object:
+    """With labels that are in no hash: a pod takes them while it runs."""
+    metadata = item["metadata"]
+    return {**item, "metadata": {**metadata, "labels": {**metadata["labels"], **recommended_labels(stream.name)}}}
 
 
 def _settings(stream: ClusterStream) -> Any:

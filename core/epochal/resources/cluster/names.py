@@ -39,6 +39,12 @@ def labels(stream: str) -> dict[str, str]:
     return {NAME_LABEL: NAME, MANAGED_LABEL: MANAGER, STREAM_LABEL: stream}
 
 
+def recommended_labels(stream: str) -> dict[str, str]:
+    """What Kubernetes recommends beside these, for who looks; nothing is selected by them."""
+    prefix = "app.kubernetes.io"
+    return {f"{prefix}/part-of": "epochal", f"{prefix}/component": "publisher", f"{prefix}/instance": stream}
+
+
 def pod_labels(stream: str) -> dict[str, str]:
     """The labels by which a stream's pods are selected."""
     return {NAME_LABEL: NAME, STREAM_LABEL: stream}
