@@ -1,5 +1,6 @@
 """The objects of a stream: that Kubernetes takes them, that pods may do little, and what of the manifest goes where."""
 
+from pathlib import PurePosixPath
 from typing import Any
 
 import kubernetes_validate
@@ -113,6 +114,7 @@ def test_a_publisher_is_told_everything_in_its_environment() -> None:
         "PUBLISHER": "demo.flights-2",
         "HOST": "0.0.0.0",
         "ADVERTISE": "flights-2.flights.demo.svc",
+        "SUPERSEDED_MARK": "/tmp/superseded",
         "EVENTS_PORT": "8701",
         "REQUESTS_PORT": "8702",
         "INGEST_PORT": "8703",
@@ -120,6 +122,15 @@ def test_a_publisher_is_told_everything_in_its_environment() -> None:
         "DATA": "/var/lib/epochal",
     }
     assert "DATA" not in environment(stream(3))
+
+
+def test_the_mark_of_a_superseded_publisher_outlives_the_container_but_not_the_pod() -> None:
+    for what in STREAMS.values():
+        [pod, *_] = drawn(what)["Pod"]
+        mark = PurePosixPath(environment(what)["SUPERSEDED_MARK"])
+        [volume] = (each["name"] for each in container(what)["volumeMounts"] if each["mountPath"] == str(mark.parent))
+        [kind] = (each.keys() - {"name"} for each in pod["spec"]["volumes"] if each["name"] == volume)
+        assert kind == {"emptyDir"}
 
 
 def test_every_log_has_a_volume_where_the_publisher_looks_for_it() -> None:

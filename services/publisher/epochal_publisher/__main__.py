@@ -3,7 +3,7 @@
 Apart from the publisher because here are the process's own concerns: options, signals, standard streams, exit codes.
 
 Exit codes: 0 stopped, or the stream was deleted; 1 cannot run; 2 wrong usage; 3 superseded by a newer
-publisher of the same segments.
+publisher of the same segments, now or before a start beside its mark.
 """
 
 import asyncio
@@ -21,7 +21,8 @@ from epochal.client.sockets import check_libzmq
 from epochal.errors import LogError, StreamGone
 from epochal.service.process import command_line, run
 from epochal_publisher.http import HttpServer
-from epochal_publisher.lease import Lease
+from epochal_publisher.lease import Forgotten, Lease
+from epochal_publisher.mark import find_mark, leave_mark
 from epochal_publisher.publisher import Publisher
 from epochal_publisher.settings import Settings
 from epochal_publisher.store import Stores
@@ -60,6 +61,9 @@ async def _until_stopped(stop: asyncio.Event, given: dict[str, Any]) -> int:
     check_libzmq()
     keep_freed_memory(PUBLISHER_KEEPS)
     settings = Settings.read(**given)
+    if (reason := find_mark(settings.superseded_mark)) is not None:
+        logger.error("not started again, for %s is there: %s", settings.superseded_mark, reason)
+        return EXIT_SUPERSEDED
     # Retained events are many and make no cycles; going through all of them now and then would only hold the loop up.
     gc.freeze()
     gc.set_threshold(20_000, 50, 100)
@@ -90,7 +94,7 @@ async def _serve(
         tasks += map(asyncio.ensure_future, running)
         names = ("events", "requests", "ingest", "http")
         print("ready", *(f"{name}={addresses[name]}" for name in names), flush=True)
-        return await _until_over(publisher, lease, stopped, tasks[2:])
+        return await _until_over(settings, publisher, lease, stopped, tasks[2:])
     finally:
         for task in tasks:
             task.cancel()
@@ -108,7 +112,11 @@ async def _start(
 
 
 async def _until_over(
-    publisher: Publisher, lease: Lease, stopped: "asyncio.Future[Any]", running: "list[asyncio.Future[Any]]"
+    settings: Settings,
+    publisher: Publisher,
+    lease: Lease,
+    stopped: "asyncio.Future[Any]",
+    running: "list[asyncio.Future[Any]]",
 ) -> int:
     await asyncio.wait((stopped, publisher.over, *running), return_when=asyncio.FIRST_COMPLETED)
     for task in running:
@@ -129,6 +137,8 @@ async def _until_over(
         logger.error("the log cannot be written, nothing more is sent: %s", error)
         return EXIT_FAILED
     logger.error("superseded, nothing more is sent: %s", error)
+    if not isinstance(error, Forgotten):
+        leave_mark(settings.superseded_mark, str(error))
     return EXIT_SUPERSEDED
 
 

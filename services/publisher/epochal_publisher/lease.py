@@ -23,6 +23,10 @@ _RETRY = 0.2
 """Seconds between tries of what everything waits for."""
 
 
+class Forgotten(Superseded):
+    """The catalog does not know this registration: it may have lost its database, and nobody need have taken over."""
+
+
 class Owner(Protocol):
     """Who is told what the catalog says."""
 
@@ -189,4 +193,4 @@ def _meaning(error: EpochalError) -> EpochalError:
     """What an answer that is no renewal means for the owner."""
     if isinstance(error, StreamGone | StreamNotFound):
         return StreamGone("the stream was deleted")
-    return Superseded(f"the catalog does not know this registration any more: {error}")
+    return Forgotten(f"the catalog does not know this registration any more: {error}")

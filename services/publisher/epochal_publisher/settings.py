@@ -75,6 +75,8 @@ class Settings(ServiceSettings):
     """How long a peer may answer no heartbeat before it is cut: above the pauses of busy applications."""
     drain_timeout: float = Field(default=3.0, ge=0.0)
     """How long the catalog and slow peers may hold up a stop, each."""
+    superseded_mark: Path | None = None
+    """A file that a superseded publisher leaves, for where whatever ends is started again: such a start would win."""
 
     max_wait: float = Field(default=60.0, gt=0.0, le=600.0)
     """The longest that a question for events waits over HTTP; proxies give up after as much."""

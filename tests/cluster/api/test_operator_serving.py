@@ -39,6 +39,7 @@ class RunningNode(Node):
         here = {"HOST": "127.0.0.1", "ADVERTISE": "127.0.0.1", "LOG_RETRY": 0.1}
         here |= {f"{name}_PORT": 0 for name in ("EVENTS", "REQUESTS", "INGEST", "HTTP")}
         here |= {"DATA": self._directory / "volumes"} if "EPOCHAL_PUBLISHER_DATA" in given else {}
+        here |= {"SUPERSEDED_MARK": self._directory / f"{pod['metadata']['uid']}.superseded"}
         settings = {**given, **{f"EPOCHAL_PUBLISHER_{name}": value for name, value in here.items()}}
         log = self._directory / f"{pod['metadata']['name']}-{pod['metadata']['uid'][:4]}.log"
         return Process("epochal_publisher", ["serve"], log, settings)

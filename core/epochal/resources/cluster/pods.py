@@ -28,6 +28,8 @@ _HOST = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9.]{0,251}[A-Za-z0-9])?|[0-9A-Fa-f:.]
 USER = 10001
 GRACE = 30
 """Seconds: a publisher that is told to stop has drained after 25 (fault 60)."""
+MARK = "/tmp/superseded"
+"""On a volume of the pod's own: it outlives the container, which is started again whatever its exit status."""
 _REQUESTS = {"cpu": "50m", "memory": "128Mi"}
 _BASE_MEMORY = 256 * MI
 """What a publisher of nothing may take, several times over."""
@@ -112,6 +114,7 @@ def _container(stream: ClusterStream, settings: ClusterSettings, index: int, pub
         "PUBLISHER": publisher.id,
         "HOST": "0.0.0.0",
         "ADVERTISE": advertised(stream, index),
+        "SUPERSEDED_MARK": MARK,
         **{f"{name.upper()}_PORT": str(port) for name, port in PORTS.items()},
         **({"DATA": DATA} if stream.keeps_logs else {}),
     }
