@@ -23,7 +23,7 @@ def test_the_operator_has_the_rights_that_it_needs_and_no_other():
     role = find(render(), "ClusterRole", "-operator")
     assert rights(role) == {
         "streams": {"get", "list", "watch", "patch"},
-        "streams/status": {"get", "patch"},
+        "streams/status": {"patch"},
         "streams/finalizers": {"update"},
         "events": {"create"},
         **dict.fromkeys(CHILDREN, MANAGED),
@@ -63,7 +63,7 @@ def test_the_operator_has_its_lease_and_no_other():
 
 def test_what_takes_finalizers_off_may_do_that_alone():
     for values, kind in (({}, "ClusterRole"), ({"watchNamespaces": ["demo"]}, "Role")):
-        assert rights(find(render(values), kind, "-release")) == {"streams": {"get", "list", "patch"}}
+        assert rights(find(render(values), kind, "-release")) == {"streams": {"list", "patch"}}
 
 
 def test_it_runs_once_the_operator_has_gone_and_leaves_nothing():

@@ -163,7 +163,7 @@ annotations:
   verbs: [get, list, watch, patch]
 - apiGroups: [epochal.dev]
   resources: [streams/status]
-  verbs: [get, patch]
+  verbs: [patch]
 # To own children of a Stream such that it goes after them.
 - apiGroups: [epochal.dev]
   resources: [streams/finalizers]

@@ -224,9 +224,9 @@ class Stage:
         operator.settings["KUBECONFIG"] = kubeconfig
         return operator
 
-    async def program(self, module: str, *arguments: str) -> str:
-        """Run a program of ours to its end; what it printed."""
-        environment = {**os.environ, "KUBECONFIG": str(self.kubeconfig)}
+    async def program(self, module: str, *arguments: str, kubeconfig: Path | None = None) -> str:
+        """Run a program of ours to its end, as another user where a kubeconfig is given; what it printed."""
+        environment = {**os.environ, "KUBECONFIG": str(kubeconfig or self.kubeconfig)}
         running = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", module, *arguments), env=environment, stdout=asyncio.subprocess.PIPE
         )
