@@ -4,6 +4,8 @@ import json
 
 from tests.charts.rendering import EVERYTHING, Object, find, nested, pods, render, selects
 
+from epochal.resources.cluster.names import MONITORING_LABEL
+
 CHILDREN = {"pods", "services", "persistentvolumeclaims", "serviceaccounts", "poddisruptionbudgets", "networkpolicies"}
 MANAGED = {"get", "list", "watch", "create", "patch", "delete"}
 
@@ -130,6 +132,15 @@ def test_the_test_pod_is_let_in_where_its_stream_is_elsewhere():
         stream = find(render({"watchNamespaces": watched}), "Stream", "-test")
         assert stream["metadata"]["namespace"] == "epochal"
         assert "access" not in stream["spec"], "the Stream's own namespace is let in"
+
+
+def test_who_monitors_publishers_monitors_catalog_and_operator_by_the_same_label():
+    labelled = {"namespaceSelector": {"matchLabels": {MONITORING_LABEL: "true"}}}
+    named = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "watchers"}}}
+    objects = render(nested("networkPolicy.monitoring", [named]))
+    for name, port in ("-catalog", "http"), ("-operator", "metrics"):
+        *_, metrics = find(objects, "NetworkPolicy", name)["spec"]["ingress"]
+        assert (metrics["from"], metrics["ports"]) == ([named, labelled], [{"port": port}])
 
 
 def test_without_policies_there_is_none_and_the_operator_makes_none():

@@ -198,7 +198,7 @@ def test_an_address_that_cannot_be_one_is_refused(pattern: str) -> None:
 
 def rules(what: ClusterStream) -> list[tuple[set[int], list[str], bool]]:
     found = []
-    for rule in drawn(what)["NetworkPolicy"][0]["spec"]["ingress"]:
+    for rule in drawn(what)["NetworkPolicy"][0]["spec"]["ingress"][:2]:
         named = rule["from"][0]["namespaceSelector"]["matchExpressions"][0]["values"]
         anybody = any("ipBlock" in peer for peer in rule["from"])
         found.append(({port["port"] for port in rule["ports"]}, named, anybody))
@@ -210,6 +210,13 @@ def test_the_network_lets_in_the_namespaces_that_have_access() -> None:
     assert rules(stream(access=ACCESS)) == [({8701, 8702, 8704}, ["jobs"], False), ({8703}, ["demo"], False)]
     assert all(anybody for _, _, anybody in rules(STREAMS["with everything"]))
     assert "NetworkPolicy" not in drawn(stream(), ClusterSettings("i", "c", network_policies=False))
+
+
+@pytest.mark.parametrize("what", STREAMS)
+def test_monitoring_is_let_in_to_the_http_port_alone(what: str) -> None:
+    *_, last = drawn(STREAMS[what])["NetworkPolicy"][0]["spec"]["ingress"]
+    labelled = {"namespaceSelector": {"matchLabels": {"epochal.dev/monitoring": "true"}}}
+    assert last == {"from": [labelled], "ports": [{"port": 8704, "protocol": "TCP"}]}
 
 
 def test_pull_secrets_and_policy_come_from_the_operator() -> None:

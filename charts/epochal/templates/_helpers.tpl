@@ -144,6 +144,12 @@ annotations:
 {{- end }}
 {{- end }}
 
+{{/* Who may read metrics: those named, and namespaces with the label that publishers know. */}}
+{{- define "epochal.monitoring" -}}
+{{- $labelled := dict "namespaceSelector" (dict "matchLabels" (dict "epochal.dev/monitoring" "true")) -}}
+{{- toYaml (append .Values.networkPolicy.monitoring $labelled) }}
+{{- end }}
+
 {{/* The namespace of the Stream that `helm test` uses. */}}
 {{- define "epochal.testNamespace" -}}
 {{- if and .Values.watchNamespaces (not (has .Release.Namespace .Values.watchNamespaces)) }}{{ first .Values.watchNamespaces }}

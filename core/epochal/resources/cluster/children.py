@@ -14,6 +14,7 @@ from epochal.resources.cluster.names import (
     HASH,
     HTTP_PORT,
     INGEST_PORT,
+    MONITORING_LABEL,
     PORTS,
     REQUESTS_PORT,
     SETTINGS,
@@ -163,6 +164,7 @@ def _network_policy(stream: ClusterStream) -> Object:
             "ingress": [
                 {"from": readers, "ports": _ports(EVENTS_PORT, REQUESTS_PORT, HTTP_PORT)},
                 {"from": writers, "ports": _ports(INGEST_PORT)},
+                {"from": [_labelled(MONITORING_LABEL)], "ports": _ports(HTTP_PORT)},
             ],
         },
     }
@@ -173,11 +175,15 @@ def _peers(stream: ClusterStream, accounts: Iterable[Account]) -> list[Object]:
     named = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": namespaces}
     peers: list[Object] = [
         {"namespaceSelector": {"matchExpressions": [named]}},
-        {"namespaceSelector": {"matchLabels": {CLIENT_LABEL: "true"}}},
+        _labelled(CLIENT_LABEL),
     ]
     if stream.manifest.spec.publishers.advertise:
         peers += [{"ipBlock": {"cidr": "0.0.0.0/0"}}, {"ipBlock": {"cidr": "::/0"}}]
     return peers
+
+
+def _labelled(label: str) -> Object:
+    return {"namespaceSelector": {"matchLabels": {label: "true"}}}
 
 
 def _ports(*ports: int) -> list[Object]:

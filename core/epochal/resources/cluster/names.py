@@ -24,6 +24,8 @@ SETTINGS = "epochal.dev/settings-hash"
 """The annotation of a pod without storage with the hash of the settings that it was made under."""
 CLIENT_LABEL = "epochal.dev/client"
 """A namespace with this label, `true`, may connect to the publishers of all streams."""
+MONITORING_LABEL = "epochal.dev/monitoring"
+"""A namespace with this label, `true`, may connect to their HTTP port, for metrics."""
 
 SELECTOR = f"{NAME_LABEL}={NAME},{MANAGED_LABEL}={MANAGER}"
 """Everything that belongs to any stream."""
