@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from tests.charts.rendering import EVERYTHING, Object, find, nested, pods, render, selects
 
 from epochal.resources.cluster.names import MONITORING_LABEL
@@ -77,6 +78,30 @@ def test_it_runs_once_the_operator_has_gone_and_leaves_nothing():
         annotations = each["metadata"]["annotations"]
         assert {"hook-succeeded", "hook-failed"} < set(annotations["helm.sh/hook-delete-policy"].split(","))
         assert annotations.get("helm.sh/hook-weight", "0") == ("0" if each["kind"] == "Job" else "-1"), "rights first"
+
+
+@pytest.mark.parametrize("watched", [[], ["epochal", "demo"]])
+def test_who_gives_the_rights_otherwise_gives_them_to_accounts_of_any_name(watched: list[str]):
+    mine = {"create": False, "name": "mine"}
+    operator = {"serviceAccount": mine, "releaseStreams": {"serviceAccount": {"create": False, "name": "theirs"}}}
+    objects = render({"rbac": {"create": False}, "watchNamespaces": watched, "operator": operator})
+    assert not [each for each in objects if each["apiVersion"].startswith("rbac.authorization.k8s.io/")]
+    used = {
+        (each["kind"], each["spec"]["template"]["spec"]["serviceAccountName"])
+        for each in objects
+        if each["kind"] in ("Deployment", "Job") and not each["metadata"]["name"].endswith("-catalog")
+    }
+    assert used == {("Deployment", "mine"), ("Job", "theirs")}
+    accounts = {each["metadata"]["name"] for each in objects if each["kind"] == "ServiceAccount"}
+    assert not accounts & {"mine", "theirs"}
+
+
+def test_what_takes_finalizers_off_has_an_account_of_its_own_that_goes_with_it():
+    account = {"name": "mine", "annotations": {"example.org/note": "kept"}}
+    objects = render(nested("operator.releaseStreams.serviceAccount", account))
+    annotations = find(objects, "ServiceAccount", "mine")["metadata"]["annotations"]
+    assert annotations.keys() > {"helm.sh/hook", "example.org/note"}
+    assert find(objects, "ClusterRoleBinding", "-release")["subjects"][0]["name"] == "mine"
 
 
 def test_whoever_may_view_or_edit_may_view_or_edit_streams():

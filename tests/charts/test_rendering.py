@@ -34,13 +34,17 @@ LONGEST = {"Stream": 52, "ClusterRole": 253, "ClusterRoleBinding": 253, "Role": 
 FLIPPED: dict[str, Object] = {
     f"{path}={not value}": nested(path, not value) for path, value in leaves(defaults()) if isinstance(value, bool)
 }
+MINE: Object = {"create": False, "name": "mine"}
 CASES: dict[str, Object] = {
     "defaults": {},
     "everything": EVERYTHING,
     "everything, cluster-wide": merged(EVERYTHING, {"watchNamespaces": []}),
     "one namespace elsewhere": {"watchNamespaces": ["demo"]},
     "another's claim": nested("catalog.persistence.existingClaim", "mine"),
-    "other accounts": {part: {"serviceAccount": {"create": False, "name": "mine"}} for part in ("operator", "catalog")},
+    "other accounts": {
+        "operator": {"serviceAccount": MINE, "releaseStreams": {"serviceAccount": MINE}},
+        "catalog": {"serviceAccount": MINE},
+    },
     "a long override": {"fullnameOverride": "o" * 63},
     **FLIPPED,
 }
