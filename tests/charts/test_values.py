@@ -15,6 +15,7 @@ from tests.charts.rendering import (
     containers,
     defaults,
     find,
+    helm,
     leaves,
     nested,
     pods,
@@ -171,3 +172,18 @@ def test_the_claim_is_kept_only_when_asked():
 def test_objects_of_the_user_are_templates():
     names = {each["metadata"]["name"] for each in render(EVERYTHING, release="x")}
     assert {"x-extra", "x-text"} <= names
+
+
+@pytest.mark.parametrize(
+    ("crds", "told"),
+    [
+        ({}, "leaves the definition and all Streams"),
+        ({"enabled": False}, "leaves the definition and all Streams"),
+        ({"keep": False}, "leaves no Stream"),
+    ],
+)
+def test_what_an_uninstall_leaves_is_told_at_the_install(crds: Object, told: str) -> None:
+    given = f"--set-json=crds={json.dumps(crds)}"
+    notes = helm("install", "x", str(CHART), "--dry-run=client", given).partition("NOTES:")[2]
+    assert told in notes
+    assert ("without --wait" in notes) == (crds.get("keep") is False), "Helm would wait for what it does only later"
