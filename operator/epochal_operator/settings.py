@@ -46,6 +46,8 @@ class Settings(ServiceSettings):
     """Names of secrets for pulling the image, by comma; they must be in each stream's namespace."""
     network_policies: bool = True
     """Who may connect to publishers is limited unless told otherwise: nothing else limits it yet."""
+    publisher_host: str = "0.0.0.0"
+    """What publishers listen on: all of the pod's IPv4, as who may connect is for the network policy to say."""
     namespaces: ByComma = ()
     """The namespaces that are looked after, by comma; none: the whole cluster."""
 
@@ -89,7 +91,9 @@ class Settings(ServiceSettings):
     @property
     def cluster(self) -> ClusterSettings:
         """What streams' objects are drawn with."""
-        return ClusterSettings(self.image, self.catalog, self.pull_policy, self.pull_secrets, self.network_policies)
+        return ClusterSettings(
+            self.image, self.catalog, self.pull_policy, self.pull_secrets, self.network_policies, self.publisher_host
+        )
 
     @field_validator("catalog")
     @classmethod

@@ -152,6 +152,16 @@ def test_the_catalog_is_where_clients_in_a_cluster_look_by_default():
     assert service["spec"]["ports"][0]["port"] == 8700
 
 
+def test_all_listen_on_the_same_address():
+    told: Object = {}
+    for _, pod in pods(render({"listen": "::"})):
+        for container in containers(pod):
+            told |= {each["name"]: each.get("value") for each in container.get("env", []) if "HOST" in each["name"]}
+    assert told == dict.fromkeys(
+        ("EPOCHAL_CATALOG_HOST", "EPOCHAL_OPERATOR_HOST", "EPOCHAL_OPERATOR_PUBLISHER_HOST"), "::"
+    )
+
+
 def test_the_definition_is_kept_unless_told_otherwise():
     (definition,) = [each for each in render() if each["kind"] == "CustomResourceDefinition"]
     assert definition["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"

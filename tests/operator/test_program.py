@@ -59,3 +59,8 @@ def test_a_line_of_the_log_is_an_object() -> None:
     record = logging.LogRecord("epochal.operator", logging.WARNING, __file__, 1, "lost %s", ("ä",), None)
     told = json.loads(JsonLines().format(record))
     assert (told["level"], told["logger"], told["message"]) == ("warning", "epochal.operator", "lost ä")
+
+
+def test_what_publishers_listen_on_reaches_their_pods() -> None:
+    assert Settings.read(catalog="http://c:1", image="i").cluster.listen == "0.0.0.0"
+    assert Settings.read(catalog="http://c:1", image="i", publisher_host="::").cluster.listen == "::"

@@ -133,6 +133,11 @@ def test_the_mark_of_a_superseded_publisher_outlives_the_container_but_not_the_p
         assert kind == {"emptyDir"}
 
 
+def test_what_publishers_listen_on_comes_from_the_operator() -> None:
+    settings = ClusterSettings("i", "c", listen="::")
+    assert {"name": "EPOCHAL_PUBLISHER_HOST", "value": "::"} in container(stream(1), settings=settings)["env"]
+
+
 def test_every_log_has_a_volume_where_the_publisher_looks_for_it() -> None:
     what = stream(3, **STORAGE, publishers={"segmentsPerPod": 2})
     found = drawn(what)

@@ -112,7 +112,7 @@ def _container(stream: ClusterStream, settings: ClusterSettings, index: int, pub
         "STREAM": publisher.stream,
         "SEGMENTS": ",".join(publisher.segments),
         "PUBLISHER": publisher.id,
-        "HOST": "0.0.0.0",
+        "HOST": settings.listen,
         "ADVERTISE": advertised(stream, index),
         "SUPERSEDED_MARK": MARK,
         **{f"{name.upper()}_PORT": str(port) for name, port in PORTS.items()},

@@ -20,6 +20,8 @@ class ClusterSettings:
     pull_policy: str = "IfNotPresent"
     pull_secrets: tuple[str, ...] = ()
     network_policies: bool = True
+    listen: str = "0.0.0.0"
+    """What publishers listen on."""
 
 
 @dataclass(frozen=True, slots=True)
