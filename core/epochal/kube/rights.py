@@ -47,7 +47,7 @@ class Right:
 
 def find_rights(namespace: str | None) -> list[Right]:
     """To find the catalog."""
-    return [Right("list", "services", namespace), Right("list", "pods", namespace)]
+    return [Right("list", "services", namespace), Right("get", "services", namespace), Right("list", "pods", namespace)]
 
 
 FORWARD_VERBS = ("get", "create")

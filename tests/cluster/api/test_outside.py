@@ -416,6 +416,10 @@ def test_rights_to_forward(server: ApiServer, realm: Realm, tmp_path: Path) -> N
     assert "you may not get, create pods/portforward in namespace epochal" in result.err
     result = looker("--kube", "--kube-namespace", "epochal", "doctor")
     assert "warn  rights       you may not create pods/portforward in namespace epochal" in result.out
+    lister = user(server, tmp_path / "lister", "epochal", "list services", "list pods", "get,create pods/portforward")
+    assert "you may not get services in namespace epochal" in lister("--kube", "get", "streams", "--timeout", "1").err
+    result = lister("--kube", "--kube-namespace", "epochal", "doctor")
+    assert "warn  rights       you may not get services in namespace epochal" in result.out
     allowed = ("get,list services", "get,list pods", "get,create pods/portforward")
     reader = user(server, tmp_path / "reader", "epochal", *allowed)
     # Finds the catalog without a right in all namespaces, for it is where it usually is.
