@@ -158,7 +158,15 @@ EVERYTHING: Object = {
         "extraVolumes": [{"name": "extra", "emptyDir": {}}],
         "extraVolumeMounts": [{"name": "extra", "mountPath": "/extra"}],
     },
-    "toolbox": {"enabled": True, "podLabels": {"tier": "tools"}, "nodeSelector": {"disk": "ssd"}},
+    "toolbox": {
+        "enabled": True,
+        "podLabels": {"tier": "tools"},
+        "priorityClassName": "system-cluster-critical",
+        "nodeSelector": {"disk": "ssd"},
+        "extraEnv": [{"name": "EXTRA", "value": "1"}],
+        "extraVolumes": [{"name": "extra", "emptyDir": {}}],
+        "extraVolumeMounts": [{"name": "extra", "mountPath": "/extra"}],
+    },
     "metrics": {
         "serviceMonitor": {"enabled": True, "labels": {"prometheus": "main"}},
         "podMonitor": {"enabled": True, "labels": {"prometheus": "main"}},

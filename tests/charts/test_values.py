@@ -197,3 +197,14 @@ def test_what_an_uninstall_leaves_is_told_at_the_install(crds: Object, told: str
     notes = helm("install", "x", str(CHART), "--dry-run=client", given).partition("NOTES:")[2]
     assert told in notes
     assert ("without --wait" in notes) == (crds.get("keep") is False), "Helm would wait for what it does only later"
+
+
+@pytest.mark.parametrize("part", ["operator", "catalog", "toolbox"])
+def test_every_component_takes_what_the_user_adds_to_its_pod(part: str) -> None:
+    values = EVERYTHING[part]
+    pod = find(render(EVERYTHING), "Deployment", f"-{part}")["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    assert pod["priorityClassName"] == values["priorityClassName"]
+    assert values["extraEnv"][0] in container["env"]
+    assert values["extraVolumes"][0] in pod["volumes"]
+    assert values["extraVolumeMounts"][0] in container["volumeMounts"]
