@@ -48,6 +48,8 @@ class Settings(ServiceSettings):
     """Who may connect to publishers is limited unless told otherwise: nothing else limits it yet."""
     publisher_host: str = "0.0.0.0"
     """What publishers listen on: all of the pod's IPv4, as who may connect is for the network policy to say."""
+    fixed_user: bool = True
+    """Pods name their user; not where the platform chooses one for each namespace and refuses any other."""
     namespaces: ByComma = ()
     """The namespaces that are looked after, by comma; none: the whole cluster."""
 
@@ -92,7 +94,13 @@ class Settings(ServiceSettings):
     def cluster(self) -> ClusterSettings:
         """What streams' objects are drawn with."""
         return ClusterSettings(
-            self.image, self.catalog, self.pull_policy, self.pull_secrets, self.network_policies, self.publisher_host
+            image=self.image,
+            catalog=self.catalog,
+            pull_policy=self.pull_policy,
+            pull_secrets=self.pull_secrets,
+            network_policies=self.network_policies,
+            listen=self.publisher_host,
+            fixed_user=self.fixed_user,
         )
 
     @field_validator("catalog")

@@ -152,6 +152,17 @@ def test_the_catalog_is_where_clients_in_a_cluster_look_by_default():
     assert service["spec"]["ports"][0]["port"] == 8700
 
 
+def test_the_user_of_all_pods_can_be_left_to_the_platform():
+    named = {"runAsUser", "runAsGroup", "fsGroup"}
+    for fixed in (True, False):
+        objects = render({"fixedUser": fixed, "toolbox": {"enabled": True}})
+        for _, pod in pods(objects):
+            assert pod["spec"]["securityContext"].keys() & named == (named if fixed else set())
+            assert pod["spec"]["securityContext"]["runAsNonRoot"]
+        (operator,) = find(objects, "Deployment", "-operator")["spec"]["template"]["spec"]["containers"]
+        assert {"name": "EPOCHAL_OPERATOR_FIXED_USER", "value": str(fixed).lower()} in operator["env"]
+
+
 def test_all_listen_on_the_same_address():
     told: Object = {}
     for _, pod in pods(render({"listen": "::"})):

@@ -61,6 +61,9 @@ def test_a_line_of_the_log_is_an_object() -> None:
     assert (told["level"], told["logger"], told["message"]) == ("warning", "epochal.operator", "lost ä")
 
 
-def test_what_publishers_listen_on_reaches_their_pods() -> None:
-    assert Settings.read(catalog="http://c:1", image="i").cluster.listen == "0.0.0.0"
-    assert Settings.read(catalog="http://c:1", image="i", publisher_host="::").cluster.listen == "::"
+def test_what_is_set_for_publishers_reaches_their_pods() -> None:
+    given = {"catalog": "http://c:1", "image": "i"}
+    drawn = Settings.read(**given).cluster
+    assert (drawn.listen, drawn.fixed_user) == ("0.0.0.0", True)
+    drawn = Settings.read(**given, publisher_host="::", fixed_user=False).cluster
+    assert (drawn.listen, drawn.fixed_user) == ("::", False)

@@ -138,6 +138,14 @@ def test_what_publishers_listen_on_comes_from_the_operator() -> None:
     assert {"name": "EPOCHAL_PUBLISHER_HOST", "value": "::"} in container(stream(1), settings=settings)["env"]
 
 
+def test_the_user_of_pods_can_be_left_to_the_platform() -> None:
+    named = {"runAsUser", "runAsGroup", "fsGroup"}
+    for settings, expected in ((SETTINGS, named), (ClusterSettings("i", "c", fixed_user=False), set())):
+        for pod in drawn(stream(1, **STORAGE), settings)["Pod"]:
+            assert pod["spec"]["securityContext"].keys() & named == expected
+            assert pod["spec"]["securityContext"]["runAsNonRoot"]
+
+
 def test_every_log_has_a_volume_where_the_publisher_looks_for_it() -> None:
     what = stream(3, **STORAGE, publishers={"segmentsPerPod": 2})
     found = drawn(what)

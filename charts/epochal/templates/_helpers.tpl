@@ -85,9 +85,11 @@ http://{{ include "epochal.componentName" (list . "catalog") }}.{{ .Release.Name
 enableServiceLinks: false
 securityContext:
   runAsNonRoot: true
+  {{- if .Values.fixedUser }}
   runAsUser: 10001
   runAsGroup: 10001
   fsGroup: 10001
+  {{- end }}
   fsGroupChangePolicy: OnRootMismatch
   seccompProfile:
     type: RuntimeDefault

@@ -71,9 +71,7 @@ def pod(stream: ClusterStream, settings: ClusterSettings, index: int, publisher:
             "terminationGracePeriodSeconds": GRACE,
             "securityContext": {
                 "runAsNonRoot": True,
-                "runAsUser": USER,
-                "runAsGroup": USER,
-                "fsGroup": USER,
+                **({"runAsUser": USER, "runAsGroup": USER, "fsGroup": USER} if settings.fixed_user else {}),
                 "fsGroupChangePolicy": "OnRootMismatch",
                 "seccompProfile": {"type": "RuntimeDefault"},
             },

@@ -22,6 +22,8 @@ class ClusterSettings:
     network_policies: bool = True
     listen: str = "0.0.0.0"
     """What publishers listen on."""
+    fixed_user: bool = True
+    """Whether pods name their user; some platforms give each namespace users of its own, and refuse any other."""
 
 
 @dataclass(frozen=True, slots=True)
