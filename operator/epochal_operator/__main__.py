@@ -71,7 +71,7 @@ async def _run(stop: asyncio.Event, given: dict[str, Any]) -> int:
     settings = Settings.read(**given)
     if settings.log_format == "json":
         write_json()
-    logging.getLogger("kopf").setLevel(logging.WARNING)
+    logging.getLogger("kopf").setLevel(logging.CRITICAL)  # what matters of it is told by who starts it again
     return await operate(settings, stop, lambda what: print(f"ready {what}", flush=True))
 
 

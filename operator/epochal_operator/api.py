@@ -4,6 +4,7 @@ Apart from all that decides. Objects are drawn as JSON here, and travel as such;
 account's token mean is known to `epochal.kube.access`.
 """
 
+import json
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -101,6 +102,12 @@ class Api:
         await self._session.close()
         await self._access.close()
 
+    @property
+    def access(self) -> Access:
+        """Where the API server is, and who we are there."""
+        assert self._access is not None, "the API is entered"
+        return self._access
+
     async def get(self, kind: str, namespace: str, name: str) -> Object | None:
         """One object, None when there is none."""
         try:
@@ -190,19 +197,18 @@ class Api:
 
     async def _send(self, method: str, path: str, body: Any, query: Mapping[str, str], kind: str) -> Any:
         assert self._session is not None, "the API is entered"
-        access = self._access
-        assert access is not None
+        access = self.access
         headers = {"Accept": "application/json", "Content-Type": kind, **await access.headers()}
         url = f"{access.server}{path}" + (f"?{urlencode(query)}" if query else "")
         try:
             async with self._session.request(
                 method, url, json=body, headers=headers, proxy=access.proxy, server_hostname=access.server_name
             ) as response:
+                if response.status >= 300:
+                    raise _refusal(response, await response.text(errors="replace"))
                 answer = await response.json(content_type=None)
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             raise ApiError(0, f"{method} {path}: {str(error) or type(error).__name__}") from None
-        if response.status >= 300:
-            raise _refusal(response, answer)
         return answer
 
     def _note(self, method: str, outcome: str) -> None:
@@ -214,11 +220,19 @@ def _path(kind: Kind, namespace: str, name: str = "") -> str:
     return f"{kind.path}{within}/{kind.plural}" + (f"/{name}" if name else "")
 
 
-def _refusal(response: aiohttp.ClientResponse, answer: Any) -> ApiError:
-    told = answer if isinstance(answer, dict) else {}
-    message, missing = told.get("message", ""), (told.get("details") or {}).get("name", "")
+def _refusal(response: aiohttp.ClientResponse, text: str) -> ApiError:
     try:
-        retry_after = float(response.headers.get("Retry-After", "0"))
+        answer = json.loads(text)
+    except ValueError:  # what it does not know at all it refuses in a plain line
+        answer = {"message": " ".join(text.split())[:200]}
+    told: dict[str, Any] = answer if isinstance(answer, dict) else {}
+    message, missing = told.get("message", ""), (told.get("details") or {}).get("name", "")
+    return ApiError(response.status, message or response.reason or "", retry_after_of(response), missing)
+
+
+def retry_after_of(response: aiohttp.ClientResponse) -> float:
+    """The seconds of rest that an answer asks for."""
+    try:
+        return float(response.headers.get("Retry-After", "0"))
     except ValueError:  # a date, which Kubernetes does not send
-        retry_after = 0.0
-    return ApiError(response.status, message or response.reason or "", retry_after, missing)
+        return 0.0

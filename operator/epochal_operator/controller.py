@@ -7,12 +7,13 @@ they get there fast (faults 35 to 37).
 import asyncio
 import logging
 from collections.abc import Iterable
+from contextlib import suppress
 from time import monotonic
 
 from epochal.client.catalog_types import StreamInfo
 from epochal.errors import EpochalError
 from epochal.resources.cluster.names import SELECTOR, STREAM_LABEL, Object
-from epochal_operator.api import CHILDREN, KINDS, STREAM, Api, ApiError
+from epochal_operator.api import CHILDREN, KINDS, STREAM, Api, ApiError, Kind
 from epochal_operator.cache import Cache, Place
 from epochal_operator.declaring import Declaring, frontier_of, object_uid
 from epochal_operator.lease import LeaseLost
@@ -23,6 +24,10 @@ from epochal_operator.telemetry import Telemetry
 
 logger = logging.getLogger("epochal.operator")
 
+_UNDEFINED = (
+    "streams are not defined in this cluster; define them: epochal-operator crd | kubectl apply --server-side -f -"
+    " (the chart does it with crds.enabled)"
+)
 _STUCK = 600.0
 """Seconds after which a worker, or a resync, is taken to hang."""
 
@@ -38,6 +43,9 @@ class Controller:
         self.queue = WorkQueue(settings.retry_first, settings.retry_last)
         self.listed = asyncio.Event()
         """Set once everything was listed."""
+        self._list_now, self._listed_again = asyncio.Event(), asyncio.Event()
+        self._unlisted = ""
+        """Why not everything could be listed when that was last tried."""
         self._beat: float | None = None
         """When everything was last listed, or was first going to be; None while another operator acts."""
 
@@ -67,30 +75,72 @@ class Controller:
     # ---- lists ----
 
     async def resync(self) -> None:
-        """List everything anew, and look at every stream. Raises `ApiError`."""
+        """List everything anew, and look at every stream.
+
+        Raises `ApiError`: of one kind that cannot be listed only after all others were.
+        """
+        failed: ApiError | None = None
         for kind in (STREAM, *CHILDREN):
-            selector = "" if kind is STREAM else SELECTOR
-            for namespace in self._settings.namespaces or ("",):
-                items, version = await self._api.list(kind, namespace, selector)
-                listed = int(version) if version.isdigit() else 0
-                missed = self._cache.replace(kind.kind, (namespace,) if namespace else (), items, listed)
-                self._telemetry.missed(kind.kind, len(missed) if self.synced else 0)
-                for place in filter(None, map(_stream_of, missed)):
-                    self.queue.add(place)
+            try:
+                await self._list(kind)
+            except ApiError as error:
+                if failed is not None and error.passes:
+                    raise
+                failed = failed or error
         for place in self._cache.streams:
             self.queue.add(place)
+        if failed is not None:
+            raise failed
         self.listed.set()
 
+    async def _list(self, kind: Kind) -> None:
+        selector = "" if kind is STREAM else SELECTOR
+        for namespace in self._settings.namespaces or ("",):
+            try:
+                items, version = await self._api.list(kind, namespace, selector)
+            except ApiError as error:
+                if kind is STREAM and error.status == 404:
+                    raise ApiError(404, _UNDEFINED) from None
+                raise
+            listed = int(version) if version.isdigit() else 0
+            missed = self._cache.replace(kind.kind, (namespace,) if namespace else (), items, listed)
+            self._telemetry.missed(kind.kind, len(missed) if self.synced else 0)
+            for place in filter(None, map(_stream_of, missed)):
+                self.queue.add(place)
+
     async def resync_forever(self) -> None:
-        """List everything anew, every so often."""
+        """List everything anew, every so often, and sooner while that fails or somebody waits for it."""
+        pause = self._settings.retry_first
         self._beat = monotonic()
         while True:
+            self._list_now.clear()
             try:
                 await self.resync()
             except ApiError as error:
-                logger.warning("the cluster's objects cannot be listed now: %s", error)
+                self._tell(str(error))
+                wait, pause = pause, min(pause * 2, self._settings.retry_last)
+            else:
+                self._tell("")
+                self._listed_again.set()
+                wait, pause = self._settings.resync, self._settings.retry_first
             self._beat = monotonic()
-            await asyncio.sleep(self._settings.resync if self.synced else self._settings.retry_first)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(wait, self._settings.resync)):
+                    await self._list_now.wait()
+
+    async def list_again(self) -> None:
+        """Wait until everything was listed once more."""
+        self._listed_again.clear()
+        self._list_now.set()
+        await self._listed_again.wait()
+
+    def _tell(self, why: str) -> None:
+        """Say why not everything can be listed, or that it can again; once, and not at each try."""
+        if why and why != self._unlisted:
+            logger.warning("the cluster's objects cannot be listed now: %s", why)
+        elif self._unlisted and not why:
+            logger.info("the cluster's objects can be listed again")
+        self._unlisted = why
 
     # ---- the catalog ----
 

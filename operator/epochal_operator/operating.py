@@ -50,7 +50,7 @@ async def operate(settings: Settings, stop: asyncio.Event, ready: Callable[[str]
         if not await _unless(stop, leadership.acquire()):
             return 0
         ready(f"lease={settings.lease_namespace}/{settings.lease_name}")
-        return await _act(settings, controller, leadership, stop)
+        return await _act(settings, api, controller, leadership, stop)
 
 
 def _controller(
@@ -70,14 +70,16 @@ def _controller(
     return controller
 
 
-async def _act(settings: Settings, controller: Controller, leadership: Leadership, stop: asyncio.Event) -> int:
+async def _act(
+    settings: Settings, api: Api, controller: Controller, leadership: Leadership, stop: asyncio.Event
+) -> int:
     """Everything at once, until one of it ends."""
     listing = asyncio.create_task(controller.resync_forever(), name="resync")
     keeping = asyncio.create_task(leadership.keep(), name="lease")
     stopping = asyncio.create_task(stop.wait(), name="stop")
     tasks: list[asyncio.Task[Any]] = [listing, keeping, stopping]
     try:
-        running: list[Coroutine[Any, Any, Any]] = [watch(settings, controller, stop), controller.sweep_forever()]
+        running: list[Coroutine[Any, Any, Any]] = [watch(settings, controller, api.access), controller.sweep_forever()]
         running += [controller.work() for _ in range(settings.workers)]
         tasks += map(asyncio.ensure_future, running)
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

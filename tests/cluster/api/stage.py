@@ -52,6 +52,11 @@ class Process:
         self.child = await Child.start([*with_settings, *self._command], self.log, 1 << 22)
         return await self.child.ready(PATIENCE) if wait else ""
 
+    @property
+    def process(self) -> int | None:
+        """The number of the process that runs."""
+        return None if self.child is None else self.child.pid
+
     async def kill(self) -> None:
         """SIGKILL; gone when this returns."""
         if self.child is not None:

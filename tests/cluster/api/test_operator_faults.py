@@ -177,6 +177,61 @@ async def test_an_api_server_that_wants_rest_gets_it(on_stage: Stage) -> None:
         await on_stage.is_ready("second")
 
 
+@pytest.mark.parametrize("status", [503, 403, 404])
+@pytest.mark.parametrize("which", ["lists and watches", "watches"])
+async def test_a_kind_that_cannot_be_watched_for_a_while_is_watched_again(
+    on_stage: Stage, status: int, which: str
+) -> None:
+    async with between(on_stage.api) as proxy:
+        refused: list[str] = []
+        trouble = False
+
+        async def before(request: web.Request, body: bytes) -> web.Response | None:
+            watches = "watch=true" in request.query_string
+            one = request.method == "GET" and request.path.endswith("/pods")
+            if not trouble or not one or not (watches or which != "watches"):
+                return None
+            refused.append("watch" if watches else "list")
+            answer = {"kind": "Status", "status": "Failure", "code": status, "message": "pods are not to be had"}
+            return web.json_response(answer, status=status)
+
+        proxy.before = before
+        operator = on_stage.operator(url=proxy.url, resync=1)
+        await operator.start()
+        await on_stage.declare()
+        await on_stage.is_ready()
+        process, trouble = operator.process, True
+        await proxy.expire_watches()
+
+        async def told() -> bool:
+            return f"pods cannot be watched: {status} " in operator.log.read_text()
+
+        await eventually(told)
+        await on_stage.declare("meanwhile", 1)  # which the lists tell
+
+        async def has_pod() -> bool:
+            return ("Pod", "meanwhile-0") in await on_stage.children("meanwhile")
+
+        await eventually(has_pod)
+        rounds = len(refused)
+
+        async def again() -> bool:
+            return len(refused) >= rounds + 4
+
+        await eventually(again)
+        trouble, watched = False, len(proxy.watches)
+
+        async def watched_again() -> bool:
+            return {path.rpartition("/")[2] for path in proxy.watches[watched:]} >= {"streams", "pods", "services"}
+
+        await eventually(watched_again)
+        await on_stage.change(progress={"minWriters": 2})
+        await on_stage.is_ready()
+        await on_stage.is_ready("meanwhile")
+        assert operator.process == process
+        assert operator.log.read_text().count("pods cannot be watched") == 1, "each reason is told once"
+
+
 async def test_a_create_that_was_done_although_its_answer_was_lost(on_stage: Stage) -> None:
     async with between(on_stage.api) as proxy:
         lost: list[str] = []
