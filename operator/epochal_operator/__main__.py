@@ -19,7 +19,7 @@ from epochal_operator import releasing
 from epochal_operator.api import Api, ApiError
 from epochal_operator.logs import write_json
 from epochal_operator.operating import operate
-from epochal_operator.settings import Settings
+from epochal_operator.settings import Settings, own_operator
 
 _app = command_line("The Epochal operator: makes the streams that are declared in a Kubernetes cluster run there.")
 
@@ -44,11 +44,14 @@ def run(
 def release(
     settle: Annotated[float, typer.Option(help="Seconds for which no stream must have had the finalizer.")] = 15.0,
     namespaces: Annotated[str | None, typer.Option(help="Only these namespaces, by comma. [default: all]")] = None,
+    operator: Annotated[
+        str | None, typer.Option(help="Whose: NAMESPACE/NAME of its lease. [default: that of EPOCHAL_OPERATOR_LEASE_*]")
+    ] = None,
 ) -> None:
-    """Remove the operator's finalizer from every stream, so that they can be deleted without it."""
+    """Remove the operator's finalizer from the streams that it looks after, so that they can be deleted without it."""
     given = namespaces if namespaces is not None else os.environ.get("EPOCHAL_OPERATOR_NAMESPACES", "")
     parts = [part.strip() for part in given.split(",") if part.strip()]
-    run_process("epochal-operator", lambda stop: _release(parts, settle))
+    run_process("epochal-operator", lambda stop: _release(operator or own_operator(), parts, settle))
 
 
 @_app.command()
@@ -57,13 +60,13 @@ def crd() -> None:
     print(crd_text(), end="")
 
 
-async def _release(namespaces: list[str], settle: float) -> int:
+async def _release(operator: str, namespaces: list[str], settle: float) -> int:
     async with Api() as api:
         try:
-            count = await releasing.release(api, namespaces, settle)
+            count = await releasing.release(api, operator, namespaces, settle)
         except ApiError as error:
             raise Unavailable(str(error)) from None
-    print(f"released {count} streams")
+    print(f"released {count} streams of the operator {operator}")
     return 0
 
 

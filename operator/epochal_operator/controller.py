@@ -15,6 +15,7 @@ from epochal.errors import EpochalError
 from epochal.resources.cluster.names import SELECTOR, STREAM_LABEL, Object
 from epochal_operator.api import CHILDREN, KINDS, STREAM, Api, ApiError, Kind
 from epochal_operator.cache import Cache, Place
+from epochal_operator.claims import Claims
 from epochal_operator.declaring import Declaring, frontier_of, object_uid
 from epochal_operator.lease import LeaseLost
 from epochal_operator.queue import WorkQueue
@@ -40,6 +41,7 @@ class Controller:
         self._reconciler, self._telemetry = reconciler, telemetry
         self._cache: Cache = reconciler.cache
         self._declaring: Declaring = reconciler.declaring
+        self._claims: Claims = reconciler.claims
         self.queue = WorkQueue(settings.retry_first, settings.retry_last)
         self.listed = asyncio.Event()
         """Set once everything was listed."""
@@ -69,7 +71,12 @@ class Controller:
         self._telemetry.event(kind)
         item = {**item, "apiVersion": KINDS[kind].api_version, "kind": kind}
         news = self._cache.drop(item) if event_type == "DELETED" else self._cache.put(item)
-        if news and (place := _stream_of(item)):
+        if news:
+            self._wake(_stream_of(item))
+
+    def _wake(self, place: Place | None) -> None:
+        """Have a stream looked at, unless it is another operator's."""
+        if place is not None and not self._claims.leaves(place):
             self.queue.add(place)
 
     # ---- lists ----
@@ -88,7 +95,7 @@ class Controller:
                     raise
                 failed = failed or error
         for place in self._cache.streams:
-            self.queue.add(place)
+            self._wake(place)
         if failed is not None:
             raise failed
         self.listed.set()
@@ -105,8 +112,8 @@ class Controller:
             listed = int(version) if version.isdigit() else 0
             missed = self._cache.replace(kind.kind, (namespace,) if namespace else (), items, listed)
             self._telemetry.missed(kind.kind, len(missed) if self.synced else 0)
-            for place in filter(None, map(_stream_of, missed)):
-                self.queue.add(place)
+            for item in missed:
+                self._wake(_stream_of(item))
 
     async def resync_forever(self) -> None:
         """List everything anew, every so often, and sooner while that fails or somebody waits for it."""
@@ -172,7 +179,7 @@ class Controller:
         for place, stream in self._cache.streams.items():
             each, status = known.get(place), stream.get("status", {})
             if each is None or (each.uid, frontier_of(each)) != (status.get("catalogUid"), status.get("frontier")):
-                self.queue.add(place)
+                self._wake(place)
 
     def _is_there(self, each: StreamInfo) -> bool:
         stream = self._cache.streams.get((each.namespace, each.name))

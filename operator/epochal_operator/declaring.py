@@ -15,14 +15,14 @@ from epochal.client.catalog import CatalogClient
 from epochal.client.catalog_types import StreamInfo
 from epochal.errors import EpochalError, ManifestError, ProtocolError, StreamNotFound, Unavailable
 from epochal.resources import OBJECT_UID, StreamManifest
-from epochal.resources.cluster.names import Object
+from epochal.resources.cluster.names import OPERATOR, Object
 from epochal.resources.cluster.status import frontier_text
 
 logger = logging.getLogger("epochal.operator")
 
 Confirm = Callable[[], Awaitable[None]]
-_NOT_OURS = "kubectl.kubernetes.io/"
-"""Annotations that begin so say nothing about the stream, and hold it a second time."""
+_NOT_OURS = ("kubectl.kubernetes.io/", OPERATOR)
+"""Annotations that begin so say nothing about the stream: kubectl's holds it a second time."""
 
 
 @dataclass(frozen=True, slots=True)

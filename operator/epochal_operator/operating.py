@@ -13,6 +13,7 @@ from typing import Any
 from epochal.client.catalog import CatalogClient
 from epochal_operator.api import Api
 from epochal_operator.cache import Cache
+from epochal_operator.claims import Claims
 from epochal_operator.controller import Controller
 from epochal_operator.declaring import Declaring
 from epochal_operator.handlers import watch
@@ -59,11 +60,14 @@ def _controller(
     cache = Cache()
     declaring = Declaring(catalog, leadership.check)
     reporter = Reporter(api, cache, settings.frontier_interval)
-    controller = Controller(settings, api, Reconciler(settings, api, cache, declaring, reporter), telemetry)
+    claims = Claims(settings.operator, cache)
+    reconciler = Reconciler(settings, api, cache, declaring, reporter, claims)
+    controller = Controller(settings, api, reconciler, telemetry)
     telemetry.observe(
         requests=api.requests,
-        streams=lambda: len(cache.streams),
-        ready=lambda: sum(map(_is_ready, cache.streams.values())),
+        streams=lambda: len(claims.streams),
+        foreign=lambda: claims.foreign,
+        ready=lambda: sum(map(_is_ready, claims.streams)),
         queued=lambda: len(controller.queue),
         leading=lambda: leadership.held,
     )

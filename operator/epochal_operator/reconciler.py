@@ -33,6 +33,7 @@ from epochal.resources.cluster.planning import standing_pods
 from epochal.resources.cluster.status import News
 from epochal_operator.api import Api, ApiError
 from epochal_operator.cache import Cache, Place
+from epochal_operator.claims import Claims, without_claim
 from epochal_operator.declaring import Declared, Declaring, declared_of, manifest_of, refused, trouble_of
 from epochal_operator.refusals import Refusals
 from epochal_operator.reporting import Reporter
@@ -59,6 +60,7 @@ class Reconciler:
     cache: Cache
     declaring: Declaring
     reporter: Reporter
+    claims: Claims
 
     async def reconcile(self, place: Place) -> float | None:
         """Look at one stream; returns seconds after which to look again in any case.
@@ -68,6 +70,8 @@ class Reconciler:
         stream = self.cache.streams.get(place)
         if stream is None:  # its objects go with it: Kubernetes collects what has no owner
             self.reporter.forget(place)
+            return None
+        if self.claims.leaves(place):
             return None
         try:
             if is_terminating(stream):
@@ -99,8 +103,8 @@ class Reconciler:
         try:
             manifest = manifest_of(stream)
             check_drawable(manifest)  # before the catalog hears of it
-            if FINALIZER not in metadata.get("finalizers", ()):
-                stream = await self._set_finalizers(stream, [*metadata.get("finalizers", ()), FINALIZER])
+            if not self.claims.is_claimed(stream):
+                stream = await self._change(stream, self.claims.claim(stream))
             known = stream.get("status", {}).get("catalogUid", "")
             declared = await self.declaring.declare(manifest, known, partial(self._check_still_there, stream))
             if not declared.uid:
@@ -198,7 +202,12 @@ class Reconciler:
         """Before anything is written: is the stream still the one that was seen, and not on its way out? (fault 34)."""
         found = await self._refresh(stream)
         seen = stream["metadata"]
-        if found is None or is_terminating(found) or _identity(found) != _identity(stream):
+        if (
+            found is None
+            or is_terminating(found)
+            or _identity(found) != _identity(stream)
+            or self.claims.is_foreign(found)
+        ):
             raise OutOfDate(f"{seen['namespace']}/{seen['name']} has changed")
 
     async def _act_on_all(self, stream: Object, actions: Sequence[Action]) -> tuple[tuple[Action, ...], Refusals, bool]:
@@ -270,8 +279,7 @@ class Reconciler:
     async def _end(self, stream: Object) -> float | None:
         """Take the stream back from the catalog, then let the object go; its children go with it."""
         metadata = stream["metadata"]
-        finalizers = metadata.get("finalizers", [])
-        if FINALIZER not in finalizers:
+        if FINALIZER not in metadata.get("finalizers", ()):
             return None
         try:
             await self.declaring.withdraw(metadata["namespace"], metadata["name"], metadata["uid"])
@@ -285,12 +293,12 @@ class Reconciler:
                 return min(wait, self.settings.retry_first * 5)
             logger.warning("%s is deleted without the catalog, which is told later: %s", metadata["name"], error)
             await self.reporter.event(stream, News("CatalogUnavailable", f"deleted without the catalog: {error}"))
-        await self._set_finalizers(stream, [name for name in finalizers if name != FINALIZER])
+        await self._change(stream, without_claim(stream))
         return None
 
-    async def _set_finalizers(self, stream: Object, finalizers: list[str]) -> Object:
+    async def _change(self, stream: Object, change: Object) -> Object:
         """Raises `ApiError` of status 409 when the object has changed meanwhile."""
-        found = await self.api.merge(stream, {"metadata": {"finalizers": finalizers}})
+        found = await self.api.merge(stream, change)
         self.cache.put(found)
         return found
 

@@ -17,11 +17,19 @@ from epochal.resources.cluster import ClusterSettings
 from epochal.service.settings import ByComma, ServiceSettings
 
 _OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+LEASE_NAME = "epochal-operator"
 Port = Annotated[int, Field(ge=0, le=65535)]
 
 
 def _own_namespace() -> str:
     return _OWN_NAMESPACE.read_text().strip() if _OWN_NAMESPACE.exists() else "default"
+
+
+def own_operator() -> str:
+    """The name that the environment gives the operator, also where the rest of its settings is not known."""
+    prefix = "EPOCHAL_OPERATOR_LEASE_"
+    namespace = os.environ.get(f"{prefix}NAMESPACE") or _own_namespace()
+    return f"{namespace}/{os.environ.get(f'{prefix}NAME') or LEASE_NAME}"
 
 
 def _own_name() -> str:
@@ -76,7 +84,7 @@ class Settings(ServiceSettings):
 
     lease_namespace: str = Field(default_factory=_own_namespace)
     """Where the lease is: the operator's own namespace."""
-    lease_name: str = "epochal-operator"
+    lease_name: str = LEASE_NAME
     """The lease that the one acting operator holds; two that look after different namespaces need two."""
     lease_duration: float = Field(default=15.0, ge=1.0, le=300.0)
     """After so long without renewal another operator may act; the usual time of Kubernetes' own controllers."""
@@ -89,6 +97,11 @@ class Settings(ServiceSettings):
     """Of /metrics."""
     log_format: Literal["text", "json"] = "text"
     """`json` writes one object a line, for who collects logs."""
+
+    @property
+    def operator(self) -> str:
+        """The operator's name, whichever process acts: that of its lease."""
+        return f"{self.lease_namespace}/{self.lease_name}"
 
     @property
     def cluster(self) -> ClusterSettings:

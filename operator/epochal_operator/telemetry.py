@@ -30,6 +30,7 @@ class Telemetry(ServiceTelemetry):
         *,
         requests: Mapping[tuple[str, str], int],
         streams: Callable[[], int],
+        foreign: Callable[[], int],
         ready: Callable[[], int],
         queued: Callable[[], int],
         leading: Callable[[], bool],
@@ -43,7 +44,8 @@ class Telemetry(ServiceTelemetry):
         self.meter.create_observable_counter(
             "epochal.operator.kubernetes.requests", [counted], "{request}", "Requests to the Kubernetes API"
         )
-        self.gauge("epochal.operator.streams", "{stream}", "Streams in the cluster", streams)
+        self.gauge("epochal.operator.streams", "{stream}", "Streams that this operator looks after", streams)
+        self.gauge("epochal.operator.streams.foreign", "{stream}", "Streams that another looks after", foreign)
         self.gauge("epochal.operator.streams.ready", "{stream}", "Streams of which every segment is served", ready)
         self.gauge("epochal.operator.queue", "{stream}", "Streams that wait to be looked at", queued)
         self.gauge("epochal.operator.leading", "1", "Whether this operator acts", lambda: float(leading()))

@@ -36,7 +36,12 @@ def of_the_operator() -> set[str]:
     """What the operator exposes, once something has happened."""
     telemetry = Telemetry()
     telemetry.observe(
-        requests={("GET", "ok"): 1}, streams=lambda: 1, ready=lambda: 1, queued=lambda: 0, leading=lambda: True
+        requests={("GET", "ok"): 1},
+        streams=lambda: 1,
+        foreign=lambda: 0,
+        ready=lambda: 1,
+        queued=lambda: 0,
+        leading=lambda: True,
     )
     telemetry.looked("unchanged", 0.1)
     telemetry.event("ADDED")

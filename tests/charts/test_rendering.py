@@ -260,6 +260,16 @@ def test_only_who_talks_to_kubernetes_has_a_token(objects: list[Object]):
             assert each["automountServiceAccountToken"] is False
 
 
+def test_streams_are_released_of_the_operator_that_claimed_them(objects: list[Object]):
+    leases = {}
+    for name, pod in pods(objects):
+        for container in containers(pod):
+            given = {each["name"]: each.get("value") for each in container.get("env", [])}
+            if container.get("args") in (["run"], ["release"]):
+                leases[name.rpartition("-")[2]] = given["EPOCHAL_OPERATOR_LEASE_NAME"]
+    assert leases.get("release", leases["operator"]) == leases["operator"]
+
+
 def test_what_runs_all_the_time_is_watched(objects: list[Object]):
     for part in ("catalog", "operator"):
         (container,) = find(objects, "Deployment", f"-{part}")["spec"]["template"]["spec"]["containers"]

@@ -7,8 +7,10 @@ from typing import Any, cast
 
 import pytest
 
+from epochal.resources.cluster.names import FINALIZER, OPERATOR
 from epochal_operator.api import Api
 from epochal_operator.cache import Cache, Place
+from epochal_operator.claims import Claims
 from epochal_operator.controller import Controller
 from epochal_operator.declaring import Declaring
 from epochal_operator.lease import LeaseLost
@@ -25,9 +27,13 @@ class Looks:
 
     cache: Cache = field(default_factory=Cache)
     declaring: Declaring | None = None
+    claims: Claims = field(init=False)
     seen: list[Place] = field(default_factory=list)
     raises: dict[Place, Exception] = field(default_factory=dict)
     looked: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
+
+    def __post_init__(self) -> None:
+        self.claims = Claims(SETTINGS.operator, self.cache)
 
     async def reconcile(self, place: Place) -> None:
         self.seen.append(place)
@@ -80,6 +86,20 @@ async def test_an_event_of_a_child_wakes_its_stream_and_old_news_nobody() -> Non
     acting.saw("Pod", "MODIFIED", item("a-0", "1", stream="a"))
     assert len(acting.queue) == 0
     acting.saw("Pod", "DELETED", item("a-0", "1", 2, stream="a"))
+    assert await acting.queue.get() == ("n", "a")
+
+
+async def test_nothing_of_another_operators_stream_wakes_anybody(caplog: pytest.LogCaptureFixture) -> None:
+    acting = controller(Looks())
+    foreign = item("a", "1")
+    foreign["metadata"] |= {"finalizers": [FINALIZER], "annotations": {OPERATOR: "far/operator"}}
+    acting.saw("Stream", "ADDED", foreign)
+    acting.saw("Pod", "ADDED", item("a-0", "2", stream="a"))
+    assert len(acting.queue) == 0
+    [line] = caplog.messages
+    assert "n/a is left alone: the operator far/operator looks after it" in line
+    released = {**foreign, "metadata": {**foreign["metadata"], "resourceVersion": "2", "finalizers": []}}
+    acting.saw("Stream", "MODIFIED", released)
     assert await acting.queue.get() == ("n", "a")
 
 

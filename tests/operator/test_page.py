@@ -46,8 +46,14 @@ def test_every_reason_is_described() -> None:
 
 def test_every_metric_is_described() -> None:
     telemetry = Telemetry()
-    requests = {("GET", "ok"): 1}
-    telemetry.observe(requests=requests, streams=lambda: 1, ready=lambda: 1, queued=lambda: 0, leading=lambda: True)
+    telemetry.observe(
+        requests={("GET", "ok"): 1},
+        streams=lambda: 1,
+        foreign=lambda: 0,
+        ready=lambda: 1,
+        queued=lambda: 0,
+        leading=lambda: True,
+    )
     telemetry.looked("ok", 0.1)
     telemetry.event("Pod")
     telemetry.missed("Pod", 1)

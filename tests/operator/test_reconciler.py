@@ -10,9 +10,10 @@ from epochal.client.catalog_types import StreamInfo
 from epochal.errors import Unavailable
 from epochal.resources import StreamManifest
 from epochal.resources.cluster import Seen, children_of, status_of
-from epochal.resources.cluster.names import FINALIZER
+from epochal.resources.cluster.names import FINALIZER, OPERATOR
 from epochal_operator.api import Api
 from epochal_operator.cache import Cache
+from epochal_operator.claims import Claims
 from epochal_operator.declaring import Confirm, Declared, Declaring
 from epochal_operator.reconciler import OutOfDate, Reconciler
 from epochal_operator.reporting import Reporter
@@ -28,6 +29,7 @@ STREAM: dict[str, Any] = {
         "resourceVersion": "1",
         "generation": 1,
         "finalizers": [FINALIZER],
+        "annotations": {OPERATOR: "default/epochal-operator"},
     },
     "spec": {"time": {"shape": "int"}, "payload": {"encoding": "json"}},
 }
@@ -49,7 +51,8 @@ async def test_a_stream_that_vanishes_meanwhile_is_looked_at_again():
     settings, api, cache = Settings(catalog="http://127.0.0.1:1", image="publisher"), Api(1.0), Cache()
     cache.put(STREAM)
     async with CatalogClient(settings.catalog) as catalog:
-        reconciler = Reconciler(settings, api, cache, Vanishing(cache, catalog), Reporter(api, cache, 1.0))
+        reporter, claims = Reporter(api, cache, 1.0), Claims(settings.operator, cache)
+        reconciler = Reconciler(settings, api, cache, Vanishing(cache, catalog), reporter, claims)
         with pytest.raises(OutOfDate, match="demo/flights is gone"):
             await reconciler.reconcile(("demo", "flights"))
         assert await reconciler.reconcile(("demo", "flights")) is None
@@ -82,9 +85,9 @@ async def test_a_wrong_manifest_while_the_catalog_is_away_leaves_what_is_told_of
         pod["metadata"] |= {"uid": pod["metadata"]["name"], "resourceVersion": "1"}
         pod["metadata"]["ownerReferences"][0]["uid"] = "u1"
         cache.put({**pod, "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": ready}]}})
-    noting = Noting(api, cache, 1.0)
+    noting, claims = Noting(api, cache, 1.0), Claims(settings.operator, cache)
     async with CatalogClient(settings.catalog) as catalog:
-        reconciler = Reconciler(settings, api, cache, Away(catalog, lambda: None), noting)
+        reconciler = Reconciler(settings, api, cache, Away(catalog, lambda: None), noting, claims)
         await reconciler.reconcile(("demo", "flights"))
     assert noting.seen is not None
     told = status_of(status, noting.seen)

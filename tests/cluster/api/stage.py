@@ -111,9 +111,9 @@ class Operator(Process):
 class Catalog(Process):
     """A catalog that keeps its address over restarts."""
 
-    def __init__(self, directory: Path) -> None:
-        super().__init__("epochal_catalog", ["serve"], directory / "catalog.log", {})
-        self.settings |= {"EPOCHAL_CATALOG_DATA": directory / "catalog", "EPOCHAL_CATALOG_PORT": 0}
+    def __init__(self, directory: Path, name: str = "catalog") -> None:
+        super().__init__("epochal_catalog", ["serve"], directory / f"{name}.log", {})
+        self.settings |= {"EPOCHAL_CATALOG_DATA": directory / name, "EPOCHAL_CATALOG_PORT": 0}
         self.url = ""
 
     async def start(self, *, wait: bool = True) -> str:

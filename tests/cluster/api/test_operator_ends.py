@@ -179,6 +179,9 @@ async def test_a_release_lets_streams_go_without_an_operator(on_stage: Stage) ->
     await operator.stop()
     await on_stage.delete()
     releasing = on_stage.program("epochal_operator", "release", "--settle", "1", "--namespaces", on_stage.namespace)
+    assert "released 0 streams" in await releasing, "another operator's are not let go"
+    whose = f"{on_stage.namespace}/epochal-operator"
+    releasing = on_stage.program("epochal_operator", "release", "--settle", "1", "--operator", whose)
     assert "released 1 streams" in await releasing
     await on_stage.is_gone()
 

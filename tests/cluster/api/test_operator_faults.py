@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from tests.cluster.api.between import between
-from tests.cluster.api.stage import Stage, eventually, scrape
+from tests.cluster.api.stage import Catalog, Operator, Stage, eventually, scrape
 
 STORAGE: dict[str, Any] = {"history": {"storage": {"size": "1Gi"}}}
 LEASE_LOST = 3
@@ -177,8 +177,9 @@ async def test_an_api_server_that_wants_rest_gets_it(on_stage: Stage) -> None:
         await on_stage.is_ready("second")
 
 
-@pytest.mark.parametrize("status", [503, 403, 404])
-@pytest.mark.parametrize("which", ["lists and watches", "watches"])
+@pytest.mark.parametrize(
+    ("status", "which"), [(503, "lists and watches"), (403, "lists and watches"), (404, "watches"), (503, "watches")]
+)
 async def test_a_kind_that_cannot_be_watched_for_a_while_is_watched_again(
     on_stage: Stage, status: int, which: str
 ) -> None:
@@ -272,21 +273,95 @@ async def test_of_two_operators_one_acts_and_the_other_takes_over(on_stage: Stag
 
 
 async def test_two_operators_that_know_nothing_of_each_other_do_no_harm(on_stage: Stage) -> None:
-    """Both act, each with a lease of its own: versions and uids in every write keep them from undoing each other."""
-    for number in range(2):
-        await on_stage.operator(lease_name=f"lease-{number}").start()
-    await on_stage.declare(segments=4, **STORAGE)
-    await on_stage.is_ready()
-    await on_stage.change(progress={"minWriters": 2})
-    await on_stage.is_ready()
-    living: dict[str, str] = {}
-    for name, uid, state in on_stage.node.diary:
-        if state == "gone":
-            living.pop(name, None)
-        else:
-            assert living.setdefault(name, uid) == uid
-    await on_stage.delete()
-    await on_stage.is_gone()
+    """Both hold the same lease, as they believe: versions and uids in every write keep them from undoing each other."""
+    async with between(on_stage.api) as proxy:
+        lease: dict[str, Any] = {}
+
+        async def before(request: web.Request, body: bytes) -> web.Response | None:
+            if "/leases" not in request.path:
+                return None
+            if request.method != "GET":
+                lease.update(json.loads(body))
+            missing = {"kind": "Status", "code": 404, "details": {"name": "epochal-operator"}}
+            return web.json_response(lease or missing, status=200 if lease else 404)
+
+        proxy.before = before
+        operators = [on_stage.operator(), on_stage.operator(url=proxy.url)]
+        for operator in operators:
+            await operator.start()
+        await on_stage.declare(segments=4, **STORAGE)
+        await on_stage.is_ready()
+        await on_stage.change(progress={"minWriters": 2})
+        await on_stage.is_ready()
+        living: dict[str, str] = {}
+        for name, uid, state in on_stage.node.diary:
+            if state == "gone":
+                living.pop(name, None)
+            else:
+                assert living.setdefault(name, uid) == uid
+        await on_stage.delete()
+        await on_stage.is_gone()
+        for operator in operators:
+            assert await operator.counted("epochal_operator_reconcile_duration_seconds_count", '"ok"') > 0
+
+
+async def writes(operator: Operator) -> float:
+    name = "epochal_operator_kubernetes_requests_total"
+    return sum([await operator.counted(name, f'"{method}"') for method in ("POST", "PATCH", "PUT", "DELETE")])
+
+
+async def test_a_stream_of_another_operator_is_left_alone_until_it_is_released(on_stage: Stage) -> None:
+    """As two releases in one cluster are: each with a lease and a catalog of its own."""
+    other = Catalog(on_stage.directory, "other")
+    await other.start()
+    try:
+        first = on_stage.operator(lease_name="first")
+        await first.start()
+        await on_stage.declare("gone")
+        await on_stage.is_ready("gone")
+        await on_stage.declare()
+        ready = await on_stage.is_ready()
+        second = on_stage.operator(lease_name="second", catalog=other.url, resync=0.5)
+        await second.start()
+
+        async def left_alone() -> bool:
+            return await second.counted("epochal_operator_streams_foreign") == 2
+
+        await eventually(left_alone)
+        pods = {name: item for (kind, name), item in (await on_stage.children()).items() if kind == "Pod"}
+        lost = pods["flights-1"]["metadata"]["uid"]
+        await on_stage.api.delete(pods["flights-1"], {"uid": lost})
+
+        async def replaced() -> bool:
+            found = (await on_stage.children()).get(("Pod", "flights-1"))
+            return found is not None and found["metadata"]["uid"] != lost
+
+        await eventually(replaced)
+        again = await on_stage.is_ready()
+        assert again["status"]["catalogUid"] == ready["status"]["catalogUid"]
+        names = [name for name, _, state in on_stage.node.diary if state == "new" and name.startswith("flights")]
+        assert sorted(names) == ["flights-0", "flights-1", "flights-1"], "made twice is only what was deleted"
+        await on_stage.delete("gone")
+        await on_stage.is_gone("gone")
+        whose = f"{on_stage.namespace}/first"
+        assert second.log.read_text().count(f"flights is left alone: the operator {whose} looks after it") == 1
+        await first.stop()
+        claimed = (await on_stage.stream() or {})["metadata"]["annotations"]["epochal.dev/operator"]
+        assert (claimed, await writes(second)) == (whose, 0)
+        release = on_stage.program("epochal_operator", "release", "--settle", "1", "--operator", whose)
+        assert "released 1 streams" in await release
+
+        async def taken_over() -> bool:
+            stream = await on_stage.stream()
+            assert stream is not None
+            return stream.get("status", {}).get("catalogUid") != ready["status"]["catalogUid"]
+
+        await eventually(taken_over)
+        await on_stage.is_ready()
+        assert await second.counted("epochal_operator_streams_foreign") == 0
+        assert await on_stage.at_the_catalog() == ready["status"]["catalogUid"], "the first one's catalog keeps it"
+    finally:
+        await other.stop()
 
 
 @pytest.mark.parametrize("how", ["taken", "unreachable"])

@@ -11,6 +11,8 @@ Object: TypeAlias = dict[str, Any]
 MANAGER = "epochal-operator"
 """The field manager of all that is applied."""
 FINALIZER = "epochal.dev/finalizer"
+OPERATOR = "epochal.dev/operator"
+"""The annotation of a stream that says whose finalizer it is: namespace and name of the operator's lease."""
 NAME_LABEL, NAME = "app.kubernetes.io/name", "epochal-publisher"
 MANAGED_LABEL = "app.kubernetes.io/managed-by"
 STREAM_LABEL = "epochal.dev/stream"
