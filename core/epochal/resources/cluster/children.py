@@ -164,7 +164,7 @@ def _network_policy(stream: ClusterStream) -> Object:
             "ingress": [
                 {"from": readers, "ports": _ports(EVENTS_PORT, REQUESTS_PORT, HTTP_PORT)},
                 {"from": writers, "ports": _ports(INGEST_PORT)},
-                {"from": [_labelled(MONITORING_LABEL)], "ports": _ports(HTTP_PORT)},
+                {"from": [_namespaces(MONITORING_LABEL)], "ports": _ports(HTTP_PORT)},
             ],
         },
     }
@@ -175,14 +175,14 @@ def _peers(stream: ClusterStream, accounts: Iterable[Account]) -> list[Object]:
     named = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": namespaces}
     peers: list[Object] = [
         {"namespaceSelector": {"matchExpressions": [named]}},
-        _labelled(CLIENT_LABEL),
+        _namespaces(CLIENT_LABEL),
     ]
     if stream.manifest.spec.publishers.advertise:
         peers += [{"ipBlock": {"cidr": "0.0.0.0/0"}}, {"ipBlock": {"cidr": "::/0"}}]
     return peers
 
 
-def _labelled(label: str) -> Object:
+def _namespaces(label: str) -> Object:
     return {"namespaceSelector": {"matchLabels": {label: "true"}}}
 
 
