@@ -117,7 +117,7 @@ async def test_killed_at_every_write_while_a_stream_is_made_and_taken_back(on_st
             await operator.start()
             await on_stage.is_ready(name)
             assert await shape(on_stage, name) == calm
-        assert made >= 12, proxy.writes
+        assert made >= 10, proxy.writes  # its claim, eight objects, its status
         for at in range(1, MOST):
             name = f"made{at}x"
             killer.aim(operator, name, at)

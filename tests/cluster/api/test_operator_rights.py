@@ -207,7 +207,7 @@ async def test_what_takes_finalizers_off_after_an_uninstall_uses_all_of_its_righ
         await set_up.api.create(with_finalizer(set_up.document()))
         where = () if everywhere else ("--namespaces", NAMESPACE)
         said = await set_up.program("epochal_operator", "release", "--settle", "0", *where, kubeconfig=kubeconfig)
-        assert said.endswith("released 1 streams\n")
+        assert said.endswith("released 1 streams of the operator default/epochal-operator\n")
         stream = await set_up.stream()
         assert stream is not None
         assert "finalizers" not in stream["metadata"]
