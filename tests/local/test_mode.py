@@ -28,8 +28,10 @@ def manifest(name: str = "flights", **spec: Any) -> dict[str, Any]:
 
 
 def runs(pid: int) -> bool:
-    stat = Path(f"/proc/{pid}/stat")
-    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):  # it ended before it was looked at, or while it was
+        return False
 
 
 async def until_ended(*pids: int) -> None:
