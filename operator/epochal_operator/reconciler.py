@@ -193,8 +193,8 @@ class Reconciler:
                 await self._check_still_there(stream)
             else:
                 await sleep(random.uniform(0.0, 0.1 * 2**tried))
-            done, refusals, as_known = await self._act_on_all(stream, plan.actions)
-            if as_known:
+            done, refusals = await self._act_on_all(stream, plan.actions)
+            if not refusals.otherwise:
                 return replace(plan, actions=done), refusals
         raise OutOfDate(f"{target.namespace}/{target.name} changes faster than it is looked at")
 
@@ -210,21 +210,23 @@ class Reconciler:
         ):
             raise OutOfDate(f"{seen['namespace']}/{seen['name']} has changed")
 
-    async def _act_on_all(self, stream: Object, actions: Sequence[Action]) -> tuple[tuple[Action, ...], Refusals, bool]:
-        """What was done, what was refused, and whether all was as known. One refusal does not stop the others."""
+    async def _act_on_all(self, stream: Object, actions: Sequence[Action]) -> tuple[tuple[Action, ...], Refusals]:
+        """What was done, and what was refused or met something unknown. That stops nothing that does not need it."""
         done: list[Action] = []
-        refusals, as_known = Refusals(), True
+        refusals = Refusals()
         for action in actions:
             if refusals.stop(action):
                 continue
             try:
-                as_known &= await self._act(stream, action)
-                done.append(action)
+                if await self._act(stream, action):
+                    done.append(action)
+                else:
+                    refusals.otherwise.append(action)
             except ApiError as error:
                 if error.passes or error.status in (404, 409):
                     raise
                 refusals.add(action, error.message)
-        return tuple(done), refusals, as_known
+        return tuple(done), refusals
 
     async def _act(self, stream: Object, action: Action) -> bool:
         """Do one thing; returns whether it was as known. Raises `ApiError` for other refusals."""

@@ -1,7 +1,8 @@
-"""What Kubernetes refused in one look at a stream, and what is left alone for that.
+"""What could not be done in one look at a stream, and what is left alone for that.
 
 Apart from the reconciling because one refusal must not stop the rest: a volume that may not grow is no reason to leave
-a lost pod unmade.
+a lost pod unmade. But a pod is not made on a volume that was to be made and turned out to be there: whose it is shows
+the next plan.
 """
 
 from collections.abc import Iterator
@@ -21,6 +22,8 @@ class Refusals:
     """The actions that were refused, with the API server's words."""
 
     told: list[tuple[Action, str]] = field(default_factory=list)
+    otherwise: list[Action] = field(default_factory=list)
+    """What met something else than was known."""
 
     def add(self, action: Action, message: str) -> None:
         """This one was refused."""
@@ -38,7 +41,8 @@ class Refusals:
         return "; ".join(messages[:_SHOWN]) + more
 
     def _unmade(self) -> Iterator[Object]:
-        return (action.item for action, _ in self.told if isinstance(action, Create))
+        failed = [*(action for action, _ in self.told), *self.otherwise]
+        return (action.item for action in failed if isinstance(action, Create))
 
 
 def _like(action: Action) -> tuple[type, str]:

@@ -343,6 +343,19 @@ async def test_a_name_that_somebody_has_is_told_and_left_alone(
     await on_stage.is_ready()
 
 
+async def test_no_pod_is_made_on_a_claim_that_somebody_else_has(on_stage: Stage) -> None:
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    metadata = {"name": "flights-0", "namespace": on_stage.namespace}
+    await on_stage.api.create({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec})
+    operator = on_stage.operator(resync=0.3)
+    await operator.start()
+    await on_stage.declare(**STORAGE)
+    await on_stage.is_told("Ready", "NameConflict")
+    await operator.has_looked(4)
+    assert (await on_stage.conditions())["Ready"] == ("False", "NameConflict")
+    assert {name for name, _, _ in on_stage.node.diary} == {"flights-1"}, "the other segment has its own"
+
+
 async def test_a_lost_volume_is_told_and_made_anew_with_its_pod(on_stage: Stage) -> None:
     await on_stage.operator().start()
     await on_stage.declare(**STORAGE)
