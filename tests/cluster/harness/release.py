@@ -82,9 +82,15 @@ class Release:
         self.cluster.helm("rollback", *place, "--wait", f"--timeout={PATIENCE:.0f}s", timeout=PATIENCE + 30)
 
     def test(self) -> str:
-        """What `helm test` says, with the logs of its pods. Raises `KubectlError` when it fails."""
+        """What `helm test` says, with the logs of its pods; returns when its stream's pods have gone too.
+
+        Raises `KubectlError` when it fails.
+        """
         place = (self.name, "--namespace", self.namespace)
-        return self.cluster.helm("test", *place, "--logs", f"--timeout={PATIENCE:.0f}s", timeout=PATIENCE + 30)
+        said = self.cluster.helm("test", *place, "--logs", f"--timeout={PATIENCE:.0f}s", timeout=PATIENCE + 30)
+        publishers = ("pods", "-l", f"{PUBLISHERS},epochal.dev/stream={self.name}-test")
+        eventually(lambda: not self.cluster.get(*publishers, namespace=self.namespace)["items"], PATIENCE)
+        return said
 
     def uninstall(self) -> None:
         """Remove it, if it is there."""
