@@ -36,12 +36,9 @@ WRITERS = ("w1", "w2")
 READERS = {"s1": "start", "s2": "start", "s3": None}
 PACES = {"s2": 0.2, "s3": 0.05}
 """How long these work on an epoch, at most: the one is always behind, the other now and then."""
-SPEC = {
-    "time": {"shape": "int"},
-    "payload": {"encoding": "msgpack"},
-    "segments": 3,
-    "progress": {"minWriters": len(WRITERS), "writerTimeout": "3s"},
-}
+SPEC = {"time": {"shape": "int"}, "payload": {"encoding": "msgpack"}, "segments": 3}
+SILENT, BUSY = "3s", "15s"
+"""When a writer counts as lost: where faults silence writers, and where only a machine without time could."""
 
 
 def stored(seed: str) -> str | None:
@@ -88,7 +85,9 @@ class Round:
         await self.catalog.start()
         namespace, name = STREAM.split("/")
         history = {} if self.stored is None else {"storage": {"size": "1Gi"}, "durability": self.stored}
-        document = {"apiVersion": "epochal.dev/v1alpha1", "kind": "Stream", "spec": {**SPEC, "history": history}}
+        progress = {"minWriters": len(WRITERS), "writerTimeout": BUSY if self._only_publishers else SILENT}
+        spec = {**SPEC, "history": history, "progress": progress}
+        document = {"apiVersion": "epochal.dev/v1alpha1", "kind": "Stream", "spec": spec}
         document["metadata"] = {"name": name, "namespace": namespace}
         async with CatalogClient(self.catalog.url) as client:
             await client.apply(document, namespace, name)

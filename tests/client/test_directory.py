@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from epochal.client.catalog import CatalogClient
-from epochal.client.directory import BACKOFF_MOST, Backoff, Directory, worth_retrying
+from epochal.client.directory import BACKOFF_LEAST, BACKOFF_MOST, Backoff, Directory, worth_retrying
 from epochal.client.options import Expected
 from epochal.errors import CatalogUnavailable, NoPublisher, StreamGone, StreamNotFound, TimedOut, WriterFenced
 
@@ -78,15 +78,15 @@ async def test_the_way_to_an_address_is_asked_for_each_time(realm) -> None:
         assert asked == [info.segments[0].publisher.addresses["events"]] * 2
 
 
-async def test_pauses_grow_and_start_anew() -> None:
-    backoff = Backoff()
-    for _ in range(20):
-        backoff._next = min(backoff._next * 2, BACKOFF_MOST)
-    assert backoff._next == BACKOFF_MOST
+@pytest.mark.parametrize("most", [BACKOFF_MOST, 0.5, 0.01])
+def test_pauses_grow_to_the_longest_and_start_anew(most: float) -> None:
+    backoff = Backoff(most)
+    delays = [backoff.delay() for _ in range(20)]
+    for number, delay in enumerate(delays):
+        longest = min(BACKOFF_LEAST * 2**number, most)
+        assert longest / 2 <= delay <= longest
     backoff.reset()
-    begun = asyncio.get_running_loop().time()
-    await backoff.pause()
-    assert asyncio.get_running_loop().time() - begun < 0.5
+    assert backoff.delay() <= BACKOFF_LEAST
 
 
 def test_what_is_worth_retrying() -> None:

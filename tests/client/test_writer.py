@@ -20,6 +20,7 @@ from epochal.errors import (
     StreamGone,
     StreamNotFound,
     TimeShapeError,
+    Unavailable,
     UsageError,
     WriterClosed,
     WriterFenced,
@@ -423,6 +424,25 @@ async def test_a_writer_lost_everywhere_opens_again(realm) -> None:
         await writer.append(2, ["kept"])
         await writer.finish()
         assert (await delivered(client, stream))[2] == ["kept"]
+
+
+async def test_a_writer_comes_back_often_enough_not_to_be_given_up(realm) -> None:
+    """However long a publisher was away: behind a growing pause of five seconds it would wait for nobody (E3)."""
+    stream, tries, twelfth = await realm.stream(progress={"writerTimeout": "600ms"}), list[str](), asyncio.Event()
+
+    async def reach(address: str) -> str:
+        tries.append(address)
+        if len(tries) == 12:
+            twelfth.set()
+        raise Unavailable("there is no way at present")
+
+    async with epochal.connect(realm.url, reach=reach) as client:
+        opening = asyncio.create_task(client.writer(stream, wait=5).__aenter__())
+        async with asyncio.timeout(10):  # with pauses that grow to five seconds it takes 13 at least
+            await twelfth.wait()
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
 
 
 async def test_a_cancelled_append_leaves_nothing_behind(realm) -> None:

@@ -127,19 +127,24 @@ class Directory:
 
 
 class Backoff:
-    """Pauses between attempts; `reset` after one that worked."""
+    """Pauses between attempts, none longer than `most` seconds; `reset` after one that worked."""
 
-    def __init__(self) -> None:
-        self._next = BACKOFF_LEAST
+    def __init__(self, most: float = BACKOFF_MOST) -> None:
+        self._next, self._most = BACKOFF_LEAST, most
 
     def reset(self) -> None:
         """The next pause is the shortest again."""
         self._next = BACKOFF_LEAST
 
+    def delay(self) -> float:
+        """Seconds of the next pause: up to twice as long as the one before."""
+        longest = min(self._next, self._most)
+        self._next = 2 * longest
+        return longest * (0.5 + random.random() / 2)
+
     async def pause(self) -> None:
-        """Wait, a little longer each time."""
-        pause, self._next = self._next, min(self._next * 2, BACKOFF_MOST)
-        await asyncio.sleep(pause * (0.5 + random.random() / 2))
+        """Wait for the next delay."""
+        await asyncio.sleep(self.delay())
 
 
 def worth_retrying(error: BaseException) -> bool:
