@@ -84,7 +84,7 @@ CLUSTER_TESTS := $(BIN)/python -m pytest -q -m cluster -o faulthandler_timeout=1
 
 test-cluster: $(READY) ## run the tests on a real Kubernetes: ours, or that of KUBECONFIG
 ifeq ($(TEST_ARGS),)
-	@tools/images
+	@$(if $(KUBECONFIG),true,tools/images)
 	@$(BIN)/python -m tests.cluster build $(if $(KUBECONFIG),--tier api)
 	@$(CLUSTER_TESTS) -n $(TEST_PROCESSES) --dist loadfile tests/cluster/api
 	@$(CLUSTER_TESTS) --ignore tests/cluster/api tests/cluster

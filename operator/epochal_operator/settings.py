@@ -5,7 +5,6 @@ Apart from the entry point so that tests and the process take one frozen value a
 
 import os
 import socket
-from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator
@@ -13,16 +12,16 @@ from pydantic_settings import SettingsConfigDict
 
 from epochal.client.catalog import catalog_url
 from epochal.errors import ConfigError
+from epochal.kube.access import own_namespace
 from epochal.resources.cluster import ClusterSettings
 from epochal.service.settings import ByComma, ServiceSettings
 
-_OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 LEASE_NAME = "epochal-operator"
 Port = Annotated[int, Field(ge=0, le=65535)]
 
 
 def _own_namespace() -> str:
-    return _OWN_NAMESPACE.read_text().strip() if _OWN_NAMESPACE.exists() else "default"
+    return own_namespace() or "default"
 
 
 def own_operator() -> str:

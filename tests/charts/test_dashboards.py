@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 from tests.charts.rendering import CHART, find, nested, render
-
-from epochal_operator.telemetry import Telemetry
+from tests.operator.exposing import exposed
 
 PAGE = (Path(__file__).parents[2] / "docs" / "operating.md").read_text(encoding="utf-8")
 DOCUMENTED = set(
@@ -32,31 +31,12 @@ def metrics(query: str) -> set[str]:
     return set(re.findall(r"[a-z_]{3,}", bare)) - FUNCTIONS
 
 
-def of_the_operator() -> set[str]:
-    """What the operator exposes, once something has happened."""
-    telemetry = Telemetry()
-    telemetry.observe(
-        requests={("GET", "ok"): 1},
-        streams=lambda: 1,
-        foreign=lambda: 0,
-        ready=lambda: 1,
-        queued=lambda: 0,
-        leading=lambda: True,
-    )
-    telemetry.looked("unchanged", 0.1)
-    telemetry.event("ADDED")
-    telemetry.missed("Pod", 1)
-    types = re.findall(r"^# TYPE (\S+?)(?:_total)? (\w+)$", telemetry.render().decode(), re.MULTILINE)
-    telemetry.close()
-    return {name + ("_total" if kind == "counter" else "") for name, kind in types}
-
-
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_every_metric_is_one_that_a_service_exposes(path: Path):
     asked = {name for query in queries(json.loads(path.read_text())) for name in metrics(query)}
     plain = {re.sub(r"_seconds_(bucket|count|sum)$", "_seconds", name) for name in asked}
     assert len(DOCUMENTED) > 30
-    assert plain <= DOCUMENTED | of_the_operator()
+    assert plain <= DOCUMENTED | exposed()
     assert len(plain) > 25, "the expression that finds names finds them"
 
 

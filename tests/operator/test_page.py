@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from pydantic_core import PydanticUndefined
+from tests.operator.exposing import exposed
 
 from epochal.resources.cluster import status
 from epochal.service.settings import ServiceSettings
 from epochal_operator import reconciler
 from epochal_operator.settings import Settings
-from epochal_operator.telemetry import Telemetry
 
 PAGE = (Path(__file__).parents[2] / "docs" / "operator.md").read_text(encoding="utf-8")
 
@@ -45,19 +45,5 @@ def test_every_reason_is_described() -> None:
 
 
 def test_every_metric_is_described() -> None:
-    telemetry = Telemetry()
-    telemetry.observe(
-        requests={("GET", "ok"): 1},
-        streams=lambda: 1,
-        foreign=lambda: 0,
-        ready=lambda: 1,
-        queued=lambda: 0,
-        leading=lambda: True,
-    )
-    telemetry.looked("ok", 0.1)
-    telemetry.event("Pod")
-    telemetry.missed("Pod", 1)
-    kinds = re.findall(r"^# TYPE (epochal_operator_\S+?)(?:_total)? (\w+)$", telemetry.render().decode(), re.MULTILINE)
-    telemetry.close()
-    there = {name + ("_total" if kind == "counter" else "") for name, kind in kinds}
+    there = {name for name in exposed() if name.startswith("epochal_operator_")}
     assert there == set(re.findall(r"^\| `(epochal_operator_\w+)`", PAGE, re.MULTILINE))

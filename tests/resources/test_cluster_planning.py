@@ -432,5 +432,10 @@ def test_a_next_group_is_found_in_the_largest_stream_too(before: int, after: int
         made = publishers_of(DesiredStream("demo", "flights", "u", tuple(map(str, range(1024))), size))
         return [Slot(publisher.id, publisher.segments) for publisher in made]
 
-    group = Repacking.of(slots(before), slots(after)).next_group()
-    assert 0 < len(group) <= len(slots(before))
+    leaving, starts = slots(before), slots(after)
+    group = Repacking.of(leaving, starts).next_group()
+    given_up = {segment for slot in leaving if slot.name in group for segment in slot.segments}
+    left = Repacking.of([slot for slot in leaving if slot.name not in group], starts)
+    takers = [start for start in starts if given_up.intersection(start.segments)]
+    assert takers
+    assert not any(map(left.is_blocked, takers)), "all that the group served is served again"

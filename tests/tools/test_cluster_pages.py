@@ -1,5 +1,6 @@
 """docs/cluster-tests.md names what there is, so that nobody searches for where something is shown."""
 
+import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -13,3 +14,11 @@ def test_all_that_needs_a_node_is_named() -> None:
     missing = [path.name for path in modules if f"{path.name}`" not in PAGE]
     folders = {path.parent.relative_to(ROOT) for path in cluster.rglob("test_*.py")} - {Path("tests/cluster")}
     assert missing + [str(folder) for folder in sorted(folders) if f"`{folder}`" not in PAGE] == []
+
+
+def test_all_that_is_named_is_there() -> None:
+    for named in re.findall(r"`(tests/cluster[\w/.]*)`", PAGE):
+        assert (ROOT / named).exists(), named
+    node_tests = ROOT / "tests" / "cluster" / "node_tests"
+    for named in re.findall(r"^\| `(test_\w+\.py)` \|", PAGE, re.MULTILINE):
+        assert (node_tests / named).exists(), named

@@ -90,7 +90,7 @@ class Access:
 def context_namespace(choice: Choice) -> str | None:
     """The namespace that the chosen context names; None without one, or without such a context."""
     if choice.is_inside:
-        return _own_namespace()
+        return own_namespace()
     with suppress(ConfigError):
         return _context(choice)[1]
     return None
@@ -106,7 +106,7 @@ async def open_access(choice: Choice) -> Access:
             config.load_incluster_config(client_configuration=configuration)
         except config.ConfigException as error:
             raise ConfigError(f"this pod has no service account to speak to Kubernetes with: {error}") from None
-        return _access(configuration, "the pod's service account", _own_namespace(), inside=True)
+        return _access(configuration, "the pod's service account", own_namespace(), inside=True)
     name, namespace = _context(choice)
     with _unusable(choice), _complaints() as complaints:
         loader = await config.load_kube_config(
@@ -195,7 +195,8 @@ def _complaints() -> Iterator[list[str]]:
         logger.propagate = propagates
 
 
-def _own_namespace() -> str | None:
+def own_namespace() -> str | None:
+    """The namespace of the pod that this runs in; None outside of one."""
     try:
         return _NAMESPACE_FILE.read_text(encoding="ascii").strip() or None
     except (OSError, ValueError):

@@ -135,11 +135,16 @@ class OSDisk:
 
     def sync_directory(self, path: Path) -> None:
         """See `Disk`."""
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_directory(path)
+
+
+def sync_directory(path: Path) -> None:
+    """Return once the names in a directory are on the machine's disk."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def make_directory(disk: Disk, path: Path) -> None:

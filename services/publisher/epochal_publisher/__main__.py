@@ -62,7 +62,12 @@ async def _until_stopped(stop: asyncio.Event, given: dict[str, Any]) -> int:
     keep_freed_memory(PUBLISHER_KEEPS)
     settings = Settings.read(**given)
     if (reason := find_mark(settings.superseded_mark)) is not None:
-        logger.error("not started again, for %s is there: %s", settings.superseded_mark, reason)
+        logger.error(
+            "not started again, for %s is there: %s; "
+            "if nobody else is to serve these segments, delete the pod, or that file",
+            settings.superseded_mark,
+            reason,
+        )
         return EXIT_SUPERSEDED
     # Retained events are many and make no cycles; going through all of them now and then would only hold the loop up.
     gc.freeze()

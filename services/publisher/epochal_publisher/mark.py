@@ -9,6 +9,8 @@ import logging
 import os
 from pathlib import Path
 
+from epochal.logfiles.disk import sync_directory
+
 logger = logging.getLogger("epochal.publisher")
 
 
@@ -28,14 +30,6 @@ def leave_mark(path: Path | None, reason: str) -> None:
             file.write(f"{reason}\n")
             file.flush()
             os.fsync(file.fileno())
-        _sync_directory(path.parent)
+        sync_directory(path.parent)
     except OSError as error:
         logger.error("%s cannot be written, so that a start of this publisher would take over again: %s", path, error)
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

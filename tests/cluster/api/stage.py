@@ -303,6 +303,20 @@ class Stage:
             found |= {(kind.kind, item["metadata"]["name"]): item for item in items}
         return found
 
+    async def lose(self, item: Object) -> None:
+        """Delete exactly this object, as somebody else would."""
+        await self.api.delete(item, {"uid": item["metadata"]["uid"]})
+
+    async def is_made_anew(self, old: Object) -> None:
+        """Wait until another object has the kind and name of this one."""
+        kind, namespace, name = old["kind"], old["metadata"]["namespace"], old["metadata"]["name"]
+
+        async def look() -> bool:
+            found = await self.api.get(kind, namespace, name)
+            return found is not None and found["metadata"]["uid"] != old["metadata"]["uid"]
+
+        await eventually(look)
+
     async def conditions(self, name: str = "flights") -> dict[str, tuple[str, str]]:
         """Status and reason of each condition."""
         stream = await self.stream(name)

@@ -67,14 +67,9 @@ async def test_what_is_deleted_comes_back(on_stage: Stage, kind: str) -> None:
     await on_stage.operator().start()
     await on_stage.declare(segments=1)
     await on_stage.is_ready()
-    [(place, lost)] = [(place, item) for place, item in (await on_stage.children()).items() if place[0] == kind]
-    await on_stage.api.delete(lost, {"uid": lost["metadata"]["uid"]})
-
-    async def look() -> bool:
-        found = (await on_stage.children()).get(place)
-        return found is not None and found["metadata"]["uid"] != lost["metadata"]["uid"]
-
-    await eventually(look)
+    [lost] = [item for (found, _), item in (await on_stage.children()).items() if found == kind]
+    await on_stage.lose(lost)
+    await on_stage.is_made_anew(lost)
     await on_stage.is_ready()
 
 
@@ -115,12 +110,7 @@ async def test_a_pod_that_was_evicted_is_replaced(on_stage: Stage) -> None:
     pod = (await on_stage.children())["Pod", "flights-1"]
     on_stage.node.held = True
     await on_stage.node.say(pod, ready=False, state={"terminated": {"exitCode": 137}}, phase="Failed")
-
-    async def look() -> bool:
-        found = (await on_stage.children()).get(("Pod", "flights-1"))
-        return found is not None and found["metadata"]["uid"] != pod["metadata"]["uid"]
-
-    await eventually(look)
+    await on_stage.is_made_anew(pod)
     on_stage.node.held = False
     await on_stage.is_ready()
 
@@ -275,8 +265,8 @@ async def test_while_a_manifest_is_wrong_what_is_lost_is_made_as_the_last_good_o
     await on_stage.is_told("Degraded", "Invalid")
     on_stage.node.held = True
     pod = (await on_stage.children())["Pod", "flights-1"]
-    await on_stage.api.delete(pod, {"uid": pod["metadata"]["uid"]})
-    await eventually(lambda: is_another(on_stage, pod))
+    await on_stage.lose(pod)
+    await on_stage.is_made_anew(pod)
     await eventually(lambda: is_said(on_stage, "Ready", "PublishersNotReady"))
     stream = await on_stage.stream()
     assert stream is not None
@@ -311,17 +301,11 @@ async def test_a_volume_that_may_not_grow_stops_no_repair_and_going_back_heals(o
         "Degraded": ("True", "Refused"),
     }
     pod = (await on_stage.children())["Pod", "flights-1"]
-    await on_stage.api.delete(pod, {"uid": pod["metadata"]["uid"]})
-    await eventually(lambda: is_another(on_stage, pod))
+    await on_stage.lose(pod)
+    await on_stage.is_made_anew(pod)
     await eventually(lambda: is_said(on_stage, "Ready", "Serving"))
     await on_stage.change(history={"storage": {"size": "1Gi"}})
     await on_stage.is_ready()
-
-
-async def is_another(stage: Stage, old: dict[str, Any]) -> bool:
-    """Whether another object has the name by now."""
-    found = (await stage.children()).get((old["kind"], old["metadata"]["name"]))
-    return found is not None and found["metadata"]["uid"] != old["metadata"]["uid"]
 
 
 async def is_said(stage: Stage, kind: str, reason: str) -> bool:
@@ -361,16 +345,11 @@ async def test_a_lost_volume_is_told_and_made_anew_with_its_pod(on_stage: Stage)
     await on_stage.declare(**STORAGE)
     await on_stage.is_ready()
     claim = (await on_stage.children())["PersistentVolumeClaim", "flights-0"]
-    await on_stage.api.delete(claim, {"uid": claim["metadata"]["uid"]})  # protected while its pod lives
+    await on_stage.lose(claim)  # protected while its pod lives
     await on_stage.is_told("Degraded", "VolumeLost")
     pod = (await on_stage.children())["Pod", "flights-0"]
-    await on_stage.api.delete(pod, {"uid": pod["metadata"]["uid"]})
-
-    async def look() -> bool:
-        found = (await on_stage.children()).get(("PersistentVolumeClaim", "flights-0"))
-        return found is not None and found["metadata"]["uid"] != claim["metadata"]["uid"]
-
-    await eventually(look)
+    await on_stage.lose(pod)
+    await on_stage.is_made_anew(claim)
     await on_stage.is_ready()
 
 

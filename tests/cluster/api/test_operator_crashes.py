@@ -168,7 +168,7 @@ async def _roll(stage: Stage, step: int) -> None:
 async def _lose(stage: Stage, step: int) -> None:
     for (kind, _), item in (await stage.children()).items():
         if kind in ("Service", "PodDisruptionBudget") or (kind == "Pod" and step % 2):
-            await stage.api.delete(item, {"uid": item["metadata"]["uid"]})
+            await stage.lose(item)
 
 
 async def _edit(stage: Stage, step: int) -> None:

@@ -132,13 +132,8 @@ async def test_without_a_catalog_pods_are_repaired_and_nothing_is_rolled(on_stag
     await newer.start()
     await on_stage.is_told("Degraded", "CatalogUnavailable")
     pods = {name: item for (kind, name), item in (await on_stage.children()).items() if kind == "Pod"}
-    await on_stage.api.delete(pods["flights-1"], {"uid": pods["flights-1"]["metadata"]["uid"]})
-
-    async def look() -> bool:
-        found = (await on_stage.children()).get(("Pod", "flights-1"))
-        return found is not None and found["metadata"]["uid"] != pods["flights-1"]["metadata"]["uid"]
-
-    await eventually(look)
+    await on_stage.lose(pods["flights-1"])
+    await on_stage.is_made_anew(pods["flights-1"])
     await newer.has_looked(4)
     assert (await on_stage.children())["Pod", "flights-0"]["metadata"]["uid"] == pods["flights-0"]["metadata"]["uid"]
     await on_stage.catalog.start()

@@ -22,13 +22,8 @@ async def test_events_that_are_lost_are_made_good_by_lists(on_stage: Stage) -> N
         await on_stage.declare()
         await on_stage.is_ready()
         pod = (await on_stage.children())["Pod", "flights-1"]
-        await on_stage.api.delete(pod, {"uid": pod["metadata"]["uid"]})
-
-        async def look() -> bool:
-            found = (await on_stage.children()).get(("Pod", "flights-1"))
-            return found is not None and found["metadata"]["uid"] != pod["metadata"]["uid"]
-
-        await eventually(look)
+        await on_stage.lose(pod)
+        await on_stage.is_made_anew(pod)
         await on_stage.is_ready()
         await on_stage.delete()
         await on_stage.is_gone()
@@ -44,13 +39,8 @@ async def test_a_watch_that_died_without_a_word_is_opened_anew(on_stage: Stage) 
         proxy.kill_watches()
         opened, told = len(proxy.watches), await operator.counted("epochal_operator_watch_events_total", '"Pod"')
         pod = (await on_stage.children())["Pod", "flights-1"]
-        await on_stage.api.delete(pod, {"uid": pod["metadata"]["uid"]})
-
-        async def look() -> bool:
-            found = (await on_stage.children()).get(("Pod", "flights-1"))
-            return found is not None and found["metadata"]["uid"] != pod["metadata"]["uid"]
-
-        await eventually(look)
+        await on_stage.lose(pod)
+        await on_stage.is_made_anew(pod)
         await on_stage.is_ready()
         assert any("/pods" in path for path in proxy.watches[opened:])
         assert await operator.counted("epochal_operator_watch_events_total", '"Pod"') > told
@@ -95,13 +85,8 @@ async def test_events_that_come_again_and_late_change_nothing(on_stage: Stage) -
         await on_stage.is_ready()
         for _ in range(3):
             pod = (await on_stage.children())["Pod", "flights-0"]
-            await on_stage.api.delete(pod, {"uid": pod["metadata"]["uid"]})
-
-            async def look(uid: str = pod["metadata"]["uid"]) -> bool:
-                found = (await on_stage.children()).get(("Pod", "flights-0"))
-                return found is not None and found["metadata"]["uid"] != uid
-
-            await eventually(look)
+            await on_stage.lose(pod)
+            await on_stage.is_made_anew(pod)
         await on_stage.is_ready()
         assert seen
 

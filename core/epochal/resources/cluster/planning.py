@@ -295,10 +295,8 @@ def _plan_pods(planning: _Planning) -> _Pods:
 
 def _keep(planning: _Planning, there: _Pods, marks: Object, pod: Object) -> None:
     there.kept.append(pod)
-    if pod["metadata"].get("annotations", {}).get(SETTINGS) not in (
-        None,
-        marks["metadata"]["annotations"].get(SETTINGS),
-    ):
+    made_under = pod["metadata"].get("annotations", {}).get(SETTINGS)
+    if made_under not in (None, marks["metadata"]["annotations"].get(SETTINGS)):
         planning.waiting_for_restart.append(pod["metadata"]["name"])
     if not _is_current(marks, pod):
         there.outdated.append(pod)
