@@ -298,11 +298,23 @@ def _silent(story: _Story) -> Found:
         ready = next((entry.at for entry in reader.entries if entry.op == "ready"), begun.at)
         late = begun.data["since"] is None and any(append.invoked <= ready for append in story.at(time))
         # A gap cannot touch what was over for the reader before any memory was lost.
-        frontiers = [(entry.at, entry.times("frontier")) for entry in reader.entries if "frontier" in entry.data]
-        over = next((at for at, frontier in frontiers if not _reached(frontier, time)), reader.entries[-1].at)
+        over = _over(reader, time)
         gap = any(at <= over for losses in story.lost.values() for at in losses)
         if not whole and not late and not gap:
             yield f"{reader} was neither given {time} nor told why"
+
+
+def _over(reader: Reader, time: Time) -> float:
+    """When nothing more could come at `time`: a reader that is killed knows of it only what its cursor says."""
+    over, saved = None, False
+    for entry in reader.entries:
+        if entry.op == "join" and not saved:
+            over = None
+        passed = "frontier" in entry.data and not _reached(entry.times("frontier"), time)
+        if over is None and passed:
+            over = entry.at
+        saved |= passed and entry.op == "save"
+    return reader.entries[-1].at if over is None else over
 
 
 def _not_given(story: _Story) -> Iterator[tuple[Reader, Time, bool]]:

@@ -282,6 +282,19 @@ def test_a_gap_excuses_only_what_was_not_over_before_it() -> None:
         assert ("silent" in rules(sorted([*history, lost], key=lambda entry: entry.at))) == found
 
 
+@pytest.mark.parametrize("saved", [False, True])
+def test_what_a_killed_reader_knew_to_be_over_counts_only_if_its_cursor_says_so(saved: bool) -> None:
+    history = good()
+    epoch = place(history, "s2", "epoch", skip=1)
+    history[epoch] = history[epoch]._replace(op="frontier", data={"frontier": [2]})  # it came, and was not given yet
+    if not saved:
+        del history[place(history, "s2", "save", skip=1)]
+    change(history, place(history, "s2", "whole"), times=[])
+    join = place(history, "s2", "join", skip=1)
+    lost = Entry(history[join].at + 0.1, NEMESIS, 0, "lost", Phase.INFO, {"segments": ["elsewhere"]})
+    assert ("silent" in rules([*history[: join + 1], lost, *history[join + 1 :]])) == saved
+
+
 def test_a_redelivery_after_a_kill_is_no_duplicate() -> None:
     history = good()
     save = place(history, "s2", "save", skip=1)
