@@ -16,7 +16,7 @@ from harness.tables import Table
 from tests.cluster.api.stage import Operator, Stage, eventually, stage
 from tests.cluster.harness.apiserver import ApiServer, api_server
 
-from epochal.resources.crd import CRD_NAME, crd_text
+from epochal.resources.crd import crd_text
 from epochal_operator.api import KINDS
 
 STREAMS = (100, 1_000)
@@ -73,8 +73,7 @@ async def _row(bench: Bench, streams: int) -> list[str]:
 
 
 def _prepare(server: ApiServer) -> None:
-    server.kubectl("apply", "--server-side", "-f", "-", stdin=crd_text())
-    server.wait(f"crd/{CRD_NAME}", "condition=Established")
+    server.define(crd_text())
     server.kubectl("create", "namespace", _NAMESPACE)
 
 

@@ -8,7 +8,7 @@ import pytest
 from tests.cluster.api.stage import Stage, stage
 from tests.cluster.harness.apiserver import ApiServer
 
-from epochal.resources.crd import CRD_NAME, crd_text
+from epochal.resources.crd import crd_text
 
 _numbers = itertools.count(1)
 
@@ -16,8 +16,7 @@ _numbers = itertools.count(1)
 @pytest.fixture(scope="session")
 def cluster_with_streams(controlled_api_server: ApiServer) -> ApiServer:
     """An API server with the controller manager, where streams are defined."""
-    controlled_api_server.kubectl("apply", "--server-side", "-f", "-", stdin=crd_text())
-    controlled_api_server.wait(f"crd/{CRD_NAME}", "condition=Established")
+    controlled_api_server.define(crd_text())
     return controlled_api_server
 
 

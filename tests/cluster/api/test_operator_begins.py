@@ -16,11 +16,6 @@ from epochal.resources.crd import CRD_NAME, crd_text
 EXEC = "client.authentication.k8s.io/v1"
 
 
-def define(server: ApiServer) -> None:
-    server.kubectl("apply", "--server-side", "-f", "-", stdin=crd_text())
-    server.wait(f"crd/{CRD_NAME}", "condition=Established")
-
-
 async def test_streams_that_are_defined_later_are_watched(
     api_servers: Callable[..., ApiServer], tmp_path: Path
 ) -> None:
@@ -46,7 +41,7 @@ async def test_streams_that_are_defined_later_are_watched(
 
         await eventually(asked_again)
         assert operator.log.read_text().count("streams are not defined") == 1, "and not at each try"
-        await asyncio.to_thread(define, server)
+        await asyncio.to_thread(server.define, crd_text())
         await lists(operator, 1)
         await set_up.declare()
         await set_up.is_ready()
@@ -59,7 +54,7 @@ async def test_streams_that_are_defined_later_are_watched(
             return operator.log.read_text().count("streams are not defined") == 2
 
         await eventually(undefined)
-        await asyncio.to_thread(define, server)
+        await asyncio.to_thread(server.define, crd_text())
         await lists(operator, 2)
         began = time.monotonic()
         await set_up.declare("again")

@@ -13,7 +13,7 @@ from tests.cluster.harness.apiserver import ApiServer
 from tests.cluster.harness.audit import Call
 
 from epochal.resources.cluster.names import INDEX_LABEL
-from epochal.resources.crd import CRD_NAME, crd_text
+from epochal.resources.crd import crd_text
 
 Right = tuple[str, str, str]
 """API group, resource and verb."""
@@ -68,9 +68,8 @@ def granted(objects: list[Object]) -> set[Right]:
 def server(api_servers: Callable[..., ApiServer]) -> ApiServer:
     """Without controllers: nobody else removes a child, so that all that the operator removes is seen."""
     server = api_servers()
-    server.kubectl("apply", "--server-side", "-f", "-", stdin=crd_text())
+    server.define(crd_text())
     server.apply(CLASS)
-    server.wait(f"crd/{CRD_NAME}", "condition=Established")
     for namespace in (HOME, NAMESPACE):
         server.kubectl("create", "namespace", namespace)
     return server

@@ -89,6 +89,15 @@ class Kubernetes:
         said = self.kubectl("get", *_namespaced(namespace), *arguments, "-o", "json", "--ignore-not-found")
         return json.loads(said) if said.strip() else None
 
+    def define(self, definition: str) -> None:
+        """Apply a CustomResourceDefinition, as YAML text, and wait until the server knows its kind."""
+        document = yaml.safe_load(definition)
+        what, kind = f"crd/{document['metadata']['name']}", document["spec"]["names"]["kind"]
+        self.kubectl("apply", "--server-side", "-f", "-", stdin=definition)
+        # At first its conditions are null, and kubectl takes that for an error; with the names it has some.
+        self.wait(what, f"jsonpath={{.status.acceptedNames.kind}}={kind}")
+        self.wait(what, "condition=Established")
+
     def wait(self, what: str, condition: str, namespace: str | None = None, timeout: float = 60) -> None:
         """Wait as `kubectl wait --for=CONDITION WHAT` does, at most `timeout` seconds."""
         self.kubectl(
