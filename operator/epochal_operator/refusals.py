@@ -19,11 +19,10 @@ _SHOWN = 3
 
 @dataclass(slots=True)
 class Refusals:
-    """The actions that were refused, with the API server's words."""
+    """The actions that were refused, with the API server's words, and those that met something else than was known."""
 
     told: list[tuple[Action, str]] = field(default_factory=list)
     otherwise: list[Action] = field(default_factory=list)
-    """What met something else than was known."""
 
     def add(self, action: Action, message: str) -> None:
         """This one was refused."""

@@ -17,8 +17,9 @@ def test_all_that_needs_a_node_is_named() -> None:
 
 
 def test_all_that_is_named_is_there() -> None:
-    for named in re.findall(r"`(tests/cluster[\w/.]*)`", PAGE):
-        assert (ROOT / named).exists(), named
+    places = [ROOT / named for named in re.findall(r"`(tests/cluster[\w/.]*)`", PAGE)]
     node_tests = ROOT / "tests" / "cluster" / "node_tests"
-    for named in re.findall(r"^\| `(test_\w+\.py)` \|", PAGE, re.MULTILINE):
-        assert (node_tests / named).exists(), named
+    modules = [node_tests / named for named in re.findall(r"^\| `(test_\w+\.py)` \|", PAGE, re.MULTILINE)]
+    assert places
+    assert modules
+    assert [path for path in (*places, *modules) if not path.exists()] == []

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import zmq
 
-from epochal.client.directory import BACKOFF_MOST, Backoff, Directory, worth_retrying
+from epochal.client.directory import BACKOFF_LEAST, BACKOFF_MOST, Backoff, Directory, worth_retrying
 from epochal.client.sockets import Frames, Socket
 from epochal.errors import EpochalError, TimedOut, Unavailable
 from epochal.protocol import messages as m
@@ -20,7 +20,7 @@ from epochal.protocol.writing import WriterMachine
 ANSWER_TIMEOUT = 10.0
 """Seconds without any message of a publisher that owes an answer before the connection is made anew."""
 TRIES = 6
-"""How often, at least, a writer tries to connect while a publisher that came back still waits for it (E3)."""
+"""Pauses between tries that fit into the time for which a publisher that came back waits for its writers (E3)."""
 
 
 class Writer(Protocol):
@@ -50,7 +50,7 @@ class Link:
     async def run(self) -> None:
         """Connect, and connect again while a retry can help."""
         timeout = self._writer.directory.info.declared().spec.progress.writer_timeout
-        backoff = Backoff(min(BACKOFF_MOST, timeout / TRIES))
+        backoff = Backoff(max(BACKOFF_LEAST, min(BACKOFF_MOST, timeout / TRIES)))  # each try asks the catalog
         while True:
             try:
                 error = await self._connect_once(backoff)
