@@ -13,12 +13,13 @@ from epochal.protocol.effects import Answer, Reply
 from epochal.protocol.publishing import PublisherSettings, SegmentPublisher
 from epochal.protocol.serving import SegmentServer, ServingSettings
 from epochal.protocol.times import TimeShape
+from tests.protocol.recorded import recorded_publisher
 
 INT, PAIR = TimeShape(), TimeShape.parse("(int, int)")
 
 
 def publisher(shape: TimeShape = INT, **settings: Any) -> SegmentPublisher:
-    return SegmentPublisher("uid", "0", PublisherSettings(shape, **settings), incarnation=1, now=0.0)
+    return recorded_publisher(shape, **settings)
 
 
 def said(segment: SegmentPublisher, peer: bytes, *messages: m.Message) -> list[Any]:

@@ -13,8 +13,20 @@ import pytest
 
 from epochal.protocol import messages as m
 from epochal.protocol import wire
-from epochal.protocol.effects import Answer, Failed, Over, Private, Push, Reconnect, Reply, ReportFinishing, Send
+from epochal.protocol.effects import (
+    Answer,
+    AskRecord,
+    Failed,
+    Over,
+    Private,
+    Push,
+    Reconnect,
+    Reply,
+    ReportFinishing,
+    Send,
+)
 from epochal.protocol.following import Began, Broke, Follower, From, Request, Subscribe, Unsubscribe
+from epochal.protocol.horizon import Record
 from epochal.protocol.publishing import PublisherSettings, SegmentPublisher
 from epochal.protocol.serving import SegmentServer, ServingSettings
 from epochal.protocol.subscribing import Subscriber
@@ -158,6 +170,10 @@ class Wiring:
         self.servers: dict[str, SegmentServer] = {}
         self.finishing: dict[str, bool] = {}
         self.reports: deque[tuple[str, ReportFinishing]] = deque()
+        self.records: deque[tuple[str, Record]] = deque()
+        """What publishers have asked the catalog to store, and it has not."""
+        self.stored: dict[str, Record] = {}
+        """Segment -> what the catalog has of it."""
         self.catalog_answers = True
         self.log: dict[str, list[m.Message]] = {segment: [] for segment in segments}
         """Segment -> every event and heartbeat pushed, in order."""
@@ -174,6 +190,24 @@ class Wiring:
         channel = b"%s%07d" % (segment.encode(), incarnation)
         self.servers[segment] = SegmentServer(publisher, channel, ServingSettings(), self.now)
         return publisher
+
+    def report(self, segment: str) -> None:
+        """A publisher renews its lease, as it does every second."""
+        record = self.publishers[segment].record()
+        assert record is not None
+        self.records.append((segment, record))
+        self.run()
+
+    def lose_memory(self, segment: str, incarnation: int = 2, **options: Any) -> SegmentPublisher:
+        """Kill a publisher without a log, with its connections; the next life begins with what the catalog has."""
+        known = self.publishers[segment].writers
+        self.records = deque(entry for entry in self.records if entry[0] != segment)
+        for writer in self.writers:
+            if segment in writer.peers:
+                writer.cut(segment)
+        stored = self.stored.get(segment)
+        given = {} if stored is None else {"lower": stored.lower, "horizon": stored.horizon}
+        return self.start_publisher(segment, incarnation, **{"known_writers": known, **given, **options})
 
     def writer(self, name: str = "w", session: int = 1, *, connect: bool = True, **options: Any) -> Writer:
         machine = WriterMachine(STREAM, self.shape, self.segments, name, session, now=self.now, **options)
@@ -285,6 +319,10 @@ class Wiring:
                             reader.followers[segment].answered(through_the_codec(message), self.now)
             case ReportFinishing():
                 self.reports.append((segment, effect))
+            case AskRecord():
+                record = self.publishers[segment].record()
+                assert record is not None
+                self.records.append((segment, record))
 
     def _followers(self, segment: str, prefix: bytes) -> Iterator[tuple[Reader, Follower]]:
         for reader in self.readers:
@@ -302,7 +340,14 @@ class Wiring:
                 reader.machine.event(segment, told)
 
     def _catalog_answers(self) -> bool:
-        if not (self.reports and self.catalog_answers):
+        if not self.catalog_answers:
+            return False
+        if self.records:
+            segment, record = self.records.popleft()
+            self.stored[segment] = record
+            self.publishers[segment].recorded(record.number, self.now)
+            return True
+        if not self.reports:
             return False
         segment, report = self.reports.popleft()
         if not all(self.finishing.get(each) for each in self.segments):  # once recorded, never undone

@@ -2,6 +2,7 @@
 
 import google_crc32c
 import pytest
+from tests.protocol.recorded import recorded_publisher
 
 from epochal.errors import RemoteProtocolError
 from epochal.protocol import messages as m
@@ -26,7 +27,7 @@ def kinds(wiring, segment="0"):
 
 
 def fresh(**settings):
-    return SegmentPublisher("uid", "0", PublisherSettings(INT, **settings), incarnation=1, now=0.0)
+    return recorded_publisher(INT, **settings)
 
 
 def opening(writer="w", session=1, resume=None, under=None):
@@ -772,7 +773,7 @@ def test_a_writer_under_another_appends_with_its_capability_and_its_loss_aborts_
 
 def test_times_under_way_stay_within_what_a_snapshot_can_say() -> None:
     shape = TimeShape.parse("(int, int)")
-    publisher = SegmentPublisher("uid", "0", PublisherSettings(shape), incarnation=1, now=0.0)
+    publisher = recorded_publisher(shape)
     publisher.receive(b"w", m.Open(1, "uid", "0", "w", 1, None, None), 0.0)
     most = shape.most_times(STATE_BYTES)
     for number in range(most + 1):

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.protocol.recorded import record_all
 
 from epochal.protocol import messages as m
 from epochal.protocol.effects import Private, Push
@@ -18,6 +19,7 @@ def test_a_snapshot_stands_behind_the_events_that_it_reflects_and_before_all_lat
     wiring = wire_up()
     publisher, server = wiring.publishers["0"], wiring.servers["0"]
     writer = wiring.writer()
+    record_all(publisher)
     server.receive(b"r", m.Hello(1, (m.VERSION,), wiring.stream, "0", NONCE), 0.0)
     publisher.take()
     append = m.Append("0", 0, 3, b"", 1, 0, b"")

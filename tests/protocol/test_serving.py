@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.protocol.recorded import record_all
 
 from epochal.errors import HistoryTruncated, RemoteProtocolError
 from epochal.protocol import messages as m
@@ -60,6 +61,7 @@ def test_a_snapshot_stands_between_the_event_it_reflects_and_the_next(wiring):
     writer = fill(wiring, 1)
     ask(wiring, hello())
     publisher, server = wiring.publishers["0"], wiring.servers["0"]
+    record_all(publisher)
     for number in (1, 2):
         writer.machine.append("0", number, b"", 1, b"")
         (send,) = writer.machine.take()

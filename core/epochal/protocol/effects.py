@@ -97,8 +97,15 @@ class ReportFinishing(NamedTuple):
     finishing: bool
 
 
+class AskRecord(NamedTuple):
+    """Ask the catalog to store `SegmentPublisher.record()` now rather than with the next renewal (E11).
+
+    Answered by `SegmentPublisher.recorded`. Nothing of a take waits for it: what does is not among the effects yet.
+    """
+
+
 PublisherEffect: TypeAlias = (
-    Push | Reply | Answer | Private | ReportFinishing | Log | FindState | FindBeginning | ReadLog
+    AskRecord | Push | Reply | Answer | Private | ReportFinishing | Log | FindState | FindBeginning | ReadLog
 )
 
 # ---- a writer's ----

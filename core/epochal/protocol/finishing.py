@@ -21,6 +21,8 @@ class Finishing:
     """Whether the segment is parked as finishing, or the catalog has not agreed yet that it no longer is."""
     early: bool = False
     """Whether the last writer here finished while others were awaited: if those never come, it was over."""
+    asked: bool = False
+    """Whether a writer has finished here: when the others are lost, the segment is finishing all the same (E47)."""
     _number: int = 0
     _unanswered: bool = False
     _unconfirmed: list[Reply] = field(default_factory=list)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from epochal.protocol.messages import NOTHING_YET, Aborted, Data, Event, Frontier
-from epochal.protocol.progress import Progress
+from epochal.protocol.progress import Progress, UpperFrontier
 from epochal.protocol.times import Time
 
 EVENT_OVERHEAD = 200
@@ -35,6 +35,8 @@ class State:
     lower: tuple[Time, ...]
     active: tuple[Time, ...]
     aborted: tuple[Time, ...]
+    below: tuple[Time, ...] = ()
+    """Every time that is <= one of these is aborted as well (E11)."""
 
     @classmethod
     def of(cls, seq: int, progress: Progress) -> "State":
@@ -44,16 +46,20 @@ class State:
             tuple(progress.lower.frontier),
             tuple(sorted(progress.upper.active)),
             tuple(sorted(progress.aborted)),
+            tuple(progress.below),
         )
 
     def progress(self) -> Progress:
         """A fresh `Progress` in this state."""
-        return Progress(self.lower, self.active, self.aborted)
+        return Progress(self.lower, self.active, self.aborted, self.below)
 
     @property
     def upper(self) -> tuple[Time, ...]:
-        """The maximal active times."""
-        return tuple(self.progress().upper)
+        """The maximal times that are active, or that an earlier incarnation may have had: none can be seen whole (E15).
+
+        A reader of a version that does not know `below` thereby leaves the same epochs out.
+        """
+        return tuple(UpperFrontier((*self.active, *self.below)))
 
 
 def apply(progress: Progress, event: Event) -> None:
@@ -187,6 +193,6 @@ def retained_size(event: Event) -> int:
     return EVENT_OVERHEAD + (len(event.payload) + len(event.topic) if isinstance(event, Data) else 0)
 
 
-def empty_state(lower: tuple[Time, ...]) -> State:
-    """The state of a log without events whose lower frontier is `lower`."""
-    return State(NOTHING_YET, lower, (), ())
+def empty_state(lower: tuple[Time, ...], below: tuple[Time, ...] = ()) -> State:
+    """The state of a log without events whose lower frontier is `lower`, of which all `below` is aborted (E11)."""
+    return State(NOTHING_YET, lower, (), (), below)

@@ -27,6 +27,10 @@ class HolderKind(StrEnum):
     """Every writer has left, and the last one's capability is kept for the next (E3, E4)."""
     FINISHING = "finishing"
     """The last writer has finished here, and other segments are not there yet (E7)."""
+    LOST = "lost"
+    """A writer was lost, and `progress.whenLost: hold` keeps what it held until it is back or released (E46)."""
+    RECORDING = "recording"
+    """Nobody holds it any more; the catalog has not recorded the frontier that comes after it (E11)."""
 
 
 @dataclass(frozen=True, slots=True)

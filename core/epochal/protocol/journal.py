@@ -80,6 +80,8 @@ class PublisherIs(NamedTuple):
     finishing: bool
     early: bool
     complete: bool
+    asked: bool = False
+    """Whether a writer has finished (E47); later than the others, and left out where it says nothing."""
 
 
 class EpochIs(NamedTuple):
@@ -98,7 +100,11 @@ _pack = msgpack.Packer(autoreset=True).pack
 
 def encode_notes(notes: Iterable[Note]) -> bytes:
     """Notes as msgpack arrays `[kind, field...]`, one behind the other."""
-    return b"".join([_pack([_KIND_OF[type(note)], *note]) for note in notes])
+    return b"".join([_pack([_KIND_OF[type(note)], *_fields(note)]) for note in notes])
+
+
+def _fields(note: Note) -> Sequence[object]:
+    return note[:-1] if type(note) is PublisherIs and not note.asked else note
 
 
 def decode_notes(data: bytes) -> list[Note]:

@@ -227,7 +227,8 @@ def decode_index(data: bytes, seed: int, length: int) -> Index | None:
 
 
 def _fields(state: State) -> tuple[object, ...]:
-    return (state.seq, state.lower, state.active, state.aborted)
+    fields = (state.seq, state.lower, state.active, state.aborted)
+    return (*fields, state.below) if state.below else fields
 
 
 def _crc(seed: int, data: bytes) -> bytes:

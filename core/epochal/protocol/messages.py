@@ -70,7 +70,8 @@ Event: TypeAlias = Data | Frontier | Aborted
 class Snapshot(NamedTuple):
     """The segment's state exactly after event `seq`, the last one pushed.
 
-    The first message of a subscription (S8, E14).
+    The first message of a subscription (S8, E14). Every time that is <= an element of `below` is aborted (E11); those
+    elements are among what `upper` covers, too.
     """
 
     seq: int
@@ -79,6 +80,7 @@ class Snapshot(NamedTuple):
     lower: tuple[Time, ...]
     upper: tuple[Time, ...]
     aborted: tuple[Time, ...]
+    below: tuple[Time, ...] = ()
 
 
 class Heartbeat(NamedTuple):
@@ -146,13 +148,17 @@ class Credit(NamedTuple):
 
 
 class Opening(NamedTuple):
-    """Begins the answer to `Since`: the state just behind `position`, where its events start (E13)."""
+    """Begins the answer to `Since`: the state just behind `position`, where its events start (E13).
+
+    `below` as in `Snapshot`.
+    """
 
     request: int
     position: Position
     lower: tuple[Time, ...]
     upper: tuple[Time, ...]
     aborted: tuple[Time, ...]
+    below: tuple[Time, ...] = ()
 
 
 class Chunk(NamedTuple):

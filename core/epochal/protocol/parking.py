@@ -64,14 +64,15 @@ class Parked:
         held, self.held = self.held, Antichain()
         return [(time, -1) for time in held]
 
-    def holders(self, now: float, *, finishing: bool) -> list[Holder]:
-        """Each time that is held, with why."""
+    def holders(self, now: float, *, finishing: bool, overdue: bool) -> list[Holder]:
+        """Each time that is held, with why; `overdue`: who is awaited counts as lost by now, and is held for (E46)."""
         return [Holder(time, kind, writer, now - self.since, None)
-                for time in self.held for kind, writer in self._why(finishing)]  # fmt: skip
+                for time in self.held for kind, writer in self._why(finishing, overdue)]  # fmt: skip
 
-    def _why(self, finishing: bool) -> list[tuple[HolderKind, str | None]]:
+    def _why(self, finishing: bool, overdue: bool) -> list[tuple[HolderKind, str | None]]:
         if self.awaited:
-            return [(HolderKind.RETURNING, writer) for writer in sorted(self.awaited)[:MOST_HOLDERS]]
+            kind = HolderKind.LOST if overdue else HolderKind.RETURNING
+            return [(kind, writer) for writer in sorted(self.awaited)[:MOST_HOLDERS]]
         if finishing:
             return [(HolderKind.FINISHING, None)]
         return [(HolderKind.PARKED if self.enough else HolderKind.OPENING, None)]

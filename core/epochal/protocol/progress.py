@@ -9,7 +9,7 @@ Sources: Strymon's publish-subscribe protocol, rules S1-S7, S14; E2, E15.
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 
-from epochal.protocol.frontier import Antichain, Change, MutableAntichain
+from epochal.protocol.frontier import Antichain, Change, Downset, MutableAntichain
 from epochal.protocol.times import Time, TimeShape, less_equal
 
 
@@ -134,14 +134,22 @@ class Progress:
     """Both frontiers of one segment and the aborted times: all that a snapshot says (E14).
 
     An aborted time is remembered until it can no longer arrive, so that it can never be taken for completed (E2, E15).
+    The times `below` are aborted as well: an earlier incarnation lost its memory, and may have had any of them (E11).
     """
 
-    __slots__ = ("aborted", "lower", "upper")
+    __slots__ = ("aborted", "below", "lower", "upper")
 
-    def __init__(self, lower: Iterable[Time], upper: Iterable[Time] = (), aborted: Iterable[Time] = ()) -> None:
+    def __init__(
+        self,
+        lower: Iterable[Time],
+        upper: Iterable[Time] = (),
+        aborted: Iterable[Time] = (),
+        below: Iterable[Time] = (),
+    ) -> None:
         self.lower = LowerFrontier(lower)
         self.upper = UpperFrontier(upper)
         self.aborted: set[Time] = set(aborted)
+        self.below = Downset(below)
 
     def state(self, time: Time) -> EpochState:
         """The state of the epoch `time` as this segment knows it.
@@ -149,11 +157,15 @@ class Progress:
         An aborted time that can no longer arrive has been forgotten, and is then reported as completed: it can only be
         told apart by who saw the abort.
         """
-        if time in self.aborted:
+        if self.is_aborted(time):
             return EpochState.ABORTED
         if self.lower.completed(time):
             return EpochState.COMPLETED
         return EpochState.ACTIVE if time in self.upper else EpochState.LATENT
+
+    def is_aborted(self, time: Time) -> bool:
+        """Whether `time` is aborted and can still arrive."""
+        return time in self.aborted or (time in self.below and not self.lower.completed(time))
 
     @property
     def under_way(self) -> int:
@@ -163,17 +175,18 @@ class Progress:
     def move(self, changes: Iterable[Change]) -> list[Change]:
         """Apply changes to the lower frontier.
 
-        Returns the visible ones. Completed times leave `upper` and `aborted`.
+        Returns the visible ones. Completed times leave `upper`, `aborted` and `below`.
         """
         visible = self.lower.update(changes)
         if visible:
             self.upper.drop_completed(self.lower)
             self.aborted = {time for time in self.aborted if not self.lower.completed(time)}
+            self.below.drop_passed(self.lower.frontier)
         return visible
 
     def abort(self, times: Iterable[Time]) -> tuple[Time, ...]:
         """Abort what is neither completed nor aborted yet; returns those times, sorted."""
-        fresh = sorted({t for t in times if t not in self.aborted and not self.lower.completed(t)})
+        fresh = sorted({t for t in times if not self.is_aborted(t) and not self.lower.completed(t)})
         for time in fresh:
             self.aborted.add(time)
             self.upper.drop(time)

@@ -6,7 +6,8 @@ in order. Apart from `serving`, which answers subscribers from the same log, so 
 Sources: rules S1-S7, S20, S35; E1-E8, E11, E12.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -26,11 +27,12 @@ from epochal.errors import (
     WriterLost,
 )
 from epochal.protocol import messages as m
-from epochal.protocol.effects import Log, PublisherEffect, Push, Reply
+from epochal.protocol.effects import AskRecord, Log, PublisherEffect, Push, Reply
 from epochal.protocol.finishing import Finishing
-from epochal.protocol.frontier import Antichain, Change
+from epochal.protocol.frontier import Antichain, Change, Downset, MutableAntichain
 from epochal.protocol.history import EVENT_OVERHEAD, History, State, empty_state
 from epochal.protocol.holders import MOST_HOLDERS, Holder, HolderKind
+from epochal.protocol.horizon import Horizon, Record
 from epochal.protocol.journal import Journal, Note, PublisherIs, Restored, checkpoint_notes
 from epochal.protocol.limits import MAX_DETAIL, MAX_WAITING_OPENS, MAX_WRITER_ID, MAX_WRITERS, SegmentLimits
 from epochal.protocol.parking import Parked
@@ -52,6 +54,8 @@ class PublisherSettings:
     shape: TimeShape
     min_writers: int = 1
     writer_timeout: float = 30.0
+    hold_lost: bool = False
+    """Whether what a lost writer held is kept for its next session, rather than released (E46)."""
     stall: float = 1.0
     """A pause of the loop longer than this is nobody's silence: all time-outs start anew (E8)."""
     window: int = 8 * 2**20
@@ -69,7 +73,10 @@ class PublisherSettings:
 class SegmentPublisher:
     """One life (incarnation) of a segment's publisher.
 
-    `lower` is where it starts: bottom for a new segment, else the frontier last reported to the catalog.
+    `lower` is where it starts: bottom for a new segment, else the frontier that the catalog has recorded. Without a log
+    every time in `horizon` is aborted (E11); None says that the catalog has none, because the last incarnation was of a
+    version that recorded none, or had a log: then the writers are asked first. `sessions` are the newest that the
+    catalog has given out, by writer, as far as they are not the first: no older one is admitted (E6, E11).
     `known_writers` had opened when the last incarnation ended; nothing completes before each of them is back or timed
     out (E11). `finishing` says that it was parked as finishing: an open is admitted only after the catalog has
     cancelled that (E7). With `restored`, what the log has kept, it goes on from there, and of these only `complete` is
@@ -85,7 +92,9 @@ class SegmentPublisher:
         incarnation: int,
         now: float,
         lower: Iterable[Time] | None = None,
+        horizon: Iterable[Time] | None = (),
         known_writers: Iterable[str] = (),
+        sessions: Mapping[str, int] | None = None,
         complete: bool = False,
         finishing: bool = False,
         restored: Restored | None = None,
@@ -97,15 +106,24 @@ class SegmentPublisher:
         self._limits = SegmentLimits(
             settings.shape, max_payload=settings.max_payload, retention_bytes=settings.retention_bytes
         )
-        self.progress = Progress(start)
+        lost = () if complete or horizon is None else tuple(horizon)
+        self.progress = Progress(start, below=lost)
+        self._held = MutableAntichain(start)
+        """What all capabilities together hold; the frontier in `progress` is what may be reported of that (E11)."""
+        self._horizon = None if settings.durable else Horizon(settings.shape, start, lost)
         kept = settings.retention_bytes
         self.history = History(
-            empty_state(start),
+            empty_state(start, tuple(self.progress.below)),
             max_bytes=kept if settings.memory_bytes is None else min(kept, settings.memory_bytes),
             max_age=settings.retention_age,
         )
         self._own = Parked.at(start, known_writers, settings.min_writers, now, anew=start == bottom)
         self._writers = Writers()
+        self._sessions = {} if sessions is None or settings.durable else dict(sessions)
+        self._waiting_opens: dict[Writer, m.Open] = {}
+        """Opens that wait for a record (E11)."""
+        self.gathering = horizon is None and lower is not None and not complete and not settings.durable
+        """Whether it is not known yet what the last incarnation may have had: its writers are waited for."""
         self._finishing = Finishing(complete, stands=finishing and not complete)
         self._effects: list[PublisherEffect] = []
         self.untaken_bytes = 0
@@ -125,10 +143,13 @@ class SegmentPublisher:
         """Go on where the log ends; every writer has the whole time-out to come back in (E8)."""
         state, own = restored.state, restored.publisher
         held = [time for writer in restored.writers for time in writer.held]
-        self.progress = Progress([*own.held, *held], state.active, state.aborted)
+        self.progress = Progress([*own.held, *held], state.active, state.aborted, state.below)
+        self._held = MutableAntichain([*own.held, *held])
         self.history = self.history.empty_behind(state)
         self._own = Parked.restored(own, self.settings.min_writers, now)
-        self._finishing = Finishing(own.complete, stands=own.finishing and not own.complete, early=own.early)
+        self._finishing = Finishing(
+            own.complete, stands=own.finishing and not own.complete, early=own.early, asked=own.asked
+        )
         self._limits.restore(restored.sizes)
         for writer in restored.writers:
             writer.heard = now
@@ -163,14 +184,24 @@ class SegmentPublisher:
 
     def holders(self, now: float) -> list[Holder]:
         """Who holds the elements of the lower frontier, the longest holder first; at most `MOST_HOLDERS`."""
-        frontier = self.progress.lower.frontier
+        frontier = self._held.frontier
         found = [
-            Holder(time, HolderKind.WRITER, state.writer, now - state.held_since[time], now - state.heard)
+            Holder(
+                time,
+                HolderKind.LOST if state.lost else HolderKind.WRITER,
+                state.writer,
+                now - state.held_since[time],
+                now - state.heard,
+            )
             for state in self._writers
             for time in state.held
             if time in frontier
         ]
-        found += self._own.holders(now, finishing=self._finishing.stands)
+        overdue = self.settings.hold_lost and now - self._started >= self.settings.writer_timeout
+        found += self._own.holders(now, finishing=self._finishing.stands, overdue=overdue)
+        if self._lags:
+            passed = set(self.progress.lower.frontier) - set(frontier)
+            found += [Holder(time, HolderKind.RECORDING, None, now - self._lags_since, None) for time in passed]
         found.sort(key=lambda holder: (-holder.seconds, holder.time, holder.writer or ""))
         return found[:MOST_HOLDERS]
 
@@ -178,11 +209,17 @@ class SegmentPublisher:
         """The state exactly after the last event."""
         return State.of(self.seq, self.progress)
 
+    _asked_for_record = _gathered = False
+    _lags_since = 0.0
+
     def take(self) -> list[PublisherEffect]:
         """What must be done since the last call, in order; acknowledgements come merged."""
         for peer in list(self._acks):
             self._flush_ack(peer)
         effects, self._effects = self._effects, []
+        if self._horizon is not None and self._horizon.urgent and not self._asked_for_record:
+            self._asked_for_record = True
+            effects.append(AskRecord())
         self.untaken_bytes = 0
         self._told_to_open.clear()
         entry = None if self._journal is None else self._journal.take(self._publisher_is())
@@ -198,7 +235,7 @@ class SegmentPublisher:
         return PublisherIs(
             tuple(self._own.held), self._own.enough, tuple(sorted(self._own.awaited)),
             () if self._own.enough else tuple(sorted(self._own.opened)),
-            self._finishing.stands, self._finishing.early, self._finishing.complete,
+            self._finishing.stands, self._finishing.early, self._finishing.complete, self._finishing.asked,
         )  # fmt: skip
 
     def _forgot(self, writer: str) -> None:
@@ -223,13 +260,15 @@ class SegmentPublisher:
             for state in self._writers:
                 state.heard = now
             return
+        if self.gathering:
+            self._gather_when_all_ask(now)
         deadline = now - self.settings.writer_timeout
-        for state in [w for w in self._writers if w.present and w.heard <= deadline]:
+        for state in [w for w in self._writers if w.present and not w.lost and w.heard <= deadline]:
             self._lose(
                 state,
                 WriterLost(f"nothing was heard of writer {state.writer!r} for {self.settings.writer_timeout:g} s"),
             )
-        if self._own.awaited and self._started <= deadline:
+        if self._own.awaited and self._started <= deadline and not self.settings.hold_lost:
             self._own.awaited.clear()
             self._settle()
         self.history.trim(now)
@@ -261,12 +300,139 @@ class SegmentPublisher:
         if not self.settings.durable:
             self._abort(self.progress.upper.active)
 
+    # ---- what the catalog must have recorded first (E11) ----
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Payload bytes of appends that wait for the catalog."""
+        return sum(state.waiting_bytes for state in self._writers)
+
+    def record(self, *, final: bool = False) -> Record | None:
+        """What the catalog is to store of this segment now; None for one with a log, which keeps all that itself.
+
+        `final`: after `drain`, of a publisher that stops in order.
+        """
+        progress, frontier = self.progress, self._held.frontier
+        lost = (*progress.aborted, *progress.below)
+        if self._horizon is None:  # the next incarnation may be one without a log
+            return Record(0, tuple(frontier), tuple(Downset([*progress.upper.active, *lost])), final) if final else None
+        self._asked_for_record = False
+        return self._horizon.last_record(frontier, lost) if final else self._horizon.record(frontier)
+
+    def recorded(self, number: int, now: float) -> None:
+        """The catalog has stored record `number`, and none after it: what waited for that goes on."""
+        if self._horizon is None or not self._horizon.answered(number):
+            return
+        self._asked_for_record = False
+        if self.gathering:
+            self._gather(now)
+        else:
+            self._go_on(now)
+
+    def _go_on(self, now: float) -> None:
+        self._publish()
+        for state in [state for state in self._writers if state.waiting]:
+            self._retry(state)
+        if not self._lags:
+            waiting, self._waiting_opens = self._waiting_opens, {}
+            for peer, ask in waiting.items():
+                self._open(peer, ask, now)
+
+    def _retry(self, state: WriterState) -> None:
+        """Do what the writer has asked for, up to what has to wait still."""
+        waiting, state.waiting, state.waiting_bytes = state.waiting, deque(), 0
+        while waiting and self._writers.at(state.peer) is state:
+            message = waiting.popleft()
+            if type(message) is m.Append:
+                self._take_append(state, message)
+            else:
+                self._take_operation(state, message)  # type: ignore[arg-type]  # the other kinds that wait
+
+    def _wait(self, state: WriterState, message: m.Append | m.Hold | m.Abort | m.Leave, *times: Time) -> None:
+        """Keep what cannot be done before the catalog has a horizon with `times`."""
+        assert self._horizon is not None
+        for time in times:
+            self._horizon.want(time)
+        if type(message) is m.Append:
+            state.waiting_bytes += len(message.payload)
+            if state.waiting_bytes > self.settings.window + len(message.payload):
+                detail = f"more than {self.settings.window} bytes are unacknowledged; wait for acknowledgements"
+                self._drop(state.peer, RemoteProtocolError(detail))
+                return
+        state.waiting.append(message)
+
+    def _uncovered(self, times: Iterable[Time]) -> list[Time]:
+        """Those of `times` that may become active or aborted here only once the catalog has recorded it."""
+        if self._horizon is None:
+            return []
+        progress, covers = self.progress, self._horizon.covers
+        return [t for t in times if not (covers(t) or progress.is_aborted(t) or progress.lower.completed(t))]
+
+    @property
+    def _lags(self) -> bool:
+        """Whether more is over than may be reported."""
+        return self._horizon is not None and self._held.frontier != self.progress.lower.frontier
+
+    def _publish(self) -> None:
+        """Log the frontier of all that is held, unless the catalog must have recorded it first."""
+        frontier, reported = self._held.frontier, self.progress.lower.frontier
+        if frontier == reported:
+            return
+        if self._horizon is not None and not self.complete and not self._horizon.allows(frontier):
+            if not self._horizon.urgent:
+                self._lags_since = self._ticked
+            self._horizon.urgent = True
+            return
+        old, new = set(reported), set(frontier)
+        changes: list[Change] = [(time, -1) for time in sorted(old - new)]
+        changes += [(time, 1) for time in sorted(new - old)]
+        self.progress.move(changes)
+        self._log(m.Frontier(self.seq + 1, self.seq, tuple(changes)))
+        self._limits.keep_only(self.progress.upper)
+
+    # ---- a last incarnation of which nothing is recorded ----
+
+    def _gather_when_all_ask(self, now: float) -> None:
+        """Once every known writer has asked to open, or none is waited for any longer, record what they may have left.
+
+        A time that one of them no longer holds may have been appended at, and be lost; so may those not left.
+        """
+        assert self._horizon is not None
+        asking = {ask.writer for ask in self._waiting_opens.values()}
+        if self._gathered or (self._own.awaited - asking and now - self._started < self.settings.writer_timeout):
+            return
+        self._gathered = True
+        for resume in [ask.resume for ask in self._waiting_opens.values() if ask.resume is not None]:
+            left = self.settings.shape.not_reached(resume.held)
+            for time in (*left, *resume.touched):
+                if self.progress.lower.frontier.less_equal(time):
+                    self._horizon.want(time)
+        self._horizon.urgent = True
+
+    def _gather(self, now: float) -> None:
+        assert self._horizon is not None
+        if not self._gathered:
+            return
+        self.gathering = False
+        lower = tuple(self.progress.lower.frontier)
+        self.progress = Progress(lower, below=self._horizon.recorded)
+        self.history = self.history.empty_behind(empty_state(lower, tuple(self.progress.below)))
+        self.history.incarnations = [(self.incarnation, 0)]
+        self._go_on(now)
+
     # ---- appends: the hot path ----
 
     def _append(self, peer: Writer, append: m.Append, now: float) -> None:
         state = self._session(peer, now)
         if state is None:
             return
+        if state.waiting:
+            self._wait_in_line(state, append)
+        else:
+            self._take_append(state, append)
+
+    def _take_append(self, state: WriterState, append: m.Append) -> None:
+        peer = state.peer
         number, time, payload, last = append.number, append.time, append.payload, state.number
         if number <= last:
             self._answer_again(state, number)
@@ -286,8 +452,13 @@ class SegmentPublisher:
         if refusal is not None or holder is None:
             self._refuse_append(state, number, refusal or CapabilityError(f"writer {state.under!r} has not opened"))
             return
+        if not admitted and self._horizon is not None and not self._horizon.covers(time):
+            self._wait(state, append, time)
+            return
         seq = self.history.last + 1
         if not admitted:
+            if self._horizon is not None and time not in self.progress.upper:
+                self._horizon.began(time, self._ticked)
             self.progress.upper.insert(time)
             if time not in holder.touched:
                 holder.touched.add(time)
@@ -304,12 +475,18 @@ class SegmentPublisher:
             self._flush_ack(peer)
             self._acks[peer] = (number, seq, 1, state.writer)
 
+    def _wait_in_line(self, state: WriterState, append: m.Append) -> None:
+        """Keep an append after others that wait; what it needs is asked for with what they need."""
+        holder = state if state.under is None else self._writers.get(state.under)
+        wanted = () if self._refusal(holder, append.time) is not None else (append.time,)
+        self._wait(state, append, *self._uncovered(wanted))
+
     def _refusal(self, holder: WriterState | None, time: Time) -> EpochalError | None:
         try:
             self.settings.shape.check(time)
         except TimeShapeError as error:
             return error
-        if time in self.progress.aborted:
+        if self.progress.is_aborted(time):
             return EpochAbortedError(f"epoch {time!r} was aborted; it can never complete")
         if holder is None or not holder.present:
             return CapabilityError("the writer whose capability this append uses is not open")
@@ -352,8 +529,35 @@ class SegmentPublisher:
             report = self._finishing.wait(peer, ask)
             if report is not None:
                 self._effects.append(report)
-        else:
+        elif not self._must_wait(peer, ask):
             self._admit(peer, ask, now)
+
+    def _must_wait(self, peer: Writer, ask: m.Open) -> bool:
+        """Whether an open waits for the catalog's record.
+
+        What is granted is the reported frontier, and while that lags, a later one may be recorded already (E11).
+        """
+        touched = () if ask.resume is None else ask.resume.touched
+        if any(not self._fits(time) for time in touched):
+            return False  # refused in a moment
+        uncovered = self._uncovered(touched)
+        if not (self.gathering or self._lags or uncovered):
+            return False
+        if len(self._waiting_opens) >= MAX_WAITING_OPENS:
+            self._refuse(peer, ask.op, Unavailable("too many writers wait to open; try again"))
+            return True
+        if self._horizon is not None and not self.gathering:
+            for time in uncovered:
+                self._horizon.want(time)
+        self._waiting_opens[peer] = ask
+        return True
+
+    def _fits(self, time: Time) -> bool:
+        try:
+            self.settings.shape.check(time)
+        except TimeShapeError:
+            return False
+        return True
 
     def _has_left(self, ask: m.Open) -> bool:
         """Whether this very session has closed or finished here; it asks again when the answer was lost."""
@@ -361,9 +565,11 @@ class SegmentPublisher:
         return state is not None and state.session == ask.session and not state.present and not state.lost
 
     def _is_fenced(self, ask: m.Open) -> bool:
-        """Whether a newer session of the writer has opened here (E6)."""
+        """Whether a newer session of the writer has opened here, or may have before memory was lost (E6, E11)."""
         state = self._writers.get(ask.writer)
-        return state is not None and ask.session < state.session
+        if state is None:
+            return ask.session < self._sessions.get(ask.writer, 0)
+        return ask.session < state.session
 
     def _admit(self, peer: Writer, ask: m.Open, now: float) -> None:
         state = self._writers.get(ask.writer)
@@ -436,14 +642,16 @@ class SegmentPublisher:
         """
         if resume is None:
             return False
-        if self._journal is None and self.progress.lower.frontier.reaches_all(resume.held):
-            return False
+        if self._journal is None:  # whatever it had appended at is over, or aborted by the horizon
+            return not self.progress.lower.frontier.reaches_all(resume.held)
         self._abort(resume.touched)
         return True
 
     def _take_session(self, state: WriterState, peer: Writer, ask: m.Open, now: float) -> bool:
         """Bind `peer` to the writer; returns whether it needs a capability: it is new here, or was gone."""
         self._admitted.clear()
+        state.waiting.clear()
+        state.waiting_bytes = 0
         if ask.session > state.session and state.peer != peer and self._writers.at(state.peer) is state:
             self._dismiss(state.peer, WriterFenced(f"a newer session of writer {ask.writer!r} has opened"))
         left_for_good = self._has_left(ask)
@@ -508,16 +716,43 @@ class SegmentPublisher:
     _drop = _dismiss
 
     def _lose(self, state: WriterState, error: WriterLost) -> None:
-        """E3: abort what the writer appended at and holds, then release its capability."""
+        """E3: abort what the writer appended at and holds, then release its capability; or hold all that (E46)."""
         self._dismiss(state.peer, error)
         state.lost = True
-        self._depart(state, abort=True, finish=False)
+        if self.settings.hold_lost and len(state.held):
+            self._note(state)
+        else:
+            self._depart(state, abort=True, finish=False)
+
+    def release(self, released: Mapping[str, int]) -> None:
+        """Do now for lost writers what E3 says, if they have no later session than the one given (E46)."""
+        for writer, session in released.items():
+            state = self._writers.get(writer)
+            if state is None:
+                self._own.awaited.discard(writer)
+            elif state.lost and state.present and state.session <= session:
+                self._depart(state, abort=True, finish=False)
+        self._settle()
 
     # ---- operations ----
 
     def _operate(self, peer: Writer, ask: m.Hold | m.Abort | m.Leave, now: float) -> None:
         state = self._session(peer, now)
         if state is None:
+            return
+        if isinstance(ask, m.Leave) and ask.how is m.Leaving.ABORT:  # at once, also before what waits (E4)
+            state.waiting.clear()
+            state.waiting_bytes = 0
+        in_line = any(type(message) is not m.Append for message in state.waiting)
+        if in_line or (state.waiting and not isinstance(ask, m.Abort)):
+            self._wait(state, ask)
+        else:
+            self._take_operation(state, ask)
+
+    def _take_operation(self, state: WriterState, ask: m.Hold | m.Abort | m.Leave) -> None:
+        peer = state.peer
+        if isinstance(ask, m.Abort) and (uncovered := self._uncovered(filter(self._fits, ask.times))):
+            self._wait(state, ask, *uncovered)
             return
         try:
             match ask:
@@ -542,7 +777,7 @@ class SegmentPublisher:
     def _abort_for(self, state: WriterState, times: Sequence[Time]) -> None:
         self._limits.check_times(times, len(self.progress.aborted))
         for time in times:
-            over = time in self.progress.aborted or self.progress.lower.completed(time)  # as when it is sent again
+            over = self.progress.is_aborted(time) or self.progress.lower.completed(time)  # as when it is sent again
             if not over and not state.reaches(time):
                 raise CapabilityError(f"writer {state.writer!r} holds {list(state.held)!r} and cannot abort {time!r}")
         self._abort(times)
@@ -555,12 +790,14 @@ class SegmentPublisher:
         state.present = False
         held = state.held
         last = len(held) > 0 and not any(len(w.held) for w in self._writers if w is not state)
+        self._finishing.asked = self._finishing.asked or finish
+        over = finish or (abort and self._finishing.asked)  # a loss takes no earlier finish back (E47)
         if last and not len(self._own.held):
             self._move(self._own.park(held, self._ticked))
-            if finish:
+            if over:
                 self._effects.append(self._finishing.report(True))
         elif last:
-            self._finishing.early = finish
+            self._finishing.early = over
         self._move_held(state, Antichain())
         self._note(state)
         for writer in self._writers.departed(state):
@@ -603,10 +840,8 @@ class SegmentPublisher:
 
     def _move(self, changes: Iterable[Change]) -> None:
         self._admitted.clear()
-        visible = self.progress.move(changes)
-        if visible:
-            self._log(m.Frontier(self.seq + 1, self.seq, tuple(visible)))
-            self._limits.keep_only(self.progress.upper)
+        if self._held.update(changes):
+            self._publish()
 
     def _abort(self, times: Iterable[Time]) -> None:
         self._admitted.clear()

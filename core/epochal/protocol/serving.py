@@ -157,7 +157,9 @@ class SegmentServer:
         self._used[nonce] = now
         self.subscriptions.add(nonce)
         state = self.publisher.state()
-        snapshot = m.Snapshot(state.seq, self.publisher.incarnation, nonce, state.lower, state.upper, state.aborted)
+        snapshot = m.Snapshot(
+            state.seq, self.publisher.incarnation, nonce, state.lower, state.upper, state.aborted, state.below
+        )
         self.publisher.emit(Private(nonce, snapshot))
 
     def unsubscribed(self, nonce: bytes) -> None:
@@ -239,7 +241,7 @@ class SegmentServer:
         answering.opened = True
         if answering.from_start:
             answering.at, answering.opening = state.seq, m.Position(self.publisher.incarnation, state.seq)
-        opening = m.Opening(request, answering.opening, state.lower, state.upper, state.aborted)
+        opening = m.Opening(request, answering.opening, state.lower, state.upper, state.aborted, state.below)
         self.publisher.emit(Answer(peer, (opening,)))
         self._continue(peer, request, answering)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from epochal.errors import CapabilityError
+from epochal.protocol import messages as m
 from epochal.protocol.frontier import Antichain
 from epochal.protocol.times import Time
 
@@ -60,6 +61,10 @@ class WriterState:
     present: bool = True
     """False once it left or was lost; the record stays for its numbers."""
     lost: bool = False
+    waiting: deque[m.Append | m.Hold | m.Abort | m.Leave] = field(default_factory=deque)
+    """What cannot be done before the catalog has recorded a horizon that covers it, and what came after that (E11)."""
+    waiting_bytes: int = 0
+    """Payload bytes among that."""
     anew: bool = False
     """Whether `held` was granted and not moved since: then some session may not know yet that it was given up (E3)."""
     _runs: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=REMEMBERED_RUNS))

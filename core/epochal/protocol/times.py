@@ -12,7 +12,7 @@ Sources: DESIGN section 3, rule S34, Strymon's publish-subscribe protocol.
 
 import re
 import reprlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -53,6 +53,17 @@ def join(a: Time, b: Time) -> Time:
     if isinstance(a, int):
         return max(a, b)
     return tuple(map(join, a, b))  # type: ignore[arg-type]
+
+
+def meet(a: Time, b: Time) -> Time:
+    """The greatest time that is <= both (greatest lower bound).
+
+    >>> meet((0, 3), (5, 0))
+    (0, 0)
+    """
+    if isinstance(a, int):
+        return min(a, b)
+    return tuple(map(meet, a, b))  # type: ignore[arg-type]
 
 
 def to_json(time: Time) -> Any:
@@ -141,6 +152,19 @@ class TimeShape:
                 corners.append(_fill(self.form, path, value + 1))
         return corners
 
+    def not_reached(self, times: Iterable[Time]) -> list[Time]:
+        """The maximal times that no element of `times` is <=: what their frontier has passed, by its corners.
+
+        >>> TimeShape.parse("(int, int)").not_reached([(3, 0)]) == [(2, MAX_TIME)]
+        True
+        """
+        corners = [_all_leaves(self.form, MAX_TIME)]
+        for time in times:
+            under = [_with_leaf(self.form, path, value - 1) for path, value in self._leaves(time) if value > 0]
+            met = [meet(corner, other) for corner in corners for other in under]
+            corners = [c for c in dict.fromkeys(met) if not any(c != other and less_equal(c, other) for other in met)]
+        return corners
+
     def _leaves(self, time: Time | None = None) -> Iterator[tuple[tuple[int, ...], int]]:
         def walk(form: Any, value: Any, path: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], int]]:
             if form is None:
@@ -219,6 +243,20 @@ def _fill(form: Any, path: tuple[int, ...] | None = None, value: int = 0) -> Tim
         return value if path == () else 0
     return tuple(
         _fill(part, path[1:] if path is not None and path and path[0] == index else None, value)
+        for index, part in enumerate(form)
+    )
+
+
+def _all_leaves(form: Any, value: int) -> Time:
+    return value if form is None else tuple(_all_leaves(part, value) for part in form)
+
+
+def _with_leaf(form: Any, path: tuple[int, ...], value: int) -> Time:
+    """The time whose int at `path` is `value`, and all others are the greatest."""
+    if form is None:
+        return value
+    return tuple(
+        _with_leaf(part, path[1:], value) if index == path[0] else _all_leaves(part, MAX_TIME)
         for index, part in enumerate(form)
     )
 

@@ -44,7 +44,7 @@ class Wanted(NamedTuple):
         """Whether no such epoch can have anything in what lies before `state`."""
         if not all(any(less_equal(low, time) for low in state.lower) for time in self.times):
             return False
-        return not any(map(Antichain(self.times).less_equal, state.active))
+        return not any(map(Antichain(self.times).less_equal, (*state.active, *state.below)))
 
     def untouched(self, state: State) -> bool:
         """Whether nothing before `state` matters to such an epoch, not even an abort."""

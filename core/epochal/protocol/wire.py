@@ -132,6 +132,10 @@ def _optional(item: Check) -> Check:
     return lambda value: None if value is None else item(value)
 
 
+def _times_or_none(value: Any) -> tuple[Any, ...]:
+    return () if value is None else _times(value)
+
+
 def _position(value: Any) -> m.Position:
     if type(value) is tuple and len(value) == 2:
         return m.Position(_int(value[0]), _int(value[1]))
@@ -158,13 +162,13 @@ KINDS: Final[dict[int, tuple[type[Any], tuple[Check, ...]]]] = {
     2: (m.Frontier, (_int, _int, _many(_change))),
     3: (m.Aborted, (_int, _int, _times)),
     5: (m.Heartbeat, (_int,)),
-    6: (m.Snapshot, (_int, _int, _sized(16), _times, _times, _times)),
+    6: (m.Snapshot, (_int, _int, _sized(16), _times, _times, _times, _times_or_none)),
     7: (m.Refused, (_int, _text, _text)),
     16: (m.Hello, (_int, _many(_int), _text, _text, _sized(16))),
     17: (m.Welcome, (_int, _int, _sized(8), _int, _int, _count, _float, _many(_text))),
     18: (m.Since, (_int, _text, _optional(_position), _count, _optional(_times))),
     19: (m.Credit, (_int, _count)),
-    20: (m.Opening, (_int, _position, _times, _times, _times)),
+    20: (m.Opening, (_int, _position, _times, _times, _times, _times_or_none)),
     21: (m.Chunk, (_int, _count, _bool)),
     22: (m.Truncated, (_int, _position, _times)),
     32: (m.Open, (_int, _text, _text, _text, _int, _optional(_text), _optional(_resume))),
@@ -181,7 +185,7 @@ KINDS: Final[dict[int, tuple[type[Any], tuple[Check, ...]]]] = {
 }
 """kind -> (message type, one check a header field); 4 and the gaps are reserved.
 
-Fields whose type has a default, None, may be missing at the end of a header.
+Fields whose type has a default may be missing at the end of a header.
 """
 
 KIND_OF: Final = {kind: number for number, (kind, _) in KINDS.items()}
@@ -236,10 +240,10 @@ def _header(message: m.Message) -> bytes:
             _COUNTS.pack(b"\xce", count, b"\xce", crc),
         ))  # fmt: skip
     fields = list(_readable(message))
-    for _ in message._field_defaults:  # what an older version says too has the same bytes as there
-        if fields[-1] is not None:
+    for default in reversed(message._field_defaults.values()):
+        if fields[-1] != default:
             break
-        fields.pop()
+        fields.pop()  # what an older version says too has the same bytes as there
     packed: bytes = _pack([KIND_OF[type(message)], *fields])
     return packed
 

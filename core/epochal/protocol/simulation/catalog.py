@@ -5,6 +5,8 @@ Apart from the real service because here only its promises count, not how it kee
 
 from dataclasses import dataclass, field
 
+from epochal.protocol.horizon import Record
+from epochal.protocol.sessions import FIRST_SESSION
 from epochal.protocol.simulation.scenario import Scenario
 from epochal.protocol.times import Time
 
@@ -13,6 +15,8 @@ from epochal.protocol.times import Time
 class _Entry:
     incarnation: int = 0
     lower: tuple[Time, ...] | None = None
+    horizon: tuple[Time, ...] | None = None
+    record: int = -1
     writers: tuple[str, ...] = ()
     finishing: bool = False
     number: int = -1
@@ -24,7 +28,9 @@ class Grant:
 
     incarnation: int
     lower: tuple[Time, ...] | None
+    horizon: tuple[Time, ...] | None
     writers: tuple[str, ...]
+    sessions: dict[str, int]
     complete: bool
     finishing: bool
 
@@ -36,6 +42,8 @@ class Catalog:
     scenario: Scenario
     complete: bool = False
     """Whether completion is recorded (E7); never undone."""
+    away: bool = False
+    """Whether it answers nobody at present."""
     _segments: dict[str, _Entry] = field(default_factory=dict)
     _sessions: dict[str, int] = field(default_factory=dict)
 
@@ -54,15 +62,31 @@ class Catalog:
         """Begin an incarnation of `segment`."""
         entry = self._segments[segment]
         entry.incarnation += 1
-        entry.number = -1  # each incarnation numbers its marks anew; the mark itself outlives it
-        return Grant(entry.incarnation, entry.lower, entry.writers, self.complete, entry.finishing)
+        entry.number = entry.record = -1  # each incarnation numbers its own; what they say outlives it
+        again = {writer: number for writer, number in self._sessions.items() if number > FIRST_SESSION}
+        return Grant(
+            entry.incarnation, entry.lower, entry.horizon, entry.writers, again, self.complete, entry.finishing
+        )
 
     def report(self, segment: str, incarnation: int, lower: tuple[Time, ...], writers: tuple[str, ...]) -> bool:
-        """Note what a publisher reports; returns whether the stream is complete."""
+        """Note what a publisher with a log reports; returns whether the stream is complete."""
         entry = self._segments[segment]
         if entry.incarnation == incarnation:
             entry.lower, entry.writers = lower, writers
         return self.complete
+
+    def store(self, segment: str, incarnation: int, record: Record, writers: tuple[str, ...]) -> int:
+        """Store a record, unless a later one of the incarnation is stored; returns the number of the one that is (E11).
+
+        -1 for a publisher that is superseded.
+        """
+        entry = self._segments[segment]
+        if entry.incarnation != incarnation:
+            return -1
+        if record.number > entry.record:
+            entry.lower, entry.horizon, entry.record = record.lower, record.horizon, record.number
+            entry.writers = writers
+        return entry.record
 
     def finish(self, segment: str, incarnation: int, number: int, finishing: bool) -> bool:
         """Record a finishing mark; when every segment has one, the stream is complete, for ever (E7)."""

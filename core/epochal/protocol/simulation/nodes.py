@@ -11,6 +11,7 @@ from epochal.protocol import messages as m
 from epochal.protocol import wire
 from epochal.protocol.effects import (
     Answer,
+    AskRecord,
     FindBeginning,
     FindState,
     Log,
@@ -34,6 +35,8 @@ from epochal.protocol.told import Told
 
 TICK = 0.2
 REPORT = 0.8
+REPORT_TIMEOUT = 1.0
+"""Seconds after which a report without an answer is made again; it may still get there."""
 SYNC = 0.1
 """How often a tick syncs the disk, under the policy `interval`."""
 STALL = 1.0
@@ -85,8 +88,9 @@ class Node:
         restored = None if self._disk is None else self._disk.restore(grant.incarnation)
         self.publisher = SegmentPublisher(
             "uid", self.segment, settings, incarnation=grant.incarnation, now=now, lower=grant.lower,
-            known_writers=grant.writers, complete=grant.complete, finishing=grant.finishing,
-            restored=restored, incarnations=[] if self._disk is None else self._disk.incarnations,
+            horizon=grant.horizon, known_writers=grant.writers, sessions=grant.sessions, complete=grant.complete,
+            finishing=grant.finishing, restored=restored,
+            incarnations=[] if self._disk is None else self._disk.incarnations,
         )  # fmt: skip
         if self._disk is not None:
             self._disk.begin(self.publisher)
@@ -98,6 +102,9 @@ class Node:
         self._heard: dict[bytes, float] = {}
         self._longest_silence: dict[bytes, float] = {}
         self._fair_since = self._reported = now
+        self._asked = 0
+        """Reports under way to the catalog are numbered; of a publisher without a log one at a time."""
+        self._under_way = 0
         self.up = True
 
     def crash(self, back_after: float) -> None:
@@ -219,10 +226,52 @@ class Node:
 
     def _report(self) -> None:
         publisher, self._reported = self.publisher, self.world.now
-        lower = tuple(self.log.lower.frontier if self.scenario.durable else publisher.progress.lower.frontier)
+        if not self.scenario.durable:
+            self._report_record()
+            return
+        lower = tuple(self.log.lower.frontier)
         if self.catalog.report(self.segment, publisher.incarnation, lower, tuple(publisher.writers)):
             publisher.completed()
             self._pump()
+
+    def _report_record(self) -> None:
+        """Have the catalog store a record, which may take long, or get there after the next one (E11)."""
+        if self._under_way:
+            return
+        publisher, world, scenario = self.publisher, self.world, self.scenario
+        record, writers = publisher.record(), tuple(publisher.writers)
+        assert record is not None
+        self._asked += 1
+        request = self._under_way = self._asked
+        slow = not world.calm and world.chance(0.1)
+        longest = REPORT_TIMEOUT * 2 if slow else min(scenario.longest_delay, REPORT_TIMEOUT / 4)
+
+        def arrives() -> None:
+            if self.catalog.away:
+                return
+            stored = self.catalog.store(self.segment, publisher.incarnation, record, writers)
+            complete = self.catalog.complete
+            if world.calm or not world.chance(0.05):
+                world.after(
+                    world.between(0.0005, longest), lambda: self._when_running(lambda: answer(stored, complete))
+                )
+
+        def answer(stored: int, complete: bool) -> None:
+            if self.publisher is not publisher or self._under_way != request:
+                return
+            self._under_way = 0
+            publisher.recorded(stored, world.now)
+            if complete:
+                publisher.completed()
+            self._pump()
+
+        def given_up() -> None:
+            if self.publisher is publisher and self.up and self._under_way == request:
+                self._under_way = 0
+                self._report_record()
+
+        world.after(world.between(0.0005, longest), arrives)
+        world.after(REPORT_TIMEOUT, given_up)
 
     # ---- effects ----
 
@@ -268,7 +317,7 @@ class Node:
         self._logged(effects)
 
     def _carry_out(self, effects: list[PublisherEffect]) -> None:
-        packer = wire.Packer(b"C" + self.channel)
+        packer, ask = wire.Packer(b"C" + self.channel), False
         for effect in effects:
             match effect:
                 case Push(message):
@@ -283,9 +332,13 @@ class Node:
                     self._publish(b"P" + effect.subscription, frames)
                 case ReportFinishing():
                     self._finishing(effect)
+                case AskRecord():
+                    ask = True
                 case FindState() | FindBeginning() | ReadLog():
                     self._read(effect)
         self._push(packer)
+        if ask:
+            self._report_record()
 
     def _read(self, ask: FindState | FindBeginning | ReadLog) -> None:
         """Ask the disk, which takes a while."""

@@ -1,0 +1,186 @@
+"""What the catalog has of a segment without a log, so that a crash takes every open epoch with it, as a whole (E11).
+
+The catalog keeps a frontier F and a horizon H, a set of times closed downwards. After a crash the next incarnation
+begins at F, with every time in H aborted. That is exact because of two gates, which are judged here:
+
+- A time becomes active, or is aborted, only once it is in the recorded H. So whatever was acknowledged, or reported to
+  anyone, is in H, and aborted afterwards.
+- A frontier f is reported only if every time that the recorded F reaches and f does not is in the recorded H. So no
+  time that somebody was told is complete can become another epoch afterwards.
+
+What must be recorded goes to the catalog as a `Record`: numbered, one at a time, F and H together. Only what the
+catalog has answered counts as recorded. Separate from the publisher, which decides what waits, because this is the
+whole of what is asked of the catalog, and can be tested without writers.
+
+Sources: rule E11.
+"""
+
+from collections.abc import Iterable
+from functools import reduce
+from typing import NamedTuple
+
+from epochal.protocol.frontier import Antichain, Downset
+from epochal.protocol.times import MAX_TIME, Time, TimeShape, join
+
+MOST_BYTES = 3_750
+"""Bytes that the times of a horizon may take in a message; above it neighbours are covered by one larger time."""
+MOST_CORNERS = 8
+"""Elements of a frontier of which it is worked out whether it must be recorded; a larger one always is."""
+PACE_SECONDS = 1.0
+"""Over how long it is measured how fast times move."""
+
+
+class Record(NamedTuple):
+    """What the catalog is to store of one segment. `final`: of a publisher that stops in order."""
+
+    number: int
+    lower: tuple[Time, ...]
+    horizon: tuple[Time, ...]
+    final: bool = False
+
+
+class Pace:
+    """How far the maximal times of a segment moved within the last second, in each component.
+
+    An epoch now and then is no pace: `ahead` is None then, for what is asked for ahead is lost with a crash.
+    """
+
+    __slots__ = ("_began", "_count", "_first", "_last", "_used")
+
+    def __init__(self) -> None:
+        self._began = 0.0
+        self._count = 0
+        self._first: Time | None = None
+        self._last: Time | None = None
+        self._used: Time | None = None
+        """What the second before this one used."""
+
+    def moved(self, time: Time, now: float) -> None:
+        """A new epoch has begun at `time`."""
+        last = time if self._last is None else join(self._last, time)
+        if last == self._last:
+            return
+        passed = now - self._began
+        if self._first is None or passed >= PACE_SECONDS:
+            recent = self._count > 1 and passed < 2 * PACE_SECONDS
+            self._used = _difference(self._last, self._first) if recent else None
+            self._began, self._first, self._count = now, last if self._last is None else self._last, 0
+        self._count += 1
+        self._last = last
+
+    def ahead(self) -> Time | None:
+        """By how much to ask ahead; None for nothing."""
+        this = _difference(self._last, self._first) if self._count > 1 else None
+        if this is None or self._used is None:
+            return this or self._used
+        return join(this, self._used)
+
+
+class Horizon:
+    """F and H of one segment: what is recorded, what is to be, and the record that is under way."""
+
+    def __init__(self, shape: TimeShape, lower: Iterable[Time], horizon: Iterable[Time]) -> None:
+        self._shape = shape
+        self._most = max(shape.most_times(MOST_BYTES), 1)
+        self._lower = Antichain(lower)
+        self._recorded = Downset(horizon)
+        self._wanted = Downset(horizon)
+        self._pace = Pace()
+        self._asked: Record | None = None
+        self._number = -1
+        self.urgent = False
+        """Whether something waits for a record, or soon would, and none has been made since."""
+
+    @property
+    def recorded(self) -> Downset:
+        """H as the catalog has it."""
+        return self._recorded
+
+    def covers(self, time: Time) -> bool:
+        """Whether `time` is in the recorded horizon."""
+        return time in self._recorded
+
+    def want(self, time: Time) -> None:
+        """The next record must cover `time`: something waits for that."""
+        self._wanted.insert(time)
+        self.urgent = True
+
+    def began(self, time: Time, now: float) -> None:
+        """The epoch `time` has become active; where times move fast, more of them are asked for ahead."""
+        self._pace.moved(time, now)
+        ahead = self._pace.ahead()
+        if ahead is not None and _sum(time, ahead, halved=True) not in self._wanted:
+            self._wanted.insert(_sum(time, ahead))
+            self.urgent = True
+
+    def allows(self, frontier: Antichain) -> bool:
+        """Whether `frontier` may be reported now.
+
+        What it has passed is given by its corners. In a partial order these have no bound in some component, as a rule,
+        and it has to be recorded itself.
+        """
+        if frontier == self._lower:
+            return True
+        if len(frontier) > MOST_CORNERS:
+            return False
+        passed = self._shape.not_reached(frontier)
+        return all(time in self._recorded for time in passed if self._lower.less_equal(time))
+
+    def record(self, frontier: Antichain) -> Record:
+        """The record to ask for now, that `frontier` is what all capabilities together hold.
+
+        Elements of H that `frontier` does not reach are left out: nothing at or below them can arrive after a restart
+        there.
+        """
+        self._wanted.drop_passed(frontier)
+        if len(self._wanted) > self._most:
+            self._coarsen()
+        return self._next(frontier, self._wanted, final=False)
+
+    def _coarsen(self) -> None:
+        """Cover neighbours by one larger time each, so that half as many are left as may be."""
+        times = list(self._wanted)
+        each = -(-len(times) // max(self._most // 2, 1))
+        self._wanted = Downset(reduce(join, times[at : at + each]) for at in range(0, len(times), each))
+
+    def last_record(self, frontier: Antichain, aborted: Iterable[Time]) -> Record:
+        """The record of a publisher that stops in order: nothing is active, and H holds only what was aborted."""
+        horizon = Downset(aborted)
+        horizon.drop_passed(frontier)
+        return self._next(frontier, horizon, final=True)
+
+    def _next(self, frontier: Antichain, horizon: Downset, *, final: bool) -> Record:
+        self._number += 1
+        self.urgent = False
+        self._asked = Record(self._number, tuple(frontier), tuple(horizon), final)
+        return self._asked
+
+    def answered(self, number: int) -> bool:
+        """The catalog says that record `number` is the newest that it has; returns whether that is news.
+
+        An answer about an older one is none: what was asked since may have been stored before it, or not at all.
+        """
+        asked = self._asked
+        if asked is None or asked.number != number:
+            return False
+        self._asked = None
+        self._lower, self._recorded = Antichain(asked.lower), Downset(asked.horizon)
+        return True
+
+
+def _difference(later: Time | None, earlier: Time | None) -> Time | None:
+    if later is None or earlier is None or later == earlier:
+        return None
+    if isinstance(later, int):
+        return later - earlier  # type: ignore[operator]  # of one shape
+    return tuple(_difference(a, b) or _zero(a) for a, b in zip(later, earlier, strict=True))  # type: ignore[arg-type]
+
+
+def _zero(time: Time) -> Time:
+    return 0 if isinstance(time, int) else tuple(map(_zero, time))
+
+
+def _sum(time: Time, more: Time, *, halved: bool = False) -> Time:
+    if isinstance(time, int):
+        return min(time + ((more + 1) // 2 if halved else more), MAX_TIME)  # type: ignore[operator]  # of one shape
+    return tuple(_sum(a, b, halved=halved) for a, b in zip(time, more, strict=True))  # type: ignore[arg-type]
