@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from epochal.errors import EpochalError, HistoryTruncated, StreamComplete, StreamGone, StreamNotFound, Superseded
 from epochal.resources import StreamManifest
-from epochal.service.errors import Overloaded, UnknownSubscription
+from epochal.service.errors import InvalidRequest, Overloaded, UnknownSubscription
 from epochal_catalog import subscriptions, views
 from epochal_catalog.errors import (
     ImmutableField,
@@ -66,6 +66,8 @@ class ModelSegment:
     lower: int | None = None
     finishing: bool = False
     number: int = -1
+    horizon: list[int] | None = None
+    record: int = -1
 
 
 @dataclass
@@ -265,11 +267,14 @@ class CatalogMachine(RuleBasedStateMachine):
         mine = {}
         for granted in answer["segments"]:
             segment = stream.segments[granted["id"]]
-            segment.incarnation, segment.token, segment.number = segment.incarnation + 1, self.token, -1
+            segment.incarnation, segment.token = segment.incarnation + 1, self.token
+            segment.number = segment.record = -1
             mine[granted["id"]] = segment.incarnation
             assert granted["incarnation"] == segment.incarnation
             assert granted["lower"] == (None if segment.lower is None else [segment.lower])
+            assert granted["horizon"] == segment.horizon
             assert (granted["finishing"], granted["complete"]) == (segment.finishing, stream.complete)
+        assert answer["sessions"] == {key: number for key, number in stream.sessions.items() if number > 1}
         self.publishers[publisher] = ModelPublisher(self.token, name, stream.uid, mine, Leased(self.now + TTL))
         self.forget()
 
@@ -298,11 +303,50 @@ class CatalogMachine(RuleBasedStateMachine):
                 if owner.segments.get(segment) != incarnation:
                     assert answer is Superseded
                 else:
-                    stream.segments[segment].lower = lower
+                    stream.segments[segment].lower, stream.segments[segment].horizon = lower, None
                     owner.lease = Leased(self.now + TTL)
-                    assert answer == {"ttl": TTL, "complete": stream.complete}
+                    recorded = {segment: stream.segments[segment].record}
+                    assert answer == {"ttl": TTL, "complete": stream.complete, "recorded": recorded, "released": {}}
             case error:
                 assert answer is error
+
+    @rule(
+        publisher=PUBLISHERS,
+        segment=st.sampled_from(SEGMENTS),
+        up=st.integers(-1, 2),
+        lower=st.none() | st.integers(0, 9),
+        horizon=st.none() | st.lists(st.integers(0, 9), max_size=2),
+        final=st.booleans(),
+    )
+    def record(
+        self, publisher: str, segment: str, up: int, lower: int | None, horizon: list[int] | None, final: bool
+    ) -> None:
+        """A numbered report: new, sent again, or overtaken by a later one."""
+        judged = self.judge(publisher, self.publishers[publisher].token) if publisher in self.publishers else None
+        if not isinstance(judged, tuple) or segment not in judged[0].segments:
+            return
+        owner, stream = judged
+        own, before = stream.segments[segment], self.state.revision
+        number = max(own.record + up, 0)
+        report = Report(
+            owner.segments[segment], None if lower is None else [lower], number=number, horizon=horizon, final=final
+        )
+        answer = self.do(lambda registry: registry.renew(publisher, owner.token, {segment: report}))
+        reached = own.lower if lower is None else lower
+        lost = [
+            time for time in own.horizon or () if (reached is None or reached <= time) and time > max(horizon or [-1])
+        ]
+        if horizon is None or (number > own.record and lost and not final):
+            assert answer is InvalidRequest
+            return
+        seen = number > own.record and reached != own.lower
+        if number > own.record:
+            own.lower, own.horizon, own.record = reached, sorted(horizon)[-1:], number
+        came_back = not owner.lease.live
+        owner.lease = Leased(self.now + TTL)
+        recorded = {segment: own.record}
+        assert answer == {"ttl": TTL, "complete": stream.complete, "recorded": recorded, "released": {}}
+        assert self.state.revision == before + seen + came_back
 
     @rule(publisher=PUBLISHERS, segment=st.sampled_from(SEGMENTS), number=st.integers(0, 9), finishing=st.booleans())
     def mark(self, publisher: str, segment: str, number: int, finishing: bool) -> None:
@@ -471,6 +515,7 @@ class CatalogMachine(RuleBasedStateMachine):
                 assert (found.publisher if found else None) == (owner if live else None)
                 assert (segment.incarnation, segment.finishing) == (model.incarnation, model.finishing)
                 assert segment.lower == (None if model.lower is None else [model.lower])
+                assert (segment.horizon, segment.record_number) == (model.horizon, model.record)
 
     @invariant()
     def leases_are_as_in_the_model(self) -> None:
@@ -521,6 +566,7 @@ class CatalogMachine(RuleBasedStateMachine):
             name: f"demo/{item.stream}" for name, item in self.subscribers.items()
         }
         assert "token" not in str(of("subscription"))
+        assert "horizon" not in str(of("segment"))
 
 
 class LongMachine(CatalogMachine):

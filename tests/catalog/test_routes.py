@@ -187,7 +187,12 @@ async def test_a_newer_registration_supersedes_the_older(client: Any) -> None:
     assert (refused.status, refused.code, refused.body["retryable"]) == (409, "superseded", False)
     assert (await client.finish("old", old, "0", 1)).code == "superseded"
     assert (await client.renew("new", new["token"], s0={"incarnation": 1})).code == "superseded"
-    assert (await client.renew("new", new["token"], s0={"incarnation": 2})).body == {"ttl": 1.0, "complete": False}
+    assert (await client.renew("new", new["token"], s0={"incarnation": 2})).body == {
+        "ttl": 1.0,
+        "complete": False,
+        "recorded": {"0": -1},
+        "released": {},
+    }
     assert (await client.lookup()).body["segments"][0]["publisher"]["id"] == "new"
 
 

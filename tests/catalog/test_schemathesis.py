@@ -73,6 +73,9 @@ def catalog(tmp_path: Path) -> Iterator[str]:
     assert "Traceback" not in (tmp_path / "log").read_text()
 
 
+_REPORT = {"lower": [3], "writers": ["w"], "number": 0, "horizon": [3, 4], "final": True}
+
+
 class Real:
     """A stream with all that hangs on it, put in the place of made-up names so that requests get beyond 404."""
 
@@ -117,7 +120,7 @@ class Real:
             case.body |= {key: value for key, value in known.items() if key in case.body}
             if "segments" in case.body:
                 case.body["segments"] = (
-                    ["0"] if isinstance(case.body["segments"], list) else {"0": {"incarnation": 1, "lower": [3]}}
+                    ["0"] if isinstance(case.body["segments"], list) else {"0": {**_REPORT, "incarnation": 1}}
                 )
             if "stream" in case.body:
                 case.body["stream"] = f"real/{self.name}"

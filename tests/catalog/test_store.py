@@ -18,6 +18,7 @@ from epochal_catalog.errors import SchemaTooNew, StoreFailed, StoreUnavailable
 from epochal_catalog.records import (
     Change,
     CounterRecord,
+    HorizonRecorded,
     RegistrationRecord,
     RegistrationRemoved,
     SegmentRecord,
@@ -28,7 +29,9 @@ from epochal_catalog.records import (
 from epochal_catalog.store import Store
 
 STREAM = StreamRecord("u", "demo", "s", 1, {"kind": "Stream"}, "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z")
-SEGMENT = SegmentRecord("u", "0", 0, 2**64, lower=[[1, 2]], writers=("a", "b"), token=3, finishing=True)
+SEGMENT = SegmentRecord(
+    "u", "0", 0, 2**64, lower=[[1, 2]], writers=("a", "b"), token=3, finishing=True, horizon=[[2, 2]], record_number=5
+)
 REGISTRATION = RegistrationRecord("p", 3, "i", "demo/s", "u", {"0": 1}, {"events": "tcp://h:1"}, "now")
 
 
@@ -66,12 +69,13 @@ async def test_a_removed_stream_takes_its_rows_along(store: Store, tmp_path: Pat
     assert await reopened(store, tmp_path) == []
 
 
-@pytest.mark.rule("E6", "E7", "E12")
+@pytest.mark.rule("E6", "E7", "E11", "E12")
 @pytest.mark.parametrize(
     "stale",
     [
         replace(SEGMENT, token=2),
         replace(REGISTRATION, token=3, instance="other"),
+        replace(SEGMENT, record_number=4),
         SessionRecord("u", "w", 1),
         CounterRecord("token", 3),
         replace(STREAM, generation=2, completed=None),
@@ -85,6 +89,15 @@ async def test_a_fence_refuses_an_older_write_and_all_that_came_with_it(
     with pytest.raises(Superseded):
         await store.write([CounterRecord("revision", 9), stale])
     assert await reopened(store, tmp_path) == before
+
+
+@pytest.mark.rule("E11")
+async def test_a_new_incarnation_counts_its_records_from_the_beginning(store: Store, tmp_path: Path) -> None:
+    await store.write([STREAM, SEGMENT])
+    newer = replace(SEGMENT, token=4, record_number=-1)
+    await store.write([HorizonRecorded(newer)])
+    await store.write([HorizonRecorded(newer)])  # the same again is no step back
+    assert await reopened(store, tmp_path) == [STREAM, newer]
 
 
 async def test_the_file_is_safe_against_loss_of_power(store: Store, tmp_path: Path) -> None:

@@ -236,6 +236,8 @@ async def test_a_database_of_the_last_release_is_brought_up_to_date(start: Any, 
     for statement in (
         "DROP TABLE changes",
         "DROP TABLE subscriptions",
+        "ALTER TABLE segments DROP COLUMN horizon",
+        "ALTER TABLE segments DROP COLUMN record_number",
         "UPDATE alembic_version SET version_num='0001'",
     ):
         file.execute(statement).close()

@@ -223,10 +223,13 @@ class CatalogClient:
         return read(Registration.from_json, answer)
 
     async def renew(self, publisher: str, token: int, segments: Mapping[str, SegmentReport]) -> Renewal:
-        """Renew a lease and report. Raises `Superseded`, `StreamGone`; `EpochalError` of code `unknown_publisher`."""
+        """Renew a lease and report. Raises `Superseded`, `StreamGone`; `EpochalError` of code `unknown_publisher`.
+
+        A report with a `number` is on the catalog's disk once `recorded` of the answer is not below it (E11).
+        """
         body = {"token": token, "segments": {key: report.to_json() for key, report in segments.items()}}
         _, answer = await self._http.call("PUT", _publisher(publisher), json=body)
-        return Renewal(get(answer, "ttl", float), get(answer, "complete", bool))
+        return read(Renewal.from_json, answer)
 
     async def deregister(self, publisher: str, token: int) -> None:
         """End a lease at once; raises `Superseded` when a newer registration owns the segments."""

@@ -146,7 +146,10 @@ class WriterSession:
 
 @dataclass(frozen=True, slots=True)
 class SegmentGrant:
-    """What a publisher is told of a segment at registration: its incarnation, and what was reported last."""
+    """What a publisher is told of a segment at registration: its incarnation, and what was reported last.
+
+    `horizon`: the maximal times that may have been active in the last incarnation; None when that is not known (E11).
+    """
 
     id: str
     incarnation: int
@@ -155,6 +158,7 @@ class SegmentGrant:
     lower: tuple[Time, ...] | None
     writers: tuple[str, ...]
     complete: bool
+    horizon: tuple[Time, ...] | None = None
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
@@ -167,51 +171,82 @@ class SegmentGrant:
             lower=_times(value.get("lower")),
             writers=tuple(value.get("writers", ())),
             complete=value.get("complete", False),
+            horizon=_times(value.get("horizon")),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A publisher's lease: renew within `ttl` seconds, with `token`."""
+    """A publisher's lease: renew within `ttl` seconds, with `token`.
+
+    `sessions`: the newest session number of each writer that has opened the stream more than once (E6).
+    `keeps_horizons`: whether the catalog stores horizons (E11); one of the release before does not.
+    """
 
     token: int
     ttl: float
     segments: tuple[SegmentGrant, ...]
+    sessions: Mapping[str, int] = field(default_factory=dict)
+    keeps_horizons: bool = False
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Read the answer to a registration."""
         segments = tuple(SegmentGrant.from_json(segment) for segment in value["segments"])
-        return cls(value["token"], float(value["ttl"]), segments)
+        keeps_horizons = any("horizon" in segment for segment in value["segments"])
+        return cls(value["token"], float(value["ttl"]), segments, value.get("sessions", {}), keeps_horizons)
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentReport:
-    """What a publisher tells of a segment when it renews."""
+    """What a publisher tells of a segment when it renews.
+
+    With a `number` it is a record (E11): `lower`, `writers` and `horizon` are stored together, unless one with this
+    number or a higher one is stored already. `final`: the horizon may shrink, for the publisher stops in good order.
+    Without one, the stored horizon becomes unknown.
+    """
 
     incarnation: int
     lower: Sequence[Time] | None
     writers: Sequence[str] = ()
     counters: Mapping[str, float] = field(default_factory=dict)
     holders: Sequence[Holder] = ()
+    number: int | None = None
+    horizon: tuple[Time, ...] | None = None
+    final: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """The form that travels."""
+        horizon = None if self.horizon is None else [to_json(time) for time in self.horizon]
+        record = {"number": self.number, "horizon": horizon, "final": self.final}
         return {
             "incarnation": self.incarnation,
             "lower": None if self.lower is None else [to_json(time) for time in self.lower],
             "writers": list(self.writers),
             "counters": dict(self.counters),
             "holders": [holder.to_json() for holder in self.holders],
+            **({} if self.number is None else record),
         }
 
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """The answer to a renewal; `complete` once every writer has finished the stream (E7)."""
+    """The answer to a renewal; `complete` once every writer has finished the stream (E7).
+
+    `recorded`: the number of the record that the catalog has of each segment that was reported, -1 for none (E11).
+    `released`: the session of each lost writer that was released (E46). Both are empty from a catalog of the release
+    before.
+    """
 
     ttl: float
     complete: bool
+    recorded: Mapping[str, int] = field(default_factory=dict)
+    released: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Read the answer to a renewal."""
+        return cls(value["ttl"], value["complete"], value.get("recorded", {}), value.get("released", {}))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,8 @@ from epochal_catalog.records import (
     ChangeRecord,
     ChangesForgotten,
     CounterRecord,
+    HorizonRecorded,
+    InMemory,
     Json,
     LivenessNoticed,
     RegistrationRecord,
@@ -40,7 +42,12 @@ class Decision(Generic[A]):
 
 
 def write(state: State, answer: Callable[[], A], *changes: Change) -> Decision[A]:
-    """A decision that is stored: each change that can be seen from outside is the next revision."""
+    """A decision that is stored: each change that can be seen from outside is the next revision.
+
+    What is kept in memory only, or shown to no one, makes none by itself.
+    """
+    if all(isinstance(change, InMemory | HorizonRecorded) for change in changes):
+        return Decision(changes, answer)
     told = list(_tell(state, changes))
     first = state.revision + 1
     numbered: list[Change] = [
@@ -63,7 +70,8 @@ def _tell(state: State, changes: Sequence[Change]) -> Iterator[_Told]:
             case SegmentRecord(uid=uid, id=segment):
                 name = names.get(uid) or state.name_of(uid)
                 shown = {**asdict(change), "lo": str(change.lo), "hi": str(change.hi), "stream": name}
-                del shown["finishing_number"]
+                for hidden in ("finishing_number", "horizon", "record_number"):
+                    del shown[hidden]
                 yield "segment", f"{name}/{segment}", shown
             case SessionRecord(uid=uid, writer=writer):
                 name = state.name_of(uid)

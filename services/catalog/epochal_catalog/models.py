@@ -63,11 +63,20 @@ class Holder(_Body):
 
 
 class Report(_Body):
-    """What a publisher says of one segment; what is left out stays as it was."""
+    """What a publisher says of one segment; what is left out stays as it was.
+
+    With `number` it is a record (E11): `lower`, `writers` and `horizon` are stored together, unless a record of this
+    incarnation with this number or a higher one is stored already. Without, the stored horizon becomes unknown.
+    """
 
     incarnation: Count
     lower: list[Any] | None = None
     writers: Annotated[list[Name], Field(max_length=100_000)] | None = None
+    number: Count | None = Field(default=None, description="rises with every record of an incarnation")
+    horizon: Annotated[list[Any], Field(max_length=1024)] | None = Field(
+        default=None, description="the maximal times that may become active; needed with a number, and only grows"
+    )
+    final: bool = Field(default=False, description="the publisher stops: its horizon may shrink to what is open")
     counters: Counters = Field(default_factory=dict)
     holders: Annotated[list[Holder], Field(max_length=16)] = Field(default_factory=list)
 
@@ -286,31 +295,42 @@ class Session(_Answer):
 
 
 class Granted(_Answer):
-    """A segment given to a publisher, with what its last incarnation reported."""
+    """A segment given to a publisher, with what its last incarnation reported; `horizon` is null when not known."""
 
     id: str
     incarnation: int
     lo: str
     hi: str
     lower: list[Any] | None
+    horizon: list[Any] | None
     writers: list[str]
     finishing: bool
     complete: bool
 
 
 class Registered(_Answer):
-    """The fencing token, the seconds a lease lasts, and the segments."""
+    """The fencing token, the seconds a lease lasts, and the segments.
+
+    `sessions`: writer -> its newest session number, of all writers that have opened the stream more than once (E6).
+    """
 
     token: int
     ttl: float
     segments: list[Granted]
+    sessions: dict[str, int]
 
 
 class Renewed(_Answer):
-    """The lease lasts another `ttl` seconds."""
+    """The lease lasts another `ttl` seconds.
+
+    `recorded`: segment -> the number of the record that is stored of it now, -1 for none, of those that were reported.
+    `released`: writer -> its session that was released (E46).
+    """
 
     ttl: float
     complete: bool
+    recorded: dict[str, int]
+    released: dict[str, int]
 
 
 class Completion(_Answer):

@@ -33,8 +33,10 @@ class SegmentRecord:
     """A key range [lo, hi) of a stream, and what its publishers last said of it.
 
     `incarnation` counts the lives of its publishers and `token` is the fencing token of the newest (E12). `lower`
-    (None: never reported) and `writers` are what a next incarnation without a volume starts from (E11). `finishing`
-    outlives an incarnation, `finishing_number` does not: each incarnation numbers its marks anew.
+    (None: never reported) and `writers` are what a next incarnation without a volume starts from, and `horizon`, an
+    antichain of maximal times, is what it aborts (None: not known); these three are written together, as the record
+    `record_number` of the incarnation (E11). `finishing` outlives an incarnation, `finishing_number` and
+    `record_number` do not: each incarnation counts from the beginning.
     """
 
     uid: str
@@ -48,6 +50,15 @@ class SegmentRecord:
     writers: tuple[str, ...] = ()
     finishing: bool = False
     finishing_number: int = -1
+    horizon: list[Json] | None = None
+    record_number: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class HorizonRecorded:
+    """A segment of which only the horizon or the record's number changed: stored, and shown to no one (E11)."""
+
+    segment: SegmentRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +181,7 @@ InMemory: TypeAlias = LeaseRenewed | SubscriptionRenewed
 Stored: TypeAlias = (
     StreamRecord
     | SegmentRecord
+    | HorizonRecorded
     | RegistrationRecord
     | SessionRecord
     | SubscriptionRecord

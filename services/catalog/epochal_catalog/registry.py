@@ -10,8 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
 from epochal.errors import Problem, SchemaMismatch, StreamComplete, StreamGone, Superseded, TimeShapeError
+from epochal.protocol.frontier import Antichain
 from epochal.protocol.segments import key_ranges
-from epochal.protocol.times import TimeShape, to_json
+from epochal.protocol.times import TimeShape, from_json, less_equal, less_than, to_json
 from epochal.resources import StreamManifest, immutable_changes
 from epochal.resources.schemas import Schema, differences
 from epochal.service.errors import InvalidRequest, SegmentNotFound
@@ -20,6 +21,7 @@ from epochal_catalog.errors import ImmutableField, OtherStream, ReservedName, Un
 from epochal_catalog.records import (
     Change,
     CounterRecord,
+    HorizonRecorded,
     Json,
     LeaseRenewed,
     RegistrationRecord,
@@ -55,13 +57,20 @@ class Registering:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a publisher says of one of its segments when it renews; None leaves what is stored as it is (E11)."""
+    """What a publisher says of one of its segments when it renews; None leaves what is stored as it is (E11).
+
+    With a `number` it is a record: `lower`, `writers` and `horizon` belong together. `final`: the publisher stops in
+    good order, and the horizon may shrink to what is still open.
+    """
 
     incarnation: int
     lower: list[Json] | None = None
     writers: tuple[str, ...] | None = None
     counters: Mapping[str, float] = field(default_factory=dict)
     holders: tuple[dict[str, Json], ...] = ()
+    number: int | None = None
+    horizon: list[Json] | None = None
+    final: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +85,7 @@ class Renewing:
 class Renewal(NamedTuple):
     """What a renewal changes: segments, which only their owner's renewals change, and its lease."""
 
-    changed: tuple[SegmentRecord, ...]
+    changed: tuple[SegmentRecord | HorizonRecorded, ...]
     renewed: LeaseRenewed
     answer: Callable[[], dict[str, Json]]
 
@@ -188,6 +197,7 @@ class Registry:
                 incarnation=max(segment.incarnation, asked.incarnations.get(segment.id, 0)) + 1,
                 token=token,
                 finishing_number=-1,
+                record_number=-1,
             )
             for segment in (self._segment(entry, name) for name in dict.fromkeys(asked.segments))
         ]
@@ -206,11 +216,11 @@ class Registry:
     def renew(self, publisher: str, token: int, reports: Mapping[str, Report]) -> Decision[dict[str, Json]]:
         """Renew a lease, with what the publisher reports of its segments; brings a lapsed address back.
 
-        Raises `UnknownPublisher`, `StreamGone`, `Superseded`, `InvalidRequest` for a lower frontier of the wrong shape.
-        Writes to disk only what changed.
+        Raises `UnknownPublisher`, `StreamGone`, `Superseded`, `InvalidRequest` for times of the wrong shape, and for a
+        horizon that is missing or shrinks. Writes to disk only what changed.
         """
         changed, renewed, answer = self.renewal(Renewing(publisher, token, reports))
-        return self._write(answer, *changed, renewed) if changed else Decision((renewed,), answer)
+        return self._write(answer, *changed, renewed)
 
     def renew_together(self, renewals: Sequence[Renewal]) -> Decision[list[dict[str, Json]]]:
         """Several renewals of different tokens in one transaction, each judged on the state as it is now."""
@@ -220,20 +230,22 @@ class Registry:
         def answer() -> list[dict[str, Json]]:
             return [renewal.answer() for renewal in renewals]
 
-        return self._write(answer, *changed, *leases) if changed else Decision(tuple(leases), answer)
+        return self._write(answer, *changed, *leases)
 
     def renewal(self, asked: Renewing) -> Renewal:
         """What one renewal changes. Raises what `renew` raises."""
         publisher, token, reports = asked.publisher, asked.token, asked.reports
         registration, entry = self._owner(publisher, token)
-        changed, shape = [], entry.manifest.spec.time.shape
+        shape = entry.manifest.spec.time.shape
+        changed: list[SegmentRecord | HorizonRecorded] = []
         reported: dict[str, Reported] = {}
         for name, report in reports.items():
             segment = self._segment(entry, name)
             self._check_incarnation(registration, segment, report.incarnation)
             updated = _reported(segment, report, shape)
             if updated != segment:
-                changed.append(updated)
+                unseen = replace(updated, horizon=segment.horizon, record_number=segment.record_number) == segment
+                changed.append(HorizonRecorded(updated) if unseen else updated)
             holders = _shaped([holder["time"] for holder in report.holders], shape, f"segments.{name}.holders")
             shown = ({**holder, "time": time} for holder, time in zip(report.holders, holders, strict=True))
             if report.counters or report.holders:
@@ -241,7 +253,8 @@ class Registry:
         renewed = LeaseRenewed(token, reported)
 
         def answer() -> dict[str, Json]:
-            return {"ttl": self.state.leases.ttl, "complete": entry.complete}
+            recorded = {name: entry.segments[name].record_number for name in reports}
+            return {"ttl": self.state.leases.ttl, "complete": entry.complete, "recorded": recorded, "released": {}}
 
         return Renewal(tuple(changed), renewed, answer)
 
@@ -321,7 +334,11 @@ class Registry:
     def _granted(self, registration: RegistrationRecord, entry: StreamEntry) -> Callable[[], dict[str, Json]]:
         def answer() -> dict[str, Json]:
             segments = [_grant(entry.segments[name], entry.complete) for name in registration.segments]
-            return {"token": registration.token, "ttl": self.state.leases.ttl, "segments": segments}
+            sessions = {
+                writer: number for writer, number in self.state.sessions(entry.record.uid).items() if number > 1
+            }
+            ttl = self.state.leases.ttl
+            return {"token": registration.token, "ttl": ttl, "segments": segments, "sessions": sessions}
 
         return answer
 
@@ -367,6 +384,7 @@ def _grant(segment: SegmentRecord, complete: bool) -> dict[str, Json]:
         "lo": str(segment.lo),
         "hi": str(segment.hi),
         "lower": segment.lower,
+        "horizon": segment.horizon,
         "writers": list(segment.writers),
         "finishing": segment.finishing,
         "complete": complete,
@@ -396,7 +414,41 @@ def _reported(segment: SegmentRecord, report: Report, shape: TimeShape) -> Segme
         lower = _shaped(report.lower, shape, f"segments.{segment.id}.lower")
     if report.writers is not None:
         writers = tuple(sorted(set(report.writers)))
-    return replace(segment, lower=lower, writers=writers)
+    if report.number is not None:
+        horizon = _horizon(segment, report, shape)
+        if report.number <= segment.record_number:
+            return segment  # it is late: what came before it was sent later
+        if not report.final:
+            _check_growth(segment, lower, horizon)
+        return replace(segment, lower=lower, writers=writers, horizon=horizon, record_number=report.number)
+    if report.lower is None and report.writers is None:
+        return segment  # a report that says nothing takes nothing back
+    return replace(segment, lower=lower, writers=writers, horizon=None)
+
+
+def _horizon(segment: SegmentRecord, report: Report, shape: TimeShape) -> list[Json]:
+    """The maximal times of what was reported."""
+    path = f"segments.{segment.id}.horizon"
+    if report.horizon is None:
+        problem = Problem(path, "is missing", "a record (`number`) has a horizon; [] when no time may become active")
+        raise InvalidRequest("the report is a record without a horizon", [problem])
+    times = list(dict.fromkeys(from_json(time) for time in _shaped(report.horizon, shape, path)))
+    return [to_json(time) for time in times if not any(less_than(time, other) for other in times)]
+
+
+def _check_growth(segment: SegmentRecord, lower: list[Json] | None, horizon: list[Json]) -> None:
+    """A horizon only grows, but for what the frontier has passed: else a time that was active would be forgotten."""
+    frontier = None if lower is None else Antichain(map(from_json, lower))
+    above = [from_json(time) for time in horizon]
+    for stored in map(from_json, segment.horizon or ()):
+        reached = frontier is None or frontier.less_equal(stored)
+        if reached and not any(less_equal(stored, time) for time in above):
+            problem = Problem(
+                f"segments.{segment.id}.horizon",
+                f"no longer covers {to_json(stored)}, which the frontier still reaches",
+                "a horizon only grows, but for what the frontier has passed; `final` is for a publisher that stops",
+            )
+            raise InvalidRequest("the report takes a part of the stored horizon back", [problem])
 
 
 def _mismatches(entry: StreamEntry, expected: Expected) -> list[Problem]:

@@ -140,7 +140,14 @@ async def renew_publisher(request: web.Request) -> web.Response:
 def _report(body: models.Report) -> Report:
     writers = None if body.writers is None else tuple(body.writers)
     return Report(
-        body.incarnation, body.lower, writers, body.counters, tuple(holder.model_dump() for holder in body.holders)
+        incarnation=body.incarnation,
+        lower=body.lower,
+        writers=writers,
+        counters=body.counters,
+        holders=tuple(holder.model_dump() for holder in body.holders),
+        number=body.number,
+        horizon=body.horizon,
+        final=body.final,
     )
 
 

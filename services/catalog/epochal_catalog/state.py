@@ -4,7 +4,7 @@ Apart from the rules because it decides nothing: it takes over records that are 
 does no I/O and reads no clock; `now` is monotonic seconds.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from epochal.errors import StreamNotFound
@@ -17,6 +17,7 @@ from epochal_catalog.records import (
     ChangeRecord,
     ChangesForgotten,
     CounterRecord,
+    HorizonRecorded,
     Json,
     LeaseRenewed,
     LivenessNoticed,
@@ -112,7 +113,7 @@ class State:
         """Take over what was written; returns the names of the streams whose lookups may answer otherwise now."""
         touched: set[str] = set()
         for change in changes:
-            if not isinstance(change, LeaseRenewed | SubscriptionRenewed):
+            if not isinstance(change, LeaseRenewed | SubscriptionRenewed | HorizonRecorded):
                 self.version += 1
             name = self._take(change, now)
             if name is not None:
@@ -133,6 +134,8 @@ class State:
                 return self._take_stream(change)
             case SegmentRecord():
                 self._by_uid[change.uid].segments[change.id] = change
+            case HorizonRecorded(segment):
+                self._by_uid[segment.uid].segments[segment.id] = segment
             case SessionRecord():
                 self._sessions.setdefault(change.uid, {})[change.writer] = change.number
                 self._writers.setdefault(change.uid, SortedKeys()).add(change.writer)
@@ -261,6 +264,10 @@ class State:
     def session(self, uid: str, writer: str) -> int:
         """The last session number of a writer; 0 when it never opened."""
         return self._sessions.get(uid, {}).get(writer, 0)
+
+    def sessions(self, uid: str) -> Mapping[str, int]:
+        """Writer -> its last session number, for all that ever opened the stream."""
+        return self._sessions.get(uid, {})
 
     def writers(self, uid: str) -> SortedKeys:
         """The ids of all writers that ever had a session of the stream."""

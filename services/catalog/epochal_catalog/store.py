@@ -26,6 +26,7 @@ from epochal_catalog.records import (
     ChangeRecord,
     ChangesForgotten,
     CounterRecord,
+    HorizonRecorded,
     LeaseRenewed,
     LivenessNoticed,
     RegistrationRecord,
@@ -210,6 +211,8 @@ def _write_one(connection: Connection, change: Change) -> None:
         case RegistrationRemoved(publisher, token):
             table = tables.registrations
             connection.execute(table.delete().where(table.c.publisher == publisher, table.c.token == token))
+        case HorizonRecorded(segment):
+            _put(connection, segment)
         case _:
             _put(connection, change)
 
@@ -224,6 +227,8 @@ def _put(connection: Connection, record: Any) -> None:
     if isinstance(record, StreamRecord):  # completion is recorded once, for ever (E7)
         done = tables.streams.c.completed
         fence = and_(fence, or_(done.is_(None), done == statement.excluded.completed))
+    if isinstance(record, SegmentRecord):  # an incarnation's records overtake each other in no way (E11)
+        fence = or_(new > old, and_(new == old, statement.excluded.record_number >= table.c.record_number))
     statement = statement.on_conflict_do_update(
         index_elements=keys,
         set_={name: statement.excluded[name] for name in row if name not in keys},

@@ -47,6 +47,8 @@ segments = Table(
     Column("writers", JSON, nullable=False),
     Column("finishing", Boolean, nullable=False),
     Column("finishing_number", BigInteger, nullable=False),
+    Column("horizon", JSON(none_as_null=True)),
+    Column("record_number", BigInteger, nullable=False, server_default="-1"),
 )
 
 registrations = Table(

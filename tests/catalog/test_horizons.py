@@ -1,0 +1,236 @@
+"""The record of a segment: its frontier and horizon, stored together and in order, for the next incarnation."""
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from epochal.client.catalog import CatalogClient
+from epochal.client.catalog_types import Registration, Renewal, SegmentReport
+from epochal.errors import EpochalError
+from epochal_catalog.records import HorizonRecorded, SegmentRecord
+
+ADDRESSES = {"events": "tcp://h:1", "requests": "tcp://h:2", "ingest": "tcp://h:3"}
+
+
+class Publisher:
+    """Registers for segment 0, and reports records of it."""
+
+    def __init__(self, client: Any, granted: Any) -> None:
+        self.client, self.granted = client, granted
+        self.segment = granted["segments"][0]
+
+    @classmethod
+    async def start(cls, client: Any, uid: str, name: str = "p") -> "Publisher":
+        return cls(client, (await client.register(name, uid)).body)
+
+    async def report(self, **report: Any) -> Any:
+        return await self.client.renew(
+            "p", self.granted["token"], s0={"incarnation": self.segment["incarnation"], **report}
+        )
+
+    async def kept(self) -> tuple[Any, Any]:
+        """The frontier and the horizon that a next incarnation is given; this one is superseded."""
+        self.granted = (await self.client.register("p", (await shown(self.client))["uid"])).body
+        self.segment = self.granted["segments"][0]
+        return self.segment["lower"], self.segment["horizon"]
+
+
+async def shown(client: Any) -> Any:
+    return (await client("GET", "/v1/streams/demo/flights")).body
+
+
+async def publisher(client: Any, shape: str = "int") -> Publisher:
+    return await Publisher.start(client, (await client.apply(time={"shape": shape})).body["uid"])
+
+
+@pytest.mark.rule("E11")
+async def test_a_record_is_stored_whole_and_handed_to_the_next_incarnation(start: Any) -> None:
+    async with start() as client:
+        one = await publisher(client, "(int, int)")
+        assert (one.segment["lower"], one.segment["horizon"]) == (None, None)
+        answer = await one.report(number=0, lower=[[0, 0]], writers=["w"], horizon=[[3, 0], [1, 0], [0, 5], [3, 0]])
+        assert answer.body["recorded"] == {"0": 0}
+    async with start() as client:
+        again = Publisher(client, one.granted)
+        assert (await again.report(number=0, lower=[[9, 9]], horizon=[])).body["recorded"] == {"0": 0}
+        assert await again.kept() == ([[0, 0]], [[3, 0], [0, 5]])  # the maximal ones say it all
+        assert again.segment["writers"] == ["w"]
+
+
+@pytest.mark.rule("E11")
+async def test_a_record_that_was_overtaken_changes_nothing_but_the_rest_of_the_renewal_counts(client: Any) -> None:
+    one = await publisher(client)
+    assert (await one.report(number=7, lower=[4], writers=["w"], horizon=[6])).body["recorded"] == {"0": 7}
+    holder = {"time": 4, "kind": "writer", "writer": "w", "seconds": 1.0, "silent": 0.0}
+    for number in (7, 6, 0):
+        late = await one.report(
+            number=number, lower=[1], writers=[], horizon=[2], counters={"events": number}, holders=[holder]
+        )
+        assert (late.status, late.body["recorded"]) == (200, {"0": 7})
+        [segment] = (await shown(client))["segments"]
+        assert (segment["lower"], segment["counters"]) == ([4], {"events": number})
+        assert [item["writer"] for item in segment["holders"]] == ["w"]
+    assert await one.kept() == ([4], [6])
+    assert (await one.report(number=0, lower=[4], horizon=[6])).body["recorded"] == {"0": 0}  # counts anew
+
+
+@pytest.mark.rule("E11")
+async def test_a_horizon_only_grows_but_for_what_the_frontier_has_passed(client: Any) -> None:
+    one = await publisher(client, "(int, int)")
+    await one.report(number=0, lower=[[0, 0]], horizon=[[3, 0], [0, 5]])
+    shrunk = await one.report(number=1, lower=[[0, 0]], horizon=[[3, 2]])
+    assert (shrunk.status, shrunk.code, shrunk.body["problems"][0]["path"]) == (
+        422,
+        "invalid_request",
+        "segments.0.horizon",
+    )
+    assert "[0, 5]" in shrunk.body["problems"][0]["reason"]
+    assert (await one.report(number=1, horizon=[[3, 2]])).status == 422  # by the frontier that is stored
+    assert (await one.report(number=1, lower=[[1, 0]], horizon=[[3, 2]])).status == 200  # (0, 5) is passed
+    assert (await one.report(number=2, lower=[[1, 0]], horizon=[])).status == 422
+    assert (await one.report(number=2, lower=[[1, 0]], horizon=[[2, 2]], final=True)).status == 200
+    assert (await one.report(number=3, lower=[], horizon=[])).status == 200
+    assert await one.kept() == ([], [])
+
+
+@pytest.mark.rule("E11")
+@pytest.mark.parametrize(
+    ("report", "path"),
+    [
+        ({"number": 1, "lower": [3]}, "segments.0.horizon"),
+        ({"number": 0, "lower": [3]}, "segments.0.horizon"),  # late, and wrong all the same
+        ({"number": 1, "lower": [3], "horizon": None}, "segments.0.horizon"),
+        ({"number": 1, "lower": [3], "horizon": [[1, 2]]}, "segments.0.horizon"),
+        ({"number": 1, "lower": [[3]], "horizon": [4]}, "segments.0.lower"),
+        ({"number": 1, "lower": [3], "horizon": list(range(1025))}, "segments.0.horizon"),
+        ({"number": -1, "lower": [3], "horizon": [4]}, "segments.0.number"),
+    ],
+)
+async def test_a_record_that_is_none_is_refused_by_name_and_changes_nothing(
+    client: Any, report: dict[str, Any], path: str
+) -> None:
+    one = await publisher(client)
+    await one.report(number=0, lower=[2], writers=["w"], horizon=[4])
+    refused = await one.report(**report)
+    assert (refused.status, refused.code) == (422, "invalid_request")
+    assert [item["path"] for item in refused.body["problems"]] == [path]
+    assert await one.kept() == ([2], [4])
+
+
+@pytest.mark.rule("E11", "E12")
+async def test_a_superseded_publisher_writes_no_horizon(client: Any) -> None:
+    one = await publisher(client)
+    await one.report(number=0, lower=[2], horizon=[4])
+    new = Publisher(client, (await client.register("q", (await shown(client))["uid"])).body)
+    refused = await one.report(number=1, lower=[3], horizon=[9])
+    assert (refused.status, refused.code) == (409, "superseded")
+    assert (new.segment["lower"], new.segment["horizon"]) == ([2], [4])
+    assert await new.kept() == ([2], [4])
+
+
+@pytest.mark.rule("E11")
+async def test_a_report_of_the_old_form_makes_the_horizon_unknown(client: Any) -> None:
+    one = await publisher(client)
+    await one.report(number=0, lower=[2], horizon=[4])
+    assert (await one.report()).body["recorded"] == {"0": 0}  # says nothing, and takes nothing back
+    assert await one.kept() == ([2], [4])
+    await one.report(lower=[3], writers=["w"])
+    assert await one.kept() == ([3], None)
+    assert (await one.report(number=0, lower=[3], horizon=[])).status == 200  # unknown holds nothing down
+    assert await one.kept() == ([3], [])
+
+
+@pytest.mark.rule("E11")
+async def test_a_stream_made_anew_begins_without_a_horizon(client: Any) -> None:
+    one = await publisher(client)
+    await one.report(number=0, lower=[2], horizon=[4])
+    await client("DELETE", "/v1/streams/demo/flights")
+    assert (await one.report(number=1, lower=[2], horizon=[5])).code == "stream_gone"
+    two = await publisher(client)
+    assert (two.segment["lower"], two.segment["horizon"]) == (None, None)
+
+
+@pytest.mark.rule("E11")
+async def test_a_horizon_by_itself_is_on_disk_and_shown_to_no_one(client: Any) -> None:
+    one = await publisher(client)
+    await one.report(number=0, lower=[2], horizon=[4])
+    listed = await client("GET", "/v1/streams")
+    written: list[Any] = []
+    write = client.server.catalog._store.write
+
+    async def seen(changes: Any) -> None:
+        written.extend(changes)
+        await write(changes)
+
+    client.server.catalog._store.write = seen
+    assert (await one.report(number=1, lower=[2], horizon=[9])).body["recorded"] == {"0": 1}
+    assert [type(change) for change in written if not hasattr(change, "reports")] == [HorizonRecorded]
+    again = await client("GET", "/v1/streams", headers={"If-None-Match": listed.headers["Etag"]})
+    assert again.status == 304
+    assert (await client("GET", "/v1/streams")).body["revision"] == listed.body["revision"]
+    await one.report(number=2, lower=[3], horizon=[9])
+    assert [type(change) for change in written if isinstance(change, SegmentRecord)] == [SegmentRecord]
+    changed = await client("GET", "/v1/streams", headers={"If-None-Match": listed.headers["Etag"]})
+    assert (changed.status, changed.body["revision"]) == (200, listed.body["revision"] + 1)
+    assert await one.kept() == ([3], [9])
+
+
+@pytest.mark.rule("E6", "E11")
+async def test_a_registration_tells_the_newest_session_of_who_came_back(client: Any) -> None:
+    uid = (await client.apply()).body["uid"]
+    sessions = {writer: (await client.session_of(writer)).body["session"] for writer in ("once", "twice", "twice")}
+    granted = (await client.register("p", uid)).body
+    assert granted["sessions"] == {"twice": sessions["twice"]}
+
+
+@pytest.mark.rule("E11")
+async def test_what_was_stored_before_has_no_known_horizon(start: Any, tmp_path: Path) -> None:
+    async with start() as client:
+        one = await publisher(client)
+        await one.report(lower=[2], writers=["w"])
+    file = sqlite3.connect(tmp_path / "catalog.sqlite", isolation_level=None)
+    for statement in (
+        "ALTER TABLE segments DROP COLUMN horizon",
+        "ALTER TABLE segments DROP COLUMN record_number",
+        "UPDATE alembic_version SET version_num='0002'",
+    ):
+        file.execute(statement).close()
+    file.close()
+    async with start() as client:
+        again = Publisher(client, one.granted)
+        assert (await again.report(number=0, lower=[3], horizon=[4])).body["recorded"] == {"0": 0}
+        assert await again.kept() == ([3], [4])
+    async with start() as client:
+        two = Publisher(client, again.granted)
+        assert await two.kept() == ([3], [4])
+
+
+@pytest.mark.rule("E11")
+async def test_the_client_reports_records_and_reads_what_is_kept(client: Any) -> None:
+    uid = (await client.apply(time={"shape": "(int, int)"})).body["uid"]
+    async with CatalogClient(client.url) as catalog:
+        asked: dict[str, Any] = {"stream": "demo/flights", "uid": uid, "segments": ["0"], "addresses": ADDRESSES}
+        granted = await catalog.register("p", instance="i", **asked)
+        assert (granted.keeps_horizons, granted.sessions, granted.segments[0].horizon) == (True, {}, None)
+        incarnation = granted.segments[0].incarnation
+        report = SegmentReport(incarnation, [(0, 0)], ["w"], number=3, horizon=((1, 2), (2, 0)))
+        assert (await catalog.renew("p", granted.token, {"0": report})).recorded == {"0": 3}
+        shrunk = SegmentReport(incarnation, [(0, 0)], ["w"], number=4, horizon=((1, 2),))
+        with pytest.raises(EpochalError) as refused:
+            await catalog.renew("p", granted.token, {"0": shrunk})
+        assert refused.value.code == "invalid_request"
+        last = SegmentReport(incarnation, [(0, 0)], ["w"], number=4, horizon=((1, 2),), final=True)
+        assert (await catalog.renew("p", granted.token, {"0": last})).recorded == {"0": 4}
+        assert (await catalog.register("p", instance="j", **asked)).segments[0].horizon == ((1, 2),)
+
+
+@pytest.mark.rule("E11")
+def test_a_catalog_of_the_release_before_is_understood() -> None:
+    plain = SegmentReport(1, [2], ["w"]).to_json()
+    assert not {"number", "horizon", "final"} & plain.keys()
+    assert Renewal.from_json({"ttl": 10.0, "complete": False}) == Renewal(10.0, False, {}, {})
+    segment = {"id": "0", "incarnation": 1, "lo": "0", "hi": "9", "lower": [2], "writers": [], "complete": False}
+    granted = Registration.from_json({"token": 1, "ttl": 10.0, "segments": [segment]})
+    assert (granted.keeps_horizons, granted.sessions, granted.segments[0].horizon) == (False, {}, None)
