@@ -128,6 +128,8 @@ class SegmentPublisher:
         self._effects: list[PublisherEffect] = []
         self.untaken_bytes = 0
         """Bytes of appends that wait for `take`, never fewer than they take in the log."""
+        self.waiting_bytes = 0
+        """Bytes of appends that wait for the catalog (E11)."""
         self._acks: dict[Writer, tuple[int, int, int, str]] = {}
         self._told_to_open: set[Writer] = set()
         """Who was told so since effects were last taken."""
@@ -143,7 +145,7 @@ class SegmentPublisher:
         """Go on where the log ends; every writer has the whole time-out to come back in (E8)."""
         state, own = restored.state, restored.publisher
         held = [time for writer in restored.writers for time in writer.held]
-        self.progress = Progress([*own.held, *held], state.active, state.aborted, state.below)
+        self.progress = state.progress()
         self._held = MutableAntichain([*own.held, *held])
         self.history = self.history.empty_behind(state)
         self._own = Parked.restored(own, self.settings.min_writers, now)
@@ -262,6 +264,9 @@ class SegmentPublisher:
             return
         if self.gathering:
             self._gather_when_all_ask(now)
+        for ask in self._waiting_opens.values():  # who waits for the catalog is not silent
+            if (known := self._writers.get(ask.writer)) is not None:
+                known.heard = now
         deadline = now - self.settings.writer_timeout
         for state in [w for w in self._writers if w.present and not w.lost and w.heard <= deadline]:
             self._lose(
@@ -302,11 +307,6 @@ class SegmentPublisher:
 
     # ---- what the catalog must have recorded first (E11) ----
 
-    @property
-    def waiting_bytes(self) -> int:
-        """Payload bytes of appends that wait for the catalog."""
-        return sum(state.waiting_bytes for state in self._writers)
-
     def record(self, *, final: bool = False) -> Record | None:
         """What the catalog is to store of this segment now; None for one with a log, which keeps all that itself.
 
@@ -340,13 +340,23 @@ class SegmentPublisher:
 
     def _retry(self, state: WriterState) -> None:
         """Do what the writer has asked for, up to what has to wait still."""
-        waiting, state.waiting, state.waiting_bytes = state.waiting, deque(), 0
+        waiting = self._take_waiting(state)
         while waiting and self._writers.at(state.peer) is state:
             message = waiting.popleft()
             if type(message) is m.Append:
                 self._take_append(state, message)
             else:
                 self._take_operation(state, message)  # type: ignore[arg-type]  # the other kinds that wait
+            if state.waiting:  # it waits still, and so does what came after it
+                for later in waiting:
+                    self._wait_in_line(state, later)
+                return
+
+    def _take_waiting(self, state: WriterState) -> deque[m.Append | m.Hold | m.Abort | m.Leave]:
+        """What waits of one writer, which is no longer kept."""
+        self.waiting_bytes -= state.waiting_bytes
+        waiting, state.waiting, state.waiting_bytes = state.waiting, deque(), 0
+        return waiting
 
     def _wait(self, state: WriterState, message: m.Append | m.Hold | m.Abort | m.Leave, *times: Time) -> None:
         """Keep what cannot be done before the catalog has a horizon with `times`."""
@@ -354,8 +364,11 @@ class SegmentPublisher:
         for time in times:
             self._horizon.want(time)
         if type(message) is m.Append:
-            state.waiting_bytes += len(message.payload)
-            if state.waiting_bytes > self.settings.window + len(message.payload):
+            size = len(message.payload) + len(message.topic) + EVENT_OVERHEAD
+            state.waiting_bytes += size
+            self.waiting_bytes += size
+            if state.waiting_bytes > 2 * self.settings.window + size:
+                self._take_waiting(state)
                 detail = f"more than {self.settings.window} bytes are unacknowledged; wait for acknowledgements"
                 self._drop(state.peer, RemoteProtocolError(detail))
                 return
@@ -475,11 +488,13 @@ class SegmentPublisher:
             self._flush_ack(peer)
             self._acks[peer] = (number, seq, 1, state.writer)
 
-    def _wait_in_line(self, state: WriterState, append: m.Append) -> None:
-        """Keep an append after others that wait; what it needs is asked for with what they need."""
-        holder = state if state.under is None else self._writers.get(state.under)
-        wanted = () if self._refusal(holder, append.time) is not None else (append.time,)
-        self._wait(state, append, *self._uncovered(wanted))
+    def _wait_in_line(self, state: WriterState, message: m.Append | m.Hold | m.Abort | m.Leave) -> None:
+        """Keep what came after something that waits; what an append needs is asked for with what that needs."""
+        wanted: list[Time] = []
+        if type(message) is m.Append:
+            holder = state if state.under is None else self._writers.get(state.under)
+            wanted = [] if self._refusal(holder, message.time) is not None else self._uncovered((message.time,))
+        self._wait(state, message, *wanted)
 
     def _refusal(self, holder: WriterState | None, time: Time) -> EpochalError | None:
         try:
@@ -541,7 +556,9 @@ class SegmentPublisher:
         if any(not self._fits(time) for time in touched):
             return False  # refused in a moment
         uncovered = self._uncovered(touched)
-        if not (self.gathering or self._lags or uncovered):
+        known = self._writers.get(ask.writer)
+        goes_on = known is not None and known.session == ask.session and len(known.held) > 0  # nothing is granted
+        if not (self.gathering or (self._lags and not goes_on) or uncovered):
             return False
         if len(self._waiting_opens) >= MAX_WAITING_OPENS:
             self._refuse(peer, ask.op, Unavailable("too many writers wait to open; try again"))
@@ -650,8 +667,7 @@ class SegmentPublisher:
     def _take_session(self, state: WriterState, peer: Writer, ask: m.Open, now: float) -> bool:
         """Bind `peer` to the writer; returns whether it needs a capability: it is new here, or was gone."""
         self._admitted.clear()
-        state.waiting.clear()
-        state.waiting_bytes = 0
+        self._take_waiting(state)
         if ask.session > state.session and state.peer != peer and self._writers.at(state.peer) is state:
             self._dismiss(state.peer, WriterFenced(f"a newer session of writer {ask.writer!r} has opened"))
         left_for_good = self._has_left(ask)
@@ -741,11 +757,10 @@ class SegmentPublisher:
         if state is None:
             return
         if isinstance(ask, m.Leave) and ask.how is m.Leaving.ABORT:  # at once, also before what waits (E4)
-            state.waiting.clear()
-            state.waiting_bytes = 0
+            self._take_waiting(state)
         in_line = any(type(message) is not m.Append for message in state.waiting)
         if in_line or (state.waiting and not isinstance(ask, m.Abort)):
-            self._wait(state, ask)
+            self._wait_in_line(state, ask)
         else:
             self._take_operation(state, ask)
 

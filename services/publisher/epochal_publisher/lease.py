@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack
 from typing import Protocol, Self
 
 from epochal.client.catalog import CatalogClient
-from epochal.client.catalog_types import Registration, SegmentReport, StreamInfo
+from epochal.client.catalog_types import Registration, Renewal, SegmentReport, StreamInfo
 from epochal.errors import EpochalError, StreamGone, StreamNotFound, Superseded, Unavailable
 from epochal_publisher.settings import Settings
 
@@ -33,9 +33,12 @@ class Owner(Protocol):
     stalls: int
     """Rises at each stall: a renewal asked for before the last one proves nothing."""
 
-    def reports(self) -> Mapping[str, SegmentReport]:
-        """What to tell of each segment."""
+    def reports(self, *, final: bool = False) -> Mapping[str, SegmentReport]:
+        """What to tell of each segment; `final`: for the last time, as this process stops in order."""
         ...
+
+    def renewed(self, renewal: Renewal) -> None:
+        """The catalog has what was reported last."""
 
     def confirmed(self, stalls: int) -> None:
         """The lease stood at a time after stall number `stalls`."""
@@ -98,6 +101,8 @@ class Lease:
             )
             # Once more: now that the last owner is fenced, what is recorded of its segments stands.
             stream = await client.get(namespace, name)
+        if not registration.keeps_horizons:
+            logger.warning("the catalog is of a version that keeps no horizon; appends to streams without storage wait")
         self._token = registration.token
         self._incarnations = {grant.id: grant.incarnation for grant in registration.segments}
         return stream, registration
@@ -131,6 +136,7 @@ class Lease:
                     logger.info("the lease is renewed again")
                 away = False
                 owner.confirmed(stalls)
+                owner.renewed(renewal)
                 if renewal.complete:
                     owner.completed()
             await self._pause(self._settings.renew_interval if stalls == owner.stalls else _RETRY)
@@ -183,7 +189,7 @@ class Lease:
         """Report the last state and deregister, so that a successor starts exactly there."""
         try:
             async with asyncio.timeout(self._settings.drain_timeout):
-                await self._client.renew(self._settings.publisher, self._token, owner.reports())
+                await self._client.renew(self._settings.publisher, self._token, owner.reports(final=True))
                 await self._client.deregister(self._settings.publisher, self._token)
         except (EpochalError, TimeoutError) as error:
             logger.warning("the lease was not given up, it will lapse: %s", str(error) or "no answer in time")

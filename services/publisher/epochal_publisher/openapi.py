@@ -40,7 +40,7 @@ def _object(description: str, required: str = "", **properties: Shape) -> Shape:
 
 _OPENING: dict[str, Any] = {
     "kind": {"const": "opening"}, "position": reference("Position"), "lower": _TIMES, "active": _TIMES,
-    "aborted": _TIMES, "incarnation": _INT,
+    "aborted": _TIMES, "below": _TIMES, "incarnation": _INT,
 }  # fmt: skip
 SCHEMAS: dict[str, Shape] = {
     "Position": _POSITION,

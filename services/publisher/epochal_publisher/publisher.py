@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import zmq
 
-from epochal.client.catalog_types import Registration, SegmentReport, StreamInfo
+from epochal.client.catalog_types import Registration, Renewal, SegmentReport, StreamInfo
 from epochal.client.sockets import Socket
 from epochal.errors import (
     EpochalError,
@@ -30,6 +30,7 @@ from epochal.errors import (
 from epochal.protocol import messages as m
 from epochal.protocol.effects import (
     Answer,
+    AskRecord,
     FindBeginning,
     FindState,
     Log,
@@ -58,7 +59,10 @@ logger = logging.getLogger("epochal.publisher")
 T = TypeVar("T")
 
 MOST_WAITING = 32 * 2**20
-"""Bytes of appends of one segment that may wait for its disk: with what is read at once, less than one frame holds."""
+"""Bytes of appends of one segment that may wait for its disk, or for the catalog (E11).
+
+With what is read at once, less than one frame holds.
+"""
 
 
 class Publisher:
@@ -142,7 +146,7 @@ class Publisher:
         started = {}
         for grant in registration.segments:
             store = stores.of(grant.id)
-            start = partial(Served.start, stream, grant, self.settings, store, monotonic())
+            start = partial(Served.start, stream, grant, registration.sessions, self.settings, store, monotonic())
             started[grant.id] = await stores.write(start)
             if store is not None:
                 await self._begin(store)
@@ -192,6 +196,8 @@ class Publisher:
         for served in self.segments.values():
             if served.store is None:
                 effects = served.publisher.take()
+                if served.publisher.waiting_bytes > MOST_WAITING:
+                    self._ingest.router.socket.pause()
                 if effects:
                     self._tell(served, effects, served.publisher.progress.lower.frontier)
             else:
@@ -242,7 +248,8 @@ class Publisher:
 
     def _read_writers(self) -> None:
         """Read writers again, if nothing is in the way any more."""
-        waiting = any(served.publisher.untaken_bytes > MOST_WAITING for served in self.segments.values())
+        publishers = [served.publisher for served in self.segments.values()]
+        waiting = any(max(each.untaken_bytes, each.waiting_bytes) > MOST_WAITING for each in publishers)
         if self._confirmed == self.stalls and not waiting:
             self._ingest.router.socket.resume()
 
@@ -383,6 +390,8 @@ class Publisher:
             case Answer(peer, messages):
                 served.counters.answered(messages[0])
                 self._requests.router.send(peer, messages)
+            case AskRecord():
+                self._lease.ask_now()
             case ReportFinishing(number, finishing):
                 self._lease.report_finishing(served.publisher.segment, number, finishing)
             case FindState() | FindBeginning() | ReadLog() if served.store is not None:
@@ -390,10 +399,21 @@ class Publisher:
 
     # ---- what the catalog says ----
 
-    def reports(self) -> Mapping[str, SegmentReport]:
+    def reports(self, *, final: bool = False) -> Mapping[str, SegmentReport]:
         """The state of each segment, for the catalog."""
         now = monotonic()
-        return {segment: served.report(now) for segment, served in self.segments.items()}
+        return {segment: served.report(now, final=final) for segment, served in self.segments.items()}
+
+    def renewed(self, renewal: Renewal) -> None:
+        """What was reported is recorded: what waited for that goes out (E11). Lost writers were released (E46)."""
+        now = monotonic()
+        for segment, number in renewal.recorded.items():
+            self.segments[segment].publisher.recorded(number, now)
+        if renewal.released:
+            for served in self.segments.values():
+                served.publisher.release(renewal.released)
+        self.flush()
+        self._read_writers()
 
     def confirmed(self, stalls: int) -> None:
         """The lease stood after stall number `stalls`: what waited for it goes out."""

@@ -5,7 +5,7 @@ Apart from the process so that what is kept a segment is seen at a glance. Whoev
 
 import asyncio
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from epochal.client.catalog_types import SegmentGrant, SegmentReport, StreamInfo
@@ -46,11 +46,18 @@ class Served:
 
     @classmethod
     def start(
-        cls, stream: StreamInfo, grant: SegmentGrant, settings: Settings, store: Store | None, now: float
+        cls,
+        stream: StreamInfo,
+        grant: SegmentGrant,
+        sessions: Mapping[str, int],
+        settings: Settings,
+        store: Store | None,
+        now: float,
     ) -> "Served":
         """Begin an incarnation where the log on disk ends, or where the catalog says that the last one did (E7, E11).
 
-        With a log, `store.commit` is what is to be written first. Raises `LogError`.
+        `sessions`: the newest of each writer that had more than one. With a log, `store.commit` is what is to be
+        written first. Raises `LogError`.
         """
         spec = stream.declared().spec
         kept = spec.history.retention
@@ -70,7 +77,7 @@ class Served:
             store.check(grant.id, grant.lower)
         publisher = SegmentPublisher(
             stream.uid, grant.id, limits, incarnation=grant.incarnation, now=now, lower=grant.lower,
-            known_writers=grant.writers, complete=grant.complete,
+            horizon=grant.horizon, known_writers=grant.writers, sessions=sessions, complete=grant.complete,
             finishing=any(segment.id == grant.id and segment.finishing for segment in stream.segments),
             restored=None if store is None else store.restored,
         )  # fmt: skip
@@ -107,12 +114,16 @@ class Served:
         for listener in self.listeners:
             listener.set()
 
-    def report(self, now: float) -> SegmentReport:
-        """What a renewal tells the catalog."""
+    def report(self, now: float, *, final: bool = False) -> SegmentReport:
+        """What a renewal tells the catalog; `final`: the last one of a publisher that stops in order."""
         publisher, counters = self.publisher, self.counters
+        record = publisher.record(final=final)
         return SegmentReport(
             incarnation=publisher.incarnation,
-            lower=self.told_lower,
+            lower=self.told_lower if record is None or self.store is not None else record.lower,
+            number=None if record is None else record.number,
+            horizon=None if record is None else record.horizon,
+            final=final and record is not None,
             writers=publisher.writers,
             holders=publisher.holders(now),
             counters={
@@ -121,5 +132,6 @@ class Served:
                 "pushed_bytes": counters.pushed_bytes,
                 "subscribers": len(self.server.subscriptions),
                 "history_bytes": publisher.history.bytes,
+                "waiting_bytes": publisher.waiting_bytes,
             },
         )

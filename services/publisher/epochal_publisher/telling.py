@@ -43,6 +43,7 @@ def opening(position: Position, incarnation: int, state: State) -> dict[str, Any
         "lower": _times(state.lower),
         "active": _times(state.active),
         "aborted": _times(state.aborted),
+        "below": _times(state.below),
         "incarnation": incarnation,
     }
 
