@@ -1,0 +1,327 @@
+"""What a publisher without a log takes with it when it dies, and that nothing of it is taken for whole afterwards."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from epochal.protocol import messages as m
+from epochal.protocol.effects import Over
+from epochal.protocol.following import From
+from epochal.protocol.holders import HolderKind
+from epochal.protocol.progress import EpochState
+from epochal.protocol.subscribing import EpochWasAborted, GapFound
+
+WireUp = Callable[..., Any]
+
+
+def times(found: list[Any]) -> list[tuple[str, Any]]:
+    """What a reader was given: whole epochs with their payloads, and aborts."""
+    return [("aborted", each.time) if isinstance(each, EpochWasAborted) else each for each in found]
+
+
+# ---- the gates ----
+
+
+@pytest.mark.rule("E11")
+def test_no_epoch_becomes_active_before_the_catalog_has_it_in_the_horizon(wire_up: WireUp) -> None:
+    wiring = wire_up()
+    writer = wiring.writer()
+    wiring.catalog_answers = False
+    writer.append("0", 5, b"a", b"b")
+    assert wiring.log["0"] == []
+    assert writer.machine.outstanding == 2
+    wiring.catalog_answers = True
+    wiring.run()
+    assert [event.payload for event in wiring.log["0"]] == [b"a", b"b"]
+    assert wiring.stored["0"].horizon == (5,)
+    assert writer.machine.outstanding == 0
+
+
+@pytest.mark.rule("E11")
+def test_while_the_catalog_is_away_what_the_horizon_covers_goes_on(wire_up: WireUp) -> None:
+    wiring = wire_up()
+    one, other = wiring.writer("w1"), wiring.writer("w2")
+    one.append("0", 5)
+    wiring.catalog_answers = False
+    one.append("0", 6)
+    other.append("0", 4)
+    assert (one.machine.outstanding, other.machine.outstanding) == (1, 0)
+    for writer in (one, other):
+        writer.machine.advance(6)
+    other.append("0", 5)  # it is not acknowledged what comes before the move, so that is not sent
+    wiring.run()
+    assert list(wiring.publishers["0"].progress.lower.frontier) == [0]
+    wiring.tick(60)
+    assert one.errors() == [], "who waits for the catalog is not lost"
+    wiring.catalog_answers = True
+    wiring.run()
+    assert list(wiring.publishers["0"].progress.lower.frontier) == [6]
+
+
+@pytest.mark.rule("E11")
+def test_appends_that_wait_stay_in_their_order_when_an_earlier_record_is_answered_first(wire_up: WireUp) -> None:
+    wiring = wire_up()
+    writer = wiring.writer()
+    wiring.catalog_answers = False
+    wiring.report("0")  # asked for before there was anything to append
+    writer.append("0", 5, b"a", b"b")
+    wiring.catalog_answers = True
+    wiring.run()
+    assert [event.payload for event in wiring.log["0"]] == [b"a", b"b"]
+    assert writer.errors() == []
+
+
+@pytest.mark.rule("E11")
+@pytest.mark.parametrize("shape", ["int", "(int, int)"])
+def test_a_frontier_is_reported_once_a_crash_could_not_take_it_back(wire_up: WireUp, shape: str) -> None:
+    """Of ints, one past the horizon at most; of a partial order, what is recorded."""
+    near, far = (6, 9) if shape == "int" else ((6, 0), (6, 1))
+    wiring = wire_up(shape)
+    writer = wiring.writer()
+    if shape == "int":
+        writer.append("0", 5)
+    else:
+        writer.advance((6, 0))
+    wiring.catalog_answers = False
+    writer.advance(near)
+    publisher = wiring.publishers["0"]
+    assert list(publisher.progress.lower.frontier) == [near]
+    writer.advance(far)
+    assert list(publisher.progress.lower.frontier) == [near]
+    assert [holder.kind for holder in publisher.holders(wiring.now)] == [HolderKind.WRITER, HolderKind.RECORDING]
+    wiring.catalog_answers = True
+    wiring.run()
+    assert list(publisher.progress.lower.frontier) == [far]
+
+
+@pytest.mark.rule("E11")
+def test_who_opens_while_a_frontier_is_being_recorded_is_granted_that_one(wire_up: WireUp) -> None:
+    wiring = wire_up()
+    first = wiring.writer("w1")
+    wiring.catalog_answers = False
+    first.advance(9)
+    second = wiring.writer("w2")
+    assert not second.machine.is_open_at("0")
+    wiring.catalog_answers = True
+    wiring.run()
+    assert second.machine.is_open_at("0")
+    assert list(second.machine.held) == [9]
+
+
+@pytest.mark.rule("E2", "E11")
+def test_an_abort_too_waits_until_a_crash_cannot_forget_it(wire_up: WireUp) -> None:
+    wiring = wire_up()
+    writer = wiring.writer()
+    wiring.catalog_answers = False
+    writer.machine.abort(7)
+    wiring.run()
+    assert wiring.log["0"] == []
+    wiring.catalog_answers = True
+    wiring.run()
+    assert [type(event) for event in wiring.log["0"]] == [m.Aborted]
+    wiring.lose_memory("0")
+    assert wiring.publishers["0"].progress.state(7) is EpochState.ABORTED
+
+
+# ---- what was active is lost as a whole ----
+
+
+@pytest.mark.rule("E11", "E18")
+def test_an_epoch_that_one_writer_had_left_does_not_complete_without_its_records(wire_up: WireUp) -> None:
+    wiring = wire_up(min_writers=2)
+    live = wiring.reader()
+    one, other = wiring.writer("w1"), wiring.writer("w2")
+    one.advance(5)
+    other.advance(5)
+    other.append("0", 5, b"lost with the memory")
+    other.advance(6)
+    wiring.report("0")
+    wiring.lose_memory("0")
+    for reader in wiring.readers:
+        reader.rejoin("0")
+    late = wiring.reader(From.START)
+    one.connect()
+    other.connect()
+    one.append("0", 5, b"the other half")
+    assert one.errors() == ["epoch_aborted"]
+    with pytest.raises(Exception, match="aborted"):
+        one.machine.raise_failure()
+    for writer in (one, other):
+        writer.advance(7)
+    assert times(live.epochs()) == [("aborted", 5)]
+    assert times(late.epochs()) == []
+    assert not live.machine.saw_whole(5)
+    assert not late.machine.saw_whole(5)
+    one.append("0", 7, b"a")
+    for writer in (one, other):
+        writer.advance(8)
+    assert times(live.epochs()) == times(late.epochs()) == [(7, [b"a"])]
+
+
+@pytest.mark.rule("E11")
+def test_an_orderly_stop_leaves_nothing_to_be_completed_without_what_it_aborted(wire_up: WireUp) -> None:
+    wiring = wire_up(min_writers=2)
+    live = wiring.reader()
+    one, other = wiring.writer("w1"), wiring.writer("w2")
+    one.append("0", 3, b"a")
+    for writer in (one, other):
+        writer.advance(5)
+    other.append("0", 5, b"b")
+    other.advance(6)
+    publisher = wiring.publishers["0"]
+    publisher.drain()
+    wiring.run()
+    wiring.stored["0"] = publisher.record(final=True)
+    assert wiring.stored["0"][1:] == ((5,), (5,), True), "not what it has completed, nor what it asked for ahead"
+    assert times(live.epochs()) == [(3, [b"a"]), ("aborted", 5)]
+    wiring.lose_memory("0")
+    late = wiring.reader(From.START)
+    one.connect()
+    one.append("0", 5, b"c")
+    assert one.errors() == ["epoch_aborted"]
+    other.connect()
+    other.append("0", 6, b"d")
+    assert other.errors() == []
+    for writer in (one, other):
+        writer.machine.fail_quietly  # noqa: B018
+    assert times(late.epochs()) == []
+
+
+@pytest.mark.rule("E11", "E15")
+def test_an_epoch_that_completed_before_the_crash_and_was_not_reported_is_not_given_by_halves(wire_up: WireUp) -> None:
+    wiring = wire_up(segments="01")
+    live, writer = wiring.reader(), wiring.writer()
+    writer.append("0", 6, b"a")
+    writer.append("1", 6, b"b")
+    writer.advance(7)
+    assert times(live.epochs()) == [(6, [b"a", b"b"])]
+    assert wiring.stored["0"].lower == (0,), "what it had before 6 was active"
+    wiring.lose_memory("0")
+    writer.connect("0")
+    late = wiring.reader(From.START)
+    live.rejoin("0")
+    writer.append("1", 7, b"c")
+    writer.advance(8)
+    assert times(late.epochs()) == [(7, [b"c"])]
+    assert times(live.epochs()) == [(7, [b"c"])], "who was given 6 keeps it, and hears nothing of it"
+    assert live.machine.saw_whole(6)
+    assert not late.machine.saw_whole(6)
+
+
+@pytest.mark.rule("E2", "E11")
+def test_an_aborted_epoch_stays_aborted_over_crashes_in_a_row(wire_up: WireUp) -> None:
+    wiring = wire_up()
+    writer = wiring.writer()
+    writer.append("0", 5)
+    writer.machine.abort(5)
+    wiring.run()
+    for incarnation in (2, 3, 4):
+        wiring.lose_memory("0", incarnation)
+        writer.connect("0")
+        writer.append("0", 5 + incarnation)
+        assert wiring.publishers["0"].progress.state(5) is EpochState.ABORTED
+        assert wiring.publishers["0"].progress.state(4 + incarnation) is EpochState.ABORTED
+        assert set(wiring.stored["0"].horizon) == {5 + incarnation}
+
+
+@pytest.mark.rule("E6", "E11")
+def test_a_session_that_was_replaced_is_not_admitted_by_a_publisher_that_forgot_the_newer_one(wire_up: WireUp) -> None:
+    wiring = wire_up(segments="01")
+    old = wiring.writer("w", 1)
+    wiring.writer("w", 2)
+    wiring.lose_memory("0", known_writers=["w"], sessions={"w": 2})
+    old.connect("0")
+    assert old.errors()[-1] == "writer_fenced"
+    assert wiring.publishers["0"].progress.lower.frontier.less_equal(0)
+
+
+@pytest.mark.rule("E11", "E17", "E18")
+def test_a_reader_that_was_cut_off_while_an_epoch_completed_did_not_see_it(wire_up: WireUp) -> None:
+    wiring = wire_up()
+    reader, writer = wiring.reader(), wiring.writer()
+    writer.append("0", 5, b"a")
+    writer.advance(6)
+    del reader.followers["0"]
+    writer.append("0", 6, b"b")
+    writer.advance(7)
+    wiring.lose_memory("0")
+    writer.connect()
+    reader.rejoin("0")
+    writer.advance(8)
+    assert times(reader.epochs()) == [(5, [b"a"])]
+    (gap,) = [event for event in reader.events() if isinstance(event, GapFound)]
+    assert (gap.incarnation, gap.below) == (2, (6,))
+    assert reader.machine.saw_whole(5)
+    assert not reader.machine.saw_whole(6)
+    assert reader.machine.saw_whole(7)
+
+
+# ---- writers ----
+
+
+@pytest.mark.rule("E10", "E11")
+def test_a_writer_goes_on_with_its_capability_and_is_told_what_it_had_not_left(wire_up: WireUp) -> None:
+    wiring = wire_up()
+    writer = wiring.writer()
+    writer.advance(2)
+    wiring.report("0")
+    writer.append("0", 5)
+    wiring.lose_memory("0")
+    writer.connect()
+    with pytest.raises(Exception, match=r"epochs \[5\] are aborted"):
+        writer.machine.raise_failure()
+    assert list(wiring.publishers["0"].progress.lower.frontier) == [2]
+    writer.append("0", 6)
+    writer.advance(7)
+    assert list(wiring.publishers["0"].progress.lower.frontier) == [7]
+    assert writer.of(Over) == []
+
+
+@pytest.mark.rule("E3", "E11")
+def test_a_writer_whose_move_was_recorded_and_not_answered_is_told_that_it_is_lost(wire_up: WireUp) -> None:
+    wiring = wire_up()
+    writer = wiring.writer()
+    writer.deaf.add("0")
+    writer.advance(9)
+    assert wiring.stored["0"].lower == (9,)
+    wiring.lose_memory("0")
+    writer.connect()
+    assert writer.errors() == ["writer_lost"]
+
+
+# ---- an incarnation of which nothing is recorded: of the version before, or with a log ----
+
+
+@pytest.mark.rule("E11")
+def test_after_a_publisher_that_kept_no_horizon_its_writers_say_what_may_be_lost(wire_up: WireUp) -> None:
+    wiring = wire_up(min_writers=2)
+    one, other = wiring.writer("w1"), wiring.writer("w2")
+    for writer in (one, other):
+        writer.advance(5)
+    other.append("0", 5)
+    other.advance(6)
+    wiring.lose_memory("0", lower=(5,), horizon=None)
+    one.connect()
+    assert not one.machine.is_open_at("0"), "the other one is waited for"
+    server = wiring.servers["0"]
+    server.receive(b"reader", m.Hello(1, (m.VERSION,), wiring.stream, "0", bytes(16)), wiring.now)
+    assert [effect.messages[0].code for effect in wiring.publishers["0"].take()] == ["unavailable"]
+    other.connect()
+    wiring.tick(1)
+    assert one.machine.is_open_at("0")
+    assert other.machine.is_open_at("0")
+    one.append("0", 5)
+    assert one.errors() == ["epoch_aborted"]
+
+
+@pytest.mark.rule("E11")
+def test_writers_that_do_not_come_back_are_waited_for_no_longer_than_others(wire_up: WireUp) -> None:
+    wiring = wire_up(writer_timeout=3.0)
+    wiring.lose_memory("0", lower=(5,), horizon=None, known_writers=["gone"])
+    writer = wiring.writer("here", connect=False)
+    writer.connect()
+    wiring.tick(2)
+    assert not writer.machine.is_open_at("0")
+    wiring.tick(2)
+    assert writer.machine.is_open_at("0")
