@@ -319,7 +319,8 @@ class Subscription:
                 self._counters["aborted"] += 1
                 return values.EpochAborted(self._decode_time(event.time))
             case subscribing.GapFound():
-                return values.Gap(*event)
+                below = tuple(map(self._decode_time, event.below))
+                return values.Gap(event.segment, event.incarnation, event.seq, below)
             case subscribing.RewoundTo():
                 return values.Rewound(*event)
             case subscribing.SegmentDown():

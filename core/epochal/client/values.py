@@ -73,7 +73,7 @@ class FrontierChanged:
 class Gap:
     """Events of `segment` are lost for good.
 
-    Every epoch that had data is aborted (E17).
+    Every epoch that had data, and was not handed out, is aborted (E17).
     """
 
     segment: str
@@ -82,6 +82,8 @@ class Gap:
     """Which life of the segment's publisher the next events are of."""
     seq: int
     """The event that they come after; -1 for none."""
+    below: tuple[Any, ...] = ()
+    """Every epoch that is <= one of these is aborted: the publisher lost its memory (E11)."""
 
 
 @dataclass(frozen=True, slots=True)

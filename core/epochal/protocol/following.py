@@ -313,7 +313,7 @@ class Follower:
                 RemoteProtocolError("the snapshot is not of the incarnation and subscription that were welcomed")
             )
             return
-        if not self._sound_times(snapshot.lower, snapshot.upper, snapshot.aborted):
+        if not self._sound_times(snapshot.lower, snapshot.upper, snapshot.aborted, snapshot.below):
             return
         self._snapshot, self._newest = snapshot, snapshot.seq
         begin = self._begin
@@ -370,11 +370,11 @@ class Follower:
         self._effects.append(Request(m.Since(self._request, self.segment, position, self.settings.credit, wanted)))
 
     def _opened(self, opening: m.Opening) -> None:
-        if not self._sound_times(opening.lower, opening.upper, opening.aborted):
+        if not self._sound_times(opening.lower, opening.upper, opening.aborted, opening.below):
             return
         self._answer.open(opening, self._incarnation)
         self._last = opening.position.seq
-        self._begin_behind(State(opening.position.seq, opening.lower, opening.upper, opening.aborted))
+        self._begin_behind(State(opening.position.seq, opening.lower, opening.upper, opening.aborted, opening.below))
 
     def _begin_behind(self, state: State) -> None:
         """Tell where the events of an answer begin, unless that is where the last ones of this connection ended."""
@@ -554,4 +554,4 @@ def snapshot_state(snapshot: m.Snapshot) -> State:
 
     `active` then holds only the maximal active times, which is all that a filter needs.
     """
-    return State(snapshot.seq, snapshot.lower, snapshot.upper, snapshot.aborted)
+    return State(snapshot.seq, snapshot.lower, snapshot.upper, snapshot.aborted, snapshot.below)

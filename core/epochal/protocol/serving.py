@@ -127,6 +127,8 @@ class SegmentServer:
             raise VersionMismatch(f"this publisher speaks protocol version {m.VERSION}, not {list(hello.versions)}")
         if hello.stream != publisher.stream:
             raise StreamGone("the stream was deleted and created anew; look it up again")
+        if publisher.gathering:
+            raise Unavailable("this publisher waits to hear from the writers of the one before; try again")
         if hello.nonce in self._used or hello.nonce in self._pending or hello.nonce in self.subscriptions:
             raise RemoteProtocolError("a subscription id is used once; draw a fresh one")
         if len(self._pending) >= self.settings.max_pending or self._joining[peer] >= self.settings.max_pending_each:
@@ -182,6 +184,8 @@ class SegmentServer:
     def _since(self, peer: bytes, ask: m.Since, now: float) -> None:
         history, incarnation = self.publisher.history, self.publisher.incarnation
         of_peer = sum(1 for of, _ in self._answers if of == peer)
+        if self.publisher.gathering:
+            raise Unavailable("this publisher waits to hear from the writers of the one before; try again")
         if (peer, ask.request) in self._answers:
             raise RemoteProtocolError(f"request {ask.request} is under way; each has a number of its own")
         if len(self._answers) >= self.settings.max_answers or of_peer >= self.settings.max_answers_each:

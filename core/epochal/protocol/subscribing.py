@@ -25,6 +25,9 @@ BATCH_OVERHEAD = 200
 
 REMEMBERED_ABORTS = 65_536
 
+REMEMBERED_GAPS = 1_000
+"""Gaps after which it is still known of the epochs before the first of them whether they were seen whole."""
+
 
 class EpochBatches(NamedTuple):
     """A complete epoch: all its batches, in arrival order; per segment that is the order of the log."""
@@ -54,11 +57,15 @@ class FrontierMoved(NamedTuple):
 
 
 class GapFound(NamedTuple):
-    """Events of `segment` between its last one and `state_seq` of `incarnation` are lost for good (E17)."""
+    """Events of `segment` between its last one and `seq` of `incarnation` are lost for good (E17).
+
+    Every epoch that is <= one of the times `below` is aborted, as far as it was not handed out (E11).
+    """
 
     segment: str
     incarnation: int
     seq: int
+    below: tuple[Time, ...] = ()
 
 
 class RewoundTo(NamedTuple):
@@ -155,10 +162,14 @@ class Subscriber:
         self._merged = MutableAntichain()
         self._filters: list[JoinFilter] = []
         self._seen_from = Antichain([shape.bottom])
+        self._seen_before: deque[tuple[Antichain, Antichain]] = deque(maxlen=REMEMBERED_GAPS)
+        """At each gap, oldest first: the merged frontier, and what was seen whole of the times that it had passed."""
         self._aborted: set[Time] = set()
         """Aborted times that may still arrive."""
         self._untold: set[Time] = set()
         """Aborted times that the application is to be told of, and has not been."""
+        self._queued_aborts: set[Time] = set()
+        """Those that wait in `_ready` to be taken."""
         self._aborts_remembered: dict[Time, None] = {}
         self._open: dict[Time, _Open] = {}
         self._ready: deque[EpochBatches | EpochWasAborted] = deque()
@@ -250,6 +261,7 @@ class Subscriber:
     def pass_epoch(self, epoch: EpochBatches | EpochWasAborted) -> None:
         """The application has an epoch that was handed out: it is yielded."""
         self._untold.discard(epoch.time)
+        self._queued_aborts.discard(epoch.time)
         self._ready_open.pop(epoch.time, None)
 
     def next_event(self) -> Happened | None:
@@ -288,12 +300,10 @@ class Subscriber:
 
     def saw_whole(self, time: Time) -> bool:
         """Whether the epoch `time` is complete and would have been delivered had it had data (E18)."""
-        return (
-            self.ready
-            and not self._merged.less_equal(time)
-            and self._seen_from.less_equal(time)
-            and time not in self._aborts_remembered
-        )
+        if not self.ready or self._merged.less_equal(time) or time in self._aborts_remembered:
+            return False
+        earlier = (seen_from for passed, seen_from in self._seen_before if not passed.less_equal(time))
+        return next(earlier, self._seen_from).less_equal(time)
 
     def cursor(self) -> Cursor:
         """Where to resume so that everything not yet yielded comes again, whole, and nothing else (E16).
@@ -503,7 +513,8 @@ class Subscriber:
         self._aborted.discard(time)
         if self._ready_open:
             next(reversed(self._ready_open.values())).aborted.append(time)
-        if self._holds and time in self._untold:
+        if self._holds and time in self._untold and time not in self._queued_aborts:
+            self._queued_aborts.add(time)
             self._ready.append(EpochWasAborted(time))
 
     def _abort(self, times: Iterable[Time]) -> None:
@@ -523,11 +534,13 @@ class Subscriber:
             self._happened(EpochWasAborted(time))
 
     def _gap(self, name: str, began: Began) -> None:
-        self._happened(GapFound(name, began.incarnation, began.state.seq))
+        self._happened(GapFound(name, began.incarnation, began.state.seq, began.state.below))
         for time in sorted(self._open):
             self._drop_epoch(time, tell=True)
 
     def _restrict(self, only: JoinFilter) -> None:
+        if self.ready:  # what is complete by now was seen, or not, whatever a later join leaves out
+            self._seen_before.append((self._merged.frontier, self._seen_from))
         self._seen_from = self._seen_from.join(only.frontier(self.shape))
         self._know_aborted(only.aborted)
         self._filters.append(only)

@@ -92,6 +92,11 @@ class Told:
         return self.publisher.incarnation
 
     @property
+    def gathering(self) -> bool:
+        """Whether it is not known yet with what the publisher begins; never so with a log."""
+        return self.publisher.gathering
+
+    @property
     def settings(self) -> PublisherSettings:
         """The publisher's."""
         return self.publisher.settings
