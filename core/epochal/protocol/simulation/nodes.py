@@ -94,7 +94,7 @@ class Node:
         self._told = None if self._disk is None else Told(self.publisher, self.publisher.seq)
         self.server = SegmentServer(self._told or self.publisher, self.channel, ServingSettings(), now)
         state = restored.state if restored is not None else self.publisher.state()
-        self.log = self.oracle.incarnation(self.segment, grant.incarnation, state.lower, state.seq)
+        self.log = self.oracle.incarnation(self.segment, grant.incarnation, state.lower, state.seq, now=now)
         self._heard: dict[bytes, float] = {}
         self._longest_silence: dict[bytes, float] = {}
         self._fair_since = self._reported = now
@@ -219,7 +219,7 @@ class Node:
 
     def _report(self) -> None:
         publisher, self._reported = self.publisher, self.world.now
-        lower = tuple(self.log.lower.frontier if self.scenario.durable else publisher.progress.lower.frontier)
+        lower = tuple(sorted(self.log.lower) if self.scenario.durable else publisher.progress.lower.frontier)
         if self.catalog.report(self.segment, publisher.incarnation, lower, tuple(publisher.writers)):
             publisher.completed()
             self._pump()

@@ -12,8 +12,9 @@ from epochal.protocol.simulation.catalog import Catalog
 from epochal.protocol.simulation.checks import check_memory
 from epochal.protocol.simulation.nodes import Node
 from epochal.protocol.simulation.oracle import Oracle, Violation
-from epochal.protocol.simulation.readers import Memory, Reader
+from epochal.protocol.simulation.readers import Reader
 from epochal.protocol.simulation.scenario import Scenario
+from epochal.protocol.simulation.stories import Memory
 from epochal.protocol.simulation.world import World
 from epochal.protocol.simulation.writers import Writer
 from epochal.protocol.times import Time
@@ -103,9 +104,12 @@ class _Run:
         random = self.world.random
         begin = origin or random.choice((From.LIVE, From.LIVE, From.START))
         kind = random.random()
-        memory = Memory(f"s{len(self.readers)}", begin, reads_epochs=kind < 0.7, partial=kind > 0.9)
+        start = begin is From.START
+        memory = Memory(
+            f"s{len(self.readers)}", start, reads_epochs=kind < 0.7, partial=kind > 0.9, joined=self.world.now
+        )
         memory.pushed = random.random() >= self.scenario.pulling
-        if begin is From.START and random.random() < 0.3:
+        if start and random.random() < 0.3:
             memory.wanted = self._somewhere()
         self.world.note(f"joins: {memory}")
         reader = Reader(self.world, self.scenario, self.nodes, self.oracle, memory)
@@ -192,9 +196,8 @@ class _Run:
 
     def _check(self) -> None:
         for reader in self.readers:
-            if not reader.life.ended:
-                reader.settle()
-            check_memory(self.oracle, reader.memory, reader.life)
+            reader.settle()
+            check_memory(self.oracle, reader.memory)
 
     def _report(self) -> Report:
         logs = [log for logs in self.oracle.logs.values() for log in logs]
