@@ -91,9 +91,9 @@ class Node:
         if self._disk is not None:
             self._disk.begin(self.publisher)
         self.channel = self.world.random.randbytes(8)
-        self._told = None if self._disk is None else Told(self.publisher, self.publisher.seq)
-        self.server = SegmentServer(self._told or self.publisher, self.channel, ServingSettings(), now)
         state = restored.state if restored is not None else self.publisher.state()
+        self._told = None if self._disk is None else Told(self.publisher, state.seq)  # what it logs first is not durable
+        self.server = SegmentServer(self._told or self.publisher, self.channel, ServingSettings(), now)
         self.log = self.oracle.incarnation(self.segment, grant.incarnation, state.lower, state.seq, now=now)
         self._heard: dict[bytes, float] = {}
         self._longest_silence: dict[bytes, float] = {}

@@ -161,7 +161,7 @@ class Life:
 
     def claim(self, time: Time) -> None:
         """Ask whether `time` was seen whole, and keep a yes to be judged by what comes to light later (E18)."""
-        if self.memory.partial or not self.machine.saw_whole(time):
+        if not self.machine.saw_whole(time):
             return
         seen = set(self._arrived_at.get(time, ()))
         for given, payloads in self.memory.yields:

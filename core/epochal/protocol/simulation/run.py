@@ -126,7 +126,7 @@ class _Run:
 
     def _faults(self) -> None:
         world, scenario = self.world, self.scenario
-        if world.now >= scenario.seconds:
+        if world.calm:
             return
         for node in self.nodes.values():
             if node.up and world.chance(scenario.crash_rate * _FAULT_TICK):
@@ -151,12 +151,13 @@ class _Run:
             world.run(world.now + scenario.writer_timeout + 10)
             self._new_writers_finish()
         world.run(world.now + PATIENCE, self._over)
-        if self.oracle.crashed and scenario.min_writers > 1 and not self.catalog.complete:
+        if self.oracle.crashed and scenario.min_writers > 1 and not self.catalog.complete and not scenario.all_finish:
             # A crash with the frontier still at bottom forgets who had opened and left: others must make up the number.
             self._new_writers_finish()
             world.run(world.now + PATIENCE, self._over)
         if not self._over():
-            raise Violation(f"liveness: {self._unfinished()}")
+            finished = scenario.all_finish and all(writer.finished for writer in self.writers)
+            raise Violation(f"{'E47, finish was confirmed to all' if finished else 'liveness'}: {self._unfinished()}")
         self._calm()
         self._join(From.START)
         self._join(From.LIVE)
