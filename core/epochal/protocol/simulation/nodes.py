@@ -92,7 +92,7 @@ class Node:
             self._disk.begin(self.publisher)
         self.channel = self.world.random.randbytes(8)
         state = restored.state if restored is not None else self.publisher.state()
-        self._told = None if self._disk is None else Told(self.publisher, state.seq)  # what it logs first is not durable
+        self._told = None if self._disk is None else Told(self.publisher, state.seq)
         self.server = SegmentServer(self._told or self.publisher, self.channel, ServingSettings(), now)
         self.log = self.oracle.incarnation(self.segment, grant.incarnation, state.lower, state.seq, now=now)
         self._heard: dict[bytes, float] = {}
