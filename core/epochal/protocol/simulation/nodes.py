@@ -100,14 +100,14 @@ class Node:
         self._fair_since = self._reported = now
         self.up = True
 
-    def crash(self, back_after: float) -> None:
-        """Die: memory and connections are gone; a new incarnation starts after a while."""
+    def crash(self, back_after: float, *, machine: bool = True) -> None:
+        """Die, or the machine does: memory and connections are gone; a new incarnation starts after a while."""
         self.up = False
         self.crashes += 1
         if self._committing is not None and self.world.chance(0.5):
             self._commit(self._committing)  # the disk had it, and nobody was told
         self._committing = None
-        if self._disk is not None:
+        if self._disk is not None and machine:
             self._disk.crash()
         self._inbox.clear()
         self._stalled_until = 0.0
@@ -115,11 +115,13 @@ class Node:
         for _, connection in connections.values():
             connection.on_left = lambda: None
             connection.sever(0.5)
-        self.world.note(f"segment {self.segment}: crash, back after {back_after:.2f} s")
+        self.world.note(f"segment {self.segment}: crash (machine={machine}), back after {back_after:.2f} s")
         self.world.after(back_after, self._restart)
 
     def _restart(self) -> None:
-        if not self.up:
+        if self.catalog.away:
+            self.world.after(0.3, self._restart)
+        elif not self.up:
             self.start()
             self.world.note(f"segment {self.segment}: incarnation {self.publisher.incarnation}")
 
@@ -219,6 +221,8 @@ class Node:
 
     def _report(self) -> None:
         publisher, self._reported = self.publisher, self.world.now
+        if self.catalog.away:
+            return
         lower = tuple(sorted(self.log.lower) if self.scenario.durable else publisher.progress.lower.frontier)
         if self.catalog.report(self.segment, publisher.incarnation, lower, tuple(publisher.writers)):
             publisher.completed()
@@ -358,6 +362,9 @@ class Node:
                 self._pump()
 
         def arrives() -> None:
+            if self.catalog.away:
+                self.world.after(0.3, arrives)
+                return
             complete = self.catalog.finish(self.segment, incarnation, report.number, report.finishing)
             self.world.note(f"catalog: segment {self.segment} finishing={report.finishing}, complete={complete}")
             self.world.after(self.world.between(0.001, 0.3), lambda: self._when_running(lambda: answered(complete)))

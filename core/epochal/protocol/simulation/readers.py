@@ -34,6 +34,7 @@ from epochal.protocol.subscribing import (
     EpochWasAborted,
     FrontierMoved,
     GapFound,
+    Happened,
     RewoundTo,
     Subscriber,
 )
@@ -73,6 +74,9 @@ class Life:
         """Every payload that arrived, whatever the machine makes of it."""
         self._incarnations = {} if cursor is None else {name: at.incarnation for name, at in cursor.positions.items()}
         self._seen: object = None
+        self._epoch_in_hand: EpochBatches | EpochWasAborted | None = None
+        self._event_in_hand: Happened | None = None
+        """What an interrupted call has fetched, for the next one to hand out; the cursor has not passed it (E16)."""
         self._gathered: dict[Time, dict[str, list[bytes]]] = {}
         self._seqs: dict[str, int] = {}
         origin = Wanted(memory.wanted) if memory.wanted is not None else From.START if memory.start else From.LIVE
@@ -181,32 +185,54 @@ class Life:
 
     # ---- the application ----
 
-    def read(self, most: int) -> None:
-        """Take what there is, up to `most`."""
+    def read(self, most: int, interrupts: float = 0.0) -> None:
+        """Take what there is, up to `most`; a share `interrupts` of it is fetched by a call that does not return."""
         for _ in range(most):
-            if self.memory.reads_epochs:
-                epoch = self.machine.next_epoch()
-                if epoch is None:
-                    return
-                self._take(epoch)
-            else:
-                happened = self.machine.next_event()
-                if happened is None:
-                    return
-                match happened:
-                    case Arrived():
-                        self._arrived(happened)
-                    case FrontierMoved():
-                        self._frontier_moved(frozenset(happened.frontier))
-                    case EpochWasAborted():
-                        self._gathered.pop(happened.time, None)
-                        self._take(happened)
-                    case GapFound():
-                        self._seqs.pop(happened.segment, None)
-                    case RewoundTo():
-                        self._seqs[happened.segment] = happened.seq
-                    case _:
-                        pass
+            if not (self._read_epoch(interrupts) if self.memory.reads_epochs else self._read_event(interrupts)):
+                return
+
+    def _interrupted(self, interrupts: float) -> bool:
+        interrupted = interrupts > 0 and self.world.chance(interrupts)
+        self.memory.interrupts += interrupted
+        return interrupted
+
+    def _read_epoch(self, interrupts: float) -> bool:
+        epoch, self._epoch_in_hand = self._epoch_in_hand or self.machine.hand_out_epoch(), None
+        if epoch is None:
+            return False
+        if self._interrupted(interrupts):
+            self._epoch_in_hand = epoch
+            return False
+        self.machine.pass_epoch(epoch)
+        self._take(epoch)
+        return True
+
+    def _read_event(self, interrupts: float) -> bool:
+        happened, self._event_in_hand = self._event_in_hand or self.machine.hand_out_event(), None
+        if happened is None:
+            return False
+        if self._interrupted(interrupts):
+            self._event_in_hand = happened
+            return False
+        self.machine.pass_event(happened)
+        self._hear(happened)
+        return True
+
+    def _hear(self, happened: Happened) -> None:
+        match happened:
+            case Arrived():
+                self._arrived(happened)
+            case FrontierMoved():
+                self._frontier_moved(frozenset(happened.frontier))
+            case EpochWasAborted():
+                self._gathered.pop(happened.time, None)
+                self._take(happened)
+            case GapFound():
+                self._seqs.pop(happened.segment, None)
+            case RewoundTo():
+                self._seqs[happened.segment] = happened.seq
+            case _:
+                pass
 
     def _take(self, epoch: EpochBatches | EpochWasAborted) -> None:
         memory, time = self.memory, epoch.time
@@ -398,7 +424,7 @@ class Reader:
             return
         pause = world.random.expovariate(1 / self._slowness)
         if not life.ended:
-            life.read(world.random.choice((1, 3, 100)))
+            life.read(world.random.choice((1, 3, 100)), self.scenario.interrupt_rate)
             if life.machine.ready and world.chance(0.3):
                 self._store()
             if life.machine.ready:

@@ -56,6 +56,15 @@ class Report:
     hangs: int
     lost: int
     """Events that a disk did not keep."""
+    together: int
+    """Machines that died with publishers and writers on them."""
+    away: int
+    """How often the catalog was."""
+    restored: int
+    """How often an older copy of it was put back."""
+    claims: int
+    """How often a reader took an epoch with records for seen whole."""
+    interrupts: int
     pulling: int
     switched: int
     asked: int
@@ -76,11 +85,14 @@ class _Run:
         self.world = World(seed, trace)
         self.scenario = Scenario.draw(self.world.random, overrides)
         self.world.note(str(self.scenario))
-        self.catalog = Catalog(self.scenario)
+        self.catalog = Catalog(self.scenario, clock=lambda: self.world.now)
         self.oracle = Oracle(self.scenario)
         self.nodes = {
             name: Node(self.world, self.scenario, self.catalog, self.oracle, name) for name in self.scenario.names
         }
+        hosted, nodes = self.scenario.per_process, list(self.nodes.values())
+        self.processes = [nodes[first : first + hosted] for first in range(0, len(nodes), hosted)]
+        self.away = self.restored = self.together = 0
         self.writers = [self._writer(f"w{number}") for number in range(self.scenario.writers)]
         self.readers: list[Reader] = []
 
@@ -128,12 +140,53 @@ class _Run:
         world, scenario = self.world, self.scenario
         if world.calm:
             return
-        for node in self.nodes.values():
-            if node.up and world.chance(scenario.crash_rate * _FAULT_TICK):
-                node.crash(world.between(0.2, 2.0))
-            elif node.up and world.chance(scenario.stall_rate * _FAULT_TICK):
-                node.stall(world.between(0.3, scenario.writer_timeout + 1))
+        for process in self.processes:
+            if not process[0].up:
+                continue
+            if world.chance(scenario.crash_rate * _FAULT_TICK):
+                self._crash(process, machine=world.chance(scenario.power_losses))
+            elif world.chance(scenario.together_rate * _FAULT_TICK):
+                self.together += 1
+                self._crash(process, machine=True)
+                for writer in self.writers:
+                    if world.chance(0.6):
+                        writer.die()
+            elif world.chance(scenario.stall_rate * _FAULT_TICK):
+                seconds = world.between(0.3, scenario.writer_timeout + 1)
+                for node in process:
+                    node.stall(seconds)
+        if not self.catalog.away and world.chance(scenario.catalog_away_rate * _FAULT_TICK):
+            self._catalog_away(world.between(0.3, 6.0))
+        if scenario.catalog_restored_rate:
+            self._copies(scenario.catalog_restored_rate * _FAULT_TICK)
         world.after(_FAULT_TICK, self._faults)
+
+    def _crash(self, process: list[Node], *, machine: bool) -> None:
+        back_after = self.world.between(0.2, 2.0)
+        for node in process:
+            node.crash(back_after, machine=machine)
+
+    def _catalog_away(self, seconds: float) -> None:
+        self.away += 1
+        self.catalog.away = True
+        self.world.note(f"the catalog is away for {seconds:.2f} s")
+        self.world.after(seconds, self._catalog_back)
+
+    def _catalog_back(self) -> None:
+        self.catalog.away = False
+
+    def _copies(self, chance: float) -> None:
+        """Copy the catalog now and then, and put such a copy back, of which every publisher learns by a refusal."""
+        world, catalog = self.world, self.catalog
+        if catalog.copies and not catalog.complete and world.chance(chance):
+            self.restored += 1
+            catalog.restore(world.random.randrange(catalog.copies))
+            world.note("an older copy of the catalog is put back")
+            for process in self.processes:
+                if process[0].up:
+                    self._crash(process, machine=False)
+        elif world.chance(0.2):
+            catalog.copy()
 
     # ---- the ending ----
 
@@ -174,6 +227,7 @@ class _Run:
 
     def _calm(self) -> None:
         self.world.calm = True
+        self._catalog_back()
 
     def _over(self) -> bool:
         return self.catalog.complete and all(
@@ -218,6 +272,11 @@ class _Run:
             deaths=sum(writer.deaths for writer in self.writers),
             hangs=sum(writer.hangs for writer in self.writers),
             lost=len(self.oracle.lost),
+            together=self.together,
+            away=self.away,
+            restored=self.restored,
+            claims=sum(bool(claim.seen) for memory in memories for claim in memory.claims),
+            interrupts=sum(memory.interrupts for memory in memories),
             pulling=sum(not memory.pushed for memory in memories),
             switched=sum(memory.switched for memory in memories),
             asked=sum(memory.wanted is not None for memory in memories),

@@ -51,6 +51,8 @@ class Memory:
     """How often it changed between both."""
     wanted: tuple[Time, ...] | None = None
     """If not None, it asked for what these times reach."""
+    interrupts: int = 0
+    """How often a call was interrupted that had fetched something."""
     skipped: int = 0
     """How often a segment began behind the start of its history, as there was nothing for it before."""
     yields: list[Yield] = field(default_factory=list)

@@ -337,10 +337,17 @@ class Writer:
 
     def start(self) -> None:
         """Open the next session, unless the stream is complete."""
-        session = None if self._retired else self.catalog.session(self.name)
+        session = None if self._retired or self.catalog.away else self.catalog.session(self.name)
         if session is not None:
             self.world.note(f"{self.name}: session {session} starts")
             self.processes.append(Process(self.world, self.scenario, self.nodes, self.oracle, self.name, session))
+
+    def die(self) -> None:
+        """All its processes die with their machine; a new one is started after a while."""
+        self.deaths += 1
+        for process in self.processes:
+            process.die()
+        self.world.after(self.world.between(0.1, 2.0), self.start)
 
     def retire(self) -> None:
         """Stop for good: each process leaves somehow, or just dies."""
