@@ -76,9 +76,13 @@ class Standing(NamedTuple):
     below: Times
     """Every time at most one of these is aborted (E11)."""
 
+    def covers(self, time: Time) -> bool:
+        """Whether `time` was aborted with a lost memory."""
+        return covered(time, self.below)
+
     def is_aborted(self, time: Time) -> bool:
         """Whether `time` can never complete here."""
-        return time in self.aborted or covered(time, self.below)
+        return time in self.aborted or self.covers(time)
 
     def admits(self, time: Time) -> bool:
         """E15: whether who joins here is given `time` whole, as far as this segment goes."""
@@ -130,7 +134,8 @@ class Log:
                     aborted.update(event.times)
         active = {time for time in active - aborted if reached(lower, time)}
         aborted = {time for time in aborted if reached(lower, time)}
-        return Standing(frozenset(lower), frozenset(active), frozenset(aborted), self.below)
+        below = {time for time in self.below if reached(lower, time)}
+        return Standing(frozenset(lower), frozenset(active), frozenset(aborted), frozenset(below))
 
 
 def moved(lower: Iterable[Time], changes: Iterable[tuple[Time, int]]) -> set[Time]:

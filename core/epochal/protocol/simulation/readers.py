@@ -509,12 +509,16 @@ def _gone(position: Begin, publisher: SegmentPublisher, oracle: Oracle) -> bool:
 
 
 def _agrees(state: State, there: Standing) -> bool:
-    """Whether a snapshot or an opening says what is so; of active times the maximal ones are enough."""
-    lost = set(getattr(state, "below", ()))
+    """Whether a snapshot or an opening says what is so.
+
+    Of times that are active, or aborted with a lost memory, the maximal ones are enough: none can be seen whole.
+    """
+    below = getattr(state, "below", ())
     return (
         set(state.lower) == there.lower
-        and maximal(state.active) == maximal(there.active)
-        and {*state.aborted} - lost == there.aborted - lost
+        and maximal((*state.active, *below)) == maximal(there.active | there.below)
+        and {time for time in state.aborted if not there.covers(time)}
+        == {time for time in there.aborted if not there.covers(time)}
     )
 
 
