@@ -30,6 +30,7 @@ class Disk:
         self.boots = 0
         """How often the machine has died: what was written before, and not synced, need not be there (E11)."""
         self.incarnations: list[tuple[int, int]] = []
+        """Those that the log knows, each with its first event."""
 
     def restore(self, incarnation: int) -> Restored | None:
         """What the next incarnation begins with; None for a new log."""

@@ -6,7 +6,7 @@ Apart from the network and the oracle because this is the simulated counterpart 
 from collections.abc import Callable
 from enum import StrEnum
 
-from epochal.errors import WriterLost
+from epochal.errors import HistoryTruncated, WriterLost
 from epochal.protocol import messages as m
 from epochal.protocol import wire
 from epochal.protocol.effects import (
@@ -50,7 +50,15 @@ class Socket(StrEnum):
 class Node:
     """The publisher of one segment, through all its incarnations."""
 
-    def __init__(self, world: World, scenario: Scenario, catalog: Catalog, oracle: Oracle, segment: str) -> None:
+    def __init__(
+        self,
+        world: World,
+        scenario: Scenario,
+        catalog: Catalog,
+        oracle: Oracle,
+        segment: str,
+        make_disk: Callable[[World, str], Disk],
+    ) -> None:
         self.world, self.scenario, self.catalog, self.oracle = world, scenario, catalog, oracle
         self.segment = segment
         self.up = False
@@ -60,7 +68,7 @@ class Node:
         self._inbox: list[Callable[[], object]] = []
         self._stalled_since = self._stalled_until = 0.0
         self._fair_since = 0.0
-        self._disk = Disk(world) if scenario.durable else None
+        self._disk = make_disk(world, segment) if scenario.durable else None
         self._checkpoint: tuple[State, bytes] | None = None
         self._committing: list[PublisherEffect] | None = None
         """What waits for the disk; nothing else is taken meanwhile, so that what comes is committed together."""
@@ -299,14 +307,17 @@ class Node:
         def read() -> None:
             if incarnation != self.publisher.incarnation:
                 return
-            if isinstance(ask, FindState):
-                self.server.state_found(ask.peer, ask.request, disk.state_at(ask.seq))
-            elif isinstance(ask, FindBeginning):
-                self.server.state_found(ask.peer, ask.request, disk.beginning(ask.wanted))
-            else:
-                events = disk.since(ask.after, ask.max_events)
-                self._to(ask.peer, wire.encode(m.Chunk(ask.request, len(events), False), *events))
-                self.server.was_read(ask.peer, ask.request, events[-1].seq)
+            try:
+                if isinstance(ask, FindState):
+                    self.server.state_found(ask.peer, ask.request, disk.state_at(ask.seq))
+                elif isinstance(ask, FindBeginning):
+                    self.server.state_found(ask.peer, ask.request, disk.beginning(ask.wanted))
+                else:
+                    events = disk.since(ask.after, ask.max_events)
+                    self._to(ask.peer, wire.encode(m.Chunk(ask.request, len(events), False), *events))
+                    self.server.was_read(ask.peer, ask.request, events[-1].seq)
+            except HistoryTruncated as error:
+                self.server.not_read(ask.peer, ask.request, error)
             self._pump()
 
         self.world.after(self.world.between(0, self.scenario.longest_sync), lambda: self._when_running(read))

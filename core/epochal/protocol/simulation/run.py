@@ -10,6 +10,7 @@ from typing import Any
 from epochal.protocol.following import From
 from epochal.protocol.simulation.catalog import Catalog
 from epochal.protocol.simulation.checks import check_memory
+from epochal.protocol.simulation.disk import Disk
 from epochal.protocol.simulation.nodes import Node
 from epochal.protocol.simulation.oracle import Oracle, Violation
 from epochal.protocol.simulation.readers import Reader
@@ -71,16 +72,31 @@ class Report:
     skipped: int
 
 
-def simulate(seed: int, *, trace: Callable[[str], object] | None = None, **overrides: Any) -> Report:
-    """Run `seed`; `overrides` fixes fields of its `Scenario`. Raises `SimulationFailed` when a rule is broken."""
+def simulate(
+    seed: int,
+    *,
+    trace: Callable[[str], object] | None = None,
+    make_disk: Callable[[World, str], Disk] = lambda world, segment: Disk(world),
+    **overrides: Any,
+) -> Report:
+    """Run `seed`; `overrides` fixes fields of its `Scenario`. Raises `SimulationFailed` when a rule is broken.
+
+    `make_disk` makes what durable segments keep their logs on.
+    """
     try:
-        return _Run(seed, trace, overrides).run()
+        return _Run(seed, trace, make_disk, overrides).run()
     except Exception as error:
         raise SimulationFailed(seed, f"{type(error).__name__}: {error}", overrides) from error
 
 
 class _Run:
-    def __init__(self, seed: int, trace: Callable[[str], object] | None, overrides: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        seed: int,
+        trace: Callable[[str], object] | None,
+        make_disk: Callable[[World, str], Disk],
+        overrides: dict[str, Any],
+    ) -> None:
         self.seed = seed
         self.world = World(seed, trace)
         self.scenario = Scenario.draw(self.world.random, overrides)
@@ -88,7 +104,8 @@ class _Run:
         self.catalog = Catalog(self.scenario, clock=lambda: self.world.now)
         self.oracle = Oracle(self.scenario)
         self.nodes = {
-            name: Node(self.world, self.scenario, self.catalog, self.oracle, name) for name in self.scenario.names
+            name: Node(self.world, self.scenario, self.catalog, self.oracle, name, make_disk)
+            for name in self.scenario.names
         }
         hosted, nodes = self.scenario.per_process, list(self.nodes.values())
         self.processes = [nodes[first : first + hosted] for first in range(0, len(nodes), hosted)]
