@@ -126,7 +126,7 @@ class Process:
                 held = frozenset(message.times)
             case m.Leave() if message.how is not m.Leaving.ABORT:
                 held = frozenset()
-            case m.Open(resume=m.Resume() as resume):
+            case m.Open(resume=m.Resume() as resume) if not self.told.aborted_all:
                 held = frozenset(resume.held)
             case _:
                 return
