@@ -31,12 +31,40 @@ PACE_SECONDS = 1.0
 
 
 class Record(NamedTuple):
-    """What the catalog is to store of one segment. `final`: of a publisher that stops in order."""
+    """What the catalog is to store of one segment. `final`: of a publisher that stops in order.
+
+    `marks` are what else the next incarnation must know; see `Marks`.
+    """
 
     number: int
     lower: tuple[Time, ...]
     horizon: tuple[Time, ...]
     final: bool = False
+    marks: tuple[str, ...] = ()
+
+
+class Marks(NamedTuple):
+    """What stays true of a segment whatever is lost: facts, each a text, so that the catalog need not know them.
+
+    `finished`: some writer has finished there (E47). `enough`: `progress.minWriters` have opened it, and before that
+    `opened`, those who have (E5).
+    """
+
+    finished: bool = False
+    enough: bool = False
+    opened: frozenset[str] = frozenset()
+
+    def to_texts(self) -> tuple[str, ...]:
+        """The form that is stored."""
+        flags = [name for name, true in (("finished", self.finished), ("enough", self.enough)) if true]
+        return (*flags, *(f"opened:{writer}" for writer in sorted(self.opened) if not self.enough))
+
+    @classmethod
+    def from_texts(cls, texts: Iterable[str]) -> "Marks":
+        """Read what is stored; what a later version adds says nothing here."""
+        known = set(texts)
+        opened = frozenset(text.removeprefix("opened:") for text in known if text.startswith("opened:"))
+        return cls("finished" in known, "enough" in known, opened)
 
 
 class Pace:
@@ -88,6 +116,8 @@ class Horizon:
         self._pace = Pace()
         self._asked: Record | None = None
         self._number = -1
+        self.finished = False
+        """Whether it is recorded that a writer has finished."""
         self.urgent = False
         """Whether something waits for a record, or soon would, and none has been made since."""
 
@@ -126,7 +156,7 @@ class Horizon:
         passed = self._shape.not_reached(frontier)
         return all(time in self._recorded for time in passed if self._lower.less_equal(time))
 
-    def record(self, frontier: Antichain) -> Record:
+    def record(self, frontier: Antichain, marks: Marks) -> Record:
         """The record to ask for now, that `frontier` is what all capabilities together hold.
 
         Elements of H that `frontier` does not reach are left out: nothing at or below them can arrive after a restart
@@ -135,7 +165,7 @@ class Horizon:
         self._wanted.drop_passed(frontier)
         if len(self._wanted) > self._most:
             self._coarsen()
-        return self._next(frontier, self._wanted, final=False)
+        return self._next(frontier, self._wanted, marks, final=False)
 
     def _coarsen(self) -> None:
         """Cover neighbours by one larger time each, so that half as many are left as may be."""
@@ -143,16 +173,16 @@ class Horizon:
         each = -(-len(times) // max(self._most // 2, 1))
         self._wanted = Downset(reduce(join, times[at : at + each]) for at in range(0, len(times), each))
 
-    def last_record(self, frontier: Antichain, aborted: Iterable[Time]) -> Record:
+    def last_record(self, frontier: Antichain, aborted: Iterable[Time], marks: Marks) -> Record:
         """The record of a publisher that stops in order: nothing is active, and H holds only what was aborted."""
         horizon = Downset(aborted)
         horizon.drop_passed(frontier)
-        return self._next(frontier, horizon, final=True)
+        return self._next(frontier, horizon, marks, final=True)
 
-    def _next(self, frontier: Antichain, horizon: Downset, *, final: bool) -> Record:
+    def _next(self, frontier: Antichain, horizon: Downset, marks: Marks, *, final: bool) -> Record:
         self._number += 1
         self.urgent = False
-        self._asked = Record(self._number, tuple(frontier), tuple(horizon), final)
+        self._asked = Record(self._number, tuple(frontier), tuple(horizon), final, marks.to_texts())
         return self._asked
 
     def answered(self, number: int) -> bool:
@@ -165,6 +195,7 @@ class Horizon:
             return False
         self._asked = None
         self._lower, self._recorded = Antichain(asked.lower), Downset(asked.horizon)
+        self.finished = Marks.from_texts(asked.marks).finished
         return True
 
 

@@ -32,11 +32,20 @@ class Parked:
     """Whether so many have opened that something may complete."""
 
     @classmethod
-    def at(cls, start: Iterable[Time], known: Iterable[str], min_writers: int, now: float, *, anew: bool) -> Self:
-        """As an incarnation without a log begins; `anew`: a segment of which nothing was ever told."""
+    def at(
+        cls,
+        start: Iterable[Time],
+        known: Iterable[str],
+        min_writers: int,
+        now: float,
+        *,
+        opened: Iterable[str],
+        enough: bool,
+    ) -> Self:
+        """As an incarnation without a log begins: `known` writers are awaited, `opened` ones count, if not `enough`."""
         awaited = set(known)
-        enough = not anew or len(awaited) >= min_writers
-        return cls(Antichain(start), now, min_writers, awaited, set(awaited), enough)
+        counted = awaited.union(opened)
+        return cls(Antichain(start), now, min_writers, awaited, counted, enough or len(counted) >= min_writers)
 
     @classmethod
     def restored(cls, note: PublisherIs, min_writers: int, now: float) -> Self:

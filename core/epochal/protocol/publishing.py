@@ -32,7 +32,7 @@ from epochal.protocol.finishing import Finishing
 from epochal.protocol.frontier import Antichain, Change, Downset, MutableAntichain
 from epochal.protocol.history import EVENT_OVERHEAD, History, State, empty_state
 from epochal.protocol.holders import MOST_HOLDERS, Holder, HolderKind
-from epochal.protocol.horizon import Horizon, Record
+from epochal.protocol.horizon import Horizon, Marks, Record
 from epochal.protocol.journal import Journal, Note, PublisherIs, Restored, checkpoint_notes
 from epochal.protocol.limits import MAX_DETAIL, MAX_WAITING_OPENS, MAX_WRITER_ID, MAX_WRITERS, SegmentLimits
 from epochal.protocol.parking import Parked
@@ -79,8 +79,9 @@ class SegmentPublisher:
     catalog has given out, by writer, as far as they are not the first: no older one is admitted (E6, E11).
     `known_writers` had opened when the last incarnation ended; nothing completes before each of them is back or timed
     out (E11). `finishing` says that it was parked as finishing: an open is admitted only after the catalog has
-    cancelled that (E7). With `restored`, what the log has kept, it goes on from there, and of these only `complete` is
-    asked; `incarnations` are then all that the log knows, this one too, each with its first event.
+    cancelled that (E7), and `marks` are those of the last record. With `restored`, what the log has kept, it goes on
+    from there, and of these only `complete` is asked; `incarnations` are then all that the log knows, this one too,
+    each with its first event.
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class SegmentPublisher:
         sessions: Mapping[str, int] | None = None,
         complete: bool = False,
         finishing: bool = False,
+        marks: Iterable[str] = (),
         restored: Restored | None = None,
         incarnations: Iterable[tuple[int, int]] = (),
     ) -> None:
@@ -117,14 +119,19 @@ class SegmentPublisher:
             max_bytes=kept if settings.memory_bytes is None else min(kept, settings.memory_bytes),
             max_age=settings.retention_age,
         )
-        self._own = Parked.at(start, known_writers, settings.min_writers, now, anew=start == bottom)
+        known = Marks.from_texts(marks)
+        self._own = Parked.at(
+            start, known_writers, settings.min_writers, now, opened=known.opened, enough=known.enough or start != bottom
+        )
         self._writers = Writers()
         self._sessions = {} if sessions is None or settings.durable else dict(sessions)
         self._waiting_opens: dict[Writer, m.Open] = {}
         """Opens that wait for a record (E11)."""
         self.gathering = horizon is None and lower is not None and not complete and not settings.durable
         """Whether it is not known yet what the last incarnation may have had: its writers are waited for."""
-        self._finishing = Finishing(complete, stands=finishing and not complete)
+        self._finishing = Finishing(complete, stands=finishing and not complete, asked=known.finished)
+        self._unrecorded_finishes: list[Reply] = []
+        """Confirmations that wait until the catalog has recorded that somebody finished (E47)."""
         self._effects: list[PublisherEffect] = []
         self.untaken_bytes = 0
         """Bytes of appends that wait for `take`, never fewer than they take in the log."""
@@ -148,6 +155,7 @@ class SegmentPublisher:
         self.progress = state.progress()
         self._held = MutableAntichain([*own.held, *held])
         self.history = self.history.empty_behind(state)
+        self.history.told = state.seq  # what is logged below is on no disk yet
         self._own = Parked.restored(own, self.settings.min_writers, now)
         self._finishing = Finishing(
             own.complete, stands=own.finishing and not own.complete, early=own.early, asked=own.asked
@@ -313,11 +321,15 @@ class SegmentPublisher:
         `final`: after `drain`, of a publisher that stops in order.
         """
         progress, frontier = self.progress, self._held.frontier
+        marks = Marks(self._finishing.asked, self._own.enough, frozenset(self._own.opened))
         lost = (*progress.aborted, *progress.below)
         if self._horizon is None:  # the next incarnation may be one without a log
-            return Record(0, tuple(frontier), tuple(Downset([*progress.upper.active, *lost])), final) if final else None
+            lost = (*progress.upper.active, *lost)
+            return Record(0, tuple(frontier), tuple(Downset(lost)), final, marks.to_texts()) if final else None
         self._asked_for_record = False
-        return self._horizon.last_record(frontier, lost) if final else self._horizon.record(frontier)
+        if final:
+            return self._horizon.last_record(frontier, lost, marks)
+        return self._horizon.record(frontier, marks)
 
     def recorded(self, number: int, now: float) -> None:
         """The catalog has stored record `number`, and none after it: what waited for that goes on."""
@@ -331,6 +343,10 @@ class SegmentPublisher:
 
     def _go_on(self, now: float) -> None:
         self._publish()
+        if self._horizon is not None and self._horizon.finished:
+            confirmed, self._unrecorded_finishes = self._unrecorded_finishes, []
+            for done in confirmed:
+                self._confirm_finish(done)
         for state in [state for state in self._writers if state.waiting]:
             self._retry(state)
         if not self._lags:
@@ -706,10 +722,11 @@ class SegmentPublisher:
         """Release the publisher's own capability once the writers that must be counted are there (E5, E11)."""
         if not self._own.may_go:
             return
-        if self._finishing.early:
+        holders = any(len(w.held) for w in self._writers)
+        if self._finishing.early or (self._finishing.asked and not holders):  # all others are lost (E47)
             self._finishing.early = False
             self._effects.append(self._finishing.report(True))
-        elif any(len(w.held) for w in self._writers):
+        elif holders:
             self._move(self._own.release())
 
     def _session(self, peer: Writer, now: float) -> WriterState | None:
@@ -784,10 +801,18 @@ class SegmentPublisher:
             return
         self._note(state)
         done = Reply(peer, m.Done(ask.op, self.segment))
-        if isinstance(ask, m.Leave) and ask.how is m.Leaving.FINISH and self._finishing.confirm_later(done):
-            self._flush_ack(peer)
-        else:
+        if not (isinstance(ask, m.Leave) and ask.how is m.Leaving.FINISH):
             self._reply(*done)
+        elif self._horizon is not None and self._finishing.asked and not self._horizon.finished and not self.complete:
+            self._horizon.urgent = True
+            self._unrecorded_finishes.append(done)
+        else:
+            self._confirm_finish(done)
+
+    def _confirm_finish(self, done: Reply) -> None:
+        self._flush_ack(done.peer)
+        if not self._finishing.confirm_later(done):
+            self._effects.append(done)
 
     def _abort_for(self, state: WriterState, times: Sequence[Time]) -> None:
         self._limits.check_times(times, len(self.progress.aborted))

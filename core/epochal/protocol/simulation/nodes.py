@@ -6,7 +6,7 @@ Apart from the network and the oracle because this is the simulated counterpart 
 from collections.abc import Callable
 from enum import StrEnum
 
-from epochal.errors import WriterLost
+from epochal.errors import HistoryTruncated, WriterLost
 from epochal.protocol import messages as m
 from epochal.protocol import wire
 from epochal.protocol.effects import (
@@ -53,7 +53,15 @@ class Socket(StrEnum):
 class Node:
     """The publisher of one segment, through all its incarnations."""
 
-    def __init__(self, world: World, scenario: Scenario, catalog: Catalog, oracle: Oracle, segment: str) -> None:
+    def __init__(
+        self,
+        world: World,
+        scenario: Scenario,
+        catalog: Catalog,
+        oracle: Oracle,
+        segment: str,
+        make_disk: Callable[[World, str], Disk],
+    ) -> None:
         self.world, self.scenario, self.catalog, self.oracle = world, scenario, catalog, oracle
         self.segment = segment
         self.up = False
@@ -63,7 +71,7 @@ class Node:
         self._inbox: list[Callable[[], object]] = []
         self._stalled_since = self._stalled_until = 0.0
         self._fair_since = 0.0
-        self._disk = Disk(world) if scenario.durable else None
+        self._disk = make_disk(world, segment) if scenario.durable else None
         self._checkpoint: tuple[State, bytes] | None = None
         self._committing: list[PublisherEffect] | None = None
         """What waits for the disk; nothing else is taken meanwhile, so that what comes is committed together."""
@@ -89,16 +97,18 @@ class Node:
         self.publisher = SegmentPublisher(
             "uid", self.segment, settings, incarnation=grant.incarnation, now=now, lower=grant.lower,
             horizon=grant.horizon, known_writers=grant.writers, sessions=grant.sessions, complete=grant.complete,
-            finishing=grant.finishing, restored=restored,
+            finishing=grant.finishing, marks=grant.marks, restored=restored,
             incarnations=[] if self._disk is None else self._disk.incarnations,
         )  # fmt: skip
         if self._disk is not None:
             self._disk.begin(self.publisher)
         self.channel = self.world.random.randbytes(8)
-        self._told = None if self._disk is None else Told(self.publisher, self.publisher.seq)
-        self.server = SegmentServer(self._told or self.publisher, self.channel, ServingSettings(), now)
         state = restored.state if restored is not None else self.publisher.state()
-        self.log = self.oracle.incarnation(self.segment, grant.incarnation, state.lower, state.seq)
+        self._told = None if self._disk is None else Told(self.publisher, state.seq)
+        self.server = SegmentServer(self._told or self.publisher, self.channel, ServingSettings(), now)
+        self.log = self.oracle.incarnation(
+            self.segment, grant.incarnation, state.lower, state.seq, below=state.below, now=now
+        )
         self._heard: dict[bytes, float] = {}
         self._longest_silence: dict[bytes, float] = {}
         self._fair_since = self._reported = now
@@ -107,14 +117,14 @@ class Node:
         self._under_way = 0
         self.up = True
 
-    def crash(self, back_after: float) -> None:
-        """Die: memory and connections are gone; a new incarnation starts after a while."""
+    def crash(self, back_after: float, *, machine: bool = True) -> None:
+        """Die, or the machine does: memory and connections are gone; a new incarnation starts after a while."""
         self.up = False
         self.crashes += 1
         if self._committing is not None and self.world.chance(0.5):
             self._commit(self._committing)  # the disk had it, and nobody was told
         self._committing = None
-        if self._disk is not None:
+        if self._disk is not None and machine:
             self._disk.crash()
         self._inbox.clear()
         self._stalled_until = 0.0
@@ -122,11 +132,13 @@ class Node:
         for _, connection in connections.values():
             connection.on_left = lambda: None
             connection.sever(0.5)
-        self.world.note(f"segment {self.segment}: crash, back after {back_after:.2f} s")
+        self.world.note(f"segment {self.segment}: crash (machine={machine}), back after {back_after:.2f} s")
         self.world.after(back_after, self._restart)
 
     def _restart(self) -> None:
-        if not self.up:
+        if self.catalog.away:
+            self.world.after(0.3, self._restart)
+        elif not self.up:
             self.start()
             self.world.note(f"segment {self.segment}: incarnation {self.publisher.incarnation}")
 
@@ -229,7 +241,9 @@ class Node:
         if not self.scenario.durable:
             self._report_record()
             return
-        lower = tuple(self.log.lower.frontier)
+        if self.catalog.away:
+            return
+        lower = tuple(sorted(self.log.lower))
         if self.catalog.report(self.segment, publisher.incarnation, lower, tuple(publisher.writers)):
             publisher.completed()
             self._pump()
@@ -348,14 +362,17 @@ class Node:
         def read() -> None:
             if incarnation != self.publisher.incarnation:
                 return
-            if isinstance(ask, FindState):
-                self.server.state_found(ask.peer, ask.request, disk.state_at(ask.seq))
-            elif isinstance(ask, FindBeginning):
-                self.server.state_found(ask.peer, ask.request, disk.beginning(ask.wanted))
-            else:
-                events = disk.since(ask.after, ask.max_events)
-                self._to(ask.peer, wire.encode(m.Chunk(ask.request, len(events), False), *events))
-                self.server.was_read(ask.peer, ask.request, events[-1].seq)
+            try:
+                if isinstance(ask, FindState):
+                    self.server.state_found(ask.peer, ask.request, disk.state_at(ask.seq))
+                elif isinstance(ask, FindBeginning):
+                    self.server.state_found(ask.peer, ask.request, disk.beginning(ask.wanted))
+                else:
+                    events = disk.since(ask.after, ask.max_events)
+                    self._to(ask.peer, wire.encode(m.Chunk(ask.request, len(events), False), *events))
+                    self.server.was_read(ask.peer, ask.request, events[-1].seq)
+            except HistoryTruncated as error:
+                self.server.not_read(ask.peer, ask.request, error)
             self._pump()
 
         self.world.after(self.world.between(0, self.scenario.longest_sync), lambda: self._when_running(read))
@@ -411,6 +428,9 @@ class Node:
                 self._pump()
 
         def arrives() -> None:
+            if self.catalog.away:
+                self.world.after(0.3, arrives)
+                return
             complete = self.catalog.finish(self.segment, incarnation, report.number, report.finishing)
             self.world.note(f"catalog: segment {self.segment} finishing={report.finishing}, complete={complete}")
             self.world.after(self.world.between(0.001, 0.3), lambda: self._when_running(lambda: answered(complete)))
