@@ -262,6 +262,15 @@ class SegmentPublisher:
         if not self.settings.durable:
             self._abort(self.progress.upper.active)
 
+    def doubt(self) -> tuple[Time, ...]:
+        """The log may lack appends that were acknowledged: every active epoch may, and is aborted (E11). Returns them.
+
+        To be called before anything else.
+        """
+        active = tuple(sorted(self.progress.upper.active))
+        self._abort(active)
+        return active
+
     # ---- appends: the hot path ----
 
     def _append(self, peer: Writer, append: m.Append, now: float) -> None:
