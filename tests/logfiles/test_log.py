@@ -192,8 +192,9 @@ def test_retention_by_age_keeps_the_last_file(bench: Any) -> None:
         assert len(bench.files()) == 1
 
 
+@pytest.mark.rule("E13")
 def test_a_clock_that_is_set_forward_makes_no_file_old(bench: Any) -> None:
-    """Rule E13: one wrong answer of a time server must not cost a week of history."""
+    """One wrong answer of a time server must not cost a week of history."""
     with bench.begin(file_bytes=1000, max_age=3600) as log:
         bench.fill(log, 20)
         bench.clock.now += 30 * 24 * 3_600_000

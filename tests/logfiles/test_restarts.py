@@ -16,7 +16,7 @@ from epochal.protocol import messages as m
 from epochal.protocol.effects import Log, Push, Reply
 from epochal.protocol.logframes import decode_entry, entries
 from epochal.protocol.publishing import PublisherSettings, SegmentPublisher
-from epochal.protocol.times import TimeShape
+from epochal.protocol.times import Time, TimeShape
 from epochal_publisher.settings import Settings
 from epochal_publisher.store import QUIET, Commit, Store
 
@@ -36,8 +36,9 @@ class Forgetful(random.Random):
 class Machine:
     """A machine with a disk, and the publisher process on it."""
 
-    def __init__(self, directory: Path, disk: Any, policy: str) -> None:
+    def __init__(self, directory: Path, disk: Any, policy: str, **limits: int) -> None:
         self.directory, self.disk, self.policy = directory, disk, policy
+        self.limits = PublisherSettings(shape=TimeShape.parse("int"), durable=True, **limits)
         self.boot: str | None = "first boot"
         self.start()
 
@@ -47,10 +48,9 @@ class Machine:
             self.directory, "u", "0", instance="a test", disk=self.disk, boot=lambda: self.boot
         )  # fmt: skip
         self.store = Store(self.log, SETTINGS, always_sync=self.policy == "batch")
-        limits = PublisherSettings(shape=TimeShape.parse("int"), durable=True)
         incarnation = self.log.incarnation + 1
         self.publisher = SegmentPublisher(
-            "u", "0", limits, incarnation=incarnation, now=0.0, restored=self.store.restored
+            "u", "0", self.limits, incarnation=incarnation, now=0.0, restored=self.store.restored
         )
         self.store.begin(incarnation, self.publisher)
         assert self.store.commit is not None
@@ -80,7 +80,7 @@ class Machine:
         (reply,) = self.ask(m.Append("0", number, time, b"", 1, crc, payload), writer)
         return reply
 
-    def hold(self, time: int, writer: str = "w") -> None:
+    def hold(self, time: Time, writer: str = "w") -> None:
         assert self.ask(m.Hold(9, "0", (time,)), writer) == [m.Done(9, "0")]
 
     def roll(self) -> None:
@@ -123,8 +123,8 @@ class Machine:
 def machine(bench: Any) -> Iterator[Callable[..., Machine]]:
     made: list[Machine] = []
 
-    def make(policy: str = "interval") -> Machine:
-        made.append(Machine(bench.directory, bench.disk, policy))
+    def make(policy: str = "interval", **limits: int) -> Machine:
+        made.append(Machine(bench.directory, bench.disk, policy, **limits))
         return made[-1]
 
     yield make
@@ -132,7 +132,7 @@ def machine(bench: Any) -> Iterator[Callable[..., Machine]]:
         each.log.close()
 
 
-def aborts(events: list[Any]) -> list[int]:
+def aborts(events: list[Any]) -> list[Time]:
     return [time for event in events if isinstance(event, m.Aborted) for time in event.times]
 
 
@@ -191,7 +191,7 @@ def test_whatever_part_a_machine_takes_an_epoch_is_whole_or_aborted(machine: Any
             acknowledged[time] = acknowledged.get(time, 0) + 1
     at.lose_power(random.Random(seed))
     at.start()
-    found: dict[int, int] = {}
+    found: dict[Time, int] = {}
     for event in at.logged():
         if isinstance(event, m.Data):
             found[event.time] = found.get(event.time, 0) + 1
@@ -383,15 +383,36 @@ def test_a_number_whose_append_the_machine_took_with_it_is_not_acknowledged_agai
 
 @pytest.mark.rule("E13")
 @pytest.mark.parametrize("rolled", [False, True], ids=["from events", "from a checkpoint"])
-def test_how_much_an_epoch_holds_is_known_again(machine: Any, rolled: bool) -> None:
-    at = machine("batch")
+def test_an_epoch_may_not_outgrow_the_retention_by_a_restart(machine: Any, rolled: bool) -> None:
+    at = machine("batch", retention_bytes=5000)
     at.open(1)
-    at.append(0, 5, bytes(1000))
-    at.append(1, 5, bytes(2000))
-    before = dict(at.publisher._limits.sizes)
+    assert isinstance(at.append(0, 5, bytes(3000)), m.Ack)
     if rolled:
         at.roll()
-        before = dict(at.publisher._limits.sizes)
     at.kill()
     at.start()
-    assert dict(at.publisher._limits.sizes) == before == {5: 3400}
+    at.open(2)
+    assert at.append(1, 5, bytes(3000)).code == "epoch_too_large"
+    assert isinstance(at.append(2, 5, bytes(100)), m.Ack)
+    assert isinstance(at.append(3, 6, bytes(3000)), m.Ack)
+
+
+@pytest.mark.rule("E10")
+def test_under_interval_a_machine_takes_neither_frontiers_nor_aborts_nor_beginnings(machine: Any) -> None:
+    at = machine()
+    at.open(1)
+    at.append(0, 5)
+    at.append(1, 5)
+    at.hold(6)
+    at.lose_power()
+    at.start()
+    assert (at.publisher.state().lower, aborts(at.logged())) == ((6,), []), "5 is complete, with all before it on disk"
+    assert [event.seq for event in at.logged() if isinstance(event, m.Data)] == [0, 1]
+    at.open(2)
+    at.append(2, 7)
+    at.ask(m.Abort(3, "0", (7,)))
+    at.append(3, 8)
+    at.lose_power()
+    at.start()
+    assert aborts(at.logged()) == [7, 8]
+    assert [event.time for event in at.logged() if isinstance(event, m.Data)] == [5, 5, 7, 8]
