@@ -56,6 +56,10 @@ def test_each_incarnation_is_kept_with_its_first_seq_also_behind_a_roll(bench: A
     with bench.open() as log:
         assert log.incarnations == ((1, 0), (2, 2), (3, 2))
         assert log.incarnation == 3
+    with bench.begin() as log:
+        bench.append(log, 10)
+    with bench.open() as log:
+        assert log.incarnations == ((1, 0), (2, 2), (3, 2), (4, 5)), "that of the last file as well"
 
 
 @pytest.mark.rule("E12")
