@@ -21,6 +21,7 @@ it never changes.
     |   +-- StreamComplete             every writer has finished; nothing more can be published
     |   +-- StreamGone                 deleted (perhaps created again) while in use
     |   +-- EpochAbortedError          the epoch was aborted; it can never complete
+    |   +-- RepeatDiffers              another append was logged under this number
     |   +-- AppendsLost                a publisher lost what it had acknowledged without a volume
     |   +-- WriterFenced               a newer session of the same writer id took over
     |   +-- WriterLost                 a publisher gave this session up: no heartbeat in time
@@ -181,6 +182,26 @@ class EpochAbortedError(StreamError):
     """An append at a time whose epoch was aborted; nothing was logged (E2)."""
 
     code = "epoch_aborted"
+
+
+class RepeatDiffers(StreamError):
+    """An append came with a number of before, and is not the one that was logged under it; nothing was logged (E49).
+
+    `number` of `writer` at `segment` has another time, record count or checksum, or was never logged: a task that runs
+    again has its records in another order, or other ones. `number >> 32` is the group of the appends, such as a batch.
+    """
+
+    code = "repeat_differs"
+
+    def __init__(self, detail: str, writer: str = "", segment: str = "", number: int = -1) -> None:
+        self.writer, self.segment, self.number = writer, segment, number
+        super().__init__(detail)
+
+    @classmethod
+    def of(cls, writer: str, segment: str, number: int) -> "RepeatDiffers":
+        """The error of one append."""
+        detail = "another time, record count or checksum was logged under this number, or nothing"
+        return cls(f"append {number} of writer {writer!r} to segment {segment}: {detail}", writer, segment, number)
 
 
 class AppendsLost(StreamError):

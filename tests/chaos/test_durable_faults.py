@@ -4,6 +4,7 @@ Apart from the rounds, where the point is a matter of chance. Linux only, like t
 """
 
 import asyncio
+import json
 import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -15,7 +16,7 @@ import pytest
 from tests.chaos.scene import PATIENCE, Scene
 
 import epochal
-from epochal.errors import AppendsLost, CorruptLog
+from epochal.errors import AppendsLost, CorruptLog, EpochAbortedError
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="127.0.0.2 is there on Linux only")
 
@@ -37,6 +38,22 @@ SegmentLog.sync = dies
 sys.exit(main())
 """
 """A publisher that dies between the log and the sockets, once the file that it is told of exists."""
+
+
+WRITES_TWICE = """
+import asyncio, sys
+import epochal
+
+async def main():
+    async with epochal.connect(sys.argv[1]) as client, client.writer("test/chaos", "program") as writer:
+        for record in ("a", "b"):
+            await writer.append(0, [record])
+            print(record, flush=True)
+            await asyncio.to_thread(sys.stdin.readline)
+
+asyncio.run(main())
+"""
+"""A program that appends two records to epoch 0, the second one when it is told to, and then waits."""
 
 
 @pytest.fixture
@@ -158,6 +175,48 @@ async def test_what_was_sent_and_then_lost_by_the_disk_is_led_back(stack: AsyncE
         assert again.incarnation == lost.incarnation + 1, "its numbers are not those of another event"
         await writer.advance(2)
         assert await take(epochs, 2) == [(0, None), (1, ["d"])]
+        async with scene.client.subscribe("test/chaos", since="start") as late:
+            assert await take(late.epochs(), 2) == [(0, None), (1, ["d"])]
+
+
+@pytest.mark.rule("E10", "E11")
+async def test_what_a_machine_took_with_its_writer_completes_for_nobody(stack: AsyncExitStack, tmp_path: Path) -> None:
+    """Policy `interval`: the program is started again under its id and knows of nothing; only the log can."""
+    scene = stored(tmp_path, "interval")
+    scene.publisher.settings["sync_interval"] = 60
+    await scene.start(stack)
+    program = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", WRITES_TWICE, scene.catalog.url,
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    assert program.stdin is not None
+    assert program.stdout is not None
+    try:
+        async with asyncio.timeout(PATIENCE):
+            assert await program.stdout.readline() == b"a\n"
+        (log,) = files(tmp_path)
+        secured = log.stat().st_size
+        program.stdin.write(b"\n")
+        async with asyncio.timeout(PATIENCE):
+            assert await program.stdout.readline() == b"b\n", "acknowledged"
+    finally:
+        program.kill()
+        await program.wait()
+    async with scene.reader() as sub:
+        await scene.publisher.kill()
+        os.truncate(log, secured)
+        boot = log.with_name("boot")
+        assert json.loads(boot.read_text())["relaxed"]
+        boot.write_text(json.dumps({"boot": "that of before", "relaxed": True}))
+        await scene.publisher.start()
+        async with asyncio.timeout(PATIENCE), scene.client.writer("test/chaos", "program", wait=PATIENCE) as again:
+            with pytest.raises(EpochAbortedError):
+                await again.append(0, ["c"])
+            await again.advance(1)
+            await again.append(1, ["d"])
+            await again.advance(2)
+            await scene.writer.advance(2)
+        assert await take(sub.epochs(), 1) == [(1, ["d"])], "it had joined in the middle of 0"
         async with scene.client.subscribe("test/chaos", since="start") as late:
             assert await take(late.epochs(), 2) == [(0, None), (1, ["d"])]
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import google_crc32c
 import pytest
+from tests.protocol.recorded import recorded_publisher
 
 from epochal.errors import LimitExceeded, LocalProtocolError, from_code
 from epochal.protocol import limits, wire
@@ -13,7 +14,6 @@ from epochal.protocol.effects import Answer, Reply
 from epochal.protocol.publishing import PublisherSettings, SegmentPublisher
 from epochal.protocol.serving import SegmentServer, ServingSettings
 from epochal.protocol.times import TimeShape
-from tests.protocol.recorded import recorded_publisher
 
 INT, PAIR = TimeShape(), TimeShape.parse("(int, int)")
 

@@ -56,6 +56,10 @@ def test_each_incarnation_is_kept_with_its_first_seq_also_behind_a_roll(bench: A
     with bench.open() as log:
         assert log.incarnations == ((1, 0), (2, 2), (3, 2))
         assert log.incarnation == 3
+    with bench.begin() as log:
+        bench.append(log, 10)
+    with bench.open() as log:
+        assert log.incarnations == ((1, 0), (2, 2), (3, 2), (4, 5)), "that of the last file as well"
 
 
 @pytest.mark.rule("E12")
@@ -192,8 +196,9 @@ def test_retention_by_age_keeps_the_last_file(bench: Any) -> None:
         assert len(bench.files()) == 1
 
 
+@pytest.mark.rule("E13")
 def test_a_clock_that_is_set_forward_makes_no_file_old(bench: Any) -> None:
-    """Rule E13: one wrong answer of a time server must not cost a week of history."""
+    """One wrong answer of a time server must not cost a week of history."""
     with bench.begin(file_bytes=1000, max_age=3600) as log:
         bench.fill(log, 20)
         bench.clock.now += 30 * 24 * 3_600_000

@@ -14,6 +14,7 @@ from epochal.protocol.history import State
 from epochal.protocol.journal import (
     Denied,
     EpochIs,
+    Fingerprints,
     PublisherIs,
     Ran,
     Restored,
@@ -42,6 +43,7 @@ notes = st.one_of(
         st.lists(names).map(tuple), st.booleans(), st.booleans(), st.booleans(),
     ),
     st.builds(EpochIs, times, st.integers(0, 2**40)),
+    st.builds(Fingerprints, names, numbers, st.binary(max_size=20), st.binary(max_size=20)),
 )  # fmt: skip
 
 

@@ -330,6 +330,25 @@ def test_the_disk_is_asked_only_for_what_is_not_in_memory(wire_up):
     assert read.after == 7 < truncated_at
 
 
+@pytest.mark.rule("E20")
+def test_what_is_read_from_the_disk_is_paced_by_credit_as_well(wire_up):
+    wiring, truncated_at = stored(wire_up)
+    publisher, server = wiring.publishers["0"], wiring.servers["0"]
+    effects(wiring, m.Since(2, "0", m.Position(1, 7), 2))
+    server.state_found(b"peer", 2, State(7, (4,), (), ()))
+    _, first = publisher.take()
+    assert (type(first), first.after) == (ReadLog, 7)
+    server.was_read(b"peer", 2, 9)
+    (second,) = publisher.take()
+    assert (type(second), second.after) == (ReadLog, 9)
+    server.was_read(b"peer", 2, 11)
+    assert publisher.take() == [], "both chunks that were allowed have been sent"
+    assert server.answering == 1
+    (third,) = effects(wiring, m.Credit(2, 1))
+    assert (type(third), third.after) == (ReadLog, 11)
+    assert truncated_at > 11
+
+
 @pytest.mark.rule("E20", "E13")
 def test_retention_that_is_faster_than_the_question_has_it_asked_again(wire_up):
     """Fault 31: of what is left on disk, or, where that is all, of what is in memory."""

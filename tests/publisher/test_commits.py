@@ -18,7 +18,11 @@ from epochal.protocol.journal import encode_notes
 from epochal.protocol.logfile import Checkpoint
 from epochal.protocol.logframes import entry
 from epochal.protocol.publishing import PublisherSettings, SegmentPublisher
+from epochal.protocol.serving import SegmentServer, ServingSettings
 from epochal.protocol.times import TimeShape
+from epochal.protocol.told import Told
+from epochal.protocol.wire import Packer
+from epochal_publisher.segment import Served
 from epochal_publisher.settings import Settings
 from epochal_publisher.store import HOUSEKEEPING, QUIET, Commit, Store, Stores, log_directory
 
@@ -119,7 +123,8 @@ def test_the_files_of_a_quiet_log_end_too_and_go_when_they_are_too_old(make: Cal
 def test_under_interval_what_was_written_is_synced_when_the_interval_is_over(make: Callable[..., Bench]) -> None:
     bench = make(always_sync=False)
     bench.append()  # begins the epoch, and is secured whatever the policy (E10)
-    bench.sweep(SETTINGS.sync_interval + 1)
+    assert bench.sweep(SETTINGS.sync_interval + 1), "the log is vouched for"
+    bench.append()  # the first one behind that is secured, too (E11)
     syncs = bench.disk.syncs
     bench.append()
     bench.append()
@@ -166,6 +171,26 @@ def test_what_is_not_durable_yet_is_no_answer_and_no_error(make: Callable[..., B
     bench = make()
     bench.append()
     assert bench.store.answer(ReadLog(b"", 1, bench.publisher.seq, 10, 1000), bench.publisher.seq) is None
+
+
+@pytest.mark.rule("E9")
+def test_the_catalog_is_told_of_a_frontier_once_it_is_on_disk(make: Callable[..., Bench]) -> None:
+    """Else the next incarnation would start behind what its own log holds, which it then must refuse."""
+    bench = make()
+    bench.append()
+    publisher, store = bench.publisher, bench.store
+    told = Told(publisher, publisher.seq)
+    server = SegmentServer(told, b"c" * 8, ServingSettings(), 0.0)
+    served = Served(publisher, server, Packer(b"C" + b"c" * 8), 0.0, store, (0,), publisher.seq, told)
+    publisher.receive(b"w", m.Hold(2, "0", (3,)), 0.0)
+    *effects, log = publisher.take()
+    assert isinstance(log, Log)
+    commit = store.prepare(publisher, effects, log)
+    assert served.report(0.0).lower == (0,), "the disk has not been asked yet"
+    commit.run()
+    assert served.report(0.0).lower == (0,), "nothing of it was carried out yet"
+    assert commit.lower == (3,)
+    assert store.log.durable == publisher.seq
 
 
 class Declared:

@@ -16,6 +16,7 @@ MAX_BUFFERS: Final = os.sysconf("SC_IOV_MAX")
 PIECE: Final = 256 * 1024
 """Bytes of a file that are read at once, where less is asked for."""
 NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
+BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 def wall_clock() -> int:
@@ -26,6 +27,14 @@ def wall_clock() -> int:
 def steady_clock() -> int:
     """Milliseconds since the machine was started, asleep or not; nobody sets it."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+
+
+def boot_id() -> str | None:
+    """Another one each time that the machine starts; None where it cannot be known."""
+    try:
+        return BOOT_ID.read_text().strip() or None
+    except OSError:
+        return None
 
 
 class Disk(Protocol):

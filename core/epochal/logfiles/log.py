@@ -12,7 +12,16 @@ from pathlib import Path
 from typing import Final, Self
 
 from epochal.errors import CorruptLog, LocalProtocolError, LogFailed, LogFull, Superseded
-from epochal.logfiles.disk import NO_SPACE, Disk, OSDisk, make_directory, put_in_place, steady_clock, wall_clock
+from epochal.logfiles.disk import (
+    NO_SPACE,
+    Disk,
+    OSDisk,
+    boot_id,
+    make_directory,
+    put_in_place,
+    steady_clock,
+    wall_clock,
+)
 from epochal.logfiles.files import LogFile, TailFile
 from epochal.logfiles.owner import Owner
 from epochal.logfiles.reading import Batch
@@ -67,10 +76,12 @@ class SegmentLog:
         disk: Disk,
         clock: Callable[[], int],
         steady: Callable[[], int],
+        boot: str | None,
     ) -> None:
         self._directory, self._identity, self._owner = directory, identity, owner
         self._settings, self._disk, self._clock = settings, disk, clock
         self._steady, self._ahead = steady, clock() - steady()
+        self._boot, self._last_owner = boot, owner.last()
         self._tail: TailFile | None = None
         self._incarnations: Incarnations = ()
         self._recovered: Recovery | None = None
@@ -96,6 +107,7 @@ class SegmentLog:
         disk: Disk = OS_DISK,
         clock: Callable[[], int] = wall_clock,
         steady: Callable[[], int] = steady_clock,
+        boot: Callable[[], str | None] = boot_id,
     ) -> Self:
         """Own the log in `directory` (made if it is not there) and recover it; `begin` must follow.
 
@@ -110,7 +122,7 @@ class SegmentLog:
             make_directory(disk, directory)
             owner = Owner(directory, instance, disk)
             try:
-                return cls(directory, (stream, segment), owner, settings, disk, clock, steady)
+                return cls(directory, (stream, segment), owner, settings, disk, clock, steady, boot())
             except BaseException:
                 owner.leave()
                 raise
@@ -126,6 +138,18 @@ class SegmentLog:
     def forget_recovered(self) -> None:
         """Free what was found."""
         self._recovered = None
+
+    def may_lack(self, *, relaxed: bool) -> bool:
+        """Whether events may be missing behind `last` that were acknowledged (E11): the machine took them with it.
+
+        So it is where the last owner acknowledged what was not synced, the end of the log is not vouched for, and the
+        machine has started again since, or that cannot be known. To be asked before `begin`. Where the last owner does
+        not tell how it kept the log, it was as `relaxed` as this one.
+        """
+        found, owner = self._recovered, self._last_owner
+        if found is None or found.vouched or not (relaxed if owner.relaxed is None else owner.relaxed):
+            return False
+        return owner.boot is None or owner.boot != self._boot
 
     @property
     def incarnation(self) -> int:
@@ -172,11 +196,20 @@ class SegmentLog:
             or self._clock() - file.created >= settings.file_age * 1000
         )
 
-    def begin(self, incarnation: int, checkpoint: Checkpoint, notes: bytes = b"") -> None:
-        """Start an incarnation, durably: the owner's file, then a frame that says so.
+    def begin(
+        self,
+        incarnation: int,
+        checkpoint: Checkpoint,
+        notes: bytes = b"",
+        *,
+        count: int = 0,
+        events: Sequence[bytes] = (),
+        relaxed: bool = False,
+    ) -> None:
+        """Start an incarnation, durably: the owner's file, then a frame that says so, with its first events if any.
 
         `checkpoint` is the state at `last`; it is stored only when a first file has to be made. The frame's notes are
-        the incarnation as msgpack, then `notes`.
+        the incarnation as msgpack, then `notes`. `relaxed` says that it will acknowledge what is not synced.
 
         Raises `Superseded` unless `incarnation` is higher than any before (E12), `LogFull`, after which the same call
         can be made again, `LogFailed`.
@@ -189,13 +222,14 @@ class SegmentLog:
             else:
                 self._owner.claim(incarnation)
                 self._claimed = incarnation
-            tail = self._tail or self._start_file(checkpoint)
-            tail.append(0, (), notes, self._clock(), begins=incarnation)
+            tail, first = self._tail or self._start_file(checkpoint), self.last + 1
+            tail.append(count, events, notes, self._clock(), begins=incarnation)
             tail.sync()
             self._begun, self._claimed = True, 0
-            self._incarnations = with_incarnation(self._incarnations, incarnation, self.last + 1)
+            self._incarnations = with_incarnation(self._incarnations, incarnation, first)
             self._durable = self.last
             self._recovered = None
+            self._owner.note_boot(self._boot, relaxed=relaxed)
 
     def write(self, count: int, events: Sequence[bytes], notes: bytes = b"") -> int:
         """Append one frame, one group commit: `count` events behind `last`, and the machine's `notes` with them.

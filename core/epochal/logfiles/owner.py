@@ -1,4 +1,4 @@
-"""Who owns a log: the lock that ends with its process, and the file that names the incarnation.
+"""Who owns a log: the lock that ends with its process, the file that names the incarnation, and what it ran on.
 
 Apart from the log because owning is checked at every group commit, and is all that keeps two publishers apart when the
 catalog cannot (E12). The lock keeps out whoever starts beside us; the file, whoever took the volume from under us.
@@ -7,13 +7,24 @@ catalog cannot (E12). The lock keeps out whoever starts beside us; the file, who
 import json
 import os
 from pathlib import Path
+from typing import NamedTuple
 
-from epochal.errors import CorruptLog, LogTaken, Superseded
+from epochal.errors import CorruptLog, LogFull, LogTaken, Superseded
 from epochal.locks import FileLock, LockTaken
 from epochal.logfiles.disk import Disk, put_in_place, write_aside
 
 LOCK = "owner.lock"
 INCARNATION = "incarnation"
+BOOT = "boot"
+
+
+class LastOwner(NamedTuple):
+    """How the last owner kept the log; None for what is not known."""
+
+    boot: str | None
+    """The start of the machine that it ran on."""
+    relaxed: bool | None
+    """Whether it acknowledged appends that were not synced yet."""
 
 
 class Owner:
@@ -24,6 +35,7 @@ class Owner:
 
     def __init__(self, directory: Path, instance: str, disk: Disk) -> None:
         self._path, self._instance, self._disk = directory / INCARNATION, instance, disk
+        self._boot = directory / BOOT
         self._lock = FileLock(directory / LOCK, instance)
         try:
             self._lock.__enter__()
@@ -49,6 +61,31 @@ class Owner:
         self._disk.close(write_aside(self._disk, self._path, [text.encode()]))
         put_in_place(self._disk, self._path)
         self._claimed = self._identity()
+
+    def last(self) -> LastOwner:
+        """What `note_boot` wrote last."""
+        try:
+            told = json.loads(self._boot.read_bytes())
+            return LastOwner(str(told["boot"]), bool(told["relaxed"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            return LastOwner(None, None)
+
+    def note_boot(self, boot: str | None, *, relaxed: bool) -> None:
+        """Write down, durably, how the log is kept from now on; on a full disk, or without a `boot`, nothing is known.
+
+        To be called once the log itself says all that `last` had made necessary. Raises `OSError`.
+        """
+        try:
+            if boot is not None:
+                text = json.dumps({"boot": boot, "relaxed": relaxed})
+                self._disk.close(write_aside(self._disk, self._boot, [text.encode()]))
+                put_in_place(self._disk, self._boot)
+                return
+        except LogFull:
+            pass
+        if self._boot.exists():
+            self._disk.remove(self._boot)
+            self._disk.sync_directory(self._boot.parent)
 
     def check(self) -> None:
         """Raise `Superseded` unless the incarnation file is still the one that `claim` wrote. Costs one stat."""

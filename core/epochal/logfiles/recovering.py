@@ -42,6 +42,8 @@ class Recovery:
     """Every frame behind it, to be replayed: `notes` first, then `events`. They are read from the file again."""
     torn: int
     """Bytes at the end that were never secured, and are cut off; 0 after an orderly end."""
+    vouched: bool
+    """Whether the end says of itself that all before it was on disk: nothing follows it but what was synced first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,8 @@ def recover_log(disk: Disk, directory: Path, stream: str, segment: str) -> Found
     except BaseException:
         disk.close(descriptor)
         raise
-    return Found(tuple(sealed), tail, seen.incarnations, Recovery(header.checkpoint, kept.frames, kept.torn))
+    recovery = Recovery(header.checkpoint, kept.frames, kept.torn, vouched=kept.sealed or seen.vouched)
+    return Found(tuple(sealed), tail, seen.incarnations, recovery)
 
 
 class _Seen:
@@ -85,8 +88,11 @@ class _Seen:
     def __init__(self, header: FileHeader) -> None:
         self.index, self.incarnations = Index(), header.incarnations
         self.last, self.newest = header.base - 1, header.created
+        self.vouched = False
+        """Whether the last frame was one that vouches."""
 
     def add(self, frame: Frame) -> None:
+        self.vouched = frame.head.body == 0 and frame.head.synced == frame.offset
         self.index.add(Point(frame.head.base, frame.offset, frame.head.milliseconds))
         self.last, self.newest = frame.head.last, frame.head.milliseconds
         if frame.incarnation is not None:

@@ -22,11 +22,14 @@ from epochal.protocol import messages as m
 from epochal.protocol.frontier import Antichain
 from epochal.protocol.history import State, apply, retained_size
 from epochal.protocol.progress import Progress
-from epochal.protocol.sessions import WriterState
+from epochal.protocol.sessions import WriterState, fingerprint
 from epochal.protocol.times import Time
 
 KEPT_RUNS = 64
 """Runs of a writer's last appends that a checkpoint keeps; of older ones the oldest known position is answered."""
+
+KEPT_FINGERPRINTS = 32 * 2**20
+"""Bytes that fingerprints take in a checkpoint, of all writers together; who has few leaves room to the others."""
 
 KEPT_DETAIL = 100
 """Characters of the reason for a refused append that a log keeps; its code says the same."""
@@ -91,9 +94,23 @@ class EpochIs(NamedTuple):
     size: int
 
 
-Note: TypeAlias = Ran | Denied | WriterIs | WriterForgotten | PublisherIs | EpochIs
+class Fingerprints(NamedTuple):
+    """What a writer's last appends were, as `WriterState.fingerprints` gives it (E49); of a checkpoint.
 
-KINDS: dict[int, type[Any]] = {1: Ran, 2: Denied, 3: WriterIs, 4: WriterForgotten, 5: PublisherIs, 6: EpochIs}
+    Those of later appends are known from their events.
+    """
+
+    writer: str
+    last: int
+    numbers: bytes
+    prints: bytes
+
+
+Note: TypeAlias = Ran | Denied | WriterIs | WriterForgotten | PublisherIs | EpochIs | Fingerprints
+
+KINDS: dict[int, type[Any]] = {
+    1: Ran, 2: Denied, 3: WriterIs, 4: WriterForgotten, 5: PublisherIs, 6: EpochIs, 7: Fingerprints,
+}  # fmt: skip
 _KIND_OF = {note: kind for kind, note in KINDS.items()}
 _pack = msgpack.Packer(autoreset=True).pack
 
@@ -211,11 +228,12 @@ class Restoring:
     def behind(cls, state: State, notes: bytes) -> "Restoring":
         """Begin with a checkpoint."""
         restoring = cls(state.progress(), state.seq)
-        restoring._note(decode_notes(notes))
+        restoring._note(decode_notes(notes), [])
         return restoring
 
     def entry(self, events: Iterable[m.Event], notes: bytes) -> None:
         """The next entry of the log: the events that directly follow, and the notes at their end."""
+        marks: list[int] = []
         for event in events:
             if event.seq != self._seq + 1:
                 raise LocalProtocolError(f"event {event.seq} stands in the log behind event {self._seq}")
@@ -223,13 +241,18 @@ class Restoring:
             apply(self._progress, event)
             if type(event) is m.Data:
                 self._sizes[event.time] = self._sizes.get(event.time, 0) + retained_size(event)
-        self._note(decode_notes(notes))
+            marks.append(fingerprint(event.time, event.records, event.crc) if type(event) is m.Data else 0)
+        self._note(decode_notes(notes), marks)
 
-    def _note(self, notes: Iterable[Note]) -> None:
+    def _note(self, notes: Iterable[Note], marks: Sequence[int]) -> None:
+        """Take notes; `marks` are the fingerprints of the events up to here that stand with them."""
         for note in notes:
             match note:
                 case Ran(writer, number, seq, run):
-                    self._writer(writer).restore_run(number, seq, run)
+                    end = len(marks) - (self._seq - seq)
+                    self._writer(writer).restore_run(number, seq, run, marks[max(end - run, 0) : max(end, 0)])
+                case Fingerprints():
+                    self._remember(note)
                 case Denied(writer, number, code, detail):
                     state = self._writer(writer)
                     known = state.number
@@ -243,6 +266,12 @@ class Restoring:
                     self._publisher = note
                 case EpochIs(time, size):
                     self._sizes[time] = size
+
+    def _remember(self, note: Fingerprints) -> None:
+        try:
+            self._writer(note.writer).restore_fingerprints(note.last, note.numbers, note.prints)
+        except (ValueError, OverflowError) as error:
+            raise LocalProtocolError(f"the log holds fingerprints that nobody wrote: {error}") from None
 
     def _writer(self, writer: str) -> WriterState:
         """The writer of that id, as it is known so far."""
@@ -276,11 +305,28 @@ class Restoring:
 def checkpoint_notes(publisher: PublisherIs, writers: Iterable[WriterState], sizes: Mapping[Time, int]) -> list[Note]:
     """All that must be known where a log file begins."""
     notes: list[Note] = [EpochIs(time, size) for time, size in sorted(sizes.items())]
-    for state in writers:
-        if state.present:  # of one that left, nothing can be sent again
-            notes += [Ran(state.writer, number, seq, run) for number, seq, run in state.runs(KEPT_RUNS)]
-            notes += [
-                Denied(state.writer, number, code, detail[:KEPT_DETAIL]) for number, (code, detail) in state.denials()
-            ]
+    known = list(writers)
+    share = fair_share([state.kept_bytes for state in known], KEPT_FINGERPRINTS)
+    for state in known:
+        denials = list(state.denials())
+        if not state.present:  # it may come back, and send again what it sent last (E49)
+            denials = denials[-KEPT_RUNS:]
+        notes += [Ran(state.writer, number, seq, run) for number, seq, run in state.runs(KEPT_RUNS)]
+        notes += [Denied(state.writer, number, code, detail[:KEPT_DETAIL]) for number, (code, detail) in denials]
+        if (marks := state.fingerprints(share))[2]:
+            notes.append(Fingerprints(state.writer, *marks))
         notes.append(writer_note(state))
     return [*notes, publisher]
+
+
+def fair_share(sizes: Sequence[int], room: int) -> int:
+    """The most that each may have so that all together have `room`, those that need less leaving it to the others.
+
+    >>> fair_share([1, 9, 9], 11), fair_share([1, 2], 11)
+    (5, 2)
+    """
+    share = 0
+    for taken, size in enumerate(sorted(sizes)):
+        share = min(size, room // (len(sizes) - taken))
+        room -= share
+    return share

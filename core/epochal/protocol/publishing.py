@@ -19,6 +19,7 @@ from epochal.errors import (
     EpochalError,
     LimitExceeded,
     RemoteProtocolError,
+    RepeatDiffers,
     StreamComplete,
     StreamGone,
     TimeShapeError,
@@ -37,7 +38,7 @@ from epochal.protocol.journal import Journal, Note, PublisherIs, Restored, check
 from epochal.protocol.limits import MAX_DETAIL, MAX_WAITING_OPENS, MAX_WRITER_ID, MAX_WRITERS, SegmentLimits
 from epochal.protocol.parking import Parked
 from epochal.protocol.progress import Progress
-from epochal.protocol.sessions import Writers, WriterState, follows
+from epochal.protocol.sessions import Writers, WriterState, fingerprint, follows
 from epochal.protocol.times import Time, TimeShape
 
 Writer: TypeAlias = bytes
@@ -449,6 +450,15 @@ class SegmentPublisher:
         self.history.incarnations = [(self.incarnation, 0)]
         self._go_on(now)
 
+    def doubt(self) -> tuple[Time, ...]:
+        """The log may lack appends that were acknowledged: every active epoch may, and is aborted (E11). Returns them.
+
+        To be called before anything else.
+        """
+        active = tuple(sorted(self.progress.upper.active))
+        self._abort(active)
+        return active
+
     # ---- appends: the hot path ----
 
     def _append(self, peer: Writer, append: m.Append, now: float) -> None:
@@ -464,7 +474,7 @@ class SegmentPublisher:
         peer = state.peer
         number, time, payload, last = append.number, append.time, append.payload, state.number
         if number <= last:
-            self._answer_again(state, number)
+            self._answer_again(state, append)
             return
         if number != last + 1 and not follows(number, last):
             self._drop(
@@ -496,7 +506,7 @@ class SegmentPublisher:
         self._limits.logged(time, size + topic)
         self.untaken_bytes += size + topic + EVENT_OVERHEAD
         self._log(m.Data(seq, seq - 1, time, append.topic, append.records, append.crc, payload))
-        state.logged(number, seq)
+        state.logged(number, seq, fingerprint(time, append.records, append.crc))
         known = self._acks.get(peer)
         if known is not None and known[0] + 1 == number and known[1] + 1 == seq:
             self._acks[peer] = (number, seq, known[2] + 1, known[3])
@@ -529,9 +539,14 @@ class SegmentPublisher:
             return self._limits.refuses_another(self.progress.under_way)
         return None
 
-    def _answer_again(self, state: WriterState, number: int) -> None:
+    def _answer_again(self, state: WriterState, append: m.Append) -> None:
+        """Say of an old number what was said first, if this is the same append (E6, E49)."""
         self._flush_ack(state.peer)
-        match state.answer_again(number):
+        number = append.number
+        answer = state.answer_again(number)
+        if type(answer) is int and not state.repeats(number, fingerprint(append.time, append.records, append.crc)):
+            answer = RepeatDiffers.code, str(RepeatDiffers.of(state.writer, self.segment, number))
+        match answer:
             case int(seq):
                 self._effects.append(Reply(state.peer, m.Ack(self.segment, number, seq, 1)))
             case (code, detail):

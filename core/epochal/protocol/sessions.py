@@ -6,9 +6,14 @@ Apart from the publisher, which turns these into log events and answers, because
 E6, S35) can be read and tested here without a log.
 """
 
+import sys
+from array import array
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from hashlib import blake2b
 from itertools import islice
 
 from epochal.errors import CapabilityError
@@ -23,8 +28,17 @@ positions, to answer one that is sent again."""
 REMEMBERED_DENIALS = 4096
 """How many of its refused appends, to refuse one that is sent again."""
 
+REMEMBERED_APPENDS = 4096
+"""How many of a writer's last appends are remembered with their fingerprints, at least (E49); 16 bytes each."""
+
+SPARE_APPENDS = 1024
+"""So many more are kept before the oldest go, so that they go in one piece."""
+
 REMEMBERED_WRITERS = 10_000
 """How many writers that left are remembered for their numbers, oldest forgotten first."""
+
+DEPARTED_BYTES = 16 * 2**20
+"""Bytes of fingerprints of writers that left, all together; who left longest ago loses its own first."""
 
 FIRST_SESSION = 1
 """The number of a writer's first session of a stream: no earlier one has left anything (E6)."""
@@ -40,6 +54,22 @@ def follows(number: int, last: int) -> bool:
     (True, False, True, False)
     """
     return number == last + 1 or (number > last and number & ((1 << GROUP) - 1) == 0)
+
+
+def fingerprint(time: Time, records: int, crc: int) -> int:
+    """An append's time, record count and checksum in 64 bits, the same in every version and on every machine (E49).
+
+    Two appends at one time have the same one exactly if count and checksum are the same; at two times, one in 2^64.
+
+    >>> fingerprint(7, 2, 5) ^ fingerprint(7, 3, 5), fingerprint((0, 7), 2, 5) == fingerprint(7, 2, 5)
+    (1, False)
+    """
+    return (crc << 32 | records) ^ _time_bits(time)
+
+
+@lru_cache(maxsize=4096)
+def _time_bits(time: Time) -> int:
+    return int.from_bytes(blake2b(repr(time).encode(), digest_size=8).digest(), "big")
 
 
 @dataclass(slots=True)
@@ -70,10 +100,18 @@ class WriterState:
     _runs: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=REMEMBERED_RUNS))
     """(last number, its event, how many), oldest first."""
     _refused: dict[int, tuple[str, str]] = field(default_factory=dict)
+    _numbers: "array[int]" = field(default_factory=lambda: array("Q"))
+    """Numbers of the last appends, rising; every append from the first of them on is among them."""
+    _prints: "array[int]" = field(default_factory=lambda: array("Q"))
+    """The `fingerprint` of each."""
 
-    def logged(self, number: int, seq: int) -> None:
-        """Remember that append `number` became event `seq`."""
+    def logged(self, number: int, seq: int, mark: int) -> None:
+        """Remember that append `number`, whose `fingerprint` is given, became event `seq`."""
         self.number = number
+        self._prints.append(mark)
+        self._numbers.append(number)
+        if len(self._numbers) > REMEMBERED_APPENDS + SPARE_APPENDS:
+            self._forget_oldest()
         runs = self._runs
         if runs and runs[-1][0] + 1 == number and runs[-1][1] + 1 == seq:
             runs[-1] = (number, seq, runs[-1][2] + 1)
@@ -86,6 +124,30 @@ class WriterState:
         if len(self._refused) >= REMEMBERED_DENIALS:
             self._refused.pop(next(iter(self._refused)))
         self._refused[number] = (code, detail)
+
+    def repeats(self, number: int, mark: int) -> bool:
+        """Whether an append with an old number that was not refused is, by its `fingerprint`, the one logged (E49).
+
+        Also where nothing is known of it: it is older than all that are remembered.
+        """
+        numbers = self._numbers
+        if not numbers or number < numbers[0]:
+            return True
+        at = bisect_left(numbers, number)
+        return at < len(numbers) and numbers[at] == number and self._prints[at] == mark
+
+    @property
+    def fingerprint_bytes(self) -> int:
+        """How much memory the fingerprints take."""
+        return 16 * len(self._numbers)
+
+    def forget_fingerprints(self) -> None:
+        """Know nothing of the appends but their numbers and positions."""
+        self._numbers, self._prints = array("Q"), array("Q")
+
+    def _forget_oldest(self) -> None:
+        gone = max(len(self._numbers) - REMEMBERED_APPENDS, 0)
+        del self._numbers[:gone], self._prints[:gone]
 
     def answer_again(self, number: int) -> int | tuple[str, str]:
         """The first answer to an old append: its event's sequence number, or (code, detail) of its refusal.
@@ -104,10 +166,53 @@ class WriterState:
         """The appends remembered as (last number, its seq, how many), oldest first, at most the last `limit` runs."""
         return islice(self._runs, max(len(self._runs) - limit, 0), None)
 
-    def restore_run(self, number: int, seq: int, run: int) -> None:
-        """Know again that the `run` appends up to `number` are the events up to `seq`."""
+    def restore_run(self, number: int, seq: int, run: int, prints: Sequence[int] = ()) -> None:
+        """Know again that the `run` appends up to `number` are the events up to `seq`, and each one's fingerprint.
+
+        Where these are not given, nothing is known any more of what came before either: what is not among the appends
+        that are remembered, and comes behind the first of them, was never logged.
+        """
         self.number = max(self.number, number)
         self._runs.append((number, seq, run))
+        if len(prints) != run:
+            self.forget_fingerprints()
+            return
+        self._numbers.extend(range(number - run + 1, number + 1))
+        self._prints.extend(prints)
+        self._forget_oldest()
+
+    def fingerprints(self, most: int = 2**63) -> tuple[int, bytes, bytes]:
+        """(last number, all numbers, their fingerprints), as a log keeps them: eight bytes each, big endian.
+
+        The last ones that fit into `most` bytes, and no more than `REMEMBERED_APPENDS`. Numbers without holes are not
+        listed.
+        """
+        numbers = self._numbers
+        count = min(len(numbers), REMEMBERED_APPENDS, most // 8)
+        gapless = self._is_gapless(count)
+        if not gapless:
+            count = min(count, most // 16)
+        if not count:
+            return -1, b"", b""
+        return numbers[-1], b"" if gapless else _to_bytes(numbers[-count:]), _to_bytes(self._prints[-count:])
+
+    @property
+    def kept_bytes(self) -> int:
+        """How much `fingerprints` gives, if it may give all."""
+        count = min(len(self._numbers), REMEMBERED_APPENDS)
+        return (8 if self._is_gapless(count) else 16) * count
+
+    def _is_gapless(self, count: int) -> bool:
+        """Whether the last `count` numbers have no holes."""
+        return count == 0 or self._numbers[-1] - self._numbers[-count] == count - 1
+
+    def restore_fingerprints(self, last: int, numbers: bytes, prints: bytes) -> None:
+        """Know again what `fingerprints` gave. Raises `ValueError` for anything else."""
+        self._prints = _from_bytes(prints)
+        count = len(self._prints)
+        self._numbers = _from_bytes(numbers) if numbers else array("Q", range(last - count + 1, last + 1))
+        if len(self._numbers) != count:
+            raise ValueError(f"{count} fingerprints of {len(self._numbers)} appends")
 
     def denials(self) -> Iterator[tuple[int, tuple[str, str]]]:
         """The refused appends remembered: number, (code, detail)."""
@@ -144,6 +249,20 @@ class WriterState:
         return self.held.less_equal(time)
 
 
+def _to_bytes(values: "array[int]") -> bytes:
+    if sys.byteorder == "little":
+        values.byteswap()
+    return values.tobytes()
+
+
+def _from_bytes(data: bytes) -> "array[int]":
+    values = array("Q")
+    values.frombytes(data)
+    if sys.byteorder == "little":
+        values.byteswap()
+    return values
+
+
 class Writers:
     """The writers that a segment knows, by id and by the connection that each speaks on; iterates over all."""
 
@@ -151,6 +270,9 @@ class Writers:
         self._by_id: dict[str, WriterState] = {}
         self._by_peer: dict[bytes, WriterState] = {}
         self._departed: deque[WriterState] = deque()
+        self._departed_bytes: dict[str, int] = {}
+        """Writers that left, oldest first, and how much their fingerprints take; some may be back."""
+        self._departed_total = 0
 
     def __iter__(self) -> Iterator[WriterState]:
         return iter(self._by_id.values())
@@ -193,6 +315,7 @@ class Writers:
         Returns the ids of those.
         """
         self._departed.append(state)
+        self._bound_fingerprints(state)
         forgotten = []
         while len(self._departed) > REMEMBERED_WRITERS:
             oldest = self._departed.popleft()
@@ -201,9 +324,21 @@ class Writers:
                 forgotten.append(oldest.writer)
         return forgotten
 
+    def _bound_fingerprints(self, left: WriterState) -> None:
+        """Keep those of the writers that left longest ago only while there is room for them."""
+        known = self._departed_bytes
+        self._departed_total += left.fingerprint_bytes - known.pop(left.writer, 0)
+        known[left.writer] = left.fingerprint_bytes
+        while self._departed_total > DEPARTED_BYTES:
+            oldest = next(iter(known))
+            self._departed_total -= known.pop(oldest)
+            if not self._by_id[oldest].present:
+                self._by_id[oldest].forget_fingerprints()
+
     def forget(self, state: WriterState) -> None:
         """Drop all that is known of the writer."""
         del self._by_id[state.writer]
+        self._departed_total -= self._departed_bytes.pop(state.writer, 0)
         self._by_peer.pop(state.peer, None)
 
 

@@ -17,6 +17,7 @@ from epochal.errors import (
     EpochAbortedError,
     EpochalError,
     RemoteProtocolError,
+    RepeatDiffers,
     StreamComplete,
     WriterClosed,
     WriterLost,
@@ -376,6 +377,8 @@ class WriterMachine:
         if sent is None:
             return
         error = from_code(refused.code, refused.detail)
+        if isinstance(error, RepeatDiffers):  # it names what this side knows
+            error = RepeatDiffers(refused.detail, self.writer, refused.segment, refused.number)
         asked_for = False
         if isinstance(error, EpochAbortedError):
             self._aborted.add(sent.append.time)

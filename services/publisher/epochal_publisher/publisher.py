@@ -154,6 +154,7 @@ class Publisher:
         self.segments.update(started)
         self._events.bound(stream.declared().spec.push.buffer_bytes)
         self._alive = now
+        self.flush()
         for socket in self._sockets:
             socket.start()
 
@@ -224,7 +225,7 @@ class Publisher:
         except LogFull as error:
             self._wait_for_space(store, commit, error)
         else:
-            store.commit = None
+            commit.done = True  # what it has decided is carried out by the first flush
 
     def _flush_stored(self, served: Served, store: Store) -> None:
         """One commit at a time: what is decided meanwhile waits for the next, which then secures all of it at once.

@@ -86,8 +86,8 @@ class Served:
         channel = secrets.token_bytes(8)  # one an incarnation: nothing of an old one can be taken for new
         told = None if store is None else Told(publisher, store.log.durable)
         server = SegmentServer(told or publisher, channel, ServingSettings(heartbeat=spec.push.heartbeat), now)
-        lower = tuple(publisher.progress.lower.frontier)
-        return cls(publisher, server, Packer(b"C" + channel), now, store, lower, publisher.seq, told)
+        lower, at = tuple(publisher.progress.lower.frontier), publisher.seq if store is None else store.log.durable
+        return cls(publisher, server, Packer(b"C" + channel), now, store, lower, at, told)
 
     def tick(self, now: float, *, reads: bool = True) -> None:
         """Let time pass for both machines; while writers are not read, none of them is silent (E8)."""

@@ -54,6 +54,8 @@ READ_BYTES = 2**20
 """Bytes of events read at once where only their times are looked at."""
 HOUSEKEEPING = 10.0
 """Seconds between looks for log files that are too old."""
+MOST_SHOWN = 10
+"""Times named in one message."""
 QUIET = 1.0
 """Seconds without a commit after which the log says that its last one is on disk (`SegmentLog.vouch`)."""
 
@@ -85,6 +87,7 @@ class Store:
         self.commit: Commit | None = None
         self.full: str | None = None
         """Why nothing can be written now: the disk is full (fault 26)."""
+        self._may_lack = log.may_lack(relaxed=not always_sync)
         self.restored = self._restore()
         """The publisher's state at the end of the log; None for a new one."""
         self._since_state = 0
@@ -124,27 +127,46 @@ class Store:
             )
 
     def begin(self, incarnation: int, publisher: SegmentPublisher) -> None:
-        """The publisher begins: `commit` is then what says so in the log, ahead of all others."""
-        checkpoint = _checkpoint(publisher)
-        self.commit = Commit((), None, deque([lambda: self.log.begin(incarnation, checkpoint)]))
+        """The publisher begins: `commit` is then what says so in the log, ahead of all others.
+
+        Where the log may lack what was acknowledged, it says too that the open epochs are aborted (E11).
+        """
+        checkpoint, relaxed = _checkpoint(publisher), not self._always_sync
         publisher.history.incarnations = list(with_incarnation(self.log.incarnations, incarnation, publisher.seq + 1))
         publisher.history.archived = self.log.first
+        lost = publisher.doubt() if self._may_lack else ()
+        if not lost:
+            self.commit = Commit((), None, deque([lambda: self.log.begin(incarnation, checkpoint, relaxed=relaxed)]))
+            return
+        logger.warning(
+            "segment %s: the machine has started again, and may have taken acknowledged appends with it that were not "
+            "synced yet; the epochs that were open are aborted: %s", publisher.segment, _some(lost),
+        )  # fmt: skip
+        *effects, told = publisher.take()
+        assert isinstance(told, Log)
+        events, buffers = _of(effects)
+        notes = encode_notes(told.notes)
+        # In one frame with the start: no incarnation is there that has begun and does not say what may be missing.
+        self.commit = Commit(effects, None, deque([
+            lambda: self.log.begin(incarnation, checkpoint, notes, count=events, events=buffers, relaxed=relaxed)
+        ]))  # fmt: skip
 
     # ---- commits ----
 
     def prepare(self, publisher: SegmentPublisher, effects: Sequence[Effect], told: Log) -> Commit:
         """The commit of what was just taken; nothing else may be taken before it is done."""
-        events = [e.message for e in effects if type(e) is Push and type(e.message) is not m.Heartbeat]
-        buffers = [part for event in events for part in entry(event)]  # type: ignore[arg-type]  # no heartbeats
+        events, buffers = _of(effects)
         notes, now = encode_notes(told.notes), monotonic()
-        sync = told.secure or self._always_sync or now - self._synced >= self._settings.sync_interval
+        # Behind a frame that vouches as well: whatever may be lost comes behind something that does not (E11).
+        sync = told.secure or self._always_sync or self._vouched
+        sync = sync or now - self._synced >= self._settings.sync_interval
         if sync:
             self._synced = now
         self._written, self._vouched = now, False
         commit = self.commit = Commit(effects, tuple(publisher.progress.lower.frontier))
-        commit.steps.append(lambda: self.log.write(len(events), buffers, notes))
+        commit.steps.append(lambda: self.log.write(events, buffers, notes))
         commit.steps.append(self._sync if sync else self._rely_on_the_kernel)
-        self._since_state += len(events)
+        self._since_state += events
         if self._since_state >= STATE_EVERY:
             self._since_state = 0
             state = publisher.state()
@@ -257,6 +279,18 @@ class Store:
         if batch is None:
             return None
         return packed(m.Chunk(ask.request, batch.count, False), batch.data), batch.last
+
+
+def _of(effects: Sequence[Effect]) -> tuple[int, list[bytes]]:
+    """How many events are among the effects, and their entries."""
+    events = [e.message for e in effects if type(e) is Push and type(e.message) is not m.Heartbeat]
+    return len(events), [part for event in events for part in entry(event)]  # type: ignore[arg-type]  # no heartbeats
+
+
+def _some(times: Sequence[Time]) -> str:
+    """For a message."""
+    shown = ", ".join(map(repr, times[:MOST_SHOWN]))
+    return shown if len(times) <= MOST_SHOWN else f"{shown}, and {len(times) - MOST_SHOWN} more"
 
 
 def _checkpoint(publisher: SegmentPublisher) -> Checkpoint:
