@@ -11,6 +11,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 LOCKED := $(VENV)/.locked
 READY := $(VENV)/.ready
 RULES_REPORT := .cache/rules.json
+MUTANTS_REPORT := .cache/mutants.json
 DEMO_ARGS ?=
 TEST_ARGS ?=
 BENCH_ARGS ?=
@@ -95,12 +96,12 @@ endif
 cluster-down: $(READY) ## remove the throw-away Kubernetes (keeps what was built)
 	@$(BIN)/python -m tests.cluster down
 
-rules: $(READY) ## show for every behaviour rule whether a passing test covers it
-	@test -f $(RULES_REPORT) || $(MAKE) test
-	@$(BIN)/python tools/rule_report.py docs/rules.md $(RULES_REPORT)
+mutants: $(READY) ## put known faults back, each alone, and see the named test catch it
+	@$(BIN)/python tools/mutants.py --report $(MUTANTS_REPORT)
 
-mutants: $(READY) ## put known faults back, one at a time, and see the named test catch each
-	@$(BIN)/python tools/mutants.py
+rules: $(READY) ## show for every behaviour rule what shows it (after test and mutants)
+	@test -f $(RULES_REPORT) || $(MAKE) test
+	@$(BIN)/python tools/rule_report.py docs/rules.md $(RULES_REPORT) $(MUTANTS_REPORT)
 
 bench: $(READY) ## measure against other servers on this machine
 	@PYTHONPATH=. $(BIN)/python benchmarks/run.py $(BENCH_ARGS)

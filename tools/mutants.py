@@ -8,9 +8,10 @@ Apart from the tests because it judges them. A mutant is a unified diff in tests
     Test: tests/protocol/test_frontier.py::test_an_equal_element_stays
     Fault: One sentence on what is broken and what a user would see.
 
-Each is applied to a copy of the tree, never to the tree itself. The named test must be marked with the rule, pass on
-the unchanged copy and fail on the changed one. Exits with 1 when a mutant survives, no longer applies, or its test
-cannot run.
+Each is applied to a copy of the tree, never to the tree itself. The named test must be marked with the rule (with
+each, where several stand there, separated by commas), pass on the unchanged copy and fail on the changed one. The
+unchanged copy is tried once for all of them, and its compiled files are shared: what a mutant costs is its test.
+Exits with 1 when a mutant survives, no longer applies, or its test cannot run.
 """
 
 import argparse
@@ -24,15 +25,40 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-COPIED = ("core", "services", "operator", "spark", "tests", "tools", "examples", "benchmarks", "docs", "pyproject.toml")
-PARALLEL = 2
-TEST_SECONDS = 240.0
-"""A test that runs longer than this on a mutant has caught it: the unchanged one ended."""
+COPIED = (
+    "core",
+    "services",
+    "operator",
+    "spark",
+    "tests",
+    "tools",
+    "examples",
+    "benchmarks",
+    "docs",
+    "charts",
+    "README.md",
+    "pyproject.toml",
+)
+SPARE_SECONDS, TIMES = 30.0, 10.0
+"""A test that runs longer on a mutant than this, or than so many times what it took before, has caught it."""
+
+BASELINE_SECONDS = 900.0
+PARTS = {
+    "core/epochal/protocol/": "protocol",
+    "core/epochal/client/": "client",
+    "core/epochal/logfiles/": "log",
+    "services/publisher/": "publisher",
+    "services/catalog/": "catalog",
+    "spark/": "spark",
+    "operator/": "operator",
+    "core/": "core",
+}
 
 
 class MutantError(Exception):
@@ -44,14 +70,21 @@ class Mutant:
     """One fault, and who must notice it."""
 
     path: Path
-    rule: str
+    rules: tuple[str, ...]
     test: str
     fault: str
+    files: tuple[str, ...]
+
+    @property
+    def parts(self) -> list[str]:
+        """Which parts of the code it changes."""
+        found = (next((part for start, part in PARTS.items() if file.startswith(start)), "") for file in self.files)
+        return sorted(set(filter(None, found)))
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one mutant: `caught`, `SURVIVED`, or `BROKEN` with the reason as `note`."""
+    """What became of one mutant: `caught`, `SURVIVED`, or `BROKEN`; the note says more."""
 
     mutant: Mutant
     verdict: str
@@ -60,9 +93,20 @@ class Outcome:
 
     def __str__(self) -> str:
         """One row of the table."""
-        name = self.mutant.path.stem
+        name, rules = self.mutant.path.stem, ", ".join(self.mutant.rules)
         told = self.note or self.mutant.fault
-        return f"{self.verdict:<9} {self.mutant.rule:<4} {name:<36} {self.seconds:5.1f} s  {told}"
+        return f"{self.verdict:<9} {rules:<4} {name:<40} {self.seconds:5.1f} s  {told}"
+
+    def as_json(self) -> dict[str, Any]:
+        """What `make rules` reads."""
+        return {
+            "mutant": self.mutant.path.stem,
+            "rules": self.mutant.rules,
+            "parts": self.mutant.parts,
+            "test": self.mutant.test,
+            "verdict": self.verdict,
+            "seconds": round(self.seconds, 1),
+        }
 
 
 def read_mutant(path: Path) -> Mutant:
@@ -71,22 +115,35 @@ def read_mutant(path: Path) -> Mutant:
     Raises:
         MutantError: a line is missing or empty.
     """
-    header = path.read_text().partition("\n--- ")[0]
+    header, _, diff = path.read_text().partition("\n--- ")
     fields = dict(re.findall(r"^(Rule|Test|Fault): *(.*\S)", header, re.MULTILINE))
     missing = [name for name in ("Rule", "Test", "Fault") if name not in fields]
     if missing:
         raise MutantError(f"{path.name}: no line {missing[0]}: before the diff")
-    return Mutant(path, fields["Rule"], fields["Test"], fields["Fault"])
+    rules = tuple(re.split(r"[\s,]+", fields["Rule"]))
+    files = tuple(re.findall(r"^\+\+\+ b/(\S+)", diff, re.MULTILINE))
+    return Mutant(path, rules, fields["Test"], fields["Fault"], files)
 
 
 def copy_tree(root: Path, target: Path) -> None:
     """Copy what the tests need, without caches."""
+    target.mkdir()
     for name in COPIED:
         source = root / name
         if source.is_dir():
             shutil.copytree(source, target / name, ignore=shutil.ignore_patterns("__pycache__"))
         elif source.exists():
             shutil.copy2(source, target / name)
+
+
+def link_tree(source: Path, target: Path) -> None:
+    """Copy a tree by hard links, compiled files included: whoever changes a file there replaces it first."""
+    target.mkdir()
+    for name in filter(lambda name: (source / name).exists(), COPIED):
+        if (source / name).is_dir():
+            shutil.copytree(source / name, target / name, copy_function=os.link)
+        else:
+            os.link(source / name, target / name)
 
 
 def source_roots(tree: Path) -> list[Path]:
@@ -96,30 +153,23 @@ def source_roots(tree: Path) -> list[Path]:
     return [(tree / package).parent for package in packages]
 
 
-def run_test(tree: Path, test: str) -> tuple[int | None, list[str]]:
-    """Run one test against the packages in `tree`.
+def run_pytest(tree: Path, arguments: Sequence[str], seconds: float, *, compile_files: bool) -> int | None:
+    """Run pytest against the packages in `tree`.
 
     Returns:
-        pytest's exit code (None: it ran too long), and the ids of the rules that the passing test is marked with.
+        its exit code, or None when it ran longer than `seconds`.
     """
-    report = tree / "rules.json"
     # PYTHONPATH comes before the editable install, for the test and for every process that it starts.
-    roots = os.pathsep.join(map(str, source_roots(tree)))
-    environment = {**os.environ, "PYTHONPATH": roots, "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-x",
-        "-m",
-        "",
-        "-p",
-        "no:cacheprovider",
-        f"--rules-report={report}",
-    ]
+    roots = os.pathsep.join(map(str, [*source_roots(tree), Path(__file__).resolve().parent]))
+    scratch = tree / "tmp"
+    scratch.mkdir(exist_ok=True)
+    environment = {**os.environ, "PYTHONPATH": roots, "TMPDIR": str(scratch)}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    if not compile_files:
+        environment["PYTHONDONTWRITEBYTECODE"] = "1"
+    options = ["-q", "-m", "", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:anyio", "-p", "no:schemathesis"]
     process = subprocess.Popen(
-        [*command, test],
+        [sys.executable, "-m", "pytest", *options, *arguments],
         cwd=tree,
         env=environment,
         stdin=subprocess.DEVNULL,
@@ -128,13 +178,11 @@ def run_test(tree: Path, test: str) -> tuple[int | None, list[str]]:
         start_new_session=True,
     )
     try:
-        code = process.wait(TEST_SECONDS)
+        return process.wait(seconds)
     except subprocess.TimeoutExpired:
-        return None, []
+        return None
     finally:
         _end_session(process)
-    results = json.loads(report.read_text()) if report.exists() else {}
-    return code, [rule for rule, tests in results.items() if tests["passed"]]
 
 
 def _end_session(process: subprocess.Popen[bytes]) -> None:
@@ -146,66 +194,108 @@ def _end_session(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def check_unchanged(root: Path, mutant: Mutant) -> None:
-    """See the mutant's test pass on an unchanged copy, marked with the mutant's rule.
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """What a test did on the unchanged code."""
 
-    Raises:
-        MutantError: it does not.
-    """
-    with tempfile.TemporaryDirectory(prefix="mutant-") as scratch:
-        copy_tree(root, Path(scratch))
-        code, rules = run_test(Path(scratch), mutant.test)
-    if code != 0:
-        raise MutantError(f"{mutant.test} does not pass on the unchanged code (exit code {code})")
-    if mutant.rule not in rules:
-        raise MutantError(f"{mutant.test} is not marked with rule {mutant.rule}")
+    passed: bool
+    seconds: float
+    rules: frozenset[str]
 
+    def expect(self, mutant: Mutant) -> None:
+        """See that it can judge `mutant`.
 
-def check_changed(root: Path, mutant: Mutant) -> bool:
-    """Whether the mutant's test fails once the fault is there.
-
-    Raises:
-        MutantError: the patch does not apply, or the test did not run.
-    """
-    with tempfile.TemporaryDirectory(prefix="mutant-") as scratch:
-        tree = Path(scratch)
-        copy_tree(root, tree)
-        _apply(mutant.path, tree)
-        code, _ = run_test(tree, mutant.test)
-    if code not in (0, 1, None):
-        raise MutantError(f"{mutant.test} did not run on the mutant (exit code {code})")
-    return code != 0
+        Raises:
+            MutantError: it cannot.
+        """
+        if not self.passed:
+            raise MutantError(f"{mutant.test} does not pass on the unchanged code")
+        for rule in mutant.rules:
+            if rule not in self.rules:
+                raise MutantError(f"{mutant.test} is not marked with rule {rule}")
 
 
-def _apply(patch: Path, tree: Path) -> None:
-    # Without the ceiling, a temporary directory inside some repository would make git skip the files.
-    environment = {**os.environ, "GIT_CEILING_DIRECTORIES": str(tree.parent)}
-    command = ["git", "apply", "--whitespace=nowarn", str(patch.resolve())]
-    done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise MutantError(f"the patch does not apply: {done.stderr.strip().splitlines()[0]}")
+def try_unchanged(tree: Path, tests: Sequence[str]) -> dict[str, Baseline]:
+    """Run all of `tests` once, in one process; those that do not exist are left out of what is returned."""
+    with tempfile.TemporaryDirectory(prefix="named-", dir=tree) as scratch:
+        names, outcomes = Path(scratch, "names.json"), Path(scratch, "outcomes.json")
+        names.write_text(json.dumps(tests))
+        files = sorted({file for file in (test.partition("::")[0] for test in tests) if (tree / file).is_file()})
+        plugin = ["-p", "named_tests", f"--named={names}", f"--outcomes={outcomes}"]
+        if files:
+            run_pytest(tree, [*plugin, "--continue-on-collection-errors", *files], BASELINE_SECONDS, compile_files=True)
+        found = json.loads(outcomes.read_text()) if outcomes.exists() else {}
+    return {test: Baseline(it["passed"], it["seconds"], frozenset(it["rules"])) for test, it in found.items()}
 
 
-def judge(root: Path, mutant: Mutant) -> Outcome:
-    """Try one mutant out."""
+def _try_all_unchanged(tree: Path, mutants: Sequence[Mutant], jobs: int) -> dict[str, Baseline]:
+    """The same for the tests of all mutants, whole files of them at a time, in as many processes as `jobs`."""
+    tests = sorted({mutant.test for mutant in mutants})
+    files = sorted({test.partition("::")[0] for test in tests})
+    shares = [[test for test in tests if files.index(test.partition("::")[0]) % jobs == job] for job in range(jobs)]
+    with ThreadPoolExecutor(jobs) as pool:
+        parts = list(pool.map(lambda share: try_unchanged(tree, share), filter(None, shares)))
+    return {test: baseline for part in parts for test, baseline in part.items()}
+
+
+def judge(unchanged: Path, tree: Path, mutant: Mutant, baseline: Baseline | None) -> Outcome:
+    """Try one mutant out, in a copy of `unchanged` at `tree`, which is removed again."""
     started = time.monotonic()
     verdict, note = "BROKEN", ""
     try:
-        check_unchanged(root, mutant)
-        verdict = "caught" if check_changed(root, mutant) else "SURVIVED"
+        if baseline is None:
+            raise MutantError(f"{mutant.test} does not exist, or cannot be imported")
+        baseline.expect(mutant)
+        verdict, note = _try_changed(unchanged, tree, mutant, SPARE_SECONDS + TIMES * baseline.seconds)
     except MutantError as error:
         note = str(error)
     return Outcome(mutant, verdict, time.monotonic() - started, note)
 
 
-def judge_all(root: Path, mutants: Iterable[Mutant]) -> list[Outcome]:
-    """Try all of them out, a few at a time, and print each as it ends."""
-    outcomes = []
-    with ThreadPoolExecutor(PARALLEL) as pool:
-        for outcome in pool.map(lambda mutant: judge(root, mutant), mutants):
-            print(outcome, flush=True)
-            outcomes.append(outcome)
-    return outcomes
+def _try_changed(unchanged: Path, tree: Path, mutant: Mutant, seconds: float) -> tuple[str, str]:
+    link_tree(unchanged, tree)
+    try:
+        apply(mutant, tree)
+        code = run_pytest(tree, ["-x", mutant.test], seconds, compile_files=False)
+    finally:
+        shutil.rmtree(tree, ignore_errors=True)
+    if code is None:
+        return "caught", f"(the test did not end) {mutant.fault}"
+    if code not in (0, 1):
+        raise MutantError(f"{mutant.test} did not run on the mutant (exit code {code})")
+    return "caught" if code else "SURVIVED", ""
+
+
+def apply(mutant: Mutant, tree: Path) -> None:
+    """Put the fault into `tree`, whose files may be links to those of another.
+
+    Raises:
+        MutantError: the patch does not apply.
+    """
+    # Without the ceiling, a temporary directory inside some repository would make git skip the files.
+    environment = {**os.environ, "GIT_CEILING_DIRECTORIES": str(tree.parent)}
+    # git writes a changed file anew, so the one that others are linked to stays as it is.
+    command = ["git", "apply", "--whitespace=nowarn", str(mutant.path.resolve())]
+    done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise MutantError(f"the patch does not apply: {done.stderr.strip().splitlines()[0]}")
+    for file in map(Path, mutant.files):  # Python compares whole seconds and sizes only
+        for compiled in (tree / file.parent / "__pycache__").glob(f"{file.stem}.*.pyc"):
+            compiled.unlink()
+
+
+def judge_all(root: Path, mutants: Sequence[Mutant], jobs: int) -> Iterator[Outcome]:
+    """Try all of them out, `jobs` at a time; each is yielded as it ends."""
+    with tempfile.TemporaryDirectory(prefix="mutants-") as scratch, ThreadPoolExecutor(jobs) as pool:
+        unchanged = Path(scratch, "unchanged")
+        copy_tree(root, unchanged)
+        baselines: Mapping[str, Baseline] = _try_all_unchanged(unchanged, mutants, jobs)
+        judged = [
+            pool.submit(judge, unchanged, Path(scratch, str(number)), mutant, baselines.get(mutant.test))
+            for number, mutant in enumerate(mutants)
+        ]
+        for future in as_completed(judged):
+            yield future.result()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -213,6 +303,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Put known faults back and see the named test catch each.")
     parser.add_argument("patches", nargs="*", type=Path, help="only these; otherwise all of tests/mutants")
     parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parent.parent, help="the source tree")
+    parser.add_argument("--report", type=Path, help="write what became of each to this file, for `make rules`")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="so many at a time (one a processor)")
     given = parser.parse_args(arguments)
     patches = given.patches or sorted((given.root / "tests" / "mutants").glob("*.patch"))
     try:
@@ -220,10 +312,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except MutantError as error:
         print(error, file=sys.stderr)
         return 1
-    outcomes = judge_all(given.root, mutants)
-    caught = sum(outcome.verdict == "caught" for outcome in outcomes)
-    print(f"{caught} of {len(outcomes)} mutants caught")
-    return 0 if outcomes and caught == len(outcomes) else 1
+    return _report(mutants, judge_all(given.root, mutants, given.jobs), given.report)
+
+
+def _report(mutants: Sequence[Mutant], judged: Iterator[Outcome], report: Path | None) -> int:
+    """Print each outcome as it comes, and the sum; write the report."""
+    started, outcomes = time.monotonic(), []
+    print(f"{len(mutants)} mutants; first their tests on the unchanged code", flush=True)
+    for number, outcome in enumerate(judged, 1):
+        print(f"{number:>3} {outcome}", flush=True)
+        outcomes.append(outcome)
+    outcomes.sort(key=lambda outcome: outcome.mutant.path.name)
+    if report is not None:
+        report.parent.mkdir(parents=True, exist_ok=True)
+        report.write_text(json.dumps([outcome.as_json() for outcome in outcomes], indent=1) + "\n")
+    failed = [outcome for outcome in outcomes if outcome.verdict != "caught"]
+    if failed:
+        print("not caught:", *failed, sep="\n")
+    print(f"{len(outcomes) - len(failed)} of {len(outcomes)} mutants caught in {time.monotonic() - started:.0f} s")
+    return 0 if outcomes and not failed else 1
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
-"""Which behaviour rules hold, by the tests that name them.
+"""Which behaviour rules hold, by the tests that name them, and by the faults that those tests catch.
 
-Run as `python tools/rule_report.py docs/rules.md REPORT.json`.
+Run as `python tools/rule_report.py docs/rules.md TESTS.json MUTANTS.json`.
 
-Apart from the tests because it compares two things that do not know of each other: the table of rules that people
-read, and what the last run of the tests showed. Exits with 1 when a current rule has no passing test or a failing one,
-or when a test names a rule that the table does not have.
+Apart from the tests because it compares things that do not know of each other: the table of rules that people read,
+what the last run of the tests showed, and what the last run of the mutants did. Exits with 1 when a current rule has no
+passing test or a failing one, when one of Q or E has no mutant that is caught, or when a test or a mutant names a rule
+that the table does not have. Without a report of the mutants it says only what is tested.
 """
 
 import argparse
@@ -20,6 +21,12 @@ from pathlib import Path
 Results = Mapping[str, Mapping[str, Sequence[str]]]
 """Rule id -> `passed` and `failed` -> the tests, as tests/conftest.py writes it."""
 
+Caught = Mapping[str, Sequence[Sequence[str]]]
+"""Rule id -> for each of its mutants that was caught, the parts of the code that it changes."""
+
+PROVEN = ("Q", "E")
+"""The letters of the rules that need a mutant."""
+
 _ROW = re.compile(r"^\| *(?P<id>[A-Z]\d+) *\|.*\| *(?P<status>\w+) *\|$")
 
 
@@ -27,15 +34,20 @@ class Verdict(StrEnum):
     """What is known about one rule."""
 
     COVERED = "covered"
+    """A mutant of it is caught."""
+    TESTED = "tested"
+    """A passing test names it, and that is all."""
     FAILING = "FAILING"
+    UNTESTED = "UNTESTED"
     UNCOVERED = "UNCOVERED"
+    """Tested, where a mutant is asked for."""
     PLANNED = "planned"
     UNKNOWN = "UNKNOWN"
 
     @property
     def acceptable(self) -> bool:
         """Whether the report may end well with it."""
-        return self in (Verdict.COVERED, Verdict.PLANNED)
+        return self in (Verdict.COVERED, Verdict.TESTED, Verdict.PLANNED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +56,17 @@ class Line:
 
     rule: str
     verdict: Verdict
-    passed: int
-    failed: tuple[str, ...]
+    passed: int = 0
+    failed: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()
+    """Where its mutants are that were caught, one entry a mutant and part."""
 
     def __str__(self) -> str:
-        """For people: id, verdict, the number of tests, and which fail."""
+        """For people: id, verdict, the number of tests, where its mutants were caught, and which tests fail."""
         tests = f"{self.passed} passing" if self.passed or self.failed else ""
-        return "  ".join([f"{self.rule:<4}", f"{self.verdict:<9}", tests, *self.failed]).rstrip()
+        caught = ", ".join(f"{part} {count}" for part, count in sorted(Counter(self.parts).items()))
+        shown = f"{self.rule:<4}  {self.verdict:<9}  {tests:<11}  {caught and f'mutants: {caught}'}"
+        return "  ".join([shown.rstrip(), *self.failed])
 
 
 def read_rules(markdown: str) -> dict[str, str]:
@@ -69,35 +85,59 @@ def read_rules(markdown: str) -> dict[str, str]:
     return rules
 
 
-def assess(rules: Mapping[str, str], results: Results) -> list[Line]:
-    """One line a rule, in the table's order, and after them one for each id that only tests know."""
-    unknown = sorted(set(results) - set(rules))
-    return [_line(rule, rules.get(rule), results.get(rule, {})) for rule in [*rules, *unknown]]
+def read_caught(report: Path) -> Caught:
+    """What tools/mutants.py wrote: the mutants that were caught."""
+    caught: dict[str, list[Sequence[str]]] = {}
+    for mutant in json.loads(report.read_text()):
+        for rule in mutant["rules"] if mutant["verdict"] == "caught" else ():
+            caught.setdefault(rule, []).append(mutant["parts"])
+    return caught
 
 
-def _line(rule: str, status: str | None, result: Mapping[str, Sequence[str]]) -> Line:
+def assess(rules: Mapping[str, str], results: Results, caught: Caught | None = None) -> list[Line]:
+    """One line a rule, in the table's order, and after them one for each id that the table does not have.
+
+    Args:
+        rules: what the table says.
+        results: what the tests showed.
+        caught: what the mutants showed; None when nobody asked them, and then none is missed.
+    """
+    unknown = sorted({*results, *(caught or {})} - set(rules))
+    return [_line(rule, rules.get(rule), results.get(rule, {}), caught) for rule in [*rules, *unknown]]
+
+
+def _line(rule: str, status: str | None, result: Mapping[str, Sequence[str]], caught: Caught | None) -> Line:
     passed, failed = len(result.get("passed", ())), tuple(result.get("failed", ()))
+    mutants = (caught or {}).get(rule, ())
     if status is None:
         verdict = Verdict.UNKNOWN
     elif failed:
         verdict = Verdict.FAILING
     elif status == "planned":
         verdict = Verdict.PLANNED
+    elif not passed:
+        verdict = Verdict.UNTESTED
+    elif mutants:
+        verdict = Verdict.COVERED
     else:
-        verdict = Verdict.COVERED if passed else Verdict.UNCOVERED
-    return Line(rule, verdict, passed, failed)
+        verdict = Verdict.UNCOVERED if caught is not None and rule.startswith(PROVEN) else Verdict.TESTED
+    return Line(rule, verdict, passed, failed, tuple(part for parts in mutants for part in parts))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the report; returns the exit code."""
-    parser = argparse.ArgumentParser(description="Show for every behaviour rule whether a passing test covers it.")
+    parser = argparse.ArgumentParser(description="Show for every behaviour rule what shows it: tests, and mutants.")
     parser.add_argument("rules", type=Path, help="the Markdown page with the tables of rules")
-    parser.add_argument("report", type=Path, help="what the tests wrote with --rules-report")
+    parser.add_argument("tests", type=Path, help="what the tests wrote with --rules-report")
+    parser.add_argument("mutants", type=Path, help="what tools/mutants.py wrote with --report, if it has")
     given = parser.parse_args(arguments)
-    lines = assess(read_rules(given.rules.read_text()), json.loads(given.report.read_text()))
+    caught = read_caught(given.mutants) if given.mutants.exists() else None
+    lines = assess(read_rules(given.rules.read_text()), json.loads(given.tests.read_text()), caught)
     print(*lines, sep="\n")
     counts = Counter(line.verdict for line in lines)
     print(", ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict if counts[verdict]))
+    if caught is None:
+        print("which rules are covered is not known: run `make mutants` first")
     return 0 if all(line.verdict.acceptable for line in lines) else 1
 
 

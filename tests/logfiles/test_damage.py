@@ -19,6 +19,7 @@ from epochal.protocol.logfile import FOOTER_BYTES, Checkpoint, decode_header
 from epochal.protocol.logframes import Damage, Frame, entry, recover, scan
 
 
+@pytest.mark.rule("E10")
 def test_a_torn_end_is_cut_off_told_and_on_disk_before_the_first_append(bench: Any) -> None:
     """Fault 28."""
     with bench.begin() as log:

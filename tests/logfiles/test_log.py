@@ -156,6 +156,17 @@ def test_only_what_is_durable_is_served(bench: Any, log: SegmentLog) -> None:
         log.mark_durable(4)
 
 
+@pytest.mark.rule("Q3")
+def test_a_read_may_begin_and_end_within_a_commit(bench: Any, log: SegmentLog) -> None:
+    bench.append(log, *[10] * 7)
+    for after in reversed(range(-1, 6)):  # forwards, each would go on where one before it has stopped
+        assert bench.read(log, after) == list(range(after + 1, 7))
+        for count in range(1, 6 - after):
+            batch = log.read(after, count, 10_000)
+            assert batch is not None
+            assert (batch.first, batch.last) == (after + 1, after + count)
+
+
 def test_an_event_larger_than_asked_for_comes_alone(bench: Any, log: SegmentLog) -> None:
     bench.append(log, 10, 100_000, 10)
     assert [log.read(after, 100, 500).count for after in (-1, 0, 1)] == [1, 1, 1]  # type: ignore[union-attr]
@@ -186,6 +197,7 @@ def test_what_retention_removed_is_refused_by_name(bench: Any) -> None:
         assert log.read(log.first, 1, 1) is not None
 
 
+@pytest.mark.rule("E13")
 def test_retention_by_age_keeps_the_last_file(bench: Any) -> None:
     with bench.begin(file_bytes=2000, max_age=60) as log:
         bench.fill(log, 30)

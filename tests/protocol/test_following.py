@@ -288,6 +288,7 @@ def test_a_damaged_event_is_pulled_like_a_lost_one():
     assert alone.follower.damaged == 1
 
 
+@pytest.mark.rule("Q3")
 def test_history_with_a_hole_is_a_protocol_error():
     alone = Alone(m.Position(1, 2))
     alone.welcome()
@@ -335,6 +336,20 @@ def test_whatever_is_lost_on_the_way_every_event_is_taken_in_once_and_in_order(w
     assert {code for _, code in reader.broke} <= {"timed_out"}
 
 
+@pytest.mark.rule("Q5")
+def test_what_is_pushed_while_the_past_is_pulled_follows_it_once():
+    alone = Alone(m.Position(1, 2))
+    alone.welcome()
+    alone.push(data(4), data(5))
+    alone.snapshot(seq=5)
+    since = alone.open(2)
+    alone.push(data(6))
+    alone.answer(m.Chunk(since.request, 3, True), data(3), data(4), data(5))
+    assert [told.seq for told in alone.told() if isinstance(told, m.Data)] == [3, 4, 5, 6]
+    assert alone.follower.live
+
+
+@pytest.mark.rule("Q5")
 def test_events_that_come_while_history_is_pulled_follow_it_without_a_seam(wire_up):
     wiring = wire_up()
     writer, reader = wiring.writer(), wiring.reader()
@@ -445,7 +460,7 @@ def test_whose_place_is_gone_is_told_so_in_words_and_what_to_do(begin):
     )
 
 
-@pytest.mark.rule("E20", "Q2")
+@pytest.mark.rule("E20", "Q2", "Q16")
 @pytest.mark.parametrize(
     ("lower", "upper", "whole"),
     [((0,), (), True), ((5,), (), True), ((5,), (5,), False), ((3,), (4,), True), ((6,), (), False), ((), (), False)],
@@ -612,6 +627,21 @@ def test_who_was_away_pulls_what_it_missed_and_then_subscribes_anew(wire_up):
     writer.advance(2)
     assert reader.epochs() == [(0, [b"a", b"missed"]), (1, [b"b"])]
     assert reader.broke == []
+
+
+@pytest.mark.rule("Q8")
+def test_who_sees_that_it_missed_something_pulls_it_and_goes_on_behind_it(wire_up):
+    wiring = wire_up()
+    writer, reader = wiring.writer(), wiring.reader()
+    taken = taken_in_by(reader)
+    writer.append("0", 0, b"a")
+    reader.losing.add("0")
+    writer.append("0", 0, b"b", b"c")
+    reader.losing.clear()
+    writer.append("0", 0, b"d")
+    writer.advance(1)
+    assert reader.epochs() == [(0, [b"a", b"b", b"c", b"d"])]
+    assert taken == [0, 1, 2, 3, 4]
 
 
 # ---- pulling only: Q7, Q15 ----

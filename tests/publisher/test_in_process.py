@@ -2,12 +2,18 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from time import monotonic
+from types import SimpleNamespace
 from typing import Any
 
+import google_crc32c
 import pytest
+from aiohttp import web
 
 from epochal.client.catalog_types import Registration, SegmentGrant, StreamInfo
+from epochal.protocol import messages as m
 from epochal_publisher.errors import SubscriptionUsed
 from epochal_publisher.follower import Follower, Since
 from epochal_publisher.lease import Lease
@@ -20,10 +26,19 @@ MANIFEST = {
     "apiVersion": "epochal.dev/v1alpha1",
     "kind": "Stream",
     "metadata": {"name": "s", "namespace": "test"},
-    "spec": {"time": {"shape": "int"}, "payload": {"encoding": "bytes"}},
+    "spec": {
+        "time": {"shape": "int"},
+        "payload": {"encoding": "bytes"},
+        "progress": {"writerTimeout": "1s"},
+    },
 }
 SETTINGS = Settings.read(
-    catalog="http://127.0.0.1:9", stream="test/s", segments="0", publisher="p", webhook_targets="127.0.0.0/8"
+    catalog="http://127.0.0.1:9",
+    stream="test/s",
+    segments="0",
+    publisher="p",
+    webhook_targets="127.0.0.0/8",
+    stall=30.0,
 )
 
 
@@ -84,3 +99,148 @@ async def test_of_two_that_ask_for_one_id_at_once_one_is_refused(publisher: Publ
         assert len(hooks) == 1
     finally:
         await hooks.close()
+
+
+# ---- writers that are not read: E8 ----
+
+
+@asynccontextmanager
+async def keeping_time(publisher: Publisher) -> AsyncIterator[None]:
+    task = asyncio.create_task(publisher.keep_time())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+def open_writer(publisher: Publisher, writer: str = "w") -> None:
+    opens = m.Open(1, "u", "0", writer, 1, None, None)
+    publisher.segments["0"].publisher.receive(writer.encode(), opens, monotonic())
+
+
+async def ticks(publisher: Publisher, seconds: float) -> None:
+    """Wait until the segment's machine has lived through so many seconds."""
+    machine, until = publisher.segments["0"].server, monotonic() + seconds
+    ticked, event = machine.tick, asyncio.Event()
+
+    def noting(now: float) -> None:
+        ticked(now)
+        if now > until:
+            event.set()
+
+    machine.tick = noting  # type: ignore[method-assign]
+    async with asyncio.timeout(30):
+        await event.wait()
+
+
+@pytest.mark.rule("E8")
+async def test_while_writers_are_not_read_none_of_them_is_silent(publisher: Publisher) -> None:
+    open_writer(publisher)
+    async with keeping_time(publisher):
+        publisher._ingest.router.socket.pause()  # as a full disk does
+        await ticks(publisher, 1.5)
+        assert publisher.segments["0"].publisher.writers == ["w"]
+        publisher._ingest.router.socket.resume()
+        await ticks(publisher, 1.5)
+        assert publisher.segments["0"].publisher.writers == [], "it was read, and said nothing"
+
+
+# ---- the lease: E12 ----
+
+
+@asynccontextmanager
+async def server(handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> AsyncIterator[str]:
+    """An HTTP server in this process; yields its URL."""
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", handler)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+@pytest.mark.rule("E12")
+async def test_a_renewal_that_was_asked_for_before_a_stall_proves_nothing_after_it() -> None:
+    asked: asyncio.Queue[asyncio.Event] = asyncio.Queue()
+
+    async def renew(request: web.Request) -> web.Response:
+        may_answer = asyncio.Event()
+        asked.put_nowait(may_answer)
+        await may_answer.wait()
+        return web.json_response({"ttl": 10.0, "complete": False})
+
+    confirmed: asyncio.Queue[int] = asyncio.Queue()
+    owner: Any = SimpleNamespace(stalls=0, reports=dict, confirmed=confirmed.put_nowait)
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(asyncio.timeout(30))
+        url = await stack.enter_async_context(server(renew))
+        lease = await stack.enter_async_context(Lease(SETTINGS.model_copy(update={"catalog": url})))
+        keeping = asyncio.create_task(lease.keep(owner))
+        before = await asked.get()
+        owner.stalls += 1
+        lease.ask_now()
+        before.set()
+        assert await confirmed.get() == 0
+        (await asked.get()).set()
+        assert await confirmed.get() == 1
+        keeping.cancel()
+
+
+# ---- web-hooks: Q7, Q9 ----
+
+
+@asynccontextmanager
+async def hooked(publisher: Publisher, *statuses: int) -> AsyncIterator[tuple[Webhooks, "asyncio.Queue[list[bytes]]"]]:
+    """Web-hooks with one receiver, which answers with `statuses` and then with 204; and what it was sent."""
+    answers, came = list(statuses), asyncio.Queue[list[bytes]]()
+
+    async def receive(request: web.Request) -> web.Response:
+        came.put_nowait((await request.read()).splitlines())
+        return web.Response(status=answers.pop(0) if answers else 204)
+
+    hooks, served = Webhooks(SETTINGS, publisher), publisher.segments["0"]
+    async with asyncio.timeout(30), server(receive) as url:
+        await hooks.register("0", Follower(publisher, served), "one", f"{url}/hook", Since.START)
+        try:
+            yield hooks, came
+        finally:
+            await hooks.close()
+
+
+def append(publisher: Publisher, number: int) -> None:
+    machine, payload = publisher.segments["0"].publisher, b"\x91\xc4\x01x"
+    crc = google_crc32c.value(payload)
+    machine.receive(b"w", m.Append("0", number, 0, b"", 1, crc, payload), monotonic())
+    publisher.flush()
+
+
+@pytest.mark.rule("Q7")
+async def test_what_a_receiver_did_not_take_comes_again_before_what_follows(publisher: Publisher) -> None:
+    open_writer(publisher)
+    async with hooked(publisher, 500) as (_, came):
+        append(publisher, 0)
+        first = await came.get()
+        append(publisher, 1)
+        assert await came.get() == first
+        assert len(await came.get()) == len(first) == 1
+
+
+@pytest.mark.rule("Q9")
+async def test_who_says_that_it_does_not_know_a_subscription_is_sent_nothing_more(publisher: Publisher) -> None:
+    open_writer(publisher)
+    async with hooked(publisher, 410) as (hooks, came):
+        append(publisher, 0)
+        await came.get()
+        (hook,) = hooks._live.values()
+        assert hook.task is not None
+        again = asyncio.ensure_future(came.get())
+        done, _ = await asyncio.wait([hook.task, again], return_when=asyncio.FIRST_COMPLETED)
+        again.cancel()
+        assert done == {hook.task}
+        assert len(hooks) == 0

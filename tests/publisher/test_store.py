@@ -7,13 +7,15 @@ from typing import Any
 import pytest
 
 from epochal.client.catalog_types import StreamInfo
-from epochal.errors import ConfigError
+from epochal.errors import ConfigError, LogMismatch
 from epochal.logfiles import SegmentLog
 from epochal.protocol import messages as m
 from epochal.protocol.effects import ReadLog
 from epochal.protocol.history import State
 from epochal.protocol.logfile import Checkpoint
 from epochal.protocol.logframes import entry
+from epochal.protocol.publishing import PublisherSettings, SegmentPublisher
+from epochal.protocol.times import TimeShape
 from epochal.service import filesystems
 from epochal_publisher.settings import Settings
 from epochal_publisher.store import Store, Stores
@@ -31,6 +33,25 @@ def test_what_is_read_from_disk_ends_where_readers_were_told(tmp_path: Path) -> 
         found = Store(log, settings, always_sync=True).chunk(ReadLog(b"p", 1, 1, 256, 2**20), told=4)
     assert found is not None
     assert found[1] == 4
+
+
+@pytest.mark.rule("E17")
+def test_a_log_that_ends_before_what_readers_were_told_is_refused(tmp_path: Path) -> None:
+    settings = Settings(catalog="http://127.0.0.1:1", stream="a/b", segments=("0",), publisher="p", data=tmp_path)
+    limits = PublisherSettings(TimeShape(), durable=True)
+    publisher = SegmentPublisher("uid", "0", limits, incarnation=1, now=0.0, lower=(3,))
+    with SegmentLog.open(tmp_path, "uid", "0", instance="i") as log:
+        store = Store(log, settings, always_sync=True)
+        publisher.take()
+        store.begin(1, publisher)
+        assert store.commit is not None
+        store.commit.run()
+    with SegmentLog.open(tmp_path, "uid", "0", instance="i") as log:
+        store = Store(log, settings, always_sync=True)
+        for told in (None, (2,), (3,)):
+            store.check("0", told)
+        with pytest.raises(LogMismatch, match=r"readers were told \[9\]"):
+            store.check("0", (9,))
 
 
 class Declared:

@@ -1,5 +1,6 @@
 """The runner of mutants, on a tiny tree of its own: what is caught, what survives, what cannot be judged."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,17 @@ def test_smaller():
 
 def test_larger():
     assert tinymodule.larger(2, 1)
+
+
+@pytest.mark.rule("S1")
+def test_wrong():
+    assert False
+
+
+@pytest.mark.rule("S1", "S2")
+@pytest.mark.parametrize("number", [1, 2])
+def test_each(number):
+    assert not tinymodule.smaller(number, 1 if number == 1 else 0)
 """
 
 PATCH = """Rule: {rule}
@@ -80,6 +92,41 @@ def test_a_fault_that_the_test_notices_is_caught_and_the_tree_untouched(tree, ca
     assert (tree / "core/tinymodule/__init__.py").read_text() == CODE
 
 
+def test_several_are_judged_at_a_time_and_each_sees_its_own_fault_only(tree, tmp_path, capsys):
+    add_mutant(tree)
+    add_mutant(tree, "several", rule="S1, S2", test="test_each")
+    add_mutant(tree, "gone", test="test_gone")
+    add_mutant(tree, "survivor", after="b > a")
+    report = tmp_path / "out" / "mutants.json"
+    assert mutants.main(["--root", str(tree), "--report", str(report), "--jobs", "3"]) == 1
+    assert "2 of 4 mutants caught" in capsys.readouterr().out
+    written = json.loads(report.read_text())
+    assert {one["mutant"]: one["verdict"] for one in written} == {
+        "one": "caught",
+        "several": "caught",
+        "gone": "BROKEN",
+        "survivor": "SURVIVED",
+    }
+    several = next(one for one in written if one["mutant"] == "several")
+    assert (several["rules"], several["parts"]) == (["S1", "S2"], ["core"])
+
+
+def test_one_alone_can_be_judged(tree, capsys):
+    add_mutant(tree)
+    add_mutant(tree, "survivor", after="b > a")
+    assert mutants.main(["--root", str(tree), str(tree / "tests/mutants/one.patch")]) == 0
+    assert "1 of 1 mutants caught" in capsys.readouterr().out
+
+
+def test_a_file_that_is_copied_by_a_link_is_changed_in_its_copy_only(tree, tmp_path):
+    add_mutant(tree)
+    mutants.link_tree(tree, tmp_path / "copy")
+    mutant = mutants.read_mutant(tree / "tests/mutants/one.patch")
+    mutants.apply(mutant, tmp_path / "copy")
+    assert (tree / "core/tinymodule/__init__.py").read_text() == CODE
+    assert (tmp_path / "copy/core/tinymodule/__init__.py").read_text() != CODE
+
+
 def test_a_fault_that_nobody_notices_survives(tree, capsys):
     add_mutant(tree, after="b > a")
     assert mutants.main(["--root", str(tree)]) == 1
@@ -90,8 +137,10 @@ def test_a_fault_that_nobody_notices_survives(tree, capsys):
     ("change", "reason"),
     [
         ({"before": "a << b"}, "does not apply"),
-        ({"test": "test_gone"}, "does not pass on the unchanged code"),
+        ({"test": "test_gone"}, "does not exist"),
+        ({"test": "test_wrong"}, "does not pass on the unchanged code"),
         ({"test": "test_larger"}, "not marked with rule S1"),
+        ({"rule": "S1, S2"}, "not marked with rule S2"),
         ({"after": "("}, "did not run"),
     ],
 )
@@ -110,6 +159,6 @@ def test_a_patch_without_its_header_is_refused(tree, capsys):
 
 
 def test_a_test_that_hangs_on_the_mutant_has_caught_it(tree, monkeypatch):
-    monkeypatch.setattr(mutants, "TEST_SECONDS", 10.0)
+    monkeypatch.setattr(mutants, "SPARE_SECONDS", 4.0)
     add_mutant(tree, after="__import__('time').sleep(60)")
     assert mutants.main(["--root", str(tree)]) == 0

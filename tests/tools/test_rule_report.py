@@ -17,16 +17,22 @@ TABLE = """
 |---|---|---|---|
 | S1 | One. | A paper | current |
 | S2 | Two \\| three. | A paper | current |
+| E1 | Whole. | Ours | current |
 | N1 | Later. | A mail | planned |
 """
 
 
-def verdicts(results: rule_report.Results) -> dict[str, Verdict]:
-    return {line.rule: line.verdict for line in rule_report.assess(rule_report.read_rules(TABLE), results)}
+def verdicts(results: rule_report.Results, caught: rule_report.Caught | None = None) -> dict[str, Verdict]:
+    return {line.rule: line.verdict for line in rule_report.assess(rule_report.read_rules(TABLE), results, caught)}
 
 
 def test_the_table_is_read_in_its_order():
-    assert rule_report.read_rules(TABLE) == {"S1": "current", "S2": "current", "N1": "planned"}
+    assert rule_report.read_rules(TABLE) == {
+        "S1": "current",
+        "S2": "current",
+        "E1": "current",
+        "N1": "planned",
+    }
 
 
 def test_a_rule_that_stands_twice_is_refused():
@@ -41,20 +47,60 @@ def test_an_unknown_status_is_refused():
 
 def test_passing_failing_and_missing_tests_are_told_apart():
     results = {"S1": {"passed": ["a", "b"], "failed": []}, "S2": {"passed": ["c"], "failed": ["d"]}}
-    assert verdicts(results) == {"S1": Verdict.COVERED, "S2": Verdict.FAILING, "N1": Verdict.PLANNED}
-    assert verdicts({})["S1"] is Verdict.UNCOVERED
+    assert verdicts(results) == {
+        "S1": Verdict.TESTED,
+        "S2": Verdict.FAILING,
+        "E1": Verdict.UNTESTED,
+        "N1": Verdict.PLANNED,
+    }
 
 
-def test_a_rule_that_only_a_test_knows_is_reported():
-    assert verdicts({"S99": {"passed": ["a"], "failed": []}})["S99"] is Verdict.UNKNOWN
+def test_a_rule_is_covered_when_a_mutant_of_it_is_caught_and_one_of_our_own_must_be():
+    results = {rule: {"passed": ["a"], "failed": []} for rule in ("S1", "S2", "E1")}
+    found = verdicts(results, {"S2": [["protocol"]]})
+    assert (found["S1"], found["S2"], found["E1"]) == (Verdict.TESTED, Verdict.COVERED, Verdict.UNCOVERED)
+    assert verdicts(results, {"E1": [["client"]]})["E1"] is Verdict.COVERED
+    assert verdicts({}, {"E1": [["client"]]})["E1"] is Verdict.UNTESTED, "what only a mutant names"
 
 
-@pytest.mark.parametrize(("covered", "code"), [(("S1", "S2"), 0), (("S1",), 1)])
-def test_only_uncovered_current_rules_make_it_fail(tmp_path, capsys, covered, code):
+@pytest.mark.parametrize("known_by", ["test", "mutant"])
+def test_a_rule_that_the_table_does_not_have_is_reported(known_by):
+    results = {"S99": {"passed": ["a"], "failed": []}} if known_by == "test" else {}
+    caught = {"S99": [["client"]]} if known_by == "mutant" else {}
+    assert verdicts(results, caught)["S99"] is Verdict.UNKNOWN
+
+
+def run(tmp_path: Path, tested: tuple[str, ...], mutants: list[dict[str, object]] | None) -> int:
     (tmp_path / "rules.md").write_text(TABLE)
-    (tmp_path / "report.json").write_text(json.dumps({rule: {"passed": ["a"], "failed": []} for rule in covered}))
-    assert rule_report.main([str(tmp_path / "rules.md"), str(tmp_path / "report.json")]) == code
-    assert f"{len(covered)} covered" in capsys.readouterr().out
+    (tmp_path / "tests.json").write_text(json.dumps({rule: {"passed": ["a"], "failed": []} for rule in tested}))
+    if mutants is not None:
+        (tmp_path / "mutants.json").write_text(json.dumps(mutants))
+    return rule_report.main([str(tmp_path / name) for name in ("rules.md", "tests.json", "mutants.json")])
+
+
+def mutant(verdict: str, *rules: str) -> dict[str, object]:
+    return {"mutant": "one", "rules": rules, "parts": ["client"], "test": "a", "verdict": verdict, "seconds": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("tested", "mutants", "code", "told"),
+    [
+        (("S1", "S2", "E1"), [mutant("caught", "S2", "E1")], 0, "2 covered, 1 tested, 1 planned"),
+        (("S1", "E1"), [mutant("caught", "E1")], 1, "1 covered, 1 tested, 1 UNTESTED, 1 planned"),
+        (("S1", "S2", "E1"), [mutant("SURVIVED", "E1")], 1, "2 tested, 1 UNCOVERED, 1 planned"),
+        (("S1", "S2", "E1"), None, 0, "3 tested, 1 planned"),
+    ],
+)
+def test_it_fails_for_a_current_rule_that_is_not_shown(tmp_path, capsys, tested, mutants, code, told):
+    assert run(tmp_path, tested, mutants) == code
+    out = capsys.readouterr().out
+    assert told in out
+    assert ("run `make mutants` first" in out) == (mutants is None)
+
+
+def test_a_line_says_in_which_parts_faults_were_caught(tmp_path, capsys):
+    run(tmp_path, ("S1", "S2", "E1"), [mutant("caught", "E1"), mutant("caught", "S1", "E1")])
+    assert "E1    covered    1 passing    mutants: client 2\n" in capsys.readouterr().out
 
 
 def test_the_page_of_rules_is_complete():

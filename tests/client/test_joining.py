@@ -1,0 +1,232 @@
+"""A subscription's connection to one publisher, which the test plays on real sockets: what is asked, and when."""
+
+import asyncio
+import time as clock
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
+
+import google_crc32c
+import pytest
+import zmq
+import zmq.asyncio
+
+import epochal
+from epochal.client import joining
+from epochal.client.joining import Link
+from epochal.errors import EpochalError
+from epochal.protocol import messages as m
+from epochal.protocol import wire
+from epochal.protocol.following import Began, Broke, Follower, FollowerSettings, From
+from epochal.protocol.times import TimeShape
+
+CHANNEL = b"channel0"
+
+
+def data(seq: int) -> m.Data:
+    payload = b"%d" % seq
+    return m.Data(seq, seq - 1, 0, b"", 1, google_crc32c.value(payload), payload)
+
+
+class Publisher:
+    """The two sockets that subscribers see of a publisher."""
+
+    def __init__(self) -> None:
+        self._context = zmq.asyncio.Context()
+        self.begin()
+
+    def begin(self) -> None:
+        """Listen, under new addresses."""
+        self._peer = b""
+        self.events, self.requests = self._context.socket(zmq.XPUB), self._context.socket(zmq.ROUTER)
+        for socket in (self.events, self.requests):
+            socket.linger = 0
+            socket.bind("tcp://127.0.0.1:*")
+
+    def cut(self) -> None:
+        """Lose every connection."""
+        self.events.close()
+        self.requests.close()
+
+    def close(self) -> None:
+        self.cut()
+        self._context.term()
+
+    async def address(self, segment: str, socket: str) -> str:
+        """What a directory says."""
+        return getattr(self, socket).getsockopt_string(zmq.LAST_ENDPOINT)
+
+    async def asked(self) -> Any:
+        """The next message that came."""
+        self._peer, *frames = await self.requests.recv_multipart()
+        (message,) = wire.decode(frames)
+        return message
+
+    async def answer(self, *messages: m.Message) -> None:
+        for frames in wire.encode(*messages):
+            await self.requests.send_multipart([self._peer, *frames])
+
+    async def push(self, *messages: m.Message, prefix: bytes = b"C" + CHANNEL) -> None:
+        for frames in wire.encode(*messages, prefix=prefix):
+            await self.events.send_multipart(frames)
+
+    async def joined(self, *, seq: int, incarnation: int = 1, heartbeat: float = 0.1) -> m.Hello:
+        """Let a reader join behind event `seq`."""
+        hello = await self.asked()
+        assert isinstance(hello, m.Hello)
+        await self.answer(m.Welcome(hello.request, m.VERSION, CHANNEL, incarnation, seq, 1000, heartbeat, ()))
+        while await self.events.recv() != b"\x01P" + hello.nonce:
+            pass
+        await self.push(m.Snapshot(seq, incarnation, hello.nonce, (0,), (), ()), prefix=b"P" + hello.nonce)
+        return hello
+
+
+class Reader:
+    """What a connection feeds; the base of what the tests look at."""
+
+    def __init__(self, publisher: Publisher, settings: FollowerSettings) -> None:
+        self.context: zmq.Context[Any] = zmq.Context()
+        self.directory: Any = SimpleNamespace(
+            info=SimpleNamespace(uid="uid"), shape=TimeShape(), address=publisher.address, stale=lambda: None
+        )
+        self.follower_settings, self.pushes = settings, True
+        self.seqs: list[int] = []
+        self.lost: list[str] = []
+        self.may_lose = 0
+        self._at = m.Position(0, m.NOTHING_YET)
+        self._news = asyncio.Event()
+
+    def told(self, segment: str, follower: Follower) -> None:
+        for told in follower.told():
+            if isinstance(told, Began):
+                self._at = m.Position(told.incarnation, told.state.seq)
+            elif not isinstance(told, Broke):
+                self._at = self._at._replace(seq=told.seq)
+                self.seqs.append(told.seq)
+        self._news.set()
+
+    async def until(self, seq: int) -> None:
+        while not self.seqs or self.seqs[-1] < seq:
+            assert len(self.lost) <= self.may_lose, self.lost
+            self._news.clear()
+            await self._news.wait()
+
+    async def looked(self) -> None:
+        """Wait until the connection has looked at the clock."""
+        self._news.clear()
+        await self._news.wait()
+
+    def down(self, segment: str, reason: str) -> None:
+        self.lost.append(reason)
+        self._news.set()
+
+    def up(self, segment: str) -> None:
+        pass
+
+    def position(self, segment: str) -> m.Position:
+        return self._at
+
+    def fail(self, error: EpochalError) -> None:
+        raise AssertionError(error)
+
+
+@pytest.fixture
+async def publisher() -> AsyncIterator[Publisher]:
+    made = Publisher()
+    yield made
+    made.close()
+
+
+class Following:
+    """A link that runs for the time of a block, which must not last long."""
+
+    def __init__(self, publisher: Publisher, **settings: Any) -> None:
+        self.reader = Reader(publisher, FollowerSettings(**settings))
+
+    async def __aenter__(self) -> Reader:
+        self._patience = asyncio.timeout(20)
+        await self._patience.__aenter__()
+        self._task = asyncio.create_task(Link(self.reader, "0", From.LIVE).run())
+        return self.reader
+
+    async def __aexit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        self.reader.context.term()
+        await self._patience.__aexit__(kind, error, trace)
+
+
+@pytest.mark.rule("Q4", "Q8", "E26")
+async def test_who_lost_its_connection_joins_under_a_new_id_and_asks_for_what_came_behind_its_last_event(
+    publisher: Publisher,
+) -> None:
+    async with Following(publisher) as reader:
+        first = await publisher.joined(seq=4)
+        await publisher.push(data(5), data(6))
+        await reader.until(6)
+        reader.may_lose = 1
+        publisher.cut()
+        publisher.begin()
+        second = await publisher.joined(seq=8)
+        assert second.nonce != first.nonce
+        since = await publisher.asked()
+        assert isinstance(since, m.Since)
+        assert since.position == (1, 6)
+        opening = m.Opening(since.request, m.Position(1, 6), (0,), (), ())
+        await publisher.answer(opening, m.Chunk(since.request, 2, True), data(7), data(8))
+        await publisher.push(data(8), data(9))
+        await reader.until(9)
+        assert reader.seqs == [5, 6, 7, 8, 9]
+
+
+@pytest.mark.rule("Q11")
+async def test_silence_is_looked_into_on_the_connection_that_there_is(publisher: Publisher) -> None:
+    async with Following(publisher, silence=1.5) as reader:
+        await publisher.joined(seq=4)
+        since = await publisher.asked()
+        assert isinstance(since, m.Since)
+        assert since.position == (1, 4)
+        assert reader.lost == []
+
+
+@pytest.mark.rule("S19")
+async def test_a_program_that_was_busy_itself_does_not_take_its_publisher_for_gone(
+    publisher: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(joining, "STALL", 0.3)
+    async with Following(publisher, silence=0.6) as reader:
+        await publisher.joined(seq=4)
+        await publisher.push(data(5))
+        await reader.until(5)
+        await reader.looked()
+        clock.sleep(0.8)  # noqa: ASYNC251  # the event loop is what must stand still
+        await reader.looked()
+        await publisher.push(data(6))
+        await reader.until(6)
+        assert reader.lost == []
+
+
+@pytest.mark.rule("Q7")
+async def test_who_wants_no_pushes_subscribes_to_nothing(publisher: Publisher) -> None:
+    following = Following(publisher, poll=0.05)
+    following.reader.pushes = False
+    async with following as reader:
+        hello = await publisher.asked()
+        await publisher.answer(m.Welcome(hello.request, m.VERSION, CHANNEL, 1, 4, 1000, 0.1, ()))
+        for seq in (4, 5):
+            since = await publisher.asked()
+            assert since.position == (1, seq)
+            opening = m.Opening(since.request, since.position, (0,), (), ())
+            await publisher.answer(opening, m.Chunk(since.request, 1, True), data(seq + 1))
+        await reader.until(6)
+        assert not await publisher.events.poll(0)
+
+
+@pytest.mark.rule("Q13", "Q15")
+async def test_what_a_program_wants_of_pushes_holds_for_every_connection() -> None:
+    async with epochal.connect("http://127.0.0.1:9") as client:
+        subscription = client.subscribe("test/s", push=False, poll=0.25)
+        assert subscription.follower_settings.poll == 0.25
+        assert not subscription.pushes
+        subscription.push(True)
+        assert subscription.pushes
