@@ -128,8 +128,11 @@ class SegmentPublisher:
         self._sessions = {} if sessions is None or settings.durable else dict(sessions)
         self._waiting_opens: dict[Writer, m.Open] = {}
         """Opens that wait for a record (E11)."""
-        self.gathering = horizon is None and lower is not None and not complete and not settings.durable
-        """Whether it is not known yet what the last incarnation may have had: its writers are waited for."""
+        self.gathering = horizon is None and lower is not None and restored is None and not complete
+        """Whether it is not known yet what the last incarnation may have had: its writers are waited for.
+
+        It had a log that is gone, or was of a version that recorded no horizon.
+        """
         self._finishing = Finishing(complete, stands=finishing and not complete, asked=known.finished)
         self._unrecorded_finishes: list[Reply] = []
         """Confirmations that wait until the catalog has recorded that somebody finished (E47)."""
@@ -233,6 +236,8 @@ class SegmentPublisher:
             effects.append(AskRecord())
         self.untaken_bytes = 0
         self._told_to_open.clear()
+        if self.gathering:
+            return effects
         entry = None if self._journal is None else self._journal.take(self._publisher_is())
         if entry is not None:
             effects.append(Log(*entry))
@@ -338,7 +343,7 @@ class SegmentPublisher:
             return
         self._asked_for_record = False
         if self.gathering:
-            self._gather(now)
+            self._gather(self._horizon.recorded, now)
         else:
             self._go_on(now)
 
@@ -423,31 +428,35 @@ class SegmentPublisher:
     # ---- a last incarnation of which nothing is recorded ----
 
     def _gather_when_all_ask(self, now: float) -> None:
-        """Once every known writer has asked to open, or none is waited for any longer, record what they may have left.
+        """Once every known writer has asked to open, or none is waited for any longer, abort what may be lost of theirs.
 
-        A time that one of them no longer holds may have been appended at, and be lost; so may those not left.
+        A time that one of them no longer holds may have been appended at; so were those that it had not left.
         """
-        assert self._horizon is not None
         asking = {ask.writer for ask in self._waiting_opens.values()}
         if self._gathered or (self._own.awaited - asking and now - self._started < self.settings.writer_timeout):
             return
         self._gathered = True
+        lost = Downset()
         for resume in [ask.resume for ask in self._waiting_opens.values() if ask.resume is not None]:
-            left = self.settings.shape.not_reached(resume.held)
-            for time in (*left, *resume.touched):
-                if self.progress.lower.frontier.less_equal(time):
-                    self._horizon.want(time)
+            for time in (*self.settings.shape.not_reached(resume.held), *resume.touched):
+                lost.insert(time)
+        lost.drop_passed(self.progress.lower.frontier)
+        if self._horizon is None:
+            self._gather(lost, now)
+            return
+        for time in lost:
+            self._horizon.want(time)
         self._horizon.urgent = True
 
-    def _gather(self, now: float) -> None:
-        assert self._horizon is not None
+    def _gather(self, lost: Iterable[Time], now: float) -> None:
+        """Begin, with all that is `lost` aborted."""
         if not self._gathered:
             return
         self.gathering = False
-        lower = tuple(self.progress.lower.frontier)
-        self.progress = Progress(lower, below=self._horizon.recorded)
+        lower, told = tuple(self.progress.lower.frontier), self.history.told
+        self.progress = Progress(lower, below=lost)
         self.history = self.history.empty_behind(empty_state(lower, tuple(self.progress.below)))
-        self.history.incarnations = [(self.incarnation, 0)]
+        self.history.told, self.history.incarnations = told, [(self.incarnation, 0)]
         self._go_on(now)
 
     def doubt(self) -> tuple[Time, ...]:
@@ -584,7 +593,7 @@ class SegmentPublisher:
         What is granted is the reported frontier, and while that lags, a later one may be recorded already (E11).
         """
         touched = () if ask.resume is None else ask.resume.touched
-        if any(not self._fits(time) for time in touched):
+        if ask.resume is not None and not all(map(self._fits, (*touched, *ask.resume.held))):
             return False  # refused in a moment
         uncovered = self._uncovered(touched)
         known = self._writers.get(ask.writer)

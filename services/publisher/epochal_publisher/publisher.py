@@ -148,7 +148,7 @@ class Publisher:
             store = stores.of(grant.id)
             start = partial(Served.start, stream, grant, registration.sessions, self.settings, store, monotonic())
             started[grant.id] = await stores.write(start)
-            if store is not None:
+            if store is not None and store.begun:
                 await self._begin(store)
         now = monotonic()
         self.segments.update(started)
@@ -232,6 +232,13 @@ class Publisher:
 
         Not without bound: writers are not read while too much waits.
         """
+        if served.publisher.gathering:
+            self._carry_out(served, served.publisher.take())
+            return
+        if not store.begun:
+            store.begin(served.publisher.incarnation, served.publisher)
+            assert store.commit is not None
+            self._write(store, store.commit)
         if served.publisher.untaken_bytes > MOST_WAITING:
             self._ingest.router.socket.pause()
         while store.commit is None or store.commit.done:

@@ -81,7 +81,7 @@ class Served:
             finishing=any(segment.id == grant.id and segment.finishing for segment in stream.segments),
             restored=None if store is None else store.restored,
         )  # fmt: skip
-        if store is not None:
+        if store is not None and not publisher.gathering:
             store.begin(grant.incarnation, publisher)
         channel = secrets.token_bytes(8)  # one an incarnation: nothing of an old one can be taken for new
         told = None if store is None else Told(publisher, store.log.durable)

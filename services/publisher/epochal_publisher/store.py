@@ -85,6 +85,8 @@ class Store:
     def __init__(self, log: SegmentLog, settings: Settings, *, always_sync: bool) -> None:
         self.log, self._settings, self._always_sync = log, settings, always_sync
         self.commit: Commit | None = None
+        self.begun = False
+        """Whether `begin` was called: not before it is known with what a publisher begins whose log is gone."""
         self.full: str | None = None
         """Why nothing can be written now: the disk is full (fault 26)."""
         self._may_lack = log.may_lack(relaxed=not always_sync)
@@ -131,6 +133,7 @@ class Store:
 
         Where the log may lack what was acknowledged, it says too that the open epochs are aborted (E11).
         """
+        self.begun = True
         checkpoint, relaxed = _checkpoint(publisher), not self._always_sync
         publisher.history.incarnations = list(with_incarnation(self.log.incarnations, incarnation, publisher.seq + 1))
         publisher.history.archived = self.log.first
