@@ -150,15 +150,15 @@ class Publisher:
         if Clause.WAITED_FOR_RECORDED not in self.off:
             writers |= self.awaited
         last = self.sent.get(self.number, self.recorded)
-        if last == self.recorded and (self.true, wanted, writers) == last[1:]:
+        if last == self.recorded and (self.true, wanted, writers) == last[1:4]:
             return False
         self._record(self.true, wanted, writers)
         return True
 
-    def _record(self, reach: Times, horizon: Times, writers: frozenset[str]) -> None:
+    def _record(self, reach: Times, horizon: Times, writers: frozenset[str], *, final: bool = False) -> None:
         self.number += 1
         self.outstanding, self.horizon = self.number, horizon
-        record = self.sent[self.number] = Record(self.number, reach, horizon, writers)
+        record = self.sent[self.number] = Record(self.number, reach, horizon, writers, final)
         if Clause.TOGETHER in self.off:
             self._send(Asked(self.segment, self.incarnation, record._replace(horizon=None)))
             self._send(Asked(self.segment, self.incarnation, record._replace(reach=None)))
@@ -333,7 +333,7 @@ class Publisher:
         for time in sorted(self.active & true):
             self._abort(time)
         horizon = self.order.still(self.order.under(frozenset(self.aborted)) | self.below, true)
-        self._record(self.told if Clause.TRUE_AT_STOP in self.off else true, horizon, self._all_writers())
+        self._record(self.told if Clause.TRUE_AT_STOP in self.off else true, horizon, self._all_writers(), final=True)
         self.stopping = True
 
     def _all_writers(self) -> frozenset[str]:

@@ -4,7 +4,7 @@ Separate from the oracle, which alone knows what it should have been given.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tests.model.clauses import Clause
 from tests.model.order import NONE, Order, Time, Times
@@ -18,6 +18,8 @@ class Place:
     incarnation: int = 0
     index: int = 0
     forgotten: bool = False
+    first: dict[Time, int] = field(default_factory=dict)
+    """By epoch not yet decided: its first event here."""
 
 
 class Reader:
@@ -57,6 +59,15 @@ class Reader:
             self._event(segment, event)
         return bool(events)
 
+    def resume(self) -> None:
+        """Go on from the cursor: the merged frontier, the filters, and a place before every epoch not yet decided."""
+        for place in self.places:
+            place.index = min([place.index, *(at for time, at in place.first.items() if time in self.undecided)])
+            place.first.clear()
+        self.lower = [self.merged] * len(self.lower)
+        self.data.clear()
+        self.expected.clear()
+
     def _join(self, segment: int, publisher: Publisher) -> None:
         place = self.places[segment]
         gap, same = bool(place.incarnation), place.incarnation == publisher.incarnation
@@ -77,6 +88,7 @@ class Reader:
         if event.kind == "abort":
             self._abort(event.time)
         elif event.time in self.undecided and event.time not in self.aborted:
+            self.places[segment].first.setdefault(event.time, self.places[segment].index - 1)
             self.data.setdefault(event.time, set()).add((segment, event.record))
             if self.joined and all(event.time in admits for _, admits in self.filters):
                 self.expected.add(event.time)

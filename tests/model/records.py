@@ -20,6 +20,7 @@ class Record(NamedTuple):
     horizon: Times | None
     """All that the horizon H covers."""
     writers: frozenset[str]
+    final: bool = False
 
 
 class Asked(NamedTuple):

@@ -75,6 +75,7 @@ WEIGHTS = {
     "join": 2,
     "read": 8,
     "forget": 0.5,
+    "resume": 0.7,
 }
 """How often each is drawn. `flush`, `record` and `overtake` are several steps in one go: by single ones little would
 ever be whole."""
@@ -201,6 +202,9 @@ class Chance:
     def _read(self) -> Step:
         return self.random.choice(READERS), self._segment(), *([1] if self.random.random() < 0.3 else [])
 
+    def _resume(self) -> Step:
+        return (self.random.choice(READERS),)
+
     def _forget(self) -> Step:
         return self.random.choice(READERS), self._segment()
 
@@ -258,6 +262,7 @@ SENTENCES = {
     "complete": "the catalog finds that all have finished",
     "join": "reader {0} joins",
     "read": "reader {0} reads segment {1}",
+    "resume": "reader {0} dies, and goes on from its cursor",
     "forget": "segment {1} no longer has what reader {0} would read next",
 }
 EXTRAS = {

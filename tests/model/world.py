@@ -88,6 +88,7 @@ class Oracle:
         """A writer that resumes is told that it is lost."""
         if writer in self.known[segment] and held <= first:
             raise Broken(f"E11 c: {writer} was known at segment {segment}, came back in time, and is WriterLost")
+        self.gone(segment, writer)
 
     def left(self, client: Client, segment: int, times: Iterable[Time], publisher: Publisher) -> None:
         """A session is confirmed to have left times at which it had appended, without having been told of a loss."""
@@ -283,6 +284,8 @@ class World:
             return False
         mail = self.mail[index] if how else self.mail.pop(index)
         if isinstance(mail, Asked):
+            if not self.off:
+                self._check(mail)
             answer = self.catalog.store(mail)
             if answer is not None:
                 self.oracle.stored(mail.segment, self.catalog.rows[mail.segment])
@@ -290,6 +293,16 @@ class World:
         elif (publisher := self.publishers[mail.segment]) and publisher.incarnation == mail.incarnation:
             publisher.answered(mail.number)
         return True
+
+    def _check(self, asked: Asked) -> None:
+        """The catalog refuses a record that takes back what a horizon covers; no right publisher asks for one."""
+        row, record = self.catalog.rows[asked.segment], asked.record
+        if asked.incarnation != row.incarnation or record.number <= row.number or record.final:
+            return
+        assert record.reach is not None
+        assert record.horizon is not None
+        if not self.order.still(row.horizon, record.reach) <= record.horizon:
+            raise Broken(f"E11: record {record.number} of segment {asked.segment} takes back what was covered")
 
     def _drop(self, index: int = 0) -> bool:
         """It never arrives."""
@@ -330,6 +343,14 @@ class World:
         read = reader.read(segment, publisher, most, lambda at: self.oracle.joins(reader, at))
         self.oracle.judge(reader)
         return read
+
+    def _resume(self, name: str) -> bool:
+        """The reader's process dies; the next one goes on from its cursor (E16)."""
+        reader = self.readers.get(name)
+        if reader is None or not reader.joined:
+            return False
+        reader.resume()
+        return True
 
     def _forget(self, name: str, segment: int) -> bool:
         """What the reader would read next is no longer there (a gap within an incarnation)."""
