@@ -134,6 +134,10 @@ class Publisher:
         barred = NONE if Clause.BELOW_TOLD in self.off else self.born_below
         return Snapshot(self.first, self.first - barred, 0)
 
+    def reach_at(self, index: int) -> Times:
+        """The frontier told before event `index`: with it every answer to `since` opens (E13)."""
+        return next((event.reach for event in reversed(self.log[:index]) if event.kind == "frontier"), self.first)
+
     # ---- the record at the catalog ----
 
     def ask(self, ahead: Time | None = None) -> bool:

@@ -18,6 +18,7 @@ class Place:
     incarnation: int = 0
     index: int = 0
     forgotten: bool = False
+    resumed: bool = False
     first: dict[Time, int] = field(default_factory=dict)
     """By epoch not yet decided: its first event here."""
 
@@ -53,6 +54,9 @@ class Reader:
             on_join(segment)
             self._join(segment, publisher)
             return True
+        if place.resumed:
+            place.resumed = False
+            self._told(segment, publisher.reach_at(place.index))
         events = publisher.log[place.index : place.index + most]
         for event in events:
             place.index += 1
@@ -64,6 +68,7 @@ class Reader:
         for place in self.places:
             place.index = min([place.index, *(at for time, at in place.first.items() if time in self.undecided)])
             place.first.clear()
+            place.resumed = True
         self.lower = [self.merged] * len(self.lower)
         self.data.clear()
         self.expected.clear()
