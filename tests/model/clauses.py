@@ -33,6 +33,9 @@ class Clause(Enum):
     RESUMES_WHOLE = "a writer goes on only if the frontier reaches all that it holds"
     LOST_TOLD = "a resuming writer is told which of its epochs are lost"
     LOST_REPEATED = "and again, if it did not hear the answer"
+    COMPLETE_STANDS = (
+        "of a stream that the catalog says is complete it holds nothing, whatever frontier was recorded (E7)"
+    )
     TRUE_AT_STOP = "an orderly stop records its true frontier beside a horizon without what is completed"
     # writers
     MOVES_WAIT = "moves are sent after every append is acknowledged (E1)"

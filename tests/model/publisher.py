@@ -328,6 +328,7 @@ class Publisher:
 
     def complete(self) -> None:
         """The catalog has recorded that the stream is complete (E7)."""
+        self.awaited.clear()
         self.held = NONE
         self.settle()
 

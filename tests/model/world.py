@@ -245,6 +245,8 @@ class World:
         row = self.catalog.register(segment)
         publisher = Publisher(self.order, segment, row, self.catalog.sessions, self.off, self.mail.append, self.oracle)
         self.publishers[segment] = publisher
+        if self.catalog.complete and Clause.COMPLETE_STANDS not in self.off:
+            publisher.complete()
         return True
 
     def _crash(self, segment: int) -> bool:
