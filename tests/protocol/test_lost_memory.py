@@ -172,7 +172,7 @@ def test_an_orderly_stop_leaves_nothing_to_be_completed_without_what_it_aborted(
     publisher.drain()
     wiring.run()
     wiring.stored["0"] = publisher.record(final=True)
-    assert wiring.stored["0"][1:] == ((5,), (5,), True), "not what it has completed, nor what it asked for ahead"
+    assert wiring.stored["0"][1:4] == ((5,), (5,), True), "not what it has completed, nor what it asked for ahead"
     assert times(live.epochs()) == [(3, [b"a"])]
     assert ("aborted", 5) in times(live.events())
     wiring.lose_memory("0")
@@ -368,6 +368,51 @@ def test_a_writer_goes_on_with_its_capability_and_is_told_what_it_had_not_left(w
     writer.advance(7)
     assert list(wiring.publishers["0"].progress.lower.frontier) == [7]
     assert writer.of(Over) == []
+
+
+@pytest.mark.rule("E10", "E11")
+def test_what_was_lost_is_said_again_to_a_writer_that_did_not_hear_it(wire_up: WireUp) -> None:
+    wiring = wire_up()
+    writer = wiring.writer()
+    writer.append("0", 5)
+    wiring.lose_memory("0")
+    writer.peers["0"] = b"a connection whose answers get lost"
+    writer.deaf.add("0")
+    writer.machine.connected("0")
+    wiring.run()
+    writer.cut()
+    writer.connect()
+    with pytest.raises(Exception, match=r"epochs \[5\] are aborted"):
+        writer.machine.raise_failure()
+
+
+@pytest.mark.rule("E7", "E47")
+def test_a_finish_is_confirmed_once_no_crash_can_take_it_back(wire_up: WireUp) -> None:
+    wiring = wire_up()
+    done, other = wiring.writer("done"), wiring.writer("other")
+    wiring.catalog_answers = False
+    done.leave(m.Leaving.FINISH)
+    assert done.machine.busy
+    wiring.catalog_answers = True
+    wiring.run()
+    assert not done.machine.busy
+    wiring.lose_memory("0", marks=wiring.stored["0"].marks)
+    wiring.writers.remove(other)
+    wiring.tick(40)
+    assert wiring.publishers["0"].complete, "the other one is lost, and the finish stands"
+
+
+@pytest.mark.rule("E5", "E11")
+def test_who_has_opened_counts_over_a_lost_memory(wire_up: WireUp) -> None:
+    wiring = wire_up(min_writers=2)
+    wiring.writer("first").leave(m.Leaving.CLOSE)
+    wiring.report("0")
+    wiring.lose_memory("0", marks=wiring.stored["0"].marks)
+    second = wiring.writer("second")
+    second.advance(3)
+    assert list(wiring.publishers["0"].progress.lower.frontier) == [3]
+    wiring.report("0")
+    assert wiring.stored["0"].marks == ("enough",)
 
 
 @pytest.mark.rule("E3", "E11")

@@ -7,7 +7,7 @@ from tests.protocol.recorded import recorded_publisher
 from epochal.errors import RemoteProtocolError
 from epochal.protocol import messages as m
 from epochal.protocol import wire
-from epochal.protocol.effects import Acked, Failed, Moved, Over, Push, Ready, Reply, ReportFinishing
+from epochal.protocol.effects import Acked, AskRecord, Failed, Moved, Over, Push, Ready, Reply, ReportFinishing
 from epochal.protocol.following import From
 from epochal.protocol.limits import STATE_BYTES
 from epochal.protocol.progress import EpochState
@@ -797,7 +797,11 @@ def test_a_finish_is_confirmed_once_the_catalog_knows_of_it() -> None:
     publisher.receive(b"w", m.Leave(2, "0", m.Leaving.FINISH), 0.0)
     effects = publisher.take()
     assert ReportFinishing(1, True) in effects
-    assert Reply(b"w", m.Done(2, "0")) not in effects
+    assert AskRecord() in effects, "that somebody has finished is recorded too (E47)"
+    record = publisher.record()
+    assert record is not None
+    publisher.recorded(record.number, 0.0)
+    assert Reply(b"w", m.Done(2, "0")) not in (*effects, *publisher.take())
     publisher.receive(b"w", m.Leave(2, "0", m.Leaving.FINISH), 0.0)
     assert Reply(b"w", m.Done(2, "0")) not in publisher.take(), "nor when it is asked again"
     publisher.finishing_answered(1, False, 0.0)

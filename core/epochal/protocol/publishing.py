@@ -428,7 +428,7 @@ class SegmentPublisher:
     # ---- a last incarnation of which nothing is recorded ----
 
     def _gather_when_all_ask(self, now: float) -> None:
-        """Once every known writer has asked to open, or none is waited for any longer, abort what may be lost of theirs.
+        """Once every known writer has asked to open, or is waited for no longer, abort what may be lost of theirs.
 
         A time that one of them no longer holds may have been appended at; so were those that it had not left.
         """
@@ -722,12 +722,13 @@ class SegmentPublisher:
 
         Aborts and returns what was lost of its appends.
         """
-        if resume is None or (known and resume.number <= state.number):
+        if resume is None:
             return ()
-        state.number = max(state.number, resume.number)
-        lost = tuple(time for time in resume.touched if not self.progress.lower.completed(time))
-        self._abort(lost)
-        return lost
+        if not known or resume.number > state.number:
+            state.number = max(state.number, resume.number)
+            state.answered_lost |= {time for time in resume.touched if not self.progress.lower.completed(time)}
+            self._abort(state.answered_lost)
+        return tuple(sorted(state.answered_lost))
 
     def _grant(self, state: WriterState, resume: m.Resume | None) -> None:
         """Give a writer its capability.

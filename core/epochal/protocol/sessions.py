@@ -91,6 +91,9 @@ class WriterState:
     present: bool = True
     """False once it left or was lost; the record stays for its numbers."""
     lost: bool = False
+    answered_lost: set[Time] = field(default_factory=set)
+    """Times of appends that this incarnation does not have: said again whenever the writer asks, who may not have heard
+    it (E10)."""
     waiting: deque[m.Append | m.Hold | m.Abort | m.Leave] = field(default_factory=deque)
     """What cannot be done before the catalog has recorded a horizon that covers it, and what came after that (E11)."""
     waiting_bytes: int = 0
