@@ -77,6 +77,7 @@ class ModelStream:
     generation: int = 1
     complete: bool = False
     sessions: dict[str, int] = field(default_factory=dict)
+    returned: set[str] = field(default_factory=set)
     segments: dict[str, ModelSegment] = field(default_factory=lambda: {name: ModelSegment() for name in SEGMENTS})
 
 
@@ -143,7 +144,7 @@ class CatalogMachine(RuleBasedStateMachine):
         self.loop = asyncio.new_event_loop()
         self.directory = tempfile.TemporaryDirectory(prefix="catalog-", dir=MEMORY if MEMORY.is_dir() else None)
         self.now = 1000.0
-        self.instances = self.token = 0
+        self.instances = self.token = self.floor = 0
         self.streams: dict[str, ModelStream] = {}
         self.publishers: dict[str, ModelPublisher] = {}
         self.subscribers: dict[str, ModelSubscription] = {}
@@ -172,14 +173,14 @@ class CatalogMachine(RuleBasedStateMachine):
     def do(self, decide: Any) -> Any:
         """The answer, or the type of the error; afterwards what time brings about by itself is done too."""
         try:
-            answer = self._step(decide(Registry(self.state)))
+            answer = self._step(decide(Registry(self.state, self.floor)))
         except EpochalError as error:
             answer = type(error)
         self.tidy()
         return answer
 
     def tidy(self) -> None:
-        while (decision := Registry(self.state).tidy(FORGET_AFTER, self.now)) is not None:
+        while (decision := Registry(self.state, self.floor).tidy(FORGET_AFTER, self.now)) is not None:
             self._step(decision)
 
     def _step(self, decision: Any) -> Any:
@@ -238,8 +239,10 @@ class CatalogMachine(RuleBasedStateMachine):
         elif stream.complete:
             assert answer is StreamComplete
         else:
-            stream.sessions[writer] = stream.sessions.get(writer, 0) + 1
-            assert answer == {"session": stream.sessions[writer], "uid": stream.uid}
+            first = writer not in stream.sessions
+            stream.sessions[writer] = max(stream.sessions.get(writer, 0) + 1, self.floor)
+            stream.returned |= set() if first else {writer}
+            assert answer == {"session": stream.sessions[writer], "uid": stream.uid, "first": first}
 
     # --- publishers ---------------------------------------------------------------------------------------------------
 
@@ -262,19 +265,19 @@ class CatalogMachine(RuleBasedStateMachine):
             assert self.state.revision == revision
 
     def registered(self, publisher: str, name: str, stream: ModelStream, answer: Any) -> None:
-        self.token += 1
+        self.token = max(self.token + 1, self.floor)
         assert (answer["token"], answer["ttl"]) == (self.token, TTL)
         mine = {}
         for granted in answer["segments"]:
             segment = stream.segments[granted["id"]]
-            segment.incarnation, segment.token = segment.incarnation + 1, self.token
+            segment.incarnation, segment.token = max(segment.incarnation + 1, self.floor), self.token
             segment.number = segment.record = -1
             mine[granted["id"]] = segment.incarnation
             assert granted["incarnation"] == segment.incarnation
             assert granted["lower"] == (None if segment.lower is None else [segment.lower])
             assert granted["horizon"] == segment.horizon
             assert (granted["finishing"], granted["complete"]) == (segment.finishing, stream.complete)
-        assert answer["sessions"] == {key: number for key, number in stream.sessions.items() if number > 1}
+        assert answer["sessions"] == {key: stream.sessions[key] for key in stream.returned}
         self.publishers[publisher] = ModelPublisher(self.token, name, stream.uid, mine, Leased(self.now + TTL))
         self.forget()
 
@@ -326,7 +329,7 @@ class CatalogMachine(RuleBasedStateMachine):
         if not isinstance(judged, tuple) or segment not in judged[0].segments:
             return
         owner, stream = judged
-        own, before = stream.segments[segment], self.state.revision
+        own, before = stream.segments[segment], len(self.follower.frames)
         number = max(own.record + up, 0)
         report = Report(
             owner.segments[segment], None if lower is None else [lower], number=number, horizon=horizon, final=final
@@ -346,7 +349,7 @@ class CatalogMachine(RuleBasedStateMachine):
         owner.lease = Leased(self.now + TTL)
         recorded = {segment: own.record}
         assert answer == {"ttl": TTL, "complete": stream.complete, "recorded": recorded, "released": {}}
-        assert self.state.revision == before + seen + came_back
+        assert len(self.follower.frames) == before + seen + came_back
 
     @rule(publisher=PUBLISHERS, segment=st.sampled_from(SEGMENTS), number=st.integers(0, 9), finishing=st.booleans())
     def mark(self, publisher: str, segment: str, number: int, finishing: bool) -> None:
@@ -398,7 +401,7 @@ class CatalogMachine(RuleBasedStateMachine):
         uid = stream.uid if which and stream else self.uids[which % len(self.uids)]
         key, token = f"s{len(self.ids)}", 100 + len(self.ids)
         asked = SubscriptionRecord(key, token, uid, "reader", "now")
-        answer = self.do(lambda registry: subscriptions.subscribe(registry.state, "demo", name, asked, MOST))
+        answer = self.do(lambda registry: subscriptions.subscribe(registry, "demo", name, asked, MOST))
         if stream is None:
             assert answer is StreamNotFound
         elif stream.uid != uid:
@@ -433,7 +436,7 @@ class CatalogMachine(RuleBasedStateMachine):
     @rule(which=WHICH, wrong=st.booleans())
     def unsubscribe(self, which: int, wrong: bool) -> None:
         key, token, known = self.owned(which, wrong)
-        answer = self.do(lambda registry: subscriptions.withdraw(registry.state, key, token))
+        answer = self.do(lambda registry: subscriptions.withdraw(registry, key, token))
         if isinstance(known, ModelSubscription):
             del self.subscribers[key]
             assert answer is None
@@ -483,12 +486,18 @@ class CatalogMachine(RuleBasedStateMachine):
             del segment["publisher"]
         return found
 
-    @rule(back=st.integers(-2, KEPT + 8))
-    def resume(self, back: int) -> None:
+    @rule(floor=st.integers(0, 200))
+    def turn_the_wall_clock(self, floor: int) -> None:
+        """Ahead or back: what is given out afterwards is above all before, and not below it."""
+        self.floor = floor
+
+    @rule(back=st.integers(0, KEPT + 8), beside=st.integers(0, 2))
+    def resume(self, back: int, beside: int) -> None:
         history = self.state.history
-        since = history.newest - back
-        if back < 0 or since < history.floor:
-            with pytest.raises(RevisionAhead if back < 0 else HistoryTruncated):
+        known = [0, *sorted(self.follower.frames)]
+        since = known[max(-1 - back, -len(known))] + beside
+        if since < history.floor or since not in known:
+            with pytest.raises(HistoryTruncated if since < history.floor else RevisionAhead):
                 history.check(since)
             return
         history.check(since)
@@ -506,7 +515,8 @@ class CatalogMachine(RuleBasedStateMachine):
         for name, stream in self.streams.items():
             entry = shown[name]
             assert (entry.record.uid, entry.complete) == (stream.uid, stream.complete)
-            assert {key: self.state.session(stream.uid, key) for key in stream.sessions} == stream.sessions
+            sessions = {session.writer: session.number for session in self.state.sessions(stream.uid)}
+            assert sessions == stream.sessions
             for segment in entry.segments.values():
                 model = stream.segments[segment.id]
                 owner = next((key for key, item in self.publishers.items() if item.token == model.token), None)

@@ -115,12 +115,13 @@ class Real:
         token = self.subscription["token"] if "subscri" in operation else self.publisher["token"]
         if "token" in (case.query or {}):
             case.query["token"] = token
+        incarnation = self.publisher["segments"][0]["incarnation"]
         if isinstance(case.body, dict):
-            known = {"token": token, "uid": self.uid, "publisher": "p", "incarnation": 1}
+            known = {"token": token, "uid": self.uid, "publisher": "p", "incarnation": incarnation}
             case.body |= {key: value for key, value in known.items() if key in case.body}
             if "segments" in case.body:
                 case.body["segments"] = (
-                    ["0"] if isinstance(case.body["segments"], list) else {"0": {**_REPORT, "incarnation": 1}}
+                    ["0"] if isinstance(case.body["segments"], list) else {"0": {**_REPORT, "incarnation": incarnation}}
                 )
             if "stream" in case.body:
                 case.body["stream"] = f"real/{self.name}"

@@ -26,7 +26,10 @@ REMEMBERED_WRITERS = 10_000
 """How many writers that left are remembered for their numbers, oldest forgotten first."""
 
 FIRST_SESSION = 1
-"""The number of a writer's first session of a stream: no earlier one has left anything (E6)."""
+"""The number of a writer's first session where sessions are counted: no earlier one has left anything (E6).
+
+Catalogs give numbers out by their clocks, and say which session is a writer's first.
+"""
 
 GROUP = 32
 """`number >> GROUP` is an append number's group; numbers are without holes within a group."""

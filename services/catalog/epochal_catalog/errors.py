@@ -39,7 +39,7 @@ class OtherStream(StreamError):
 
 
 class RevisionAhead(StreamError):
-    """A watcher asks for what comes after a revision that this catalog has not reached."""
+    """A watcher asks for what comes after a revision that this catalog never gave out."""
 
     code = "revision_ahead"
 

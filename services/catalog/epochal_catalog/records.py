@@ -77,11 +77,16 @@ class RegistrationRecord:
 
 @dataclass(frozen=True, slots=True)
 class SessionRecord:
-    """The last session number given to a writer of a stream (E6)."""
+    """The newest session of a writer of a stream (E6); `first`: it has had none before, as far as is known here.
+
+    `released`: the number, once what the session held when it was lost may be let go (E46).
+    """
 
     uid: str
     writer: str
     number: int
+    first: bool = False
+    released: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

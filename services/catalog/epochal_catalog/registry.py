@@ -18,6 +18,7 @@ from epochal.resources.schemas import Schema, differences
 from epochal.service.errors import InvalidRequest, SegmentNotFound
 from epochal_catalog.decisions import Decision, write
 from epochal_catalog.errors import ImmutableField, OtherStream, ReservedName, UnknownPublisher
+from epochal_catalog.numbering import following
 from epochal_catalog.records import (
     Change,
     CounterRecord,
@@ -114,11 +115,13 @@ class Expected:
 class Registry:
     """Decides on a `State`; holds nothing itself.
 
-    `uid` and `at` (ISO 8601, UTC) are given by the caller: nothing here draws random numbers or reads a clock.
+    `uid`, `at` (ISO 8601, UTC) and `floor`, the least number that may be given out now (E12), are given by the caller:
+    nothing here draws random numbers or reads a clock.
     """
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, floor: int = 0) -> None:
         self.state = state
+        self._floor = floor
 
     # --- streams ------------------------------------------------------------------------------------------------------
 
@@ -140,7 +143,7 @@ class Registry:
                 for index, span in enumerate(key_ranges(manifest.spec.segments))
             )
             record = StreamRecord(uid, namespace, name, 1, manifest.to_document(), at)
-            return self._write(answer(True), record, *segments)
+            return self.write(answer(True), record, *segments)
         problems = immutable_changes(entry.manifest, manifest)
         if problems:
             raise ImmutableField(f"the stream {manifest.qualified} exists, and these fields cannot change", problems)
@@ -148,7 +151,7 @@ class Registry:
         if document == entry.record.manifest:
             return Decision((), answer(False))
         record = replace(entry.record, manifest=document, generation=entry.record.generation + 1)
-        return self._write(answer(False), record)
+        return self.write(answer(False), record)
 
     def delete(self, namespace: str, name: str, uid: str | None = None) -> Decision[None]:
         """Delete a stream with its sessions; publishers hear `StreamGone` at a renewal. Raises `StreamNotFound`.
@@ -159,7 +162,7 @@ class Registry:
         entry = self.state.stream(namespace, name)
         if uid is not None and uid != entry.record.uid:
             raise OtherStream(f"the uid of {entry.qualified} is {entry.record.uid}, not {uid}; nothing was deleted")
-        return self._write(lambda: None, StreamRemoved(entry.record.uid))
+        return self.write(lambda: None, StreamRemoved(entry.record.uid))
 
     def open_session(self, namespace: str, name: str, writer: str) -> Decision[dict[str, Json]]:
         """Give a writer its next session number (E6). Raises `StreamNotFound`, `StreamComplete`."""
@@ -171,8 +174,10 @@ class Registry:
                 " delete it and apply it anew to publish again"
             )
         uid = entry.record.uid
-        number = self.state.session(uid, writer) + 1
-        return self._write(lambda: {"session": number, "uid": uid}, SessionRecord(uid, writer, number))
+        last = self.state.session(uid, writer)
+        number = following(0 if last is None else last.number, self._floor)
+        answer = {"session": number, "uid": uid, "first": last is None}
+        return self.write(lambda: answer, SessionRecord(uid, writer, number, first=last is None))
 
     # --- publishers ---------------------------------------------------------------------------------------------------
 
@@ -190,11 +195,11 @@ class Registry:
         before = self.state.registrations.get(asked.publisher)
         if before is not None and self._is_repeated(asked, before):
             return Decision((LeaseRenewed(before.token),), self._granted(before, entry))
-        token = self.state.last_token + 1
+        token = following(self.state.last_token, self._floor)
         taken = [
             replace(
                 segment,
-                incarnation=max(segment.incarnation, asked.incarnations.get(segment.id, 0)) + 1,
+                incarnation=following(max(segment.incarnation, asked.incarnations.get(segment.id, 0)), self._floor),
                 token=token,
                 finishing_number=-1,
                 record_number=-1,
@@ -211,7 +216,7 @@ class Registry:
             addresses=dict(asked.addresses),
             since=at,
         )
-        return self._write(self._granted(registration, entry), CounterRecord("token", token), *taken, registration)
+        return self.write(self._granted(registration, entry), CounterRecord("token", token), *taken, registration)
 
     def renew(self, publisher: str, token: int, reports: Mapping[str, Report]) -> Decision[dict[str, Json]]:
         """Renew a lease, with what the publisher reports of its segments; brings a lapsed address back.
@@ -220,7 +225,7 @@ class Registry:
         horizon that is missing or shrinks. Writes to disk only what changed.
         """
         changed, renewed, answer = self.renewal(Renewing(publisher, token, reports))
-        return self._write(answer, *changed, renewed)
+        return self.write(answer, *changed, renewed)
 
     def renew_together(self, renewals: Sequence[Renewal]) -> Decision[list[dict[str, Json]]]:
         """Several renewals of different tokens in one transaction, each judged on the state as it is now."""
@@ -230,7 +235,7 @@ class Registry:
         def answer() -> list[dict[str, Json]]:
             return [renewal.answer() for renewal in renewals]
 
-        return self._write(answer, *changed, *leases)
+        return self.write(answer, *changed, *leases)
 
     def renewal(self, asked: Renewing) -> Renewal:
         """What one renewal changes. Raises what `renew` raises."""
@@ -261,7 +266,7 @@ class Registry:
     def deregister(self, publisher: str, token: int) -> Decision[None]:
         """Withdraw a publisher's addresses for good. Raises `UnknownPublisher`, `Superseded` on another token."""
         registration = self._registration(publisher, token)
-        return self._write(lambda: None, RegistrationRemoved(publisher, registration.token))
+        return self.write(lambda: None, RegistrationRemoved(publisher, registration.token))
 
     def finish(self, namespace: str, name: str, mark: FinishingMark, at: str) -> Decision[dict[str, Json]]:
         """Record a finishing mark; when every open segment has one, record completion with it, for ever (E7).
@@ -285,7 +290,7 @@ class Registry:
         others = (other for other in entry.open_segments() if other.id != segment.id)
         if mark.finishing and all(other.finishing for other in others):
             changes.append(replace(entry.record, completed=at))
-        return self._write(answer, *changes)
+        return self.write(answer, *changes)
 
     def tidy(self, seconds: float, now: float) -> Decision[None] | None:
         """What time brings about by itself; None: nothing now.
@@ -302,7 +307,7 @@ class Registry:
             for record in self.state.registrations.values()
             if not self.state.current(record) and self.state.leases.lapsed_for(record.token, seconds, now)
         ]
-        return self._write(lambda: None, *changes) if changes else None
+        return self.write(lambda: None, *changes) if changes else None
 
     # --- reads --------------------------------------------------------------------------------------------------------
 
@@ -318,8 +323,9 @@ class Registry:
 
     # --- helpers ------------------------------------------------------------------------------------------------------
 
-    def _write(self, answer: Callable[[], A], *changes: Change) -> Decision[A]:
-        return write(self.state, answer, *changes)
+    def write(self, answer: Callable[[], A], *changes: Change) -> Decision[A]:
+        """A decision that stores these changes, with the revisions of those that watchers are shown."""
+        return write(self.state, self._floor, answer, *changes)
 
     def _is_repeated(self, asked: Registering, before: RegistrationRecord) -> bool:
         """Whether a registration that stands was made by this very request: its answer may have been lost."""
@@ -334,9 +340,8 @@ class Registry:
     def _granted(self, registration: RegistrationRecord, entry: StreamEntry) -> Callable[[], dict[str, Json]]:
         def answer() -> dict[str, Json]:
             segments = [_grant(entry.segments[name], entry.complete) for name in registration.segments]
-            sessions = {
-                writer: number for writer, number in self.state.sessions(entry.record.uid).items() if number > 1
-            }
+            newest = self.state.sessions(entry.record.uid)
+            sessions = {session.writer: session.number for session in newest if not session.first}
             ttl = self.state.leases.ttl
             return {"token": registration.token, "ttl": ttl, "segments": segments, "sessions": sessions}
 

@@ -67,6 +67,9 @@ async def get_stream(request: web.Request) -> web.Response:
 async def get_reserved(request: web.Request) -> web.Response:
     """The catalog's own stream (S26)."""
     state = request.app[CATALOG].state
+    since = queries.read_revision(request.query.get("since"))
+    if since is not None:
+        state.history.check(since)
     return lists.unchanged_or(request, lambda: views.reserved(state))
 
 
@@ -166,9 +169,7 @@ async def subscribe(request: web.Request) -> web.Response:
     # 53 bits: every JSON reader keeps them all. Nobody is shown the token of another's subscription (S29).
     asked = SubscriptionRecord(uuid4().hex, secrets.randbits(53), body.uid, body.subscriber, _now())
     most = catalog.settings.max_subscriptions
-    answer = await catalog.submit(
-        lambda registry: subscriptions.subscribe(registry.state, namespace, name, asked, most)
-    )
+    answer = await catalog.submit(lambda registry: subscriptions.subscribe(registry, namespace, name, asked, most))
     return web.json_response(answer, status=201)
 
 
@@ -184,7 +185,7 @@ async def renew_subscription(request: web.Request) -> web.Response:
 async def unsubscribe(request: web.Request) -> web.Response:
     """Withdraw a subscription (S29)."""
     key, token = request.match_info["subscription"], queries.read_count(request, "token")
-    await request.app[CATALOG].submit(lambda registry: subscriptions.withdraw(registry.state, key, token))
+    await request.app[CATALOG].submit(lambda registry: subscriptions.withdraw(registry, key, token))
     return web.Response(status=204)
 
 

@@ -4,7 +4,7 @@ Apart from the rules because it decides nothing: it takes over records that are 
 does no I/O and reads no clock; `now` is monotonic seconds.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from epochal.errors import StreamNotFound
@@ -36,6 +36,8 @@ from epochal_catalog.stored import readable
 from epochal_catalog.subscribers import Subscribers
 
 _NOBODY = SortedKeys()
+FLOOR = "floor"
+"""The counter of the oldest revision that watchers can resume from."""
 
 
 @dataclass(slots=True)
@@ -83,7 +85,7 @@ class State:
         self._reports: dict[int, dict[str, tuple[float, Reported]]] = {}
         self._streams: dict[str, StreamEntry] = {}
         self._by_uid: dict[str, StreamEntry] = {}
-        self._sessions: dict[str, dict[str, int]] = {}
+        self._sessions: dict[str, dict[str, SessionRecord]] = {}
         self._writers: dict[str, SortedKeys] = {}
         self._counters: dict[str, int] = {}
         self.identity = ""
@@ -107,7 +109,7 @@ class State:
         self.noticed = [
             LivenessNoticed(token, True) for token, record in self._by_token.items() if not told.get(record.publisher)
         ]
-        self.history.settle(self.revision)
+        self.history.settle(self.revision, self.counter(FLOOR))
 
     def commit(self, changes: Iterable[Change], now: float) -> set[str]:
         """Take over what was written; returns the names of the streams whose lookups may answer otherwise now."""
@@ -137,7 +139,7 @@ class State:
             case HorizonRecorded(segment):
                 self._by_uid[segment.uid].segments[segment.id] = segment
             case SessionRecord():
-                self._sessions.setdefault(change.uid, {})[change.writer] = change.number
+                self._sessions.setdefault(change.uid, {})[change.writer] = change
                 self._writers.setdefault(change.uid, SortedKeys()).add(change.writer)
             case CounterRecord():
                 self._counters[change.name] = change.value
@@ -223,13 +225,17 @@ class State:
 
     @property
     def revision(self) -> int:
-        """Rises with every stored change."""
+        """The number of the newest change that watchers are shown."""
         return self._counters.get("revision", 0)
 
     @property
     def last_token(self) -> int:
         """The newest fencing token; it is never given out again (E12, I4)."""
         return self._counters.get("token", 0)
+
+    def counter(self, name: str) -> int | None:
+        """A stored counter, None when it was never written."""
+        return self._counters.get(name)
 
     def find(self, namespace: str, name: str) -> StreamEntry | None:
         """The stream of that name, or None."""
@@ -261,13 +267,13 @@ class State:
         """`namespace/name` of a stream that is there."""
         return self._by_uid[uid].qualified
 
-    def session(self, uid: str, writer: str) -> int:
-        """The last session number of a writer; 0 when it never opened."""
-        return self._sessions.get(uid, {}).get(writer, 0)
+    def session(self, uid: str, writer: str) -> SessionRecord | None:
+        """The newest session of a writer; None when it never opened the stream."""
+        return self._sessions.get(uid, {}).get(writer)
 
-    def sessions(self, uid: str) -> Mapping[str, int]:
-        """Writer -> its last session number, for all that ever opened the stream."""
-        return self._sessions.get(uid, {})
+    def sessions(self, uid: str) -> Iterable[SessionRecord]:
+        """The newest session of every writer that ever opened the stream."""
+        return self._sessions.get(uid, {}).values()
 
     def writers(self, uid: str) -> SortedKeys:
         """The ids of all writers that ever had a session of the stream."""

@@ -37,7 +37,7 @@ class Telemetry(ServiceTelemetry):
         self.gauge("epochal.catalog.subscriptions", "{subscription}", "Live readers", lambda: len(state.subscribers))
         self.gauge("epochal.catalog.watchers", "{watcher}", "Watchers", lambda: len(watchers))
         self.gauge("epochal.catalog.waiters", "{lookup}", "Lookups that wait", lambda: len(room))
-        self.gauge("epochal.catalog.revision", "{change}", "Stored changes so far", lambda: state.revision)
+        self.gauge("epochal.catalog.revision", "{change}", "Number of the newest change", lambda: state.revision)
 
         def held(_options: CallbackOptions) -> Iterable[Observation]:
             return _held(state, now())
