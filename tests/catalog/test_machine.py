@@ -26,6 +26,8 @@ from epochal_catalog.errors import (
     ReservedName,
     RevisionAhead,
     UnknownPublisher,
+    WriterNotFound,
+    WriterNotLost,
 )
 from epochal_catalog.records import SubscriptionRecord, SubscriptionRenewed
 from epochal_catalog.registry import FinishingMark, Registering, Registry, Report
@@ -68,6 +70,8 @@ class ModelSegment:
     number: int = -1
     horizon: list[int] | None = None
     record: int = -1
+    lost: tuple[int, float, str] | None = None
+    """By which token, when and for whom the segment was last reported to wait."""
 
 
 @dataclass
@@ -78,6 +82,8 @@ class ModelStream:
     complete: bool = False
     sessions: dict[str, int] = field(default_factory=dict)
     returned: set[str] = field(default_factory=set)
+    opened: dict[str, float] = field(default_factory=dict)
+    released: dict[str, int] = field(default_factory=dict)
     segments: dict[str, ModelSegment] = field(default_factory=lambda: {name: ModelSegment() for name in SEGMENTS})
 
 
@@ -242,7 +248,34 @@ class CatalogMachine(RuleBasedStateMachine):
             first = writer not in stream.sessions
             stream.sessions[writer] = max(stream.sessions.get(writer, 0) + 1, self.floor)
             stream.returned |= set() if first else {writer}
+            stream.opened[writer] = self.now
+            stream.released.pop(writer, None)
             assert answer == {"session": stream.sessions[writer], "uid": stream.uid, "first": first}
+
+    @rule(name=NAMES, writer=WRITERS)
+    def release(self, name: str, writer: str) -> None:
+        answer = self.do(lambda registry: registry.release("demo", name, writer))
+        stream = self.streams.get(name)
+        if stream is None:
+            assert answer is StreamNotFound
+        elif writer not in stream.sessions:
+            assert answer is WriterNotFound
+        elif writer in stream.released or self.waits(stream, writer):
+            stream.released[writer] = stream.sessions[writer]
+            assert answer == {"writer": writer, "session": stream.sessions[writer]}
+        else:
+            assert answer is WriterNotLost
+
+    def waits(self, stream: ModelStream, writer: str) -> bool:
+        """Whether a segment was last reported, by a registration that is known, to wait for the lost writer."""
+        known = {publisher.token for publisher in self.publishers.values()}
+        return any(
+            segment.lost is not None
+            and segment.lost[0] == segment.token in known
+            and segment.lost[1] >= stream.opened[writer]
+            and segment.lost[2] == writer
+            for segment in stream.segments.values()
+        )
 
     # --- publishers ---------------------------------------------------------------------------------------------------
 
@@ -309,7 +342,12 @@ class CatalogMachine(RuleBasedStateMachine):
                     stream.segments[segment].lower, stream.segments[segment].horizon = lower, None
                     owner.lease = Leased(self.now + TTL)
                     recorded = {segment: stream.segments[segment].record}
-                    assert answer == {"ttl": TTL, "complete": stream.complete, "recorded": recorded, "released": {}}
+                    assert answer == {
+                        "ttl": TTL,
+                        "complete": stream.complete,
+                        "recorded": recorded,
+                        "released": stream.released,
+                    }
             case error:
                 assert answer is error
 
@@ -348,8 +386,22 @@ class CatalogMachine(RuleBasedStateMachine):
         came_back = not owner.lease.live
         owner.lease = Leased(self.now + TTL)
         recorded = {segment: own.record}
-        assert answer == {"ttl": TTL, "complete": stream.complete, "recorded": recorded, "released": {}}
+        assert answer == {"ttl": TTL, "complete": stream.complete, "recorded": recorded, "released": stream.released}
         assert len(self.follower.frames) == before + seen + came_back
+
+    @rule(publisher=PUBLISHERS, segment=st.sampled_from(SEGMENTS), writer=st.sampled_from(["w1", "w2", ""]))
+    def wait_for(self, publisher: str, segment: str, writer: str) -> None:
+        """A report that the segment waits for a lost writer, or for none."""
+        judged = self.judge(publisher, self.publishers[publisher].token) if publisher in self.publishers else None
+        if not isinstance(judged, tuple) or segment not in judged[0].segments:
+            return
+        owner, stream = judged
+        holder = {"time": 3, "kind": "lost", "writer": writer, "seconds": 1.0, "silent": 2.0}
+        report = Report(owner.segments[segment], counters={"events": 1}, holders=(holder,) if writer else ())
+        answer = self.do(lambda registry: registry.renew(publisher, owner.token, {segment: report}))
+        stream.segments[segment].lost = owner.token, self.now, writer
+        owner.lease = Leased(self.now + TTL)
+        assert answer["released"] == stream.released
 
     @rule(publisher=PUBLISHERS, segment=st.sampled_from(SEGMENTS), number=st.integers(0, 9), finishing=st.booleans())
     def mark(self, publisher: str, segment: str, number: int, finishing: bool) -> None:
@@ -477,6 +529,8 @@ class CatalogMachine(RuleBasedStateMachine):
             item.lease, item.lower = Leased(self.now + SUBSCRIPTION_TTL, verified=False), None
         for owner in self.publishers.values():
             owner.lease = Leased(self.now + TTL, verified=False)
+        for segment in (segment for stream in self.streams.values() for segment in stream.segments.values()):
+            segment.lost = None
         self.tidy()
 
     def shown(self) -> list[dict[str, Any]]:
@@ -564,8 +618,8 @@ class CatalogMachine(RuleBasedStateMachine):
             for name, stream in self.streams.items()
             for key, item in stream.segments.items()
         }
-        assert {name: item["number"] for name, item in of("session").items()} == {
-            f"demo/{name}/{writer}": number
+        assert {name: (item["number"], item["released"]) for name, item in of("session").items()} == {
+            f"demo/{name}/{writer}": (number, stream.released.get(writer))
             for name, stream in self.streams.items()
             for writer, number in stream.sessions.items()
         }
@@ -583,7 +637,7 @@ class LongMachine(CatalogMachine):
     """The same, for longer."""
 
 
-_RULES = pytest.mark.rule("S26", "S29", "S30", "S31", "E6", "E7", "E11", "E12")
+_RULES = pytest.mark.rule("S26", "S29", "S30", "S31", "E6", "E7", "E11", "E12", "E46")
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 TestCatalogMachine = _RULES(CatalogMachine.TestCase)
 TestCatalogMachine.settings = settings(

@@ -19,7 +19,7 @@ from tests.service.documented import findings
 SECONDS = 40
 _MORE_THAN_A_SCHEMA_SAYS = (
     "apply_stream",  # a manifest has rules between its fields
-    "open_session",  # printable characters
+    "open_session", "release_writer",  # printable characters
     "list_streams", "list_segments", "list_writers", "list_publishers", "list_subscriptions",
     "list_stream_subscriptions",  # `after` is what an earlier page gave
 )  # fmt: skip
@@ -103,6 +103,9 @@ class Real:
         path = f"/v1/streams/real/{self.name}"
         self.subscription = self.ask("POST", f"{path}/subscriptions", {"subscriber": "s", "uid": self.uid})
         self.ask("POST", f"{path}/writers/w/sessions")
+        waits = {"time": 3, "kind": "lost", "writer": "w", "seconds": 1.0, "silent": 2.0}
+        report = {"incarnation": self.publisher["segments"][0]["incarnation"], "holders": [waits]}
+        self.ask("PUT", "/v1/publishers/p", {"token": self.publisher["token"], "segments": {"0": report}})
 
     def put(self, operation: str, case: Any) -> None:
         """Aim a request that fits the document at what is there."""

@@ -203,6 +203,18 @@ class CatalogClient:
         _, answer = await self._http.call("POST", path)
         return read(WriterSession.from_json, answer)
 
+    async def release(self, namespace: str, name: str, writer: str) -> int:
+        """Let a lost writer go: its publishers abort what it had not left, and complete times without it (E46).
+
+        Returns the session that is released; publishers learn it within a second. Opening the stream again makes it
+        void. Raises `StreamNotFound`; `EpochalError` of code `writer_not_found`, or `writer_not_lost` when no segment
+        waits for it.
+        """
+        _, answer = await self._http.call(
+            "POST", f"{_stream(namespace, name)}/writers/{quote(writer, safe='')}/release"
+        )
+        return get(answer, "session", int)
+
     async def writers(self, namespace: str, name: str) -> tuple[WriterInfo, ...]:
         """All writers that a stream ever had, by id; raises `StreamNotFound`."""
         path = f"{_stream(namespace, name)}/writers"

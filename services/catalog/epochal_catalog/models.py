@@ -295,6 +295,13 @@ class Session(_Answer):
     first: bool
 
 
+class Released(_Answer):
+    """The writer's newest session, which is released (E46)."""
+
+    writer: str
+    session: int
+
+
 class Granted(_Answer):
     """A segment given to a publisher, with what its last incarnation reported; `horizon` is null when not known."""
 

@@ -185,6 +185,14 @@ OPERATIONS = (
         errors=(404, 409, 422, 503),
     ),
     Operation(
+        "release_writer",
+        "POST",
+        _STREAM + "/writers/{writer}/release",
+        "Let a lost writer go; percent-encode a `/` in its id",
+        {200: models.Released},
+        errors=(404, 409, 422, 503),
+    ),
+    Operation(
         "finish_segment",
         "PUT",
         _STREAM + "/segments/{segment}/finishing",

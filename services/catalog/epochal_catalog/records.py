@@ -7,6 +7,8 @@ writes them, and memory then takes over exactly what was written.
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from epochal.protocol.holders import HolderKind
+
 Json: TypeAlias = Any
 """A value as JSON gives it. Times are kept in this form: an int or nested lists."""
 
@@ -162,6 +164,10 @@ class Reported:
 
     counters: dict[str, float] = field(default_factory=dict)
     holders: tuple[dict[str, Json], ...] = ()
+
+    def lost(self, writer: str) -> bool:
+        """Whether time is held for the writer as lost (E46)."""
+        return any(holder["kind"] == HolderKind.LOST and holder["writer"] == writer for holder in self.holders)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,21 @@ from typing import NamedTuple, TypeVar
 
 from epochal.errors import Problem, SchemaMismatch, StreamComplete, StreamGone, Superseded, TimeShapeError
 from epochal.protocol.frontier import Antichain
+from epochal.protocol.holders import HolderKind
 from epochal.protocol.segments import key_ranges
 from epochal.protocol.times import TimeShape, from_json, less_equal, less_than, to_json
 from epochal.resources import StreamManifest, immutable_changes
 from epochal.resources.schemas import Schema, differences
 from epochal.service.errors import InvalidRequest, SegmentNotFound
 from epochal_catalog.decisions import Decision, write
-from epochal_catalog.errors import ImmutableField, OtherStream, ReservedName, UnknownPublisher
+from epochal_catalog.errors import (
+    ImmutableField,
+    OtherStream,
+    ReservedName,
+    UnknownPublisher,
+    WriterNotFound,
+    WriterNotLost,
+)
 from epochal_catalog.numbering import following
 from epochal_catalog.records import (
     Change,
@@ -179,6 +187,29 @@ class Registry:
         answer = {"session": number, "uid": uid, "first": last is None}
         return self.write(lambda: answer, SessionRecord(uid, writer, number, first=last is None))
 
+    def release(self, namespace: str, name: str, writer: str) -> Decision[dict[str, Json]]:
+        """Let a lost writer go; its publishers hear of it when they renew (E46). Again is the same.
+
+        Raises `StreamNotFound`, `WriterNotFound`, and `WriterNotLost` unless a segment's last report waits for it.
+        """
+        check_name(namespace, name)
+        entry = self.state.stream(namespace, name)
+        session = self.state.session(entry.record.uid, writer)
+        if session is None:
+            raise WriterNotFound(
+                f"no writer {writer!r} has ever opened {entry.qualified}; `epochal get writers {entry.qualified}`"
+                " lists them"
+            )
+        answer = {"writer": writer, "session": session.number}
+        if session.released is not None:
+            return Decision((), lambda: answer)
+        if not self.state.lost_at(entry, writer):
+            raise WriterNotLost(
+                f"no segment of {entry.qualified} waits for writer {writer!r} as lost: {self._waited_for(entry)}; a"
+                " publisher reports within a second, and a writer counts as lost after progress.writerTimeout"
+            )
+        return self.write(lambda: answer, replace(session, released=session.number))
+
     # --- publishers ---------------------------------------------------------------------------------------------------
 
     def register(self, asked: Registering, at: str) -> Decision[dict[str, Json]]:
@@ -259,7 +290,9 @@ class Registry:
 
         def answer() -> dict[str, Json]:
             recorded = {name: entry.segments[name].record_number for name in reports}
-            return {"ttl": self.state.leases.ttl, "complete": entry.complete, "recorded": recorded, "released": {}}
+            released = dict(self.state.released(entry.record.uid))
+            ttl = self.state.leases.ttl
+            return {"ttl": ttl, "complete": entry.complete, "recorded": recorded, "released": released}
 
         return Renewal(tuple(changed), renewed, answer)
 
@@ -354,6 +387,18 @@ class Registry:
                 f"the stream {entry.qualified} has no segment {segment!r}; it has {', '.join(entry.segments)}"
             )
         return found
+
+    def _waited_for(self, entry: StreamEntry) -> str:
+        """Whom the segments wait for as lost, in words."""
+        found = ((segment.id, self.state.report_of(segment)) for segment in entry.open_segments())
+        lost = [
+            f"segment {key} waits for {holder['writer']}"
+            for key, known in found
+            if known is not None
+            for holder in known[1].holders
+            if holder["kind"] == HolderKind.LOST
+        ]
+        return ", ".join(dict.fromkeys(lost[:10])) or "none waits for a lost writer"
 
     def _registration(self, publisher: str, token: int) -> RegistrationRecord:
         registration = self.state.registrations.get(publisher)

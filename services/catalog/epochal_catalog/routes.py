@@ -105,6 +105,15 @@ async def open_session(request: web.Request) -> web.Response:
     return web.json_response(answer, status=201)
 
 
+async def release_writer(request: web.Request) -> web.Response:
+    """Let a lost writer go (E46)."""
+    namespace, name = _stream_name(request)
+    writer = queries.parse_writer(request.match_info["writer"])
+    return web.json_response(
+        await request.app[CATALOG].submit(lambda registry: registry.release(namespace, name, writer))
+    )
+
+
 async def finish_segment(request: web.Request) -> web.Response:
     """Record a finishing mark (E7)."""
     namespace, name = _stream_name(request)
@@ -239,6 +248,7 @@ _HANDLERS: dict[str, Any] = {
         lists.list_segments,
         lists.list_writers,
         open_session,
+        release_writer,
         finish_segment,
         register_publisher,
         renew_publisher,

@@ -4,7 +4,7 @@ Apart from the rules because it decides nothing: it takes over records that are 
 does no I/O and reads no clock; `now` is monotonic seconds.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from epochal.errors import StreamNotFound
@@ -87,6 +87,10 @@ class State:
         self._by_uid: dict[str, StreamEntry] = {}
         self._sessions: dict[str, dict[str, SessionRecord]] = {}
         self._writers: dict[str, SortedKeys] = {}
+        self._opened: dict[str, dict[str, float]] = {}
+        """Uid -> writer -> when it was given its newest session, by `now`; since the catalog started."""
+        self._released: dict[str, dict[str, int]] = {}
+        """Uid -> writer -> its newest session, of the writers that were released (E46)."""
         self._counters: dict[str, int] = {}
         self.identity = ""
         """Which database this is of: a copy has the same, a new one never."""
@@ -139,8 +143,7 @@ class State:
             case HorizonRecorded(segment):
                 self._by_uid[segment.uid].segments[segment.id] = segment
             case SessionRecord():
-                self._sessions.setdefault(change.uid, {})[change.writer] = change
-                self._writers.setdefault(change.uid, SortedKeys()).add(change.writer)
+                self._take_session(change, now)
             case CounterRecord():
                 self._counters[change.name] = change.value
             case RegistrationRecord():
@@ -176,6 +179,16 @@ class State:
         self.names.add(entry.qualified)
         return entry.qualified
 
+    def _take_session(self, record: SessionRecord, now: float) -> None:
+        self._sessions.setdefault(record.uid, {})[record.writer] = record
+        self._writers.setdefault(record.uid, SortedKeys()).add(record.writer)
+        released = self._released.setdefault(record.uid, {})
+        if record.released is None:
+            self._opened.setdefault(record.uid, {})[record.writer] = now
+            released.pop(record.writer, None)
+        else:
+            released[record.writer] = record.released
+
     def _take_registration(self, record: RegistrationRecord, now: float) -> str:
         before = self.registrations.get(record.publisher)
         if before is not None:
@@ -203,7 +216,8 @@ class State:
         del self._streams[entry.qualified]
         self.names.discard(entry.qualified)
         self._sessions.pop(uid, None)
-        self._writers.pop(uid, None)
+        for by_stream in (self._writers, self._opened, self._released):
+            by_stream.pop(uid, None)
         self.subscribers.remove_stream(uid)
         return entry.qualified
 
@@ -274,6 +288,16 @@ class State:
     def sessions(self, uid: str) -> Iterable[SessionRecord]:
         """The newest session of every writer that ever opened the stream."""
         return self._sessions.get(uid, {}).values()
+
+    def released(self, uid: str) -> Mapping[str, int]:
+        """Writer -> its newest session, of the writers that were released and have not opened since (E46)."""
+        return self._released.get(uid, {})
+
+    def lost_at(self, entry: StreamEntry, writer: str) -> list[str]:
+        """The open segments whose last report holds time for the writer as lost, and was made since it last opened."""
+        opened = self._opened.get(entry.record.uid, {}).get(writer, float("-inf"))
+        found = ((segment.id, self.report_of(segment)) for segment in entry.open_segments())
+        return [key for key, known in found if known is not None and known[0] >= opened and known[1].lost(writer)]
 
     def writers(self, uid: str) -> SortedKeys:
         """The ids of all writers that ever had a session of the stream."""
