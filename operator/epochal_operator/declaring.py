@@ -14,6 +14,7 @@ from typing import Any
 from epochal.client.catalog import CatalogClient
 from epochal.client.catalog_types import StreamInfo
 from epochal.errors import EpochalError, ManifestError, ProtocolError, StreamNotFound, Unavailable
+from epochal.protocol.holders import HolderKind
 from epochal.resources import OBJECT_UID, StreamManifest
 from epochal.resources.cluster.names import OPERATOR, Object
 from epochal.resources.cluster.status import frontier_text
@@ -34,6 +35,8 @@ class Declared:
     frontier: str | None = None
     trouble: str = ""
     """Why the catalog was not asked."""
+    lost_writers: tuple[str, ...] = ()
+    """Writers that were lost and are waited for (E46)."""
 
 
 def manifest_of(stream: Object) -> StreamManifest:
@@ -131,7 +134,7 @@ class Declaring:
 def declared_of(found: StreamInfo) -> Declared:
     """What is known of a stream that the catalog has told."""
     segments = tuple(segment.id for segment in found.segments if segment.state == "open")
-    return Declared(found.uid, segments, frontier_of(found))
+    return Declared(found.uid, segments, frontier_of(found), lost_writers=lost_writers_of(found))
 
 
 def trouble_of(error: EpochalError) -> str:
@@ -142,6 +145,11 @@ def trouble_of(error: EpochalError) -> str:
 def frontier_of(found: StreamInfo) -> str | None:
     """The stream's lower frontier as it is shown."""
     return frontier_text(segment.lower for segment in found.segments)
+
+
+def lost_writers_of(found: StreamInfo) -> tuple[str, ...]:
+    """The writers that were lost and are waited for, by id."""
+    return tuple(sorted({held.writer for held in found.held_back if held.kind == HolderKind.LOST and held.writer}))
 
 
 def refused(error: ManifestError) -> str:

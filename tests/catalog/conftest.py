@@ -10,7 +10,11 @@ from uuid import uuid4
 
 import pytest
 from aiohttp import ClientSession
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import create_engine
 
+import epochal_catalog
 from epochal_catalog import models, openapi
 from epochal_catalog.server import Server
 from epochal_catalog.settings import Settings
@@ -23,6 +27,16 @@ class Clock:
 
     def __init__(self) -> None:
         self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Wall:
+    """Seconds since 1970 that only a test moves; at 0 numbers are counted from 1."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
 
     def __call__(self) -> float:
         return self.now
@@ -124,6 +138,11 @@ def clock() -> Clock:
 
 
 @pytest.fixture
+def wall() -> Wall:
+    return Wall()
+
+
+@pytest.fixture
 def document() -> Callable[..., dict[str, Any]]:
     """Makes a Stream manifest."""
     return manifest
@@ -133,13 +152,13 @@ Start = Callable[..., AbstractAsyncContextManager[Client]]
 
 
 @pytest.fixture
-def start(tmp_path: Path, clock: Clock) -> Start:
+def start(tmp_path: Path, clock: Clock, wall: Wall) -> Start:
     """Starts a catalog on the test's data directory; starting again is a restart."""
 
     @asynccontextmanager
     async def started(**given: Any) -> AsyncIterator[Client]:
         settings = Settings.read(**{"port": 0, "data": tmp_path, "lease_ttl": 1.0, **given})
-        async with Server(settings, clock) as server, ClientSession() as session:
+        async with Server(settings, clock, wall) as server, ClientSession() as session:
             client = Client(session, server.url)
             client.server = server  # type: ignore[attr-defined]  # for tests that look inside
             yield client
@@ -151,6 +170,25 @@ def start(tmp_path: Path, clock: Clock) -> Start:
 async def client(start: Start) -> AsyncIterator[Client]:
     async with start() as client:
         yield client
+
+
+@pytest.fixture
+def older() -> Callable[..., None]:
+    """Turns a database back to the schema of an earlier release, with more statements where that is not enough."""
+
+    def turn_back(data: Path, revision: str, *statements: str) -> None:
+        engine = create_engine(f"sqlite:///{data / 'catalog.sqlite'}")
+        config = Config()
+        config.set_main_option("script_location", str(Path(epochal_catalog.__file__).parent / "migrations"))
+        config.set_main_option("path_separator", "os")
+        with engine.begin() as connection:
+            config.attributes["connection"] = connection
+            command.downgrade(config, revision)
+            for statement in statements:
+                connection.exec_driver_sql(statement)
+        engine.dispose()
+
+    return turn_back
 
 
 @pytest.fixture

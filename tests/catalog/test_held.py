@@ -136,6 +136,11 @@ async def test_the_clients_reports_arrive_as_they_were_made(client: Any) -> None
         ("writer", "writer w has held it for 12 s (last heard 0.4 s ago)"),
         ("opening", "it has waited for 12 s until progress.minWriters writers have opened"),
         ("returning", "it has waited for 12 s for writer w to come back to the restarted publisher"),
+        (
+            "lost",
+            "it has waited for 12 s for lost writer w (progress.whenLost: hold); start w again, or let it go with"
+            " `epochal release`",
+        ),
         ("parked", "it has had no writer for 12 s; the next that opens goes on from here"),
         ("finishing", "its writers have finished; it has waited for 12 s for the other segments to finish"),
         ("no_publisher", "it has had no publisher for 12 s"),

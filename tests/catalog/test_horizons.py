@@ -1,6 +1,5 @@
 """The record of a segment: its frontier and horizon, stored together and in order, for the next incarnation."""
 
-import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -186,18 +185,11 @@ async def test_a_registration_tells_the_newest_session_of_who_came_back(client: 
 
 
 @pytest.mark.rule("E11")
-async def test_what_was_stored_before_has_no_known_horizon(start: Any, tmp_path: Path) -> None:
+async def test_what_was_stored_before_has_no_known_horizon(start: Any, older: Any, tmp_path: Path) -> None:
     async with start() as client:
         one = await publisher(client)
         await one.report(lower=[2], writers=["w"])
-    file = sqlite3.connect(tmp_path / "catalog.sqlite", isolation_level=None)
-    for statement in (
-        "ALTER TABLE segments DROP COLUMN horizon",
-        "ALTER TABLE segments DROP COLUMN record_number",
-        "UPDATE alembic_version SET version_num='0002'",
-    ):
-        file.execute(statement).close()
-    file.close()
+    older(tmp_path, "0002")
     async with start() as client:
         again = Publisher(client, one.granted)
         assert (await again.report(number=0, lower=[3], horizon=[4])).body["recorded"] == {"0": 0}

@@ -26,6 +26,8 @@ from epochal_catalog.errors import (
     ReservedName,
     RevisionAhead,
     UnknownPublisher,
+    WriterNotFound,
+    WriterNotLost,
 )
 from epochal_catalog.records import SubscriptionRecord, SubscriptionRenewed
 from epochal_catalog.registry import FinishingMark, Registering, Registry, Report
@@ -68,6 +70,8 @@ class ModelSegment:
     number: int = -1
     horizon: list[int] | None = None
     record: int = -1
+    lost: tuple[int, float, str] | None = None
+    """By which token, when and for whom the segment was last reported to wait."""
 
 
 @dataclass
@@ -77,6 +81,9 @@ class ModelStream:
     generation: int = 1
     complete: bool = False
     sessions: dict[str, int] = field(default_factory=dict)
+    returned: set[str] = field(default_factory=set)
+    opened: dict[str, float] = field(default_factory=dict)
+    released: dict[str, int] = field(default_factory=dict)
     segments: dict[str, ModelSegment] = field(default_factory=lambda: {name: ModelSegment() for name in SEGMENTS})
 
 
@@ -143,7 +150,7 @@ class CatalogMachine(RuleBasedStateMachine):
         self.loop = asyncio.new_event_loop()
         self.directory = tempfile.TemporaryDirectory(prefix="catalog-", dir=MEMORY if MEMORY.is_dir() else None)
         self.now = 1000.0
-        self.instances = self.token = 0
+        self.instances = self.token = self.floor = 0
         self.streams: dict[str, ModelStream] = {}
         self.publishers: dict[str, ModelPublisher] = {}
         self.subscribers: dict[str, ModelSubscription] = {}
@@ -172,14 +179,14 @@ class CatalogMachine(RuleBasedStateMachine):
     def do(self, decide: Any) -> Any:
         """The answer, or the type of the error; afterwards what time brings about by itself is done too."""
         try:
-            answer = self._step(decide(Registry(self.state)))
+            answer = self._step(decide(Registry(self.state, self.floor)))
         except EpochalError as error:
             answer = type(error)
         self.tidy()
         return answer
 
     def tidy(self) -> None:
-        while (decision := Registry(self.state).tidy(FORGET_AFTER, self.now)) is not None:
+        while (decision := Registry(self.state, self.floor).tidy(FORGET_AFTER, self.now)) is not None:
             self._step(decision)
 
     def _step(self, decision: Any) -> Any:
@@ -238,8 +245,37 @@ class CatalogMachine(RuleBasedStateMachine):
         elif stream.complete:
             assert answer is StreamComplete
         else:
-            stream.sessions[writer] = stream.sessions.get(writer, 0) + 1
-            assert answer == {"session": stream.sessions[writer], "uid": stream.uid}
+            first = writer not in stream.sessions
+            stream.sessions[writer] = max(stream.sessions.get(writer, 0) + 1, self.floor)
+            stream.returned |= set() if first else {writer}
+            stream.opened[writer] = self.now
+            stream.released.pop(writer, None)
+            assert answer == {"session": stream.sessions[writer], "uid": stream.uid, "first": first}
+
+    @rule(name=NAMES, writer=WRITERS)
+    def release(self, name: str, writer: str) -> None:
+        answer = self.do(lambda registry: registry.release("demo", name, writer))
+        stream = self.streams.get(name)
+        if stream is None:
+            assert answer is StreamNotFound
+        elif writer not in stream.sessions:
+            assert answer is WriterNotFound
+        elif writer in stream.released or self.waits(stream, writer):
+            stream.released[writer] = stream.sessions[writer]
+            assert answer == {"writer": writer, "session": stream.sessions[writer]}
+        else:
+            assert answer is WriterNotLost
+
+    def waits(self, stream: ModelStream, writer: str) -> bool:
+        """Whether a segment was last reported, by a registration that is known, to wait for the lost writer."""
+        known = {publisher.token for publisher in self.publishers.values()}
+        return any(
+            segment.lost is not None
+            and segment.lost[0] == segment.token in known
+            and segment.lost[1] >= stream.opened[writer]
+            and segment.lost[2] == writer
+            for segment in stream.segments.values()
+        )
 
     # --- publishers ---------------------------------------------------------------------------------------------------
 
@@ -262,19 +298,19 @@ class CatalogMachine(RuleBasedStateMachine):
             assert self.state.revision == revision
 
     def registered(self, publisher: str, name: str, stream: ModelStream, answer: Any) -> None:
-        self.token += 1
+        self.token = max(self.token + 1, self.floor)
         assert (answer["token"], answer["ttl"]) == (self.token, TTL)
         mine = {}
         for granted in answer["segments"]:
             segment = stream.segments[granted["id"]]
-            segment.incarnation, segment.token = segment.incarnation + 1, self.token
+            segment.incarnation, segment.token = max(segment.incarnation + 1, self.floor), self.token
             segment.number = segment.record = -1
             mine[granted["id"]] = segment.incarnation
             assert granted["incarnation"] == segment.incarnation
             assert granted["lower"] == (None if segment.lower is None else [segment.lower])
             assert granted["horizon"] == segment.horizon
             assert (granted["finishing"], granted["complete"]) == (segment.finishing, stream.complete)
-        assert answer["sessions"] == {key: number for key, number in stream.sessions.items() if number > 1}
+        assert answer["sessions"] == {key: stream.sessions[key] for key in stream.returned}
         self.publishers[publisher] = ModelPublisher(self.token, name, stream.uid, mine, Leased(self.now + TTL))
         self.forget()
 
@@ -306,7 +342,12 @@ class CatalogMachine(RuleBasedStateMachine):
                     stream.segments[segment].lower, stream.segments[segment].horizon = lower, None
                     owner.lease = Leased(self.now + TTL)
                     recorded = {segment: stream.segments[segment].record}
-                    assert answer == {"ttl": TTL, "complete": stream.complete, "recorded": recorded, "released": {}}
+                    assert answer == {
+                        "ttl": TTL,
+                        "complete": stream.complete,
+                        "recorded": recorded,
+                        "released": stream.released,
+                    }
             case error:
                 assert answer is error
 
@@ -326,7 +367,7 @@ class CatalogMachine(RuleBasedStateMachine):
         if not isinstance(judged, tuple) or segment not in judged[0].segments:
             return
         owner, stream = judged
-        own, before = stream.segments[segment], self.state.revision
+        own, before = stream.segments[segment], len(self.follower.frames)
         number = max(own.record + up, 0)
         report = Report(
             owner.segments[segment], None if lower is None else [lower], number=number, horizon=horizon, final=final
@@ -345,8 +386,22 @@ class CatalogMachine(RuleBasedStateMachine):
         came_back = not owner.lease.live
         owner.lease = Leased(self.now + TTL)
         recorded = {segment: own.record}
-        assert answer == {"ttl": TTL, "complete": stream.complete, "recorded": recorded, "released": {}}
-        assert self.state.revision == before + seen + came_back
+        assert answer == {"ttl": TTL, "complete": stream.complete, "recorded": recorded, "released": stream.released}
+        assert len(self.follower.frames) == before + seen + came_back
+
+    @rule(publisher=PUBLISHERS, segment=st.sampled_from(SEGMENTS), writer=st.sampled_from(["w1", "w2", ""]))
+    def wait_for(self, publisher: str, segment: str, writer: str) -> None:
+        """A report that the segment waits for a lost writer, or for none."""
+        judged = self.judge(publisher, self.publishers[publisher].token) if publisher in self.publishers else None
+        if not isinstance(judged, tuple) or segment not in judged[0].segments:
+            return
+        owner, stream = judged
+        holder = {"time": 3, "kind": "lost", "writer": writer, "seconds": 1.0, "silent": 2.0}
+        report = Report(owner.segments[segment], counters={"events": 1}, holders=(holder,) if writer else ())
+        answer = self.do(lambda registry: registry.renew(publisher, owner.token, {segment: report}))
+        stream.segments[segment].lost = owner.token, self.now, writer
+        owner.lease = Leased(self.now + TTL)
+        assert answer["released"] == stream.released
 
     @rule(publisher=PUBLISHERS, segment=st.sampled_from(SEGMENTS), number=st.integers(0, 9), finishing=st.booleans())
     def mark(self, publisher: str, segment: str, number: int, finishing: bool) -> None:
@@ -398,7 +453,7 @@ class CatalogMachine(RuleBasedStateMachine):
         uid = stream.uid if which and stream else self.uids[which % len(self.uids)]
         key, token = f"s{len(self.ids)}", 100 + len(self.ids)
         asked = SubscriptionRecord(key, token, uid, "reader", "now")
-        answer = self.do(lambda registry: subscriptions.subscribe(registry.state, "demo", name, asked, MOST))
+        answer = self.do(lambda registry: subscriptions.subscribe(registry, "demo", name, asked, MOST))
         if stream is None:
             assert answer is StreamNotFound
         elif stream.uid != uid:
@@ -433,7 +488,7 @@ class CatalogMachine(RuleBasedStateMachine):
     @rule(which=WHICH, wrong=st.booleans())
     def unsubscribe(self, which: int, wrong: bool) -> None:
         key, token, known = self.owned(which, wrong)
-        answer = self.do(lambda registry: subscriptions.withdraw(registry.state, key, token))
+        answer = self.do(lambda registry: subscriptions.withdraw(registry, key, token))
         if isinstance(known, ModelSubscription):
             del self.subscribers[key]
             assert answer is None
@@ -474,6 +529,8 @@ class CatalogMachine(RuleBasedStateMachine):
             item.lease, item.lower = Leased(self.now + SUBSCRIPTION_TTL, verified=False), None
         for owner in self.publishers.values():
             owner.lease = Leased(self.now + TTL, verified=False)
+        for segment in (segment for stream in self.streams.values() for segment in stream.segments.values()):
+            segment.lost = None
         self.tidy()
 
     def shown(self) -> list[dict[str, Any]]:
@@ -483,12 +540,18 @@ class CatalogMachine(RuleBasedStateMachine):
             del segment["publisher"]
         return found
 
-    @rule(back=st.integers(-2, KEPT + 8))
-    def resume(self, back: int) -> None:
+    @rule(floor=st.integers(0, 200))
+    def turn_the_wall_clock(self, floor: int) -> None:
+        """Ahead or back: what is given out afterwards is above all before, and not below it."""
+        self.floor = floor
+
+    @rule(back=st.integers(0, KEPT + 8), beside=st.integers(0, 2))
+    def resume(self, back: int, beside: int) -> None:
         history = self.state.history
-        since = history.newest - back
-        if back < 0 or since < history.floor:
-            with pytest.raises(RevisionAhead if back < 0 else HistoryTruncated):
+        known = [0, *sorted(self.follower.frames)]
+        since = known[max(-1 - back, -len(known))] + beside
+        if since < history.floor or since not in known:
+            with pytest.raises(HistoryTruncated if since < history.floor else RevisionAhead):
                 history.check(since)
             return
         history.check(since)
@@ -506,7 +569,8 @@ class CatalogMachine(RuleBasedStateMachine):
         for name, stream in self.streams.items():
             entry = shown[name]
             assert (entry.record.uid, entry.complete) == (stream.uid, stream.complete)
-            assert {key: self.state.session(stream.uid, key) for key in stream.sessions} == stream.sessions
+            sessions = {session.writer: session.number for session in self.state.sessions(stream.uid)}
+            assert sessions == stream.sessions
             for segment in entry.segments.values():
                 model = stream.segments[segment.id]
                 owner = next((key for key, item in self.publishers.items() if item.token == model.token), None)
@@ -554,8 +618,8 @@ class CatalogMachine(RuleBasedStateMachine):
             for name, stream in self.streams.items()
             for key, item in stream.segments.items()
         }
-        assert {name: item["number"] for name, item in of("session").items()} == {
-            f"demo/{name}/{writer}": number
+        assert {name: (item["number"], item["released"]) for name, item in of("session").items()} == {
+            f"demo/{name}/{writer}": (number, stream.released.get(writer))
             for name, stream in self.streams.items()
             for writer, number in stream.sessions.items()
         }
@@ -573,7 +637,7 @@ class LongMachine(CatalogMachine):
     """The same, for longer."""
 
 
-_RULES = pytest.mark.rule("S26", "S29", "S30", "S31", "E6", "E7", "E11", "E12")
+_RULES = pytest.mark.rule("S26", "S29", "S30", "S31", "E6", "E7", "E11", "E12", "E46")
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 TestCatalogMachine = _RULES(CatalogMachine.TestCase)
 TestCatalogMachine.settings = settings(

@@ -56,11 +56,12 @@ async def test_kill_9_loses_nothing_that_was_acknowledged(spawn: Spawn, document
     await call(url, "DELETE", "/v1/streams/demo/old")
     stream = (await call(url, "PUT", "/v1/streams/demo/s", document("demo/s", segments=2)))[1]
     sessions = "/v1/streams/demo/s/writers/w%2F1/sessions"
-    assert [(await call(url, "POST", sessions))[1]["session"] for _ in range(2)] == [1, 2]
+    numbers = [(await call(url, "POST", sessions))[1]["session"] for _ in range(2)]
     granted = await _register(url, stream["uid"], "p")
-    report = {"0": {"incarnation": 1, "lower": [7], "writers": ["w/1"]}}
+    incarnation = granted["segments"][0]["incarnation"]
+    report = {"0": {"incarnation": incarnation, "lower": [7], "writers": ["w/1"], "number": 0, "horizon": [9]}}
     await call(url, "PUT", "/v1/publishers/p", {"token": granted["token"], "segments": report})
-    mark = {"publisher": "p", "token": granted["token"], "incarnation": 1, "number": 5, "finishing": True}
+    mark = {"publisher": "p", "token": granted["token"], "incarnation": incarnation, "number": 5, "finishing": True}
     await call(url, "PUT", "/v1/streams/demo/s/segments/0/finishing", mark)
     revision = (await call(url, "GET", "/v1/streams"))[1]["revision"]
     process.send_signal(signal.SIGKILL)
@@ -73,9 +74,10 @@ async def test_kill_9_loses_nothing_that_was_acknowledged(spawn: Spawn, document
     moving: dict[str, Any] = {"segments": [], "held_back": []}
     assert {**found, **moving} == {**stream, **moving, "writers": ["w/1"]}
     segment = found["segments"][0]
-    assert (segment["lower"], segment["finishing"], segment["incarnation"]) == ([7], True, 1)
+    assert (segment["lower"], segment["finishing"], segment["incarnation"]) == ([7], True, incarnation)
     assert segment["publisher"]["verified"] is False  # its lease has one TTL of grace
-    assert (await call(url, "POST", sessions))[1]["session"] == 3
+    numbers.append((await call(url, "POST", sessions))[1]["session"])
+    assert numbers == sorted(set(numbers))
     stale = (await call(url, "PUT", "/v1/streams/demo/s/segments/0/finishing", {**mark, "finishing": False}))[1]
     assert stale == {"complete": False}
     assert (await call(url, "GET", "/v1/streams/demo/s"))[1]["segments"][0]["finishing"] is True  # 5 was stored
@@ -83,7 +85,9 @@ async def test_kill_9_loses_nothing_that_was_acknowledged(spawn: Spawn, document
     assert (await call(url, "GET", "/v1/streams/demo/s"))[1]["segments"][0]["publisher"]["verified"] is True
     taken = await _register(url, stream["uid"], "q")
     assert taken["token"] > granted["token"]
-    assert (taken["segments"][0]["incarnation"], taken["segments"][0]["lower"]) == (2, [7])
+    assert taken["segments"][0]["incarnation"] > incarnation
+    assert (taken["segments"][0]["lower"], taken["segments"][0]["horizon"]) == ([7], [9])
+    assert taken["sessions"] == {"w/1": numbers[-1]}
     assert (await call(url, "PUT", "/v1/streams/demo/old", document("demo/old")))[1]["uid"] != old["uid"]
 
 

@@ -169,11 +169,11 @@ async def test_sessions_rise_for_each_writer_and_start_anew_with_a_new_stream(cl
     assert (await client.session_of("w")).code == "stream_not_found"
     uid = (await client.apply()).body["uid"]
     assert [(await client.session_of("q%2F0")).body["session"] for _ in range(3)] == [1, 2, 3]
-    assert (await client.session_of("q")).body == {"session": 1, "uid": uid}
+    assert (await client.session_of("q")).body == {"session": 1, "uid": uid, "first": True}
     assert (await client.session_of("q%2F0")).status == 201
     await client("DELETE", "/v1/streams/demo/flights")
     new = (await client.apply()).body["uid"]
-    assert (await client.session_of("q%2F0")).body == {"session": 1, "uid": new}
+    assert (await client.session_of("q%2F0")).body == {"session": 1, "uid": new, "first": True}
 
 
 @pytest.mark.rule("E12")

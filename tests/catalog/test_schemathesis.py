@@ -19,7 +19,7 @@ from tests.service.documented import findings
 SECONDS = 40
 _MORE_THAN_A_SCHEMA_SAYS = (
     "apply_stream",  # a manifest has rules between its fields
-    "open_session",  # printable characters
+    "open_session", "release_writer",  # printable characters
     "list_streams", "list_segments", "list_writers", "list_publishers", "list_subscriptions",
     "list_stream_subscriptions",  # `after` is what an earlier page gave
 )  # fmt: skip
@@ -103,6 +103,9 @@ class Real:
         path = f"/v1/streams/real/{self.name}"
         self.subscription = self.ask("POST", f"{path}/subscriptions", {"subscriber": "s", "uid": self.uid})
         self.ask("POST", f"{path}/writers/w/sessions")
+        waits = {"time": 3, "kind": "lost", "writer": "w", "seconds": 1.0, "silent": 2.0}
+        report = {"incarnation": self.publisher["segments"][0]["incarnation"], "holders": [waits]}
+        self.ask("PUT", "/v1/publishers/p", {"token": self.publisher["token"], "segments": {"0": report}})
 
     def put(self, operation: str, case: Any) -> None:
         """Aim a request that fits the document at what is there."""
@@ -115,12 +118,13 @@ class Real:
         token = self.subscription["token"] if "subscri" in operation else self.publisher["token"]
         if "token" in (case.query or {}):
             case.query["token"] = token
+        incarnation = self.publisher["segments"][0]["incarnation"]
         if isinstance(case.body, dict):
-            known = {"token": token, "uid": self.uid, "publisher": "p", "incarnation": 1}
+            known = {"token": token, "uid": self.uid, "publisher": "p", "incarnation": incarnation}
             case.body |= {key: value for key, value in known.items() if key in case.body}
             if "segments" in case.body:
                 case.body["segments"] = (
-                    ["0"] if isinstance(case.body["segments"], list) else {"0": {**_REPORT, "incarnation": 1}}
+                    ["0"] if isinstance(case.body["segments"], list) else {"0": {**_REPORT, "incarnation": incarnation}}
                 )
             if "stream" in case.body:
                 case.body["stream"] = f"real/{self.name}"

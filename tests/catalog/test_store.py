@@ -91,6 +91,19 @@ async def test_a_fence_refuses_an_older_write_and_all_that_came_with_it(
     assert await reopened(store, tmp_path) == before
 
 
+@pytest.mark.rule("E6", "E46")
+async def test_a_session_is_written_again_only_to_release_it(store: Store, tmp_path: Path) -> None:
+    session = SessionRecord("u", "w", 7, first=True)
+    await store.write([STREAM, session])
+    released = replace(session, released=7)
+    await store.write([released])
+    with pytest.raises(Superseded):
+        await store.write([session])
+    with pytest.raises(Superseded):
+        await store.write([replace(session, number=6, released=6)])
+    assert await reopened(store, tmp_path) == [STREAM, released]
+
+
 @pytest.mark.rule("E11")
 async def test_a_new_incarnation_counts_its_records_from_the_beginning(store: Store, tmp_path: Path) -> None:
     await store.write([STREAM, SEGMENT])

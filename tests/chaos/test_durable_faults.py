@@ -114,7 +114,8 @@ async def test_an_epoch_that_lost_its_publisher_in_the_middle_completes_once(
         assert sub.frontier() == (0,)
         await scene.publisher.start()
         second = await asyncio.wait_for(late, PATIENCE)
-        assert (second.incarnation, second.seq) == (first.incarnation + 1, first.seq + 1)
+        assert second.incarnation > first.incarnation
+        assert second.seq == first.seq + 1
         assert sub.frontier() == (0,)
         await writer.advance(1)
         assert await take(epochs, 1) == [(0, ["a", "b"])]
@@ -167,12 +168,13 @@ async def test_what_was_sent_and_then_lost_by_the_disk_is_led_back(stack: AsyncE
         async with asyncio.timeout(PATIENCE):
             while not isinstance(rewound := await anext(events), epochal.Rewound):
                 pass
-        assert rewound == epochal.Rewound("0", lost.incarnation + 1, lost.seq - 1)
+        assert rewound == epochal.Rewound("0", rewound.incarnation, lost.seq - 1)
+        assert rewound.incarnation > lost.incarnation
         with pytest.raises(AppendsLost, match=r"epochs \[0\] are aborted"):
             await asyncio.wait_for(twice(lambda: writer.advance(1)), PATIENCE)
         await writer.advance(1)
         again = await writer.append(1, ["d"])
-        assert again.incarnation == lost.incarnation + 1, "its numbers are not those of another event"
+        assert again.incarnation == rewound.incarnation, "its numbers are not those of another event"
         await writer.advance(2)
         assert await take(epochs, 2) == [(0, None), (1, ["d"])]
         async with scene.client.subscribe("test/chaos", since="start") as late:

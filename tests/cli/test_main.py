@@ -17,7 +17,7 @@ from epochal.errors import (
 )
 from epochal.local.child import console_script
 
-COMMANDS = ("up", "apply", "delete", "get", "describe", "pub", "sub", "doctor", "log", "completion")
+COMMANDS = ("up", "apply", "delete", "get", "describe", "release", "pub", "sub", "doctor", "log", "completion")
 
 
 def test_version(epochal) -> None:
@@ -63,6 +63,9 @@ def test_every_command_has_examples(epochal, command: str) -> None:
         ["describe", "publishers", "x"],
         ["describe", "stream"],
         ["delete", "writers", "x"],
+        ["release"],
+        ["release", "x"],
+        ["release", "x", "w"],  # nobody to ask, and no --yes
         ["completion", "csh"],
         ["doctor", "--timeout", "0"],
         ["log", "mend", "."],

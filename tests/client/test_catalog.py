@@ -164,7 +164,7 @@ async def test_a_publishers_life(catalog: CatalogClient) -> None:
     assert (listed.id, listed.stream, listed.segments) == ("p", "demo/flights", ("0",))
     second = await catalog.register("p", instance="b2", **names)
     assert second.token > first.token
-    assert second.segments[0].incarnation == grant.incarnation + 1
+    assert second.segments[0].incarnation > grant.incarnation
     assert set(second.segments[0].lower or ()) == {(0, 1), (1, 0)}
     with pytest.raises(Superseded):
         await catalog.renew("p", first.token, {"0": report})
@@ -180,7 +180,8 @@ async def test_completion_is_recorded_for_ever(catalog: CatalogClient) -> None:
     stream, _ = await catalog.apply(manifest(), "demo", "flights")
     first = await catalog.session("demo", "flights", "jobs/q 1/é")
     second = await catalog.session("demo", "flights", "jobs/q 1/é")
-    assert (second.number, second.uid) == (first.number + 1, stream.uid)
+    assert second.number > first.number
+    assert (first.first, second.first, second.uid) == (True, False, stream.uid)
     lease = await catalog.register(
         "p", instance="a1", stream="demo/flights", uid=stream.uid, segments=["0"], addresses=ADDRESSES
     )

@@ -7,12 +7,14 @@ from typing import Any, cast
 
 import pytest
 
+from epochal.client.catalog_types import SegmentInfo, StreamInfo
+from epochal.client.held_back import HeldBack
 from epochal.resources.cluster.names import FINALIZER, OPERATOR
 from epochal_operator.api import Api
 from epochal_operator.cache import Cache, Place
 from epochal_operator.claims import Claims
 from epochal_operator.controller import Controller
-from epochal_operator.declaring import Declaring
+from epochal_operator.declaring import Declaring, declared_of
 from epochal_operator.lease import LeaseLost
 from epochal_operator.reconciler import Reconciler
 from epochal_operator.settings import Settings
@@ -87,6 +89,34 @@ async def test_an_event_of_a_child_wakes_its_stream_and_old_news_nobody() -> Non
     assert len(acting.queue) == 0
     acting.saw("Pod", "DELETED", item("a-0", "1", 2, stream="a"))
     assert await acting.queue.get() == ("n", "a")
+
+
+def at_catalog(*lost: str) -> StreamInfo:
+    """The stream n/a as the catalog lists it, while it waits for lost writers."""
+    held = [HeldBack("0", 9, "lost", writer, 60.0, 90.0) for writer in lost]
+    segment = SegmentInfo("0", 0, 2**64, "open", 1, (5,), False, None, {})
+    return StreamInfo("n", "a", "u", 1, "Ready", {}, (segment,), (), "", (), (*held, *held))
+
+
+@pytest.mark.rule("E46")
+async def test_a_stream_is_looked_at_when_it_begins_and_ends_to_wait_for_lost_writers() -> None:
+    acting = controller(Looks())
+    stream = {**item("a", "1"), "status": {"catalogUid": "u", "frontier": "[5]"}}
+    acting.saw("Stream", "ADDED", stream)
+
+    async def woken() -> bool:
+        found = len(acting.queue) > 0
+        if found:
+            acting.queue.done(await acting.queue.get())
+        return found
+
+    assert await woken()
+    for lost, expected in (
+        ((), False), (("w", "v"), True), (("v", "w"), False), (("v",), True), ((), True), ((), False)
+    ):  # fmt: skip
+        acting._look_at_what_moved([at_catalog(*lost)])
+        assert await woken() == expected, lost
+    assert declared_of(at_catalog("w", "v")).lost_writers == ("v", "w")
 
 
 async def test_nothing_of_another_operators_stream_wakes_anybody(caplog: pytest.LogCaptureFixture) -> None:

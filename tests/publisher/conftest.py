@@ -19,6 +19,7 @@ from typing import Any
 import google_crc32c
 import pytest
 import zmq
+from tests.publisher.counting_catalog import COMMAND as COUNTING
 
 from epochal.protocol import messages as m
 from epochal.protocol.wire import decode, encode
@@ -347,9 +348,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def catalog(logs: Path) -> Iterator[str]:
-    process = Process.start(
-        logs / "catalog.log", "epochal-catalog", "serve", "--port", "0", "--data", str(logs / "data")
-    )
+    process = Process.start(logs / "catalog.log", *COUNTING, "serve", "--port", "0", "--data", str(logs / "data"))
     yield process.ready
     process.stop()
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.publisher.counting_catalog import COMMAND as COUNTING
 
 from epochal.protocol import messages as m
 
@@ -19,7 +20,7 @@ def own_catalog(process, tmp_path: Path) -> Iterator[Any]:
     def begin(port: int = 0) -> Any:
         running.append(
             process.start(
-                tmp_path / "catalog.log", "epochal-catalog", "serve", "--port", str(port), "--data", str(tmp_path / "d")
+                tmp_path / "catalog.log", *COUNTING, "serve", "--port", str(port), "--data", str(tmp_path / "d")
             )
         )
         return running[-1]

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.publisher.counting_catalog import COMMAND as COUNTING
 
 from epochal_publisher.mark import find_mark, leave_mark
 
@@ -63,7 +64,7 @@ def test_a_catalog_that_lost_its_database_leaves_no_mark(
 ) -> None:
     def catalog(data: str, port: str) -> Any:
         return process.start(
-            tmp_path / "catalog.log", "epochal-catalog", "serve", "--port", port, "--data", str(tmp_path / data)
+            tmp_path / "catalog.log", *COUNTING, "serve", "--port", port, "--data", str(tmp_path / data)
         )
 
     first = catalog("one", "0")

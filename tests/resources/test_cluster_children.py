@@ -246,6 +246,10 @@ def test_a_publisher_is_started_anew_for_its_settings_only_where_its_history_sur
     changed: dict[str, Any] = {"progress": {"minWriters": 2}}
     assert hashes(stream(1)) == hashes(stream(1, **changed))
     assert hashes(stream(1, **STORAGE)) != hashes(stream(1, **STORAGE, **changed))
+    kept: dict[str, Any] = {"progress": {"whenLost": "release"}}
+    held: dict[str, Any] = {"progress": {"whenLost": "hold"}}
+    assert hashes(stream(1, **STORAGE)) == hashes(stream(1, **STORAGE, **kept))
+    assert hashes(stream(1, **STORAGE)) != hashes(stream(1, **STORAGE, **held))
     assert hashes(stream(1)) != hashes(stream(1), ClusterSettings(image="other", catalog="http://catalog:8700"))
 
 

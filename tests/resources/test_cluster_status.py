@@ -267,3 +267,23 @@ def test_the_examples_in_the_documentation_of_the_code(name: str) -> None:
     result = doctest.testmod(importlib.import_module(f"epochal.resources.cluster.{name}"))
     assert result.attempted
     assert not result.failed
+
+
+@pytest.mark.rule("E46")
+def test_a_stream_that_waits_for_lost_writers_is_degraded_until_none_is_left() -> None:
+    waiting_for = seen(running(STREAM), lost_writers=("w1", "w2"))
+    status = status_of({}, waiting_for)
+    assert conditions(status) == {
+        "Ready": ("True", "Serving"),
+        "Progressing": ("False", "Complete"),
+        "Degraded": ("True", "WriterLost"),
+    }
+    [message] = [item["message"] for item in status["conditions"] if item["type"] == "Degraded"]
+    assert ": w1, w2;" in message
+    assert "epochal release flights WRITER" in message
+    assert [(each.reason, each.is_warning) for each in news(status_of({}, seen(running(STREAM))), status)] == [
+        ("WriterLost", True)
+    ]
+    assert told(seen(running(STREAM)), status)["Degraded"] == ("False", "AsExpected")
+    many = seen(running(STREAM), lost_writers=tuple(f"w{at}" for at in range(9)))
+    assert "w4 and 4 more" in str(status_of({}, many))

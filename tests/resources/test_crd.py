@@ -104,6 +104,7 @@ REFUSED: dict[str, dict[str, Any]] = {
     "a number as a duration": {"history": {"retention": {"time": 3600}}},
     "a short duration": {"history": {"retention": {"time": "10ms"}}},
     "a long duration": {"progress": {"writerTimeout": "25h"}},
+    "an unknown fate of lost writers": {"progress": {"whenLost": "wait"}},
     "resources that are none": {"publishers": {"resources": {"limits": {"cpu": "much"}}}},
     "a toleration that is none": {"publishers": {"tolerations": [{"effect": "Never"}]}},
 }
@@ -168,7 +169,11 @@ def test_what_cannot_change_is_refused_by_both(change: dict[str, Any], word: str
 
 
 def test_what_may_change_is_taken() -> None:
-    new = document(history={"retention": {"time": "2h"}}, publishers={"segmentsPerPod": 2}, progress={"minWriters": 3})
+    new = document(
+        history={"retention": {"time": "2h"}},
+        publishers={"segmentsPerPod": 2},
+        progress={"minWriters": 3, "whenLost": "hold"},
+    )
     assert admitted(new, document()) == []
 
 
@@ -246,7 +251,9 @@ specs = st.fixed_dictionaries(
             storage=st.fixed_dictionaries({"size": sizes}),
             retention=section(mode=words, time=durations, bytes=sizes),
         ),
-        "progress": section(minWriters=counts.filter(lambda value: value is not None), writerTimeout=durations),
+        "progress": section(
+            minWriters=counts.filter(lambda value: value is not None), writerTimeout=durations, whenLost=words
+        ),
         "watermark": section(noteTime=words, interval=durations),
         "push": section(bufferBytes=sizes, heartbeat=durations, initialFilter=words),
         "access": section(publish=accounts, subscribe=accounts),

@@ -26,7 +26,7 @@ FULL: dict[str, Any] = {
             "durability": "batch",
             "storage": {"size": "10Gi", "storageClassName": "standard"},
         },
-        "progress": {"minWriters": 2, "writerTimeout": "500ms"},
+        "progress": {"minWriters": 2, "writerTimeout": "500ms", "whenLost": "hold"},
         "watermark": {"noteTime": "frontier", "timeout": "30s", "interval": "5s", "maxSkew": "5m"},
         "push": {"bufferBytes": "64Mi", "heartbeat": "1s", "initialFilter": "none"},
         "access": {
@@ -69,7 +69,7 @@ def test_defaults() -> None:
     retention = spec.history.retention
     assert (retention.mode, retention.time_seconds, retention.bytes) == ("keep", 3600.0, 256 << 20)
     assert spec.history.durability == "auto"
-    assert (spec.progress.min_writers, spec.progress.writer_timeout) == (1, 30.0)
+    assert (spec.progress.min_writers, spec.progress.writer_timeout, spec.progress.when_lost) == (1, 30.0, "release")
     assert (spec.push.buffer_bytes, spec.push.heartbeat, spec.push.initial_filter) == (64 << 20, 1.0, "firehose")
     assert manifest.not_in_effect() == []
 
@@ -152,7 +152,7 @@ def test_all_problems_are_told_at_once() -> None:
         time={"shape": "(int, flt)"},
         segments="3",
         history={"retention": {"mode": "never", "time": 24, "bytes": "1Gb"}, "storage": {}},
-        progress={"minWriters": 0, "writerTimeout": "1ms"},
+        progress={"minWriters": 0, "writerTimeout": "1ms", "whenLost": "wait"},
         push={"bufferBytes": 3, "heartbeat": "90s"},
         access={"publish": [{"serviceAcount": "x"}], "subscribe": "x"},
         watermark={"noteTime": "frontier"},
@@ -171,6 +171,7 @@ def test_all_problems_are_told_at_once() -> None:
         "spec.history.storage.size": "is required",
         "spec.progress.minWriters": "at least 1",
         "spec.progress.writerTimeout": "1ms is out of bounds; at least 100ms",
+        "spec.progress.whenLost": "must be one of release, hold",
         "spec.push.bufferBytes": "at least 64Ki",
         "spec.push.heartbeat": "at most 1m",
         "spec.access.publish[0].serviceAccount": "is required",
@@ -296,7 +297,11 @@ specs = st.fixed_dictionaries(
         "relays": st.integers(0, 1000),
         "progress": st.fixed_dictionaries(
             {},
-            optional={"minWriters": st.integers(1, 100), "writerTimeout": st.integers(100, 10**7).map("{}ms".format)},
+            optional={
+                "minWriters": st.integers(1, 100),
+                "writerTimeout": st.integers(100, 10**7).map("{}ms".format),
+                "whenLost": st.sampled_from(["release", "hold"]),
+            },
         ),
         "history": st.fixed_dictionaries(
             {},

@@ -23,6 +23,7 @@ from epochal.cli.options import (
 from epochal.cli.output import flat, print_document, print_fields, show_age, show_frontier
 from epochal.client.catalog_types import SegmentInfo, StreamInfo
 from epochal.client.held_back import HeldBack, describe_holder
+from epochal.protocol.holders import HolderKind
 
 EPILOG = """\b
 Kinds:
@@ -77,6 +78,7 @@ def _show(item: Document, *, wide: bool) -> None:
         [
             ("Stream", stream.qualified),
             ("Phase", stream.phase),
+            *_degraded(stream),
             ("Frontier", stream_frontier(item)),
             *_held_back(item),
             ("Writers", ", ".join(stream.writers) or "none open"),
@@ -94,6 +96,12 @@ def _show(item: Document, *, wide: bool) -> None:
     print("\nNot yet in effect:" if stream.not_in_effect else "\nNot yet in effect:  nothing")
     for field in item.get("not_in_effect", ()):
         print(f"  {field['path']}: {field['note']}")
+
+
+def _degraded(stream: StreamInfo) -> list[tuple[str, str]]:
+    """What an operator reports as the condition Degraded, with its reason: lost writers that are waited for (E46)."""
+    lost = sorted({held.writer for held in stream.held_back if held.kind == HolderKind.LOST and held.writer})
+    return [("Degraded", f"WriterLost: it waits for {', '.join(lost)}")] if lost else []
 
 
 def _held_back(item: Document) -> list[tuple[str, str]]:

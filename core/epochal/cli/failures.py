@@ -41,6 +41,7 @@ _ADVICE = {
     "no_publisher": "try again soon; `epochal describe stream NAME` shows which segment has none",
     "invalid_manifest": "correct the fields named above; the documentation shows a manifest with every field",
     "capability": "`epochal get stream NAME` shows, as FRONTIER, the least times at which can still be published",
+    "writer_not_lost": "`epochal describe stream NAME` shows, under Held back, whom the stream waits for",
     "epoch_aborted": "publish at a later time; a writer that vanished or failed left this one half published",
     "stream_complete": "read it with `epochal sub NAME --since start`, or publish to a new stream",
 }

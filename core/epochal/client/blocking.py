@@ -224,6 +224,7 @@ class BlockingCatalog(_Blocking[CatalogClient]):
     list = _waiting(CatalogClient.list)
     delete = _waiting(CatalogClient.delete)
     lookup = _waiting(CatalogClient.lookup)
+    release = _waiting(CatalogClient.release)
     writers = _waiting(CatalogClient.writers)
     publishers = _waiting(CatalogClient.publishers)
     subscriptions = _waiting(CatalogClient.subscriptions)

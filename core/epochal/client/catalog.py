@@ -27,9 +27,17 @@ from epochal.client.catalog_types import (
 )
 from epochal.client.http import ADVICE, HttpCaller
 from epochal.client.watch import follow
-from epochal.errors import CatalogUnavailable, ConfigError, LimitExceeded, NoPublisher, StreamNotFound
+from epochal.errors import (
+    CatalogUnavailable,
+    ConfigError,
+    EpochalError,
+    LimitExceeded,
+    NoPublisher,
+    StreamNotFound,
+)
 from epochal.protocol.times import Time, to_json
 
+_OWN = "/v1/streams/$catalog"
 DEFAULT_CATALOG = "http://127.0.0.1:8700"
 CLUSTER_CATALOG = "http://epochal-catalog.epochal.svc:8700"
 """Where a release `epochal` in the namespace `epochal` has it, for what runs in a pod."""
@@ -123,10 +131,11 @@ class CatalogClient:
         """All streams, or those of a namespace, by name; read page by page."""
         return tuple([read(StreamInfo.from_json, item) async for item in self._items("/v1/streams", namespace)])
 
-    async def listing(self) -> Listing:
+    async def listing(self, known: int | None = None) -> Listing:
         """All streams, with what says whether one that is not among them was deleted.
 
-        Raises `CatalogUnavailable` when the catalog became another one meanwhile.
+        `known`: a revision that was listed before; `follows` says whether this catalog has gone on from there, or is
+        an older copy that was put back. Raises `CatalogUnavailable` when the catalog became another one meanwhile.
         """
         streams, own = list[StreamInfo](), list[tuple[str, int]]()
         async for answer in self._pages("/v1/streams"):
@@ -135,7 +144,16 @@ class CatalogClient:
                 own.append((get(reserved, "identity", str), get(reserved, "revision", int)))
         if len({identity for identity, _ in own}) != 1:
             raise CatalogUnavailable(f"{self.url} does not say which catalog it is, or is another one by now")
-        return Listing(*own[0], tuple(streams))
+        return Listing(*own[0], tuple(streams), known is not None and await self._follows(known))
+
+    async def _follows(self, revision: int) -> bool:
+        try:
+            await self._http.call("GET", _OWN, params={"since": str(revision)})
+        except EpochalError as error:
+            if error.code in ("revision_ahead", "history_truncated"):
+                return False
+            raise
+        return True
 
     async def delete(self, namespace: str, name: str, *, uid: str | None = None) -> None:
         """Delete a stream; raises `StreamNotFound`.
@@ -183,7 +201,19 @@ class CatalogClient:
         """A new session number for a writer id, above all before (E6); raises `StreamComplete`, `StreamNotFound`."""
         path = f"{_stream(namespace, name)}/writers/{quote(writer, safe='')}/sessions"
         _, answer = await self._http.call("POST", path)
-        return WriterSession(get(answer, "session", int), get(answer, "uid", str))
+        return read(WriterSession.from_json, answer)
+
+    async def release(self, namespace: str, name: str, writer: str) -> int:
+        """Let a lost writer go: its publishers abort what it had not left, and complete times without it (E46).
+
+        Returns the session that is released; publishers learn it within a second. Opening the stream again makes it
+        void. Raises `StreamNotFound`; `EpochalError` of code `writer_not_found`, or `writer_not_lost` when no segment
+        waits for it.
+        """
+        _, answer = await self._http.call(
+            "POST", f"{_stream(namespace, name)}/writers/{quote(writer, safe='')}/release"
+        )
+        return get(answer, "session", int)
 
     async def writers(self, namespace: str, name: str) -> tuple[WriterInfo, ...]:
         """All writers that a stream ever had, by id; raises `StreamNotFound`."""
@@ -300,7 +330,7 @@ class CatalogClient:
 
     async def revision(self) -> int:
         """The number of the last change; `watch(since=...)` follows from there."""
-        _, answer = await self._http.call("GET", "/v1/streams/$catalog")
+        _, answer = await self._http.call("GET", _OWN)
         return get(answer, "revision", int)
 
     def watch(self, since: int | None = None) -> AsyncIterator[CatalogEvent]:

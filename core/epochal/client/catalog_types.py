@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from epochal.client.held_back import HeldBack
 from epochal.protocol.holders import Holder
+from epochal.protocol.sessions import FIRST_SESSION
 from epochal.protocol.times import Time, from_json, to_json
 from epochal.resources import StreamManifest
 
@@ -138,10 +139,20 @@ class StreamInfo:
 
 @dataclass(frozen=True, slots=True)
 class WriterSession:
-    """A new session of a writer id, fencing all older ones (E6); `uid` is that of the stream it is for."""
+    """A new session of a writer id, fencing all older ones (E6); `uid` is that of the stream it is for.
+
+    `first`: the writer has had no session of the stream before.
+    """
 
     number: int
     uid: str
+    first: bool
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Read the answer; a catalog of the release before counts sessions from 1, and does not say which is first."""
+        number = value["session"]
+        return cls(number, value["uid"], value.get("first", number == FIRST_SESSION))
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +190,7 @@ class SegmentGrant:
 class Registration:
     """A publisher's lease: renew within `ttl` seconds, with `token`.
 
-    `sessions`: the newest session number of each writer that has opened the stream more than once (E6).
+    `sessions`: the newest session number of each writer whose newest session is not its first (E6).
     `keeps_horizons`: whether the catalog stores horizons (E11); one of the release before does not.
     """
 
@@ -323,8 +334,12 @@ class CatalogEvent:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """All streams at one revision of a catalog's database; `identity` tells that database from any other."""
+    """All streams at one revision of a catalog's database; `identity` tells that database from any other.
+
+    `follows`: the revision that the caller knew is of this database's past; false also when it is too old to say.
+    """
 
     identity: str
     revision: int
     streams: tuple[StreamInfo, ...]
+    follows: bool = False

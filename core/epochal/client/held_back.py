@@ -67,6 +67,11 @@ def _reason(held: HeldBack) -> str:
             return f"it has waited{lasting} until progress.minWriters writers have opened"
         case "returning":
             return f"it has waited{lasting} for writer {held.writer} to come back to the restarted publisher"
+        case "lost":
+            return (
+                f"it has waited{lasting} for lost writer {held.writer} (progress.whenLost: hold);"
+                f" start {held.writer} again, or let it go with `epochal release`"
+            )
         case "parked":
             return f"it has had no writer{lasting}; the next that opens goes on from here"
         case "finishing":

@@ -123,7 +123,7 @@ class Session:
         shared = self._shared and info.declared().spec.history.policy != "batch"
         self.machine = WriterMachine(
             info.uid, self.directory.shape, self.directory.segments, self.writer_id, session.number,
-            now=clock.monotonic(), under=self._under, shared=shared,
+            now=clock.monotonic(), first=session.first, under=self._under, shared=shared,
         )  # fmt: skip
         self._opening = asyncio.get_running_loop().create_future()
 

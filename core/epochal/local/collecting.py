@@ -35,15 +35,21 @@ class StreamLogs:
         self._directory = directory
         self._noted = self._read()
 
-    def deleted(self, catalog: str, revision: int, listed: Collection[str]) -> list[Path]:
+    @property
+    def revision(self) -> int | None:
+        """The revision of the last listing that was looked at, also by an earlier run; None for none."""
+        return None if self._noted is None else self._noted.revision
+
+    def deleted(self, catalog: str, revision: int, listed: Collection[str], *, follows: bool) -> list[Path]:
         """Directories of streams that were deleted, by what a catalog lists at `revision`.
 
         What a catalog lists for the first time here, or after going back to an older copy, is taken as all that it
-        knows: directories that it does not list then are kept for good.
+        knows: directories that it does not list then are kept for good. `follows`: it has gone on from the revision
+        that was noted, for an older copy that has gone on has higher ones too.
         """
         there = self._uids()
         noted = self._noted
-        known = noted is not None and noted.catalog == catalog and noted.revision <= revision
+        known = noted is not None and noted.catalog == catalog and noted.revision <= revision and follows
         kept = there.difference(listed)
         if known and noted is not None:
             kept &= noted.kept

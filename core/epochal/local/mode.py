@@ -133,7 +133,7 @@ class LocalMode:
     async def _reconcile_forever(self, client: CatalogClient) -> None:
         while True:
             try:
-                listing = await client.listing()
+                listing = await client.listing(self._logs.revision)
                 self._reconcile(listing.streams)
                 self._reconciled.set()
                 await self._collect(listing)
@@ -166,7 +166,8 @@ class LocalMode:
 
     async def _collect(self, listing: Listing) -> None:
         """Remove the logs of streams that were deleted: their uids are never given again, so nobody can want them."""
-        deleted = self._logs.deleted(listing.identity, listing.revision, {stream.uid for stream in listing.streams})
+        uids = {stream.uid for stream in listing.streams}
+        deleted = self._logs.deleted(listing.identity, listing.revision, uids, follows=listing.follows)
         if self._stopping:
             return  # their publishers may be among these; they are deleted the next time too
         for directory in deleted:

@@ -25,6 +25,8 @@ class HolderKind(StrEnum):
     """A writer of the last incarnation has not come back yet (E11)."""
     PARKED = "parked"
     """Every writer has left, and the last one's capability is kept for the next (E3, E4)."""
+    LOST = "lost"
+    """A writer was lost, and what it held is kept for it: until it is back, or released (`whenLost: hold`, E46)."""
     FINISHING = "finishing"
     """The last writer has finished here, and other segments are not there yet (E7)."""
     LOST = "lost"

@@ -41,7 +41,10 @@ DEPARTED_BYTES = 16 * 2**20
 """Bytes of fingerprints of writers that left, all together; who left longest ago loses its own first."""
 
 FIRST_SESSION = 1
-"""The number of a writer's first session of a stream: no earlier one has left anything (E6)."""
+"""The number of a writer's first session where sessions are counted: no earlier one has left anything (E6).
+
+Catalogs give numbers out by their clocks, and say which session is a writer's first.
+"""
 
 GROUP = 32
 """`number >> GROUP` is an append number's group; numbers are without holes within a group."""

@@ -63,12 +63,14 @@ class WriterMachine:
         session: int,
         *,
         now: float,
+        first: bool | None = None,
         under: str | None = None,
         shared: bool = False,
         heartbeat: float = 1.0,
     ) -> None:
         self.stream, self.shape, self.writer, self.session, self.under = stream, shape, writer, session, under
         self.shared = shared
+        self._first = session == FIRST_SESSION if first is None else first
         self._heartbeat = heartbeat
         self._lanes = {segment: Lane() for segment in segments}
         self._phase = _Phase.OPENING
@@ -465,10 +467,9 @@ class WriterMachine:
     def _withdraw_once_known(self) -> None:
         """Leave as soon as it is known whether the session goes on with what an earlier one left."""
         lanes = self._lanes.values()
-        first = self.session == FIRST_SESSION
-        if not first and any(lane.opened is None for lane in lanes):
+        if not self._first and any(lane.opened is None for lane in lanes):
             return
-        if first or all(lane.granted and not lane.touched for lane in lanes):
+        if self._first or all(lane.granted and not lane.touched for lane in lanes):
             self._leave_where_connected(self._withdrawal)
         else:
             self._phase = _Phase.OVER

@@ -175,13 +175,19 @@ class History(Fields):
 
 
 class Progress(Fields):
-    """When times may start to complete, and when a silent writer counts as lost (E3, E5)."""
+    """When times may start to complete, when a silent writer counts as lost, and what follows (E3, E5, E46)."""
 
     min_writers: int = Field(
         default=1, ge=1, le=10_000, description="No time completes before so many writers have opened the stream."
     )
     writer_timeout: Duration = Field(
         default=30.0, ge=0.1, le=DAY, description="A writer that is silent for this long counts as lost."
+    )
+    when_lost: Literal["release", "hold"] = Field(
+        default="release",
+        description="What becomes of a lost writer's times. release: epochs that it had appended at and not left are"
+        " aborted, and later ones complete without it. hold: its times are kept for it, so nothing that it may still"
+        " write at completes, until it is back or released by `epochal release`.",
     )
 
 

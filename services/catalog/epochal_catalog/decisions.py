@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Generic, TypeVar
 
+from epochal_catalog.numbering import following
 from epochal_catalog.records import (
     Change,
     ChangeRecord,
     ChangesForgotten,
     CounterRecord,
-    HorizonRecorded,
-    InMemory,
     Json,
     LivenessNoticed,
     RegistrationRecord,
@@ -26,7 +25,7 @@ from epochal_catalog.records import (
     SubscriptionRecord,
     SubscriptionRemoved,
 )
-from epochal_catalog.state import State
+from epochal_catalog.state import FLOOR, State
 
 A = TypeVar("A")
 _Told = tuple[str, str, dict[str, Json] | None]
@@ -41,23 +40,26 @@ class Decision(Generic[A]):
     answer: Callable[[], A]
 
 
-def write(state: State, answer: Callable[[], A], *changes: Change) -> Decision[A]:
-    """A decision that is stored: each change that can be seen from outside is the next revision.
+def write(state: State, floor: int, answer: Callable[[], A], *changes: Change) -> Decision[A]:
+    """A decision that is stored: each change that can be seen from outside is the next revision, none below `floor`.
 
-    What is kept in memory only, or shown to no one, makes none by itself.
+    What is kept in memory only, or shown to no one, makes none by itself: every revision that was given out is that of
+    a change, so one that is of another past is known by that (S26).
     """
-    if all(isinstance(change, InMemory | HorizonRecorded) for change in changes):
-        return Decision(changes, answer)
     told = list(_tell(state, changes))
-    first = state.revision + 1
+    if not told:
+        return Decision(changes, answer)
+    first = following(state.revision, floor)
     numbered: list[Change] = [
         ChangeRecord(first + index, kind, "delete" if value is None else "put", name, value)
         for index, (kind, name, value) in enumerate(told)
     ]
     excess = state.history.excess(len(told))
     if excess is not None:
-        numbered.append(ChangesForgotten(excess))
-    revision = CounterRecord("revision", state.revision + max(len(told), 1))
+        numbered += [ChangesForgotten(excess), CounterRecord(FLOOR, excess - 1)]
+    elif state.counter(FLOOR) is None:
+        numbered.append(CounterRecord(FLOOR, state.history.floor))
+    revision = CounterRecord("revision", first + len(told) - 1)
     return Decision((revision, *changes, *numbered), answer)
 
 

@@ -32,6 +32,18 @@ class ReservedName(StreamError):
     code = "reserved_name"
 
 
+class WriterNotFound(StreamError):
+    """No writer of that id ever opened the stream."""
+
+    code = "writer_not_found"
+
+
+class WriterNotLost(StreamError):
+    """A writer that no segment waits for as lost cannot be released (E46)."""
+
+    code = "writer_not_lost"
+
+
 class OtherStream(StreamError):
     """The stream of that name is another one than the caller meant: it was deleted and created anew meanwhile."""
 
@@ -39,7 +51,7 @@ class OtherStream(StreamError):
 
 
 class RevisionAhead(StreamError):
-    """A watcher asks for what comes after a revision that this catalog has not reached."""
+    """A watcher asks for what comes after a revision that this catalog never gave out."""
 
     code = "revision_ahead"
 

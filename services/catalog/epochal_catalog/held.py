@@ -9,6 +9,7 @@ from typing import Any
 
 from epochal.client.held_back import NO_PUBLISHER, HeldBack
 from epochal.protocol.frontier import Antichain
+from epochal.protocol.holders import HolderKind
 from epochal.protocol.times import from_json
 from epochal_catalog.records import Json, SegmentRecord
 from epochal_catalog.state import State, StreamEntry
@@ -28,7 +29,7 @@ def holders(state: State, segment: SegmentRecord, now: float) -> list[dict[str, 
 
 
 def held_back(state: State, entry: StreamEntry, now: float) -> list[HeldBack]:
-    """What holds the stream's time back; nothing once it is complete."""
+    """What holds the stream's time back, and every lost writer that it waits for; nothing once it is complete."""
     if entry.complete:
         return []
     least = set(Antichain(from_json(time) for segment in entry.open_segments() for time in segment.lower or ()))
@@ -37,7 +38,7 @@ def held_back(state: State, entry: StreamEntry, now: float) -> list[HeldBack]:
         if segment.lower is None or not state.leases.live(segment.token):
             found.append(_unserved(state, segment, now))
         else:
-            found += [held for held in _held(state, segment, now) if held.time in least]
+            found += [held for held in _held(state, segment, now) if held.time in least or held.kind == HolderKind.LOST]
     return sorted(found, key=lambda held: -(held.seconds or 0.0))
 
 

@@ -35,10 +35,15 @@ class History:
         del self._frames[: bisect_right(self._frames, before - 1, key=itemgetter(0))]
         self.floor = max(self.floor, before - 1)
 
-    def settle(self, revision: int) -> None:
-        """After loading, with the catalog's revision: what came before the first change that is kept is unknown."""
+    def settle(self, revision: int, floor: int | None) -> None:
+        """After loading, with the catalog's revision, and the floor if it was stored.
+
+        Otherwise what came before the first change that is kept is unknown.
+        """
         self.newest = revision
-        self.floor = self._frames[0][0] - 1 if self._frames else revision
+        if floor is None:
+            floor = self._frames[0][0] - 1 if self._frames else revision
+        self.floor = floor
 
     def excess(self, coming: int) -> int | None:
         """Where to forget up to when `coming` more are added; None while there is room. Not one by one: in tenths."""
@@ -48,16 +53,19 @@ class History:
         return self._frames[min(over, len(self._frames)) - 1][0] + 1
 
     def check(self, revision: int) -> None:
-        """Raises `HistoryTruncated` or `RevisionAhead` unless all changes after `revision` are here."""
-        if revision > self.newest:
-            raise RevisionAhead(
-                f"the newest revision is {self.newest}, {revision} is of another catalog or of one whose data was lost;"
-                " list what there is (GET /v1/streams) and watch from the revision of that answer"
-            )
+        """Raises `HistoryTruncated` or `RevisionAhead` unless `revision` was reached and all changes after it are here.
+
+        Revisions have gaps, so one that lies in a gap is of another past: of a database that an older copy replaced.
+        """
         if revision < self.floor:
             raise HistoryTruncated(
                 f"the changes after revision {revision} are no longer kept, the first that can be resumed from is"
                 f" {self.floor}; list what there is (GET /v1/streams) and watch from the revision of that answer"
+            )
+        if revision not in (self.floor, self.newest) and not self._has(revision):
+            raise RevisionAhead(
+                f"the newest revision is {self.newest}, {revision} is of another catalog or of one whose data was lost;"
+                " list what there is (GET /v1/streams) and watch from the revision of that answer"
             )
 
     def behind(self, revision: int) -> int:
@@ -74,6 +82,10 @@ class History:
             if size >= most:
                 break
         return b"".join(found), revision
+
+    def _has(self, revision: int) -> bool:
+        at = self._after(revision) - 1
+        return at >= 0 and self._frames[at][0] == revision
 
     def _after(self, revision: int) -> int:
         return bisect_right(self._frames, revision, key=itemgetter(0))

@@ -214,7 +214,7 @@ class _Page(_Answer):
 class Streams(_Page):
     """Streams by name, and the catalog's own. `next` is the `after` of the next page, null on the last one.
 
-    `revision` rises with every stored change.
+    `revision` is that of the newest change.
     """
 
     items: list[Stream]
@@ -288,10 +288,18 @@ class Lookup(_Answer):
 
 
 class Session(_Answer):
-    """A writer's session number for the stream of this uid."""
+    """A writer's session number for the stream of this uid; `first`: it has had no session before."""
 
     session: int
     uid: str
+    first: bool
+
+
+class Released(_Answer):
+    """The writer's newest session, which is released (E46)."""
+
+    writer: str
+    session: int
 
 
 class Granted(_Answer):
@@ -311,7 +319,7 @@ class Granted(_Answer):
 class Registered(_Answer):
     """The fencing token, the seconds a lease lasts, and the segments.
 
-    `sessions`: writer -> its newest session number, of all writers that have opened the stream more than once (E6).
+    `sessions`: writer -> its newest session number, of all writers whose newest session is not their first (E6).
     """
 
     token: int

@@ -128,7 +128,18 @@ OPERATIONS = (
         query=(Parameter("uid", _TEXT, "Only the stream with this uid; 409 when another has the name by now"),),
         errors=(404, 409, 503),
     ),
-    Operation("get_reserved", "GET", _OWN, "Show the catalog's own stream", {200: models.Reserved}, tagged=True),
+    Operation(
+        "get_reserved",
+        "GET",
+        _OWN,
+        "Show the catalog's own stream",
+        {200: models.Reserved},
+        query=(
+            Parameter("since", _COUNT, "Refuse as /v1/watch would if the changes after this revision are not here"),
+        ),
+        errors=(409, 410, 422),
+        tagged=True,
+    ),
     Operation("apply_reserved", "PUT", _OWN, "Refused: the name is reserved", {}, errors=(409,)),
     Operation("delete_reserved", "DELETE", _OWN, "Refused: the name is reserved", {}, errors=(409,)),
     Operation(
@@ -171,6 +182,14 @@ OPERATIONS = (
         _STREAM + "/writers/{writer}/sessions",
         "Get the next session number of a writer; percent-encode a `/` in its id",
         {201: models.Session},
+        errors=(404, 409, 422, 503),
+    ),
+    Operation(
+        "release_writer",
+        "POST",
+        _STREAM + "/writers/{writer}/release",
+        "Let a lost writer go; percent-encode a `/` in its id",
+        {200: models.Released},
         errors=(404, 409, 422, 503),
     ),
     Operation(

@@ -28,6 +28,8 @@ _STATUS: dict[type[errors.EpochalError], int] = {
     own.NotOwner: 409,
     own.ReservedName: 409,
     own.OtherStream: 409,
+    own.WriterNotFound: 404,
+    own.WriterNotLost: 409,
     own.RevisionAhead: 409,
     own.StoreUnavailable: 503,  # StoreFailed too
     shared.Overloaded: 503,

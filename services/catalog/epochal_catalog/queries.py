@@ -80,7 +80,11 @@ def read_page(request: web.Request) -> Asked:
 
 def read_since(request: web.Request) -> int | None:
     """The revision that a watcher has seen: Last-Event-ID, which wins as it is the newer one, or `?since=`."""
-    text = request.headers.get("Last-Event-ID") or request.query.get("since")
+    return read_revision(request.headers.get("Last-Event-ID") or request.query.get("since"))
+
+
+def read_revision(text: str | None) -> int | None:
+    """A revision, as text; None for none."""
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) < 20):

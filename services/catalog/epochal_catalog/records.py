@@ -7,6 +7,8 @@ writes them, and memory then takes over exactly what was written.
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from epochal.protocol.holders import HolderKind
+
 Json: TypeAlias = Any
 """A value as JSON gives it. Times are kept in this form: an int or nested lists."""
 
@@ -77,11 +79,16 @@ class RegistrationRecord:
 
 @dataclass(frozen=True, slots=True)
 class SessionRecord:
-    """The last session number given to a writer of a stream (E6)."""
+    """The newest session of a writer of a stream (E6); `first`: it has had none before, as far as is known here.
+
+    `released`: the number, once what the session held when it was lost may be let go (E46).
+    """
 
     uid: str
     writer: str
     number: int
+    first: bool = False
+    released: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +164,10 @@ class Reported:
 
     counters: dict[str, float] = field(default_factory=dict)
     holders: tuple[dict[str, Json], ...] = ()
+
+    def lost(self, writer: str) -> bool:
+        """Whether time is held for the writer as lost (E46)."""
+        return any(holder["kind"] == HolderKind.LOST and holder["writer"] == writer for holder in self.holders)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,22 @@ from typing import NamedTuple, TypeVar
 
 from epochal.errors import Problem, SchemaMismatch, StreamComplete, StreamGone, Superseded, TimeShapeError
 from epochal.protocol.frontier import Antichain
+from epochal.protocol.holders import HolderKind
 from epochal.protocol.segments import key_ranges
 from epochal.protocol.times import TimeShape, from_json, less_equal, less_than, to_json
 from epochal.resources import StreamManifest, immutable_changes
 from epochal.resources.schemas import Schema, differences
 from epochal.service.errors import InvalidRequest, SegmentNotFound
 from epochal_catalog.decisions import Decision, write
-from epochal_catalog.errors import ImmutableField, OtherStream, ReservedName, UnknownPublisher
+from epochal_catalog.errors import (
+    ImmutableField,
+    OtherStream,
+    ReservedName,
+    UnknownPublisher,
+    WriterNotFound,
+    WriterNotLost,
+)
+from epochal_catalog.numbering import following
 from epochal_catalog.records import (
     Change,
     CounterRecord,
@@ -114,11 +123,13 @@ class Expected:
 class Registry:
     """Decides on a `State`; holds nothing itself.
 
-    `uid` and `at` (ISO 8601, UTC) are given by the caller: nothing here draws random numbers or reads a clock.
+    `uid`, `at` (ISO 8601, UTC) and `floor`, the least number that may be given out now (E12), are given by the caller:
+    nothing here draws random numbers or reads a clock.
     """
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, floor: int = 0) -> None:
         self.state = state
+        self._floor = floor
 
     # --- streams ------------------------------------------------------------------------------------------------------
 
@@ -140,7 +151,7 @@ class Registry:
                 for index, span in enumerate(key_ranges(manifest.spec.segments))
             )
             record = StreamRecord(uid, namespace, name, 1, manifest.to_document(), at)
-            return self._write(answer(True), record, *segments)
+            return self.write(answer(True), record, *segments)
         problems = immutable_changes(entry.manifest, manifest)
         if problems:
             raise ImmutableField(f"the stream {manifest.qualified} exists, and these fields cannot change", problems)
@@ -148,7 +159,7 @@ class Registry:
         if document == entry.record.manifest:
             return Decision((), answer(False))
         record = replace(entry.record, manifest=document, generation=entry.record.generation + 1)
-        return self._write(answer(False), record)
+        return self.write(answer(False), record)
 
     def delete(self, namespace: str, name: str, uid: str | None = None) -> Decision[None]:
         """Delete a stream with its sessions; publishers hear `StreamGone` at a renewal. Raises `StreamNotFound`.
@@ -159,7 +170,7 @@ class Registry:
         entry = self.state.stream(namespace, name)
         if uid is not None and uid != entry.record.uid:
             raise OtherStream(f"the uid of {entry.qualified} is {entry.record.uid}, not {uid}; nothing was deleted")
-        return self._write(lambda: None, StreamRemoved(entry.record.uid))
+        return self.write(lambda: None, StreamRemoved(entry.record.uid))
 
     def open_session(self, namespace: str, name: str, writer: str) -> Decision[dict[str, Json]]:
         """Give a writer its next session number (E6). Raises `StreamNotFound`, `StreamComplete`."""
@@ -171,8 +182,33 @@ class Registry:
                 " delete it and apply it anew to publish again"
             )
         uid = entry.record.uid
-        number = self.state.session(uid, writer) + 1
-        return self._write(lambda: {"session": number, "uid": uid}, SessionRecord(uid, writer, number))
+        last = self.state.session(uid, writer)
+        number = following(0 if last is None else last.number, self._floor)
+        answer = {"session": number, "uid": uid, "first": last is None}
+        return self.write(lambda: answer, SessionRecord(uid, writer, number, first=last is None))
+
+    def release(self, namespace: str, name: str, writer: str) -> Decision[dict[str, Json]]:
+        """Let a lost writer go; its publishers hear of it when they renew (E46). Again is the same.
+
+        Raises `StreamNotFound`, `WriterNotFound`, and `WriterNotLost` unless a segment's last report waits for it.
+        """
+        check_name(namespace, name)
+        entry = self.state.stream(namespace, name)
+        session = self.state.session(entry.record.uid, writer)
+        if session is None:
+            raise WriterNotFound(
+                f"no writer {writer!r} has ever opened {entry.qualified}; `epochal get writers {entry.qualified}`"
+                " lists them"
+            )
+        answer = {"writer": writer, "session": session.number}
+        if session.released is not None:
+            return Decision((), lambda: answer)
+        if not self.state.lost_at(entry, writer):
+            raise WriterNotLost(
+                f"no segment of {entry.qualified} waits for writer {writer!r} as lost: {self._waited_for(entry)}; a"
+                " publisher reports within a second, and a writer counts as lost after progress.writerTimeout"
+            )
+        return self.write(lambda: answer, replace(session, released=session.number))
 
     # --- publishers ---------------------------------------------------------------------------------------------------
 
@@ -190,11 +226,11 @@ class Registry:
         before = self.state.registrations.get(asked.publisher)
         if before is not None and self._is_repeated(asked, before):
             return Decision((LeaseRenewed(before.token),), self._granted(before, entry))
-        token = self.state.last_token + 1
+        token = following(self.state.last_token, self._floor)
         taken = [
             replace(
                 segment,
-                incarnation=max(segment.incarnation, asked.incarnations.get(segment.id, 0)) + 1,
+                incarnation=following(max(segment.incarnation, asked.incarnations.get(segment.id, 0)), self._floor),
                 token=token,
                 finishing_number=-1,
                 record_number=-1,
@@ -211,7 +247,7 @@ class Registry:
             addresses=dict(asked.addresses),
             since=at,
         )
-        return self._write(self._granted(registration, entry), CounterRecord("token", token), *taken, registration)
+        return self.write(self._granted(registration, entry), CounterRecord("token", token), *taken, registration)
 
     def renew(self, publisher: str, token: int, reports: Mapping[str, Report]) -> Decision[dict[str, Json]]:
         """Renew a lease, with what the publisher reports of its segments; brings a lapsed address back.
@@ -220,7 +256,7 @@ class Registry:
         horizon that is missing or shrinks. Writes to disk only what changed.
         """
         changed, renewed, answer = self.renewal(Renewing(publisher, token, reports))
-        return self._write(answer, *changed, renewed)
+        return self.write(answer, *changed, renewed)
 
     def renew_together(self, renewals: Sequence[Renewal]) -> Decision[list[dict[str, Json]]]:
         """Several renewals of different tokens in one transaction, each judged on the state as it is now."""
@@ -230,7 +266,7 @@ class Registry:
         def answer() -> list[dict[str, Json]]:
             return [renewal.answer() for renewal in renewals]
 
-        return self._write(answer, *changed, *leases)
+        return self.write(answer, *changed, *leases)
 
     def renewal(self, asked: Renewing) -> Renewal:
         """What one renewal changes. Raises what `renew` raises."""
@@ -254,14 +290,16 @@ class Registry:
 
         def answer() -> dict[str, Json]:
             recorded = {name: entry.segments[name].record_number for name in reports}
-            return {"ttl": self.state.leases.ttl, "complete": entry.complete, "recorded": recorded, "released": {}}
+            released = dict(self.state.released(entry.record.uid))
+            ttl = self.state.leases.ttl
+            return {"ttl": ttl, "complete": entry.complete, "recorded": recorded, "released": released}
 
         return Renewal(tuple(changed), renewed, answer)
 
     def deregister(self, publisher: str, token: int) -> Decision[None]:
         """Withdraw a publisher's addresses for good. Raises `UnknownPublisher`, `Superseded` on another token."""
         registration = self._registration(publisher, token)
-        return self._write(lambda: None, RegistrationRemoved(publisher, registration.token))
+        return self.write(lambda: None, RegistrationRemoved(publisher, registration.token))
 
     def finish(self, namespace: str, name: str, mark: FinishingMark, at: str) -> Decision[dict[str, Json]]:
         """Record a finishing mark; when every open segment has one, record completion with it, for ever (E7).
@@ -285,7 +323,7 @@ class Registry:
         others = (other for other in entry.open_segments() if other.id != segment.id)
         if mark.finishing and all(other.finishing for other in others):
             changes.append(replace(entry.record, completed=at))
-        return self._write(answer, *changes)
+        return self.write(answer, *changes)
 
     def tidy(self, seconds: float, now: float) -> Decision[None] | None:
         """What time brings about by itself; None: nothing now.
@@ -302,7 +340,7 @@ class Registry:
             for record in self.state.registrations.values()
             if not self.state.current(record) and self.state.leases.lapsed_for(record.token, seconds, now)
         ]
-        return self._write(lambda: None, *changes) if changes else None
+        return self.write(lambda: None, *changes) if changes else None
 
     # --- reads --------------------------------------------------------------------------------------------------------
 
@@ -318,8 +356,9 @@ class Registry:
 
     # --- helpers ------------------------------------------------------------------------------------------------------
 
-    def _write(self, answer: Callable[[], A], *changes: Change) -> Decision[A]:
-        return write(self.state, answer, *changes)
+    def write(self, answer: Callable[[], A], *changes: Change) -> Decision[A]:
+        """A decision that stores these changes, with the revisions of those that watchers are shown."""
+        return write(self.state, self._floor, answer, *changes)
 
     def _is_repeated(self, asked: Registering, before: RegistrationRecord) -> bool:
         """Whether a registration that stands was made by this very request: its answer may have been lost."""
@@ -334,9 +373,8 @@ class Registry:
     def _granted(self, registration: RegistrationRecord, entry: StreamEntry) -> Callable[[], dict[str, Json]]:
         def answer() -> dict[str, Json]:
             segments = [_grant(entry.segments[name], entry.complete) for name in registration.segments]
-            sessions = {
-                writer: number for writer, number in self.state.sessions(entry.record.uid).items() if number > 1
-            }
+            newest = self.state.sessions(entry.record.uid)
+            sessions = {session.writer: session.number for session in newest if not session.first}
             ttl = self.state.leases.ttl
             return {"token": registration.token, "ttl": ttl, "segments": segments, "sessions": sessions}
 
@@ -349,6 +387,18 @@ class Registry:
                 f"the stream {entry.qualified} has no segment {segment!r}; it has {', '.join(entry.segments)}"
             )
         return found
+
+    def _waited_for(self, entry: StreamEntry) -> str:
+        """Whom the segments wait for as lost, in words."""
+        found = ((segment.id, self.state.report_of(segment)) for segment in entry.open_segments())
+        lost = [
+            f"segment {key} waits for {holder['writer']}"
+            for key, known in found
+            if known is not None
+            for holder in known[1].holders
+            if holder["kind"] == HolderKind.LOST
+        ]
+        return ", ".join(dict.fromkeys(lost[:10])) or "none waits for a lost writer"
 
     def _registration(self, publisher: str, token: int) -> RegistrationRecord:
         registration = self.state.registrations.get(publisher)

@@ -67,6 +67,9 @@ async def get_stream(request: web.Request) -> web.Response:
 async def get_reserved(request: web.Request) -> web.Response:
     """The catalog's own stream (S26)."""
     state = request.app[CATALOG].state
+    since = queries.read_revision(request.query.get("since"))
+    if since is not None:
+        state.history.check(since)
     return lists.unchanged_or(request, lambda: views.reserved(state))
 
 
@@ -100,6 +103,15 @@ async def open_session(request: web.Request) -> web.Response:
     writer = queries.parse_writer(request.match_info["writer"])
     answer = await request.app[CATALOG].submit(lambda registry: registry.open_session(namespace, name, writer))
     return web.json_response(answer, status=201)
+
+
+async def release_writer(request: web.Request) -> web.Response:
+    """Let a lost writer go (E46)."""
+    namespace, name = _stream_name(request)
+    writer = queries.parse_writer(request.match_info["writer"])
+    return web.json_response(
+        await request.app[CATALOG].submit(lambda registry: registry.release(namespace, name, writer))
+    )
 
 
 async def finish_segment(request: web.Request) -> web.Response:
@@ -166,9 +178,7 @@ async def subscribe(request: web.Request) -> web.Response:
     # 53 bits: every JSON reader keeps them all. Nobody is shown the token of another's subscription (S29).
     asked = SubscriptionRecord(uuid4().hex, secrets.randbits(53), body.uid, body.subscriber, _now())
     most = catalog.settings.max_subscriptions
-    answer = await catalog.submit(
-        lambda registry: subscriptions.subscribe(registry.state, namespace, name, asked, most)
-    )
+    answer = await catalog.submit(lambda registry: subscriptions.subscribe(registry, namespace, name, asked, most))
     return web.json_response(answer, status=201)
 
 
@@ -184,7 +194,7 @@ async def renew_subscription(request: web.Request) -> web.Response:
 async def unsubscribe(request: web.Request) -> web.Response:
     """Withdraw a subscription (S29)."""
     key, token = request.match_info["subscription"], queries.read_count(request, "token")
-    await request.app[CATALOG].submit(lambda registry: subscriptions.withdraw(registry.state, key, token))
+    await request.app[CATALOG].submit(lambda registry: subscriptions.withdraw(registry, key, token))
     return web.Response(status=204)
 
 
@@ -238,6 +248,7 @@ _HANDLERS: dict[str, Any] = {
         lists.list_segments,
         lists.list_writers,
         open_session,
+        release_writer,
         finish_segment,
         register_publisher,
         renew_publisher,

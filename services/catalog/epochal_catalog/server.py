@@ -28,11 +28,16 @@ _log = logging.getLogger("epochal.catalog")
 class Server:
     """A catalog that listens while it is entered; `url` says where. Raises `PortTaken` and what `Store.open` raises."""
 
-    def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
         self.settings = settings
         self.url = ""
         self._telemetry = Telemetry()
-        self.catalog = Catalog(settings, Store(settings.data, settings.busy_timeout), self._telemetry, clock)
+        self.catalog = Catalog(settings, Store(settings.data, settings.busy_timeout), self._telemetry, clock, wall)
         self.http = HttpServer(settings, self._telemetry, _explain, drain=settings.drain_timeout)
         self.http.app[CATALOG] = self.catalog
         add_routes(self.http.app)

@@ -14,6 +14,7 @@ from epochal.errors import NoPublisher, StreamNotFound
 from epochal.service.errors import Overloaded, ShuttingDown
 from epochal_catalog.decisions import Decision
 from epochal_catalog.errors import StoreFailed, StoreUnavailable
+from epochal_catalog.numbering import least
 from epochal_catalog.records import Change, InMemory, Json
 from epochal_catalog.registry import Expected, Registry, Renewal, Renewing
 from epochal_catalog.remembered import Remembered
@@ -42,11 +43,17 @@ class Catalog:
     """State, store and waiting lookups together.
 
     One task takes every write: it decides on the state as all earlier writes left it, has the store write, and then
-    commits to memory. A caller that goes away does not stop a write half-way. `clock` is monotonic seconds.
+    commits to memory. A caller that goes away does not stop a write half-way. `clock` is monotonic seconds, `wall`
+    seconds since 1970: no number is given out that is below it (E12).
     """
 
     def __init__(
-        self, settings: Settings, store: Store, telemetry: Telemetry, clock: Callable[[], float] = time.monotonic
+        self,
+        settings: Settings,
+        store: Store,
+        telemetry: Telemetry,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self.settings = settings
         self.state = State(
@@ -63,7 +70,7 @@ class Catalog:
         self._asking: list[float] = []
         self._registry = Registry(self.state)
         self._store = store
-        self._clock = clock
+        self._clock, self._wall = clock, wall
         self._pending: asyncio.Queue[_Pending] = asyncio.Queue(settings.max_pending)
         self._tasks: list[asyncio.Task[None]] = []
         self._closed = False
@@ -204,7 +211,7 @@ class Catalog:
             _fail(waits, error)
 
     async def _write_one(self, decide: Callable[[Registry], Decision[A]]) -> A:
-        decision = decide(self._registry)
+        decision = decide(Registry(self.state, least(self._wall())))
         in_memory = [change for change in decision.changes if isinstance(change, InMemory)]
         if len(in_memory) < len(decision.changes):
             try:

@@ -36,6 +36,8 @@ from epochal_catalog.stored import readable
 from epochal_catalog.subscribers import Subscribers
 
 _NOBODY = SortedKeys()
+FLOOR = "floor"
+"""The counter of the oldest revision that watchers can resume from."""
 
 
 @dataclass(slots=True)
@@ -83,8 +85,12 @@ class State:
         self._reports: dict[int, dict[str, tuple[float, Reported]]] = {}
         self._streams: dict[str, StreamEntry] = {}
         self._by_uid: dict[str, StreamEntry] = {}
-        self._sessions: dict[str, dict[str, int]] = {}
+        self._sessions: dict[str, dict[str, SessionRecord]] = {}
         self._writers: dict[str, SortedKeys] = {}
+        self._opened: dict[str, dict[str, float]] = {}
+        """Uid -> writer -> when it was given its newest session, by `now`; since the catalog started."""
+        self._released: dict[str, dict[str, int]] = {}
+        """Uid -> writer -> its newest session, of the writers that were released (E46)."""
         self._counters: dict[str, int] = {}
         self.identity = ""
         """Which database this is of: a copy has the same, a new one never."""
@@ -107,7 +113,7 @@ class State:
         self.noticed = [
             LivenessNoticed(token, True) for token, record in self._by_token.items() if not told.get(record.publisher)
         ]
-        self.history.settle(self.revision)
+        self.history.settle(self.revision, self.counter(FLOOR))
 
     def commit(self, changes: Iterable[Change], now: float) -> set[str]:
         """Take over what was written; returns the names of the streams whose lookups may answer otherwise now."""
@@ -137,8 +143,7 @@ class State:
             case HorizonRecorded(segment):
                 self._by_uid[segment.uid].segments[segment.id] = segment
             case SessionRecord():
-                self._sessions.setdefault(change.uid, {})[change.writer] = change.number
-                self._writers.setdefault(change.uid, SortedKeys()).add(change.writer)
+                self._take_session(change, now)
             case CounterRecord():
                 self._counters[change.name] = change.value
             case RegistrationRecord():
@@ -174,6 +179,16 @@ class State:
         self.names.add(entry.qualified)
         return entry.qualified
 
+    def _take_session(self, record: SessionRecord, now: float) -> None:
+        self._sessions.setdefault(record.uid, {})[record.writer] = record
+        self._writers.setdefault(record.uid, SortedKeys()).add(record.writer)
+        released = self._released.setdefault(record.uid, {})
+        if record.released is None:
+            self._opened.setdefault(record.uid, {})[record.writer] = now
+            released.pop(record.writer, None)
+        else:
+            released[record.writer] = record.released
+
     def _take_registration(self, record: RegistrationRecord, now: float) -> str:
         before = self.registrations.get(record.publisher)
         if before is not None:
@@ -201,7 +216,8 @@ class State:
         del self._streams[entry.qualified]
         self.names.discard(entry.qualified)
         self._sessions.pop(uid, None)
-        self._writers.pop(uid, None)
+        for by_stream in (self._writers, self._opened, self._released):
+            by_stream.pop(uid, None)
         self.subscribers.remove_stream(uid)
         return entry.qualified
 
@@ -223,13 +239,17 @@ class State:
 
     @property
     def revision(self) -> int:
-        """Rises with every stored change."""
+        """The number of the newest change that watchers are shown."""
         return self._counters.get("revision", 0)
 
     @property
     def last_token(self) -> int:
         """The newest fencing token; it is never given out again (E12, I4)."""
         return self._counters.get("token", 0)
+
+    def counter(self, name: str) -> int | None:
+        """A stored counter, None when it was never written."""
+        return self._counters.get(name)
 
     def find(self, namespace: str, name: str) -> StreamEntry | None:
         """The stream of that name, or None."""
@@ -261,13 +281,23 @@ class State:
         """`namespace/name` of a stream that is there."""
         return self._by_uid[uid].qualified
 
-    def session(self, uid: str, writer: str) -> int:
-        """The last session number of a writer; 0 when it never opened."""
-        return self._sessions.get(uid, {}).get(writer, 0)
+    def session(self, uid: str, writer: str) -> SessionRecord | None:
+        """The newest session of a writer; None when it never opened the stream."""
+        return self._sessions.get(uid, {}).get(writer)
 
-    def sessions(self, uid: str) -> Mapping[str, int]:
-        """Writer -> its last session number, for all that ever opened the stream."""
-        return self._sessions.get(uid, {})
+    def sessions(self, uid: str) -> Iterable[SessionRecord]:
+        """The newest session of every writer that ever opened the stream."""
+        return self._sessions.get(uid, {}).values()
+
+    def released(self, uid: str) -> Mapping[str, int]:
+        """Writer -> its newest session, of the writers that were released and have not opened since (E46)."""
+        return self._released.get(uid, {})
+
+    def lost_at(self, entry: StreamEntry, writer: str) -> list[str]:
+        """The open segments whose last report holds time for the writer as lost, and was made since it last opened."""
+        opened = self._opened.get(entry.record.uid, {}).get(writer, float("-inf"))
+        found = ((segment.id, self.report_of(segment)) for segment in entry.open_segments())
+        return [key for key, known in found if known is not None and known[0] >= opened and known[1].lost(writer)]
 
     def writers(self, uid: str) -> SortedKeys:
         """The ids of all writers that ever had a session of the stream."""

@@ -227,6 +227,8 @@ def _put(connection: Connection, record: Any) -> None:
     if isinstance(record, StreamRecord):  # completion is recorded once, for ever (E7)
         done = tables.streams.c.completed
         fence = and_(fence, or_(done.is_(None), done == statement.excluded.completed))
+    if isinstance(record, SessionRecord):  # the same number again only to release it (E46)
+        fence = or_(fence, and_(new == old, statement.excluded.released == new))
     if isinstance(record, SegmentRecord):  # an incarnation's records overtake each other in no way (E11)
         fence = or_(new > old, and_(new == old, statement.excluded.record_number >= table.c.record_number))
     statement = statement.on_conflict_do_update(

@@ -9,26 +9,28 @@ from collections.abc import Callable
 from epochal.errors import Problem, StreamGone, TimeShapeError
 from epochal.protocol.times import to_json
 from epochal.service.errors import InvalidRequest, Overloaded, UnknownSubscription
-from epochal_catalog.decisions import Decision, write
+from epochal_catalog.decisions import Decision
 from epochal_catalog.errors import NotOwner
 from epochal_catalog.records import Json, SubscriptionRecord, SubscriptionRemoved, SubscriptionRenewed
+from epochal_catalog.registry import Registry
 from epochal_catalog.state import State
 
 
 def subscribe(
-    state: State, namespace: str, name: str, asked: SubscriptionRecord, most: int
+    registry: Registry, namespace: str, name: str, asked: SubscriptionRecord, most: int
 ) -> Decision[dict[str, Json]]:
     """Make one more subscription known, whoever has others already (S31).
 
     Raises `StreamNotFound`, `StreamGone` when `asked.uid` is of an older stream, `Overloaded` above `most`.
     """
+    state = registry.state
     entry = state.stream(namespace, name)
     if entry.record.uid != asked.uid:
         raise StreamGone(f"the stream {entry.qualified} was created anew; its uid is now {entry.record.uid}")
     if len(state.subscribers) >= most:
         raise Overloaded(f"there are {most} subscriptions already (EPOCHAL_CATALOG_MAX_SUBSCRIPTIONS); try later")
     answer = {"id": asked.id, "token": asked.token, "ttl": state.subscribers.leases.ttl}
-    return write(state, lambda: answer, asked)
+    return registry.write(lambda: answer, asked)
 
 
 def renew(state: State, token: int, renewed: SubscriptionRenewed) -> Decision[dict[str, Json]]:
@@ -50,10 +52,10 @@ def renew(state: State, token: int, renewed: SubscriptionRenewed) -> Decision[di
     return Decision((renewed,), _ttl(state))
 
 
-def withdraw(state: State, key: str, token: int) -> Decision[None]:
+def withdraw(registry: Registry, key: str, token: int) -> Decision[None]:
     """End a subscription: its owner's right alone (S29). Raises `UnknownSubscription`, `NotOwner`."""
-    _owned(state, key, token)
-    return write(state, lambda: None, SubscriptionRemoved(key))
+    _owned(registry.state, key, token)
+    return registry.write(lambda: None, SubscriptionRemoved(key))
 
 
 def _ttl(state: State) -> Callable[[], dict[str, Json]]:

@@ -70,6 +70,8 @@ sessions = Table(
     Column("uid", Text, ForeignKey("streams.uid", ondelete="CASCADE"), primary_key=True),
     Column("writer", Text, primary_key=True),
     Column("number", BigInteger, nullable=False),
+    Column("first", Boolean, nullable=False, server_default="0"),
+    Column("released", BigInteger),
 )
 
 subscriptions = Table(

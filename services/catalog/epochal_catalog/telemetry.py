@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 
 from opentelemetry.metrics import CallbackOptions, Observation
 
+from epochal.protocol.holders import HolderKind
 from epochal.service.telemetry import ServiceTelemetry
 from epochal_catalog.held import held_back
 from epochal_catalog.state import State
@@ -37,13 +38,20 @@ class Telemetry(ServiceTelemetry):
         self.gauge("epochal.catalog.subscriptions", "{subscription}", "Live readers", lambda: len(state.subscribers))
         self.gauge("epochal.catalog.watchers", "{watcher}", "Watchers", lambda: len(watchers))
         self.gauge("epochal.catalog.waiters", "{lookup}", "Lookups that wait", lambda: len(room))
-        self.gauge("epochal.catalog.revision", "{change}", "Stored changes so far", lambda: state.revision)
+        self.gauge("epochal.catalog.revision", "{change}", "Number of the newest change", lambda: state.revision)
 
         def held(_options: CallbackOptions) -> Iterable[Observation]:
             return _held(state, now())
 
         self.meter.create_observable_gauge(
             "epochal.stream.held", [held], unit="s", description="How long the least time of a stream has been held"
+        )
+
+        def lost(_options: CallbackOptions) -> Iterable[Observation]:
+            return _lost(state, now())
+
+        self.meter.create_observable_gauge(
+            "epochal.stream.writers.lost", [lost], unit="{writer}", description="Lost writers that a stream waits for"
         )
 
     def watcher_cut(self) -> None:
@@ -67,3 +75,11 @@ def _held(state: State, now: float) -> Iterable[Observation]:
             labels = {"namespace": entry.record.namespace, "name": entry.record.name}
             who = {"segment": longest.segment, "writer": longest.writer or ""}
             yield Observation(longest.seconds or 0.0, {**labels, **who})
+
+
+def _lost(state: State, now: float) -> Iterable[Observation]:
+    """How many lost writers are waited for, of each stream that holds (E46) or has any."""
+    for entry in state.streams():
+        writers = {held.writer for held in held_back(state, entry, now) if held.kind == HolderKind.LOST}
+        if writers or entry.manifest.spec.progress.when_lost == "hold":
+            yield Observation(len(writers), {"namespace": entry.record.namespace, "name": entry.record.name})

@@ -111,7 +111,8 @@ def publisher(state: State, record: RegistrationRecord) -> dict[str, Any]:
 def writer(state: State, entry: StreamEntry, writer: str) -> dict[str, Any]:
     """A writer of a stream: its last session, and whether a segment's publisher counts it among its writers (E6)."""
     is_open = any(writer in item.writers for item in entry.segments.values())
-    return {"writer": writer, "session": state.session(entry.record.uid, writer), "open": is_open}
+    session = state.session(entry.record.uid, writer)
+    return {"writer": writer, "session": 0 if session is None else session.number, "open": is_open}
 
 
 def subscription(state: State, record: SubscriptionRecord) -> dict[str, Any]:

@@ -33,6 +33,8 @@ _FINE = frozenset(("Serving", "Complete", "AsExpected", "Starting", "Rolling"))
 _FINE_UNDER_WAY = _FINE | {"PublishersNotReady"}
 """What nobody needs to worry about while pods are on their way."""
 _MOST_MESSAGE = 1000
+WRITER_LOST = "WriterLost"
+"""The reason of a stream that is degraded because it waits for lost writers (E46)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,8 @@ class Seen:
     frontier: str | None = None
     """None: not known, and what was told stays."""
     not_in_effect: tuple[str, ...] = ()
+    lost_writers: tuple[str, ...] = ()
+    """Writers that were lost and are waited for (`progress.whenLost: hold`)."""
     patience: float = 300.0
     """Seconds that a pod may take to become ready before it counts as stuck."""
 
@@ -201,7 +205,18 @@ def _degraded(seen: Seen) -> tuple[bool, str, str]:
             "PublisherFailing",
             ", ".join(f"{pod['metadata']['name']} {why}" for pod in plan.pods if (why := _hopeless(pod))),
         )
+    if seen.lost_writers:
+        return True, WRITER_LOST, _lost(seen)
     return False, "AsExpected", "nothing is wrong"
+
+
+def _lost(seen: Seen) -> str:
+    first, more = seen.lost_writers[:5], len(seen.lost_writers) - 5
+    names = f"{', '.join(first)}{f' and {more} more' if more > 0 else ''}"
+    return (
+        f"nothing completes that these lost writers may still write at (progress.whenLost: hold): {names}; start them"
+        f" again, or let each go with `epochal release {seen.name} WRITER`"
+    )
 
 
 def _conflict(seen: Seen) -> tuple[str, str] | None:

@@ -1,0 +1,63 @@
+"""`epochal release`: let a lost writer go that a stream waits for.
+
+Separate from `delete` because nothing is removed: epochs are aborted, and others complete without the writer.
+"""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from epochal.cli.options import DEFAULT_TIMEOUT, Catalog, Namespace, Stream, Timeout, open_catalog, run
+from epochal.cli.terminal import note
+from epochal.client.catalog_types import StreamInfo
+from epochal.client.held_back import describe_holder
+from epochal.protocol.holders import HolderKind
+from epochal.resources import DEFAULT_NAMESPACE, parse_stream_name
+
+EPILOG = """\b
+Examples:
+  epochal release demo/flights w3
+  epochal release demo/flights w3 --yes
+
+For streams with progress.whenLost: hold, which wait for a writer that was lost. The epochs that the writer had
+published to and not left are aborted for good, and what it held is released: later epochs complete without it. The
+catalog records it, and publishers do it within a second. A writer that is back by then, or opens the stream later, goes
+on: its new session is not released.
+
+`epochal describe stream NAME` shows, under "Held back", which writers a stream waits for. A writer that no segment
+waits for as lost is not released (status 1). Only a terminal is asked; elsewhere --yes is needed."""
+
+
+def release(
+    stream: Stream,
+    writer: Annotated[str, typer.Argument(metavar="WRITER", help="The id of the lost writer.", show_default=False)],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    namespace: Namespace = None,
+    catalog: Catalog = None,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+) -> None:
+    """Let a lost writer go that a stream waits for."""
+    if not yes and not sys.stdin.isatty():
+        raise typer.BadParameter("this asks before it aborts epochs, and standard input is no terminal; add --yes")
+    run(_release(parse_stream_name(stream, namespace or DEFAULT_NAMESPACE), writer, yes, catalog, timeout))
+
+
+async def _release(name: tuple[str, str], writer: str, yes: bool, url: str | None, timeout: float) -> None:
+    async with open_catalog(url, timeout) as catalog:
+        if not yes:
+            note(_what_happens(await catalog.get(*name), writer))
+            typer.confirm(f"Release {writer}?", abort=True, err=True)
+        session = await catalog.release(*name, writer)
+    print(f"writer {writer} of {'/'.join(name)} released (session {session})")
+
+
+def _what_happens(stream: StreamInfo, writer: str) -> str:
+    waits = [
+        describe_holder(held) for held in stream.held_back if held.kind == HolderKind.LOST and held.writer == writer
+    ]
+    seen = "\n".join(waits) or f"no segment of {stream.qualified} waits for {writer} as lost at the moment"
+    return (
+        f"{seen}\nThe epochs that {writer} published to and had not left are aborted, for good, and what it holds is"
+        " released: later epochs complete without it."
+    )
