@@ -22,7 +22,7 @@ from epochal.cli.options import (
 )
 from epochal.cli.output import flat, print_document, print_fields, show_age, show_frontier
 from epochal.client.catalog_types import SegmentInfo, StreamInfo
-from epochal.client.held_back import HeldBack, describe_holder
+from epochal.client.held_back import HeldBack, describe_holder, show_time
 from epochal.protocol.holders import HolderKind
 
 EPILOG = """\b
@@ -120,6 +120,12 @@ def _segment(segment: SegmentInfo, document: Document, wide: bool) -> list[tuple
         *(("Held at", _holder(segment.id, holder)) for holder in document.get("holders") or ()),
         ("Incarnation", str(segment.incarnation)),
     ]
+    if segment.below:
+        times = ", ".join(map(show_time, segment.below))
+        fields.append(("Lost", f"every epoch that is at most {times}: the publisher before had no storage, and died"))
+    waiting = segment.counters.get("waiting_bytes", 0)
+    if waiting:
+        fields.append(("Waiting", f"{waiting:,} bytes of appends, until the catalog has recorded their times"))
     if segment.publisher is None:
         return [*fields, ("Publisher", "none")]
     verified = "" if segment.publisher.verified else ", not verified since the catalog started"

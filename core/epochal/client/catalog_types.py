@@ -69,6 +69,8 @@ class SegmentInfo:
     publisher: PublisherInfo | None
     counters: Mapping[str, Any]
     holders: tuple[HeldBack, ...] = ()
+    below: tuple[Time, ...] = ()
+    """Every time that is <= one of these is aborted, for a publisher lost its memory (E11)."""
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
@@ -85,6 +87,7 @@ class SegmentInfo:
             publisher=None if publisher is None else PublisherInfo.from_json(publisher),
             counters=dict(value.get("counters") or {}),
             holders=tuple(HeldBack.from_json({**item, "segment": value["id"]}) for item in value.get("holders", ())),
+            below=tuple(from_json(time) for time in value.get("below", ())),
         )
 
 
@@ -170,6 +173,7 @@ class SegmentGrant:
     writers: tuple[str, ...]
     complete: bool
     horizon: tuple[Time, ...] | None = None
+    marks: tuple[str, ...] = ()
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
@@ -183,6 +187,7 @@ class SegmentGrant:
             writers=tuple(value.get("writers", ())),
             complete=value.get("complete", False),
             horizon=_times(value.get("horizon")),
+            marks=tuple(value.get("marks", ())),
         )
 
 
@@ -212,9 +217,9 @@ class Registration:
 class SegmentReport:
     """What a publisher tells of a segment when it renews.
 
-    With a `number` it is a record (E11): `lower`, `writers` and `horizon` are stored together, unless one with this
-    number or a higher one is stored already. `final`: the horizon may shrink, for the publisher stops in good order.
-    Without one, the stored horizon becomes unknown.
+    With a `number` it is a record (E11): `lower`, `writers`, `horizon` and `marks` are stored together, unless one with
+    this number or a higher one is stored already. `final`: the horizon may shrink, for the publisher stops in good
+    order. Without one, the stored horizon becomes unknown. `below`: what is aborted with a lost memory.
     """
 
     incarnation: int
@@ -225,11 +230,14 @@ class SegmentReport:
     number: int | None = None
     horizon: tuple[Time, ...] | None = None
     final: bool = False
+    marks: tuple[str, ...] = ()
+    below: tuple[Time, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The form that travels."""
         horizon = None if self.horizon is None else [to_json(time) for time in self.horizon]
-        record = {"number": self.number, "horizon": horizon, "final": self.final}
+        record = {"number": self.number, "horizon": horizon, "final": self.final, "marks": list(self.marks)}
+        below = [to_json(time) for time in self.below]
         return {
             "incarnation": self.incarnation,
             "lower": None if self.lower is None else [to_json(time) for time in self.lower],
@@ -237,6 +245,7 @@ class SegmentReport:
             "counters": dict(self.counters),
             "holders": [holder.to_json() for holder in self.holders],
             **({} if self.number is None else record),
+            **({"below": below} if below else {}),
         }
 
 

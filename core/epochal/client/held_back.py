@@ -76,6 +76,8 @@ def _reason(held: HeldBack) -> str:
             return f"it has had no writer{lasting}; the next that opens goes on from here"
         case "finishing":
             return f"its writers have finished; it has waited{lasting} for the other segments to finish"
+        case "recording":
+            return f"everybody has left it; it has waited{lasting} for the catalog to record the next frontier"
         case "no_publisher":
             return f"it has had no publisher{lasting}"
         case other:

@@ -29,8 +29,6 @@ class HolderKind(StrEnum):
     """A writer was lost, and what it held is kept for it: until it is back, or released (`whenLost: hold`, E46)."""
     FINISHING = "finishing"
     """The last writer has finished here, and other segments are not there yet (E7)."""
-    LOST = "lost"
-    """A writer was lost, and `progress.whenLost: hold` keeps what it held until it is back or released (E46)."""
     RECORDING = "recording"
     """Nobody holds it any more; the catalog has not recorded the frontier that comes after it (E11)."""
 

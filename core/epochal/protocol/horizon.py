@@ -33,7 +33,7 @@ PACE_SECONDS = 1.0
 class Record(NamedTuple):
     """What the catalog is to store of one segment. `final`: of a publisher that stops in order.
 
-    `marks` are what else the next incarnation must know; see `Marks`.
+    `marks` are what else the next incarnation must know, see `Marks`, and `writers` those for whom it waits.
     """
 
     number: int
@@ -41,6 +41,7 @@ class Record(NamedTuple):
     horizon: tuple[Time, ...]
     final: bool = False
     marks: tuple[str, ...] = ()
+    writers: tuple[str, ...] = ()
 
 
 class Marks(NamedTuple):
@@ -114,8 +115,9 @@ class Horizon:
         self._recorded = Downset(horizon)
         self._wanted = Downset(horizon)
         self._pace = Pace()
-        self._asked: Record | None = None
-        self._number = -1
+        self._made: Record | None = None
+        """The last record, which may be stored or not."""
+        self._number = self._answered = -1
         self.finished = False
         """Whether it is recorded that a writer has finished."""
         self.urgent = False
@@ -156,7 +158,7 @@ class Horizon:
         passed = self._shape.not_reached(frontier)
         return all(time in self._recorded for time in passed if self._lower.less_equal(time))
 
-    def record(self, frontier: Antichain, marks: Marks) -> Record:
+    def record(self, frontier: Antichain, marks: Marks, writers: Iterable[str] = ()) -> Record:
         """The record to ask for now, that `frontier` is what all capabilities together hold.
 
         Elements of H that `frontier` does not reach are left out: nothing at or below them can arrive after a restart
@@ -165,7 +167,7 @@ class Horizon:
         self._wanted.drop_passed(frontier)
         if len(self._wanted) > self._most:
             self._coarsen()
-        return self._next(frontier, self._wanted, marks, final=False)
+        return self._next(frontier, self._wanted, marks, writers, final=False)
 
     def _coarsen(self) -> None:
         """Cover neighbours by one larger time each, so that half as many are left as may be."""
@@ -173,29 +175,35 @@ class Horizon:
         each = -(-len(times) // max(self._most // 2, 1))
         self._wanted = Downset(reduce(join, times[at : at + each]) for at in range(0, len(times), each))
 
-    def last_record(self, frontier: Antichain, aborted: Iterable[Time], marks: Marks) -> Record:
+    def last_record(
+        self, frontier: Antichain, aborted: Iterable[Time], marks: Marks, writers: Iterable[str] = ()
+    ) -> Record:
         """The record of a publisher that stops in order: nothing is active, and H holds only what was aborted."""
         horizon = Downset(aborted)
         horizon.drop_passed(frontier)
-        return self._next(frontier, horizon, marks, final=True)
+        return self._next(frontier, horizon, marks, writers, final=True)
 
-    def _next(self, frontier: Antichain, horizon: Downset, marks: Marks, *, final: bool) -> Record:
-        self._number += 1
+    def _next(
+        self, frontier: Antichain, horizon: Downset, marks: Marks, writers: Iterable[str], *, final: bool
+    ) -> Record:
         self.urgent = False
-        self._asked = Record(self._number, tuple(frontier), tuple(horizon), final, marks.to_texts())
-        return self._asked
+        made = Record(self._number, tuple(frontier), tuple(horizon), final, marks.to_texts(), tuple(writers))
+        if self._made is None or made[1:] != self._made[1:]:  # else nothing new is to be stored
+            self._number += 1
+            self._made = made._replace(number=self._number)
+        return self._made
 
     def answered(self, number: int) -> bool:
         """The catalog says that record `number` is the newest that it has; returns whether that is news.
 
         An answer about an older one is none: what was asked since may have been stored before it, or not at all.
         """
-        asked = self._asked
-        if asked is None or asked.number != number:
+        made = self._made
+        if made is None or made.number != number or number <= self._answered:
             return False
-        self._asked = None
-        self._lower, self._recorded = Antichain(asked.lower), Downset(asked.horizon)
-        self.finished = Marks.from_texts(asked.marks).finished
+        self._answered = number
+        self._lower, self._recorded = Antichain(made.lower), Downset(made.horizon)
+        self.finished = Marks.from_texts(made.marks).finished
         return True
 
 

@@ -327,15 +327,19 @@ class SegmentPublisher:
         `final`: after `drain`, of a publisher that stops in order.
         """
         progress, frontier = self.progress, self._held.frontier
-        marks = Marks(self._finishing.asked, self._own.enough, frozenset(self._own.opened))
+        marks, writers = Marks(self._finishing.asked, self._own.enough, frozenset(self._own.opened)), self.writers
         lost = (*progress.aborted, *progress.below)
         if self._horizon is None:  # the next incarnation may be one without a log
             lost = (*progress.upper.active, *lost)
-            return Record(0, tuple(frontier), tuple(Downset(lost)), final, marks.to_texts()) if final else None
+            return (
+                Record(0, tuple(frontier), tuple(Downset(lost)), final, marks.to_texts(), tuple(writers))
+                if final
+                else None
+            )
         self._asked_for_record = False
         if final:
-            return self._horizon.last_record(frontier, lost, marks)
-        return self._horizon.record(frontier, marks)
+            return self._horizon.last_record(frontier, lost, marks, writers)
+        return self._horizon.record(frontier, marks, writers)
 
     def recorded(self, number: int, now: float) -> None:
         """The catalog has stored record `number`, and none after it: what waited for that goes on."""

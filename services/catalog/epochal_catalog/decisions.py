@@ -72,7 +72,7 @@ def _tell(state: State, changes: Sequence[Change]) -> Iterator[_Told]:
             case SegmentRecord(uid=uid, id=segment):
                 name = names.get(uid) or state.name_of(uid)
                 shown = {**asdict(change), "lo": str(change.lo), "hi": str(change.hi), "stream": name}
-                for hidden in ("finishing_number", "horizon", "record_number"):
+                for hidden in ("finishing_number", "horizon", "record_number", "marks"):
                     del shown[hidden]
                 yield "segment", f"{name}/{segment}", shown
             case SessionRecord(uid=uid, writer=writer):

@@ -77,6 +77,12 @@ class Report(_Body):
         default=None, description="the maximal times that may become active; needed with a number, and only grows"
     )
     final: bool = Field(default=False, description="the publisher stops: its horizon may shrink to what is open")
+    marks: Annotated[list[Annotated[str, Field(max_length=300)]], Field(max_length=10_000)] = Field(
+        default_factory=list, description="facts for the next publisher, stored with a record"
+    )
+    below: Annotated[list[Any], Field(max_length=1024)] = Field(
+        default_factory=list, description="every time <= one of these is aborted, for its memory was lost"
+    )
     counters: Counters = Field(default_factory=dict)
     holders: Annotated[list[Holder], Field(max_length=16)] = Field(default_factory=list)
 
@@ -146,7 +152,10 @@ class HeldBack(_Answer):
 
 
 class Segment(_Answer):
-    """A key range of a stream. `lo` and `hi` are decimal strings; `lower` is null until first reported."""
+    """A key range of a stream. `lo` and `hi` are decimal strings; `lower` is null until first reported.
+
+    Every time that is <= one of `below` is aborted, for a publisher without storage lost it with its memory.
+    """
 
     id: str
     lo: str
@@ -154,6 +163,7 @@ class Segment(_Answer):
     state: str
     incarnation: int
     lower: list[Any] | None
+    below: list[Any]
     finishing: bool
     publisher: Owner | None
     counters: dict[str, Number]
@@ -311,6 +321,7 @@ class Granted(_Answer):
     hi: str
     lower: list[Any] | None
     horizon: list[Any] | None
+    marks: list[str]
     writers: list[str]
     finishing: bool
     complete: bool

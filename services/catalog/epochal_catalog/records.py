@@ -35,10 +35,11 @@ class SegmentRecord:
     """A key range [lo, hi) of a stream, and what its publishers last said of it.
 
     `incarnation` counts the lives of its publishers and `token` is the fencing token of the newest (E12). `lower`
-    (None: never reported) and `writers` are what a next incarnation without a volume starts from, and `horizon`, an
-    antichain of maximal times, is what it aborts (None: not known); these three are written together, as the record
-    `record_number` of the incarnation (E11). `finishing` outlives an incarnation, `finishing_number` and
-    `record_number` do not: each incarnation counts from the beginning.
+    (None: never reported) and `writers` are what a next incarnation without a volume starts from. `horizon`, an
+    antichain of maximal times, is what it aborts (None: not known), and `marks` are facts that outlive a publisher and
+    that only publishers read. All these are written together, as the record `record_number` of the incarnation (E11).
+    `finishing` outlives an incarnation, `finishing_number` and `record_number` do not: each incarnation counts from
+    the beginning.
     """
 
     uid: str
@@ -54,11 +55,12 @@ class SegmentRecord:
     finishing_number: int = -1
     horizon: list[Json] | None = None
     record_number: int = -1
+    marks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class HorizonRecorded:
-    """A segment of which only the horizon or the record's number changed: stored, and shown to no one (E11)."""
+    """A segment of which only the horizon, marks or the record's number changed: stored, shown to no one (E11)."""
 
     segment: SegmentRecord
 
@@ -160,10 +162,14 @@ class LivenessNoticed:
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """What a publisher counts at a segment, and who holds time back there (`Holder` as JSON)."""
+    """What a publisher counts at a segment, and who holds time back there (`Holder` as JSON).
+
+    Every time that is <= one of `below` is aborted, because its memory was lost (E11).
+    """
 
     counters: dict[str, float] = field(default_factory=dict)
     holders: tuple[dict[str, Json], ...] = ()
+    below: tuple[Json, ...] = ()
 
     def lost(self, writer: str) -> bool:
         """Whether time is held for the writer as lost (E46)."""

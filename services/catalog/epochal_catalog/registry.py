@@ -68,8 +68,8 @@ class Registering:
 class Report:
     """What a publisher says of one of its segments when it renews; None leaves what is stored as it is (E11).
 
-    With a `number` it is a record: `lower`, `writers` and `horizon` belong together. `final`: the publisher stops in
-    good order, and the horizon may shrink to what is still open.
+    With a `number` it is a record: `lower`, `writers`, `horizon` and `marks` belong together. `final`: the publisher
+    stops in good order, and the horizon may shrink to what is still open.
     """
 
     incarnation: int
@@ -80,6 +80,8 @@ class Report:
     number: int | None = None
     horizon: list[Json] | None = None
     final: bool = False
+    marks: tuple[str, ...] = ()
+    below: tuple[Json, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,12 +282,13 @@ class Registry:
             self._check_incarnation(registration, segment, report.incarnation)
             updated = _reported(segment, report, shape)
             if updated != segment:
-                unseen = replace(updated, horizon=segment.horizon, record_number=segment.record_number) == segment
+                unseen = (updated.lower, updated.writers) == (segment.lower, segment.writers)
                 changed.append(HorizonRecorded(updated) if unseen else updated)
             holders = _shaped([holder["time"] for holder in report.holders], shape, f"segments.{name}.holders")
             shown = ({**holder, "time": time} for holder, time in zip(report.holders, holders, strict=True))
-            if report.counters or report.holders:
-                reported[name] = Reported(dict(report.counters), tuple(shown))
+            below = tuple(_shaped(report.below, shape, f"segments.{name}.below"))
+            if report.counters or report.holders or below:
+                reported[name] = Reported(dict(report.counters), tuple(shown), below)
         renewed = LeaseRenewed(token, reported)
 
         def answer() -> dict[str, Json]:
@@ -435,6 +438,7 @@ def _grant(segment: SegmentRecord, complete: bool) -> dict[str, Json]:
         "hi": str(segment.hi),
         "lower": segment.lower,
         "horizon": segment.horizon,
+        "marks": list(segment.marks),
         "writers": list(segment.writers),
         "finishing": segment.finishing,
         "complete": complete,
@@ -470,7 +474,9 @@ def _reported(segment: SegmentRecord, report: Report, shape: TimeShape) -> Segme
             return segment  # it is late: what came before it was sent later
         if not report.final:
             _check_growth(segment, lower, horizon)
-        return replace(segment, lower=lower, writers=writers, horizon=horizon, record_number=report.number)
+        return replace(
+            segment, lower=lower, writers=writers, horizon=horizon, marks=report.marks, record_number=report.number
+        )
     if report.lower is None and report.writers is None:
         return segment  # a report that says nothing takes nothing back
     return replace(segment, lower=lower, writers=writers, horizon=None)

@@ -160,6 +160,8 @@ def _report(body: models.Report) -> Report:
         number=body.number,
         horizon=body.horizon,
         final=body.final,
+        marks=tuple(body.marks),
+        below=tuple(body.below),
     )
 
 

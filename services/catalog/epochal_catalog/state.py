@@ -329,7 +329,9 @@ class State:
 
 def _same(known: tuple[float, Reported] | None, new: Reported) -> bool:
     """Whether a report says what the last one said, but for the time that has passed."""
-    return known is not None and known[1].counters == new.counters and _holds(known[1]) == _holds(new)
+    if known is None or known[1].counters != new.counters or known[1].below != new.below:
+        return False
+    return _holds(known[1]) == _holds(new)
 
 
 def _holds(report: Reported) -> list[tuple[Json, ...]]:

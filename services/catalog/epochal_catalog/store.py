@@ -187,14 +187,24 @@ def _read(connection: Connection) -> Iterable[Change]:
 
 def _record(kind: type[Any], row: dict[str, Any]) -> Any:
     if kind is SegmentRecord:
-        row["lo"], row["hi"], row["writers"] = int(row["lo"]), int(row["hi"]), tuple(row["writers"])
+        row |= {
+            "lo": int(row["lo"]),
+            "hi": int(row["hi"]),
+            "writers": tuple(row["writers"]),
+            "marks": tuple(row["marks"]),
+        }
     return kind(**row)
 
 
 def _row(record: Any) -> dict[str, Any]:
     row = asdict(record)
     if isinstance(record, SegmentRecord):
-        row["lo"], row["hi"], row["writers"] = str(record.lo), str(record.hi), list(record.writers)
+        row |= {
+            "lo": str(record.lo),
+            "hi": str(record.hi),
+            "writers": list(record.writers),
+            "marks": list(record.marks),
+        }
     return row
 
 

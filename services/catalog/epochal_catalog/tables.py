@@ -49,6 +49,7 @@ segments = Table(
     Column("finishing_number", BigInteger, nullable=False),
     Column("horizon", JSON(none_as_null=True)),
     Column("record_number", BigInteger, nullable=False, server_default="-1"),
+    Column("marks", JSON, nullable=False, server_default="[]"),
 )
 
 registrations = Table(

@@ -77,6 +77,7 @@ def segment(state: State, segment: SegmentRecord, now: float) -> dict[str, Any]:
         "state": segment.state,
         "incarnation": segment.incarnation,
         "lower": segment.lower,
+        "below": [] if report is None else list(report[1].below),
         "finishing": segment.finishing,
         "publisher": None if owner is None else _owner(state, owner),
         "counters": {} if report is None else report[1].counters,

@@ -65,6 +65,7 @@ class Served:
             shape=spec.time.shape,
             min_writers=spec.progress.min_writers,
             writer_timeout=spec.progress.writer_timeout,
+            hold_lost=spec.progress.when_lost == "hold",
             stall=settings.stall,
             window=settings.window,
             max_payload=settings.max_payload,
@@ -79,7 +80,7 @@ class Served:
             stream.uid, grant.id, limits, incarnation=grant.incarnation, now=now, lower=grant.lower,
             horizon=grant.horizon, known_writers=grant.writers, sessions=sessions, complete=grant.complete,
             finishing=any(segment.id == grant.id and segment.finishing for segment in stream.segments),
-            restored=None if store is None else store.restored,
+            marks=grant.marks, restored=None if store is None else store.restored,
         )  # fmt: skip
         if store is not None and not publisher.gathering:
             store.begin(grant.incarnation, publisher)
@@ -124,7 +125,9 @@ class Served:
             number=None if record is None else record.number,
             horizon=None if record is None else record.horizon,
             final=final and record is not None,
-            writers=publisher.writers,
+            marks=() if record is None else record.marks,
+            below=tuple(publisher.progress.below),
+            writers=publisher.writers if record is None else record.writers,
             holders=publisher.holders(now),
             counters={
                 "events": publisher.seq + 1,

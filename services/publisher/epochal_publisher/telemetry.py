@@ -48,6 +48,18 @@ _SHOWN: tuple[tuple[str, str, str, Read], ...] = (
         "Whether appends wait for space on disk",
         lambda s: s.store is not None and s.store.full is not None,
     ),
+    (
+        "horizon.waiting",
+        "By",
+        "Bytes of appends that wait until the catalog has recorded their times (streams without storage)",
+        lambda s: s.publisher.waiting_bytes,
+    ),
+    (
+        "memory.lost",
+        "1",
+        "Whether epochs that may still arrive are aborted because the publisher before lost its memory",
+        lambda s: len(s.publisher.progress.below) > 0,
+    ),
     ("incarnation", "{incarnation}", "The incarnation served", lambda s: s.publisher.incarnation),
     ("frontier.age", "s", "Time since the lower frontier moved", lambda s: monotonic() - s.frontier_since),
 )

@@ -83,7 +83,7 @@ class Catalog:
             entry.lower, entry.writers = lower, writers
         return self.complete
 
-    def store(self, segment: str, incarnation: int, record: Record, writers: tuple[str, ...]) -> int:
+    def store(self, segment: str, incarnation: int, record: Record) -> int:
         """Store a record, unless a later one of the incarnation is stored; returns the number of the one that is (E11).
 
         -1 for a publisher that is superseded.
@@ -93,7 +93,7 @@ class Catalog:
             return -1
         if record.number > entry.record:
             entry.lower, entry.horizon, entry.record = record.lower, record.horizon, record.number
-            entry.writers, entry.marks = writers, record.marks
+            entry.writers, entry.marks = record.writers, record.marks
         return entry.record
 
     def finish(self, segment: str, incarnation: int, number: int, finishing: bool) -> bool:

@@ -253,7 +253,7 @@ class Node:
         if self._under_way:
             return
         publisher, world, scenario = self.publisher, self.world, self.scenario
-        record, writers = publisher.record(), tuple(publisher.writers)
+        record = publisher.record()
         assert record is not None
         self._asked += 1
         request = self._under_way = self._asked
@@ -263,7 +263,7 @@ class Node:
         def arrives() -> None:
             if self.catalog.away:
                 return
-            stored = self.catalog.store(self.segment, publisher.incarnation, record, writers)
+            stored = self.catalog.store(self.segment, publisher.incarnation, record)
             complete = self.catalog.complete
             if world.calm or not world.chance(0.05):
                 world.after(

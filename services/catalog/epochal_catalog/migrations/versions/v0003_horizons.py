@@ -1,4 +1,4 @@
-"""A segment's horizon, and the number of the record that has it; of what was stored before, no horizon is known."""
+"""A segment's horizon and marks, and the number of the record that has them; older segments have none."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -12,8 +12,9 @@ depends_on: str | None = None
 def upgrade() -> None:
     op.add_column("segments", sa.Column("horizon", sa.JSON))
     op.add_column("segments", sa.Column("record_number", sa.BigInteger, nullable=False, server_default="-1"))
+    op.add_column("segments", sa.Column("marks", sa.JSON, nullable=False, server_default="[]"))
 
 
 def downgrade() -> None:
-    for column in ("record_number", "horizon"):
+    for column in ("marks", "record_number", "horizon"):
         op.drop_column("segments", column)
