@@ -11,6 +11,7 @@ from epochal.protocol.subscribing import Arrived, EpochBatches, EpochWasAborted,
 from epochal.protocol.times import Time, TimeShape
 
 INT = TimeShape.parse("int")
+PAIR = TimeShape.parse("(int, int)")
 
 
 def subscriber(cursor: Cursor | None = None) -> Subscriber:
@@ -129,6 +130,80 @@ def test_an_abort_that_was_not_taken_yet_is_told_after_a_resume() -> None:
         resumed.event("b", event)
     assert [type(epoch) for epoch in epochs(resumed)] == [EpochBatches, EpochWasAborted]
     assert not resumed.saw_whole(1)
+
+
+@pytest.mark.rule("E16")
+def test_an_epoch_that_was_handed_out_and_not_passed_holds_the_cursor_back() -> None:
+    sub = subscriber()
+    sub.only_epochs()
+    joins(sub, "a", [0])
+    joins(sub, "b", [0])
+    for time in (0, 1):
+        sub.event("a", data(time, time))
+    sub.event("a", moved(2, 0, 2))
+    sub.event("b", moved(0, 0, 2))
+    first, second = sub.hand_out_epoch(), sub.hand_out_epoch()
+    assert first is not None
+    assert second is not None
+    assert sub.waiting_bytes == sub.buffered_bytes == 0, "what is in hand waits for nobody"
+    assert (sub.cursor().frontier, sub.cursor().positions["a"].seq) == ((0,), -1)
+    sub.pass_epoch(second)
+    assert sub.cursor().positions["a"].seq == -1
+    sub.pass_epoch(first)
+    assert (sub.cursor().frontier, sub.cursor().positions["a"].seq) == ((2,), 2)
+
+
+@pytest.mark.rule("E16")
+def test_an_epoch_is_passed_with_its_last_event_once_all_before_are() -> None:
+    sub = subscriber()
+    sub.only_events()
+    joins(sub, "a", [0])
+    joins(sub, "b", [0])
+    sub.event("a", data(0, 0))
+    last = list(iter(sub.hand_out_event, None))
+    sub.event("b", moved(0, 0, 2))
+    sub.event("a", moved(1, 0, 1))  # completes 0 while its data is in hand
+    end = list(iter(sub.hand_out_event, None))
+    sub.event("a", data(2, 1))
+    sub.event("a", moved(3, 1, 2))
+    later = list(iter(sub.hand_out_event, None))
+    for event in (*later, *end):
+        sub.pass_event(event)
+        assert (sub.cursor().frontier, sub.cursor().positions["a"].seq) == ((0,), -1)
+    for event in last:
+        assert sub.cursor().frontier == (0,)
+        sub.pass_event(event)
+    assert (sub.cursor().frontier, sub.cursor().positions["a"].seq) == ((2,), 3)
+
+
+@pytest.mark.rule("E16")
+@pytest.mark.parametrize("passed", [True, False])
+@pytest.mark.parametrize("read_by", ["epochs", "events"])
+def test_a_cursor_keeps_an_abort_that_was_told_and_tells_one_that_was_only_handed_out(
+    read_by: str, *, passed: bool
+) -> None:
+    sub = Subscriber("uid", PAIR, ["a"])
+    (sub.only_epochs if read_by == "epochs" else sub.only_events)()
+    hand_out = sub.hand_out_epoch if read_by == "epochs" else sub.hand_out_event
+    joins(sub, "a", [(0, 0)])
+    for event in (data(0, (0, 0)), data(1, (1, 0)), m.Aborted(2, 1, ((1, 0),)), moved(3, (0, 0), (0, 1))):
+        sub.event("a", event)
+    handed_out = list(iter(hand_out, None))
+    (abort,) = [item for item in handed_out if type(item) is EpochWasAborted]
+    if passed:
+        sub.pass_epoch(abort) if read_by == "epochs" else sub.pass_event(abort)
+    cursor = Cursor.from_json(sub.cursor().to_json())
+    told, untold = (((1, 0),), ()) if passed else ((), ((1, 0),))
+    assert (cursor.frontier, cursor.aborted, cursor.untold) == (((0, 0),), told, untold)
+    resumed = Subscriber("uid", PAIR, ["a"], cursor=cursor)
+    joins(resumed, "a", [(0, 0)], filters=False)
+    for event in (data(0, (0, 0)), data(1, (1, 0)), m.Aborted(2, 1, ((1, 0),)), moved(3, (0, 0), (0, 1))):
+        resumed.event("a", event)
+    assert [(type(epoch), epoch.time) for epoch in epochs(resumed)] == [
+        (EpochBatches, (0, 0)),
+        *([] if passed else [(EpochWasAborted, (1, 0))]),
+    ]
+    assert not resumed.saw_whole((1, 0))
 
 
 @pytest.mark.rule("E16")

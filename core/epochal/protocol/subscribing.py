@@ -164,6 +164,8 @@ class Subscriber:
         self._ready: deque[EpochBatches | EpochWasAborted] = deque()
         self._ready_open: dict[Time, _Open] = {}
         self._events: deque[Happened | _Passed] = deque()
+        self._in_hand: dict[int, Happened | _Passed] = {}
+        """By identity, in order: events handed out and not passed, and the ends of epochs that wait for these."""
         self.buffered_bytes = 0
         """Bytes of batches held: of incomplete epochs, and of complete ones not yet taken."""
         self.waiting_bytes = 0
@@ -229,33 +231,59 @@ class Subscriber:
 
         None when there is none now. Taking it yields it (E16).
         """
+        epoch = self.hand_out_epoch()
+        if epoch is not None:
+            self.pass_epoch(epoch)
+        return epoch
+
+    def hand_out_epoch(self) -> EpochBatches | EpochWasAborted | None:
+        """The same, not yielded yet: a cursor stays before it until `pass_epoch` (E16). It is handed out once."""
         if not self._ready:
             return None
         epoch = self._ready.popleft()
-        self._untold.discard(epoch.time)
-        taken = self._ready_open.pop(epoch.time, None)
+        taken = self._ready_open.get(epoch.time)
         if taken is not None:
             self.buffered_bytes -= taken.bytes
             self.waiting_bytes -= taken.bytes
         return epoch
 
+    def pass_epoch(self, epoch: EpochBatches | EpochWasAborted) -> None:
+        """The application has an epoch that was handed out: it is yielded."""
+        self._untold.discard(epoch.time)
+        self._ready_open.pop(epoch.time, None)
+
     def next_event(self) -> Happened | None:
-        """The next event as it came; None when there is none now."""
+        """The next event as it came; None when there is none now. Taking it yields it."""
+        event = self.hand_out_event()
+        if event is not None:
+            self.pass_event(event)
+        return event
+
+    def hand_out_event(self) -> Happened | None:
+        """The same, not yielded yet: a cursor stays before its epoch until `pass_event`. It is handed out once."""
         if not self._events:
             return None
         event = self._events.popleft()
-        self._pass()
         if isinstance(event, _Passed):  # never: none is left at the head
-            return self.next_event()
+            return self.hand_out_event()
+        self._in_hand[id(event)] = event
+        self._pass()
         self.waiting_bytes -= _weight(event)
-        if type(event) is EpochWasAborted and not self._holds:
-            self._untold.discard(event.time)
         return event
 
+    def pass_event(self, event: Happened) -> None:
+        """The application has an event that was handed out."""
+        del self._in_hand[id(event)]
+        self._pass()
+        if type(event) is EpochWasAborted and not self._holds:
+            self._untold.discard(event.time)
+
     def _pass(self) -> None:
-        """An epoch is taken with the last event of it; until then a cursor stays before it (E16)."""
+        """An epoch is yielded with the last event of it; until then a cursor stays before it (E16)."""
         while self._events and isinstance(passed := self._events[0], _Passed):
-            self._events.popleft()
+            self._in_hand[id(passed)] = self._events.popleft()
+        while self._in_hand and isinstance(passed := next(iter(self._in_hand.values())), _Passed):
+            del self._in_hand[id(passed)]
             self._ready_open.pop(passed.time, None)
 
     def saw_whole(self, time: Time) -> bool:
