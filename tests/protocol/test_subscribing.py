@@ -261,6 +261,17 @@ def test_partial_epochs_may_be_asked_for():
     assert arrived == [3, 4, 5]
 
 
+@pytest.mark.rule("S15", "E18")
+@pytest.mark.parametrize("filters", [True, False], ids=["joined", "resumed"])
+def test_a_partial_epoch_is_delivered_and_not_taken_for_seen_whole(filters):
+    subscriber = Subscriber("uid", INT, ["0"], partial=True)
+    subscriber.began("0", began([3], [4], [6], filters=filters))
+    subscriber.event("0", data(0, 4))
+    subscriber.event("0", moved(1, 3, 9))
+    assert [event.data.time for event in events(subscriber) if isinstance(event, Arrived)] == [4]
+    assert [time for time in range(10) if subscriber.saw_whole(time)] == [5, 7, 8]
+
+
 @pytest.mark.rule("S16")
 def test_a_move_of_the_frontier_is_an_event_without_any_data(wire_up):
     wiring = wire_up()

@@ -351,8 +351,11 @@ class Subscriber:
             segment.floor = segment.joined()  # what it had completed stays so, also while other segments are awaited
         segment.lower = MutableAntichain(began.state.lower)
         self._keep_waiting(segment, [])
-        if began.filters and not self._partial:
-            self._restrict(JoinFilter(began.state.lower, began.state.active, began.state.aborted))
+        seen = JoinFilter(began.state.lower, began.state.active, began.state.aborted)
+        if self._partial:
+            self._see_only(seen)  # what is under way is delivered, and not whole
+        elif began.filters:
+            self._restrict(seen)
         else:
             self._know_aborted(began.state.aborted)
         if self._reached is not None and not again:  # asked for, and their aborts may be no longer in the history
@@ -528,9 +531,13 @@ class Subscriber:
             self._drop_epoch(time, tell=True)
 
     def _restrict(self, only: JoinFilter) -> None:
-        self._seen_from = self._seen_from.join(only.frontier(self.shape))
-        self._know_aborted(only.aborted)
+        self._see_only(only)
         self._filters.append(only)
+
+    def _see_only(self, admitted: JoinFilter) -> None:
+        """Of other epochs something may be missing, delivered or not (E18)."""
+        self._seen_from = self._seen_from.join(admitted.frontier(self.shape))
+        self._know_aborted(admitted.aborted)
 
     def _know_aborted(self, times: Iterable[Time]) -> None:
         for time in times:
