@@ -5,6 +5,7 @@ import pytest
 
 from epochal.protocol import messages as m
 from epochal.protocol.effects import Answer, Private, Push
+from epochal.protocol.journal import Restoring, encode_notes
 from epochal.protocol.publishing import PublisherSettings, SegmentPublisher
 from epochal.protocol.serving import SegmentServer, ServingSettings
 from epochal.protocol.times import TimeShape
@@ -71,3 +72,14 @@ def test_what_is_on_no_disk_yet_stays_in_memory_whatever_its_bounds() -> None:
     view.seq = 4
     publisher.tick(0.6)
     assert publisher.history.truncated_at == 4, "and no longer than that"
+
+
+@pytest.mark.rule("E9", "E14")
+def test_a_restarted_publisher_without_room_for_history_keeps_what_it_logs_first_until_the_disk_has_it() -> None:
+    settings = PublisherSettings(TimeShape.parse("int"), durable=True, retention_bytes=0)
+    first = SegmentPublisher("uid", "0", settings, incarnation=1, now=0.0)
+    restored = Restoring.behind(first.state(), encode_notes(first.checkpoint())).end()
+    again = SegmentPublisher("uid", "0", settings, incarnation=2, now=0.0, restored=restored, complete=True)
+    view = Told(again, restored.state.seq)
+    assert again.seq == 0, "it has logged that the stream is complete"
+    assert view.state() == restored.state

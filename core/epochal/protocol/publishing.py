@@ -127,6 +127,7 @@ class SegmentPublisher:
         held = [time for writer in restored.writers for time in writer.held]
         self.progress = Progress([*own.held, *held], state.active, state.aborted)
         self.history = self.history.empty_behind(state)
+        self.history.told = state.seq  # what is logged below is on no disk yet
         self._own = Parked.restored(own, self.settings.min_writers, now)
         self._finishing = Finishing(own.complete, stands=own.finishing and not own.complete, early=own.early)
         self._limits.restore(restored.sizes)
