@@ -3,6 +3,8 @@
 Apart from the real service because here only its promises count, not how it keeps them.
 """
 
+from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass, field
 
 from epochal.protocol.simulation.scenario import Scenario
@@ -36,8 +38,13 @@ class Catalog:
     scenario: Scenario
     complete: bool = False
     """Whether completion is recorded (E7); never undone."""
+    clock: Callable[[], float] = lambda: 0.0
+    """The time in seconds, below which no number is given out where older copies are put back (E12)."""
+    away: bool = False
+    """Whether it answers nobody at present."""
     _segments: dict[str, _Entry] = field(default_factory=dict)
     _sessions: dict[str, int] = field(default_factory=dict)
+    _copies: list[tuple[dict[str, _Entry], dict[str, int]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Declare the segments."""
@@ -47,13 +54,13 @@ class Catalog:
         """The next session number of `writer`; None once the stream is complete (E6)."""
         if self.complete:
             return None
-        self._sessions[writer] = self._sessions.get(writer, 0) + 1
+        self._sessions[writer] = max(self._sessions.get(writer, 0) + 1, self._least())
         return self._sessions[writer]
 
     def register(self, segment: str) -> Grant:
         """Begin an incarnation of `segment`."""
         entry = self._segments[segment]
-        entry.incarnation += 1
+        entry.incarnation = max(entry.incarnation + 1, self._least())
         entry.number = -1  # each incarnation numbers its marks anew; the mark itself outlives it
         return Grant(entry.incarnation, entry.lower, entry.writers, self.complete, entry.finishing)
 
@@ -71,3 +78,22 @@ class Catalog:
             entry.finishing, entry.number = finishing, number
             self.complete = all(other.finishing for other in self._segments.values())
         return self.complete
+
+    # ---- copies of its database ----
+
+    def _least(self) -> int:
+        """What a number that is given out now must reach, with room for several in one millisecond (E12)."""
+        return int(self.clock() * 1000) * 16 if self.scenario.catalog_restored_rate else 0
+
+    def copy(self) -> None:
+        """Take a copy, as whoever runs a catalog does now and then."""
+        self._copies.append(deepcopy((self._segments, self._sessions)))
+
+    def restore(self, which: int) -> None:
+        """Put a copy back."""
+        self._segments, self._sessions = deepcopy(self._copies[which])
+
+    @property
+    def copies(self) -> int:
+        """How many there are."""
+        return len(self._copies)

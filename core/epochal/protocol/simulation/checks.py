@@ -1,128 +1,150 @@
 """What must hold at the end of a run, for every reading application, against what really happened.
 
-Apart from the oracle, which judges each event as it is logged: these rules need the whole story.
+Apart from the oracle, which judges each event as it is logged: these rules need the whole story. They know what a
+reader was handed and told, never what its machine believes, and excuse nothing: not a lost memory, not a gap.
 """
 
-from epochal.protocol.frontier import Antichain
-from epochal.protocol.simulation.oracle import Asked, Log, Oracle, Outcome, Session, Violation
-from epochal.protocol.simulation.readers import Life, Memory, Yield
-from epochal.protocol.times import Time, less_equal
+from epochal.protocol.simulation.oracle import Log, Oracle, Outcome, Session, Violation
+from epochal.protocol.simulation.order import covered, reached
+from epochal.protocol.simulation.stories import Claim, Memory, Yield
+from epochal.protocol.times import Time
 
 
-def check_memory(oracle: Oracle, memory: Memory, life: Life) -> None:
-    """Judge all that one reading application was given."""
+def check_memory(oracle: Oracle, memory: Memory) -> None:
+    """Judge all that one reading application was given and told."""
+    for claim in memory.claims:
+        _check_claim(oracle, memory, claim)
     if memory.partial:
         return
     for epoch in memory.yields:
-        _check_writers(oracle, memory, epoch, _check_content(oracle, memory, epoch))
-    both = memory.aborted.intersection(time for time, _ in memory.yields)
+        _check_content(oracle, memory, epoch)
+        _check_acknowledged(oracle, memory, epoch)
+        _check_writers(oracle, memory, epoch)
+        _check_never_aborted(oracle, memory, epoch[0])
+    given = [time for time, _ in memory.yields]
+    if len(given) != len(set(given)):
+        raise Violation(f"E16: {memory.name} was given an epoch twice, of {given}")
+    both = memory.aborted.intersection(given)
     if both:
         raise Violation(f"I1: {memory.name} was given {sorted(both)} and told that they were aborted")
-    if not memory.gap:
-        _check_all_and_only(oracle, memory, life)
+    _check_only(oracle, memory)
+    if memory.frontier is not None:
+        _check_all(oracle, memory, memory.frontier)
 
 
-def _check_content(oracle: Oracle, memory: Memory, epoch: Yield) -> dict[str, int]:
-    """I1: of each segment exactly what one incarnation logged for the epoch, in its order; returns which one."""
+def _check_content(oracle: Oracle, memory: Memory, epoch: Yield) -> None:
+    """I1: of each segment exactly what was logged of the epoch, in its order, by an incarnation that completed it.
+
+    Where any incarnation has data of the epoch, one that has none of it counts for nothing.
+    """
     time, payloads = epoch
-    found: dict[str, int] = {}
     for segment, logs in oracle.logs.items():
         got = payloads.get(segment, [])
-        matching = [log.incarnation for log in logs if log.whole(time) and log.data.get(time, []) == got]
-        found[segment] = min(matching, default=0)
-        if not matching:
+        with_data = [log for log in logs if log.data.get(time)]
+        if not any(log.whole(time) and log.data.get(time, []) == got for log in with_data or logs):
             known = {log.incarnation: (log.whole(time), log.data.get(time, [])) for log in logs}
             raise Violation(f"I1: {memory.name} was given {got} of {time!r} at segment {segment}; logged: {known}")
-    return found
 
 
-def _check_writers(oracle: Oracle, memory: Memory, epoch: Yield, read: dict[str, int]) -> None:
+def _check_acknowledged(oracle: Oracle, memory: Memory, epoch: Yield) -> None:
+    """E1, E10, E11: each record of the epoch that was ever acknowledged, whatever has crashed since."""
+    time, payloads = epoch
+    for append in oracle.at.get(time, ()):
+        if append.outcome is Outcome.ACKED and append.payload not in payloads.get(append.segment, ()):
+            what = f"{append.payload!r} was acknowledged by segment {append.segment}"
+            raise Violation(f"E1: {what}, and is not in epoch {time!r} for {memory.name}")
+
+
+def _check_writers(oracle: Oracle, memory: Memory, epoch: Yield) -> None:
+    """E3, E4: every writer with something in the epoch, or its successor, has said that it is whole."""
     time, payloads = epoch
     given = {payload for part in payloads.values() for payload in part}
-    for sessions in oracle.sessions.values():
-        for session in sessions:
-            asked = [append for append in session.appends if append.time == time]
-            for append in asked:
-                if append.incarnation <= read[append.segment]:  # else the time was given again, after this one saw it
-                    _check_acknowledged(oracle, memory, append, given, read[append.segment])
-            if any(append.payload in given for append in asked):
-                _check_left(memory, sessions, session, time)
-
-
-def _check_acknowledged(oracle: Oracle, memory: Memory, append: Asked, given: set[bytes], read: int) -> None:
-    """E1: what was acknowledged is in the epoch, unless a crash lost it, and nobody was left to tell (E10, E11)."""
-    if append.outcome is not Outcome.ACKED or append.payload in given:
-        return
-    if not oracle.lost.get(append.payload, True):
-        return
-    leave = append.session.left(append.time)
-    session = append.session
-    resumed = next(log.resumed for log in oracle.logs[append.segment] if log.incarnation == read)
-    came_back = session.number in resumed.get(session.writer, ())
-    if read > append.incarnation and (not came_back or leave is not None):
-        return
-    raise Violation(f"E1: {append.payload!r} was acknowledged, and is not in epoch {append.time!r} for {memory.name}")
+    for append in oracle.at.get(time, ()):
+        if append.payload in given:
+            _check_left(memory, oracle.sessions[append.session.writer], append.session, time)
 
 
 def _check_left(memory: Memory, sessions: list[Session], session: Session, time: Time) -> None:
-    """E3, E4: somebody with the writer's id has said that the epoch is whole: this session, or a later one."""
+    """This session has left the epoch, or a later one of the same writer has, which had come to hold it."""
     where = f"epoch {time!r} for {memory.name}"
     for holder in sessions[sessions.index(session) :]:
-        if holder is not session and holder.held is None:
+        if holder.held is None:
             continue
-        if holder.held is not None and not holder.held.less_equal(time):
+        if not reached(holder.held, time):
             raise Violation(f"E3: session {holder.number} of {holder.writer} could not finish {where}")
-        if holder.left(time) is not None:
+        if holder.declared(time):
             return
     raise Violation(f"E3: writer {session.writer} (session {session.number}) never left {where}")
 
 
-def _check_all_and_only(oracle: Oracle, memory: Memory, life: Life) -> None:
-    """E15, E16, I2: without a gap, all that the joins admit and that is over, and only that: given, or told aborted."""
+def _check_never_aborted(oracle: Oracle, memory: Memory, time: Time) -> None:
+    """E2: aborted is final, through all incarnations; so is what was lost, for who joins afterwards (E11)."""
+    if oracle.aborted(time):
+        raise Violation(f"E2: {memory.name} was given {time!r}, which was aborted")
+    for log in (log for logs in oracle.logs.values() for log in logs):
+        if memory.joined > log.began and covered(time, log.below) and reached(log.start, time):
+            what = f"which was lost before it joined, with incarnation {log.incarnation - 1} of segment {log.segment}"
+            raise Violation(f"E2: {memory.name} was given {time!r}, {what}")
+
+
+def _check_claim(oracle: Oracle, memory: Memory, claim: Claim) -> None:
+    """E18: `saw_whole` is true only for who has seen all of it, and of what can never be more."""
+    time, where = claim.time, f"{memory.name} took {claim.time!r} for seen whole at {claim.at:.3f}"
+    if oracle.aborted(time):
+        raise Violation(f"E18: {where}, and it was aborted")
+    for append in oracle.at.get(time, ()):
+        if append.outcome is Outcome.ACKED and append.payload not in claim.seen:
+            raise Violation(f"E18: {where}, without {append.payload!r} of segment {append.segment}")
+    given = {given for given, _ in memory.yields}
+    to_the_end = claim.life == memory.lives and memory.frontier is not None and not memory.partial
+    if to_the_end and claim.seen and time not in given:
+        raise Violation(f"E18: {where}, and was never given it")
+
+
+def _check_only(oracle: Oracle, memory: Memory) -> None:
+    """E15, E17: given is only what the first joins admit, told as aborted only what is."""
+    for time, _ in memory.yields:
+        if not _admitted(memory, time, gaps=False):
+            raise Violation(f"E15: {memory.name} was given {time!r}, which was under way as it joined")
+    logs = [log for logs in oracle.logs.values() for log in logs]
+    for time in memory.aborted - oracle.rewound:
+        if any(log.is_aborted(time) for log in logs):
+            continue
+        if not (memory.gap and any(time in log.data for log in logs)):
+            raise Violation(f"E17: {memory.name} was told that {time!r} was aborted, which is not so")
+
+
+def _check_all(oracle: Oracle, memory: Memory, frontier: frozenset[Time]) -> None:
+    """E16, I2: all that the joins admit and that is over in the logs that were read to the end: given, or aborted.
+
+    What of an epoch lies before a gap was told as aborted; what was under way at one is not admitted.
+    """
     logs = _logs_read(oracle, memory)
     yielded = {time for time, _ in memory.yields}
     aborted = {time for log in logs for time in log.aborted}
-    for time in yielded:
-        if not _admitted(memory, time):
-            raise Violation(f"E15: {memory.name} was given {time!r}, which was under way as it joined")
-    led_back = memory.aborted & oracle.rewound
-    for time in memory.aborted - aborted - led_back:
-        raise Violation(f"E17: {memory.name} was told that {time!r} was aborted, which is not so")
-    if life.ended or not life.machine.ready:
-        return
-    frontier = life.machine.frontier
     for time in sorted(aborted - memory.aborted):
-        if not frontier.less_equal(time) and _admitted(memory, time):
+        if not reached(frontier, time) and _admitted(memory, time, gaps=True):
             raise Violation(f"E16: {memory.name} was never told that {time!r} was aborted")
-    for time in sorted({time for log in logs for time in log.data} - yielded - led_back):
-        if _expected(memory, frontier, aborted, time):
+    for time in sorted({time for log in logs for time in log.data} - yielded - memory.aborted - oracle.rewound):
+        if reached(frontier, time) or any(log.is_aborted(time) for log in logs):
+            continue
+        if _admitted(memory, time, gaps=True):
             raise Violation(f"I2: {memory.name} was not given {time!r}, which is whole")
-        if life.machine.saw_whole(time):
-            raise Violation(f"E18: {memory.name} takes {time!r} for an epoch without data")
-
-
-def _expected(memory: Memory, frontier: Antichain, aborted: set[Time], time: Time) -> bool:
-    return not frontier.less_equal(time) and time not in aborted and _admitted(memory, time)
 
 
 def _logs_read(oracle: Oracle, memory: Memory) -> list[Log]:
-    read = {segment: oracle.log_of(began.incarnation) for segment, began in memory.began}
-    return [log for segment, logs in oracle.logs.items() for log in logs if log.incarnation == read.get(segment)]
+    """The log of each segment that it read last."""
+    newest = {join.segment: join.incarnation for join in memory.joins}
+    return [oracle.log_of(segment, incarnation) for segment, incarnation in newest.items()]
 
 
-def _admitted(memory: Memory, time: Time) -> bool:
+def _admitted(memory: Memory, time: Time, *, gaps: bool) -> bool:
     """E15 written down anew: at every join some lower element is <= T, T is <= no upper element, T is not aborted.
 
-    Of all that a reader asked for from some times on, the history must not lack anything (E20).
+    Of all that a reader asked for from some times on, the history must not lack anything (E20). `gaps`: also at those
+    joins that came after a gap.
     """
-    if memory.wanted is not None:
-        return any(less_equal(element, time) for element in memory.wanted)
-    for _, join in memory.began:
-        state = join.state
-        if not join.filters:
-            continue
-        if not any(less_equal(element, time) for element in state.lower):
-            return False
-        if any(less_equal(time, element) for element in state.active) or time in state.aborted:
-            return False
-    return True
+    if memory.wanted is not None and not reached(memory.wanted, time):
+        return False
+    judged = [join for join in memory.joins if (join.gap and gaps) or (not join.gap and join.filters)]
+    return all(join.standing.admits(time) for join in judged)

@@ -27,7 +27,10 @@ class Disk:
         self._unsynced = 0
         """Entries at the end that the kernel has, and the disk has not."""
         self._start: State | None = None
+        self.boots = 0
+        """How often the machine has died: what was written before, and not synced, need not be there (E11)."""
         self.incarnations: list[tuple[int, int]] = []
+        """Those that the log knows, each with its first event."""
 
     def restore(self, incarnation: int) -> Restored | None:
         """What the next incarnation begins with; None for a new log."""
@@ -69,7 +72,8 @@ class Disk:
         self._unsynced = 0
 
     def crash(self) -> None:
-        """The machine dies: of what was not synced a part is lost, from the end."""
+        """The machine dies: of what was not synced a part is lost, from the end. A process's death takes nothing."""
+        self.boots += 1
         for _ in range(self._world.random.choice((0, self._world.random.randint(0, self._unsynced), self._unsynced))):
             events, _ = self._entries.pop()
             del self._events[len(self._events) - len(events) :]

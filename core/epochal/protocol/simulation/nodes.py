@@ -6,7 +6,7 @@ Apart from the network and the oracle because this is the simulated counterpart 
 from collections.abc import Callable
 from enum import StrEnum
 
-from epochal.errors import WriterLost
+from epochal.errors import HistoryTruncated, WriterLost
 from epochal.protocol import messages as m
 from epochal.protocol import wire
 from epochal.protocol.effects import (
@@ -50,7 +50,15 @@ class Socket(StrEnum):
 class Node:
     """The publisher of one segment, through all its incarnations."""
 
-    def __init__(self, world: World, scenario: Scenario, catalog: Catalog, oracle: Oracle, segment: str) -> None:
+    def __init__(
+        self,
+        world: World,
+        scenario: Scenario,
+        catalog: Catalog,
+        oracle: Oracle,
+        segment: str,
+        make_disk: Callable[[World, str], Disk],
+    ) -> None:
         self.world, self.scenario, self.catalog, self.oracle = world, scenario, catalog, oracle
         self.segment = segment
         self.up = False
@@ -60,7 +68,7 @@ class Node:
         self._inbox: list[Callable[[], object]] = []
         self._stalled_since = self._stalled_until = 0.0
         self._fair_since = 0.0
-        self._disk = Disk(world) if scenario.durable else None
+        self._disk = make_disk(world, segment) if scenario.durable else None
         self._checkpoint: tuple[State, bytes] | None = None
         self._committing: list[PublisherEffect] | None = None
         """What waits for the disk; nothing else is taken meanwhile, so that what comes is committed together."""
@@ -91,23 +99,23 @@ class Node:
         if self._disk is not None:
             self._disk.begin(self.publisher)
         self.channel = self.world.random.randbytes(8)
-        self._told = None if self._disk is None else Told(self.publisher, self.publisher.seq)
-        self.server = SegmentServer(self._told or self.publisher, self.channel, ServingSettings(), now)
         state = restored.state if restored is not None else self.publisher.state()
-        self.log = self.oracle.incarnation(self.segment, grant.incarnation, state.lower, state.seq)
+        self._told = None if self._disk is None else Told(self.publisher, state.seq)
+        self.server = SegmentServer(self._told or self.publisher, self.channel, ServingSettings(), now)
+        self.log = self.oracle.incarnation(self.segment, grant.incarnation, state.lower, state.seq, now=now)
         self._heard: dict[bytes, float] = {}
         self._longest_silence: dict[bytes, float] = {}
         self._fair_since = self._reported = now
         self.up = True
 
-    def crash(self, back_after: float) -> None:
-        """Die: memory and connections are gone; a new incarnation starts after a while."""
+    def crash(self, back_after: float, *, machine: bool = True) -> None:
+        """Die, or the machine does: memory and connections are gone; a new incarnation starts after a while."""
         self.up = False
         self.crashes += 1
         if self._committing is not None and self.world.chance(0.5):
             self._commit(self._committing)  # the disk had it, and nobody was told
         self._committing = None
-        if self._disk is not None:
+        if self._disk is not None and machine:
             self._disk.crash()
         self._inbox.clear()
         self._stalled_until = 0.0
@@ -115,11 +123,13 @@ class Node:
         for _, connection in connections.values():
             connection.on_left = lambda: None
             connection.sever(0.5)
-        self.world.note(f"segment {self.segment}: crash, back after {back_after:.2f} s")
+        self.world.note(f"segment {self.segment}: crash (machine={machine}), back after {back_after:.2f} s")
         self.world.after(back_after, self._restart)
 
     def _restart(self) -> None:
-        if not self.up:
+        if self.catalog.away:
+            self.world.after(0.3, self._restart)
+        elif not self.up:
             self.start()
             self.world.note(f"segment {self.segment}: incarnation {self.publisher.incarnation}")
 
@@ -219,7 +229,9 @@ class Node:
 
     def _report(self) -> None:
         publisher, self._reported = self.publisher, self.world.now
-        lower = tuple(self.log.lower.frontier if self.scenario.durable else publisher.progress.lower.frontier)
+        if self.catalog.away:
+            return
+        lower = tuple(sorted(self.log.lower) if self.scenario.durable else publisher.progress.lower.frontier)
         if self.catalog.report(self.segment, publisher.incarnation, lower, tuple(publisher.writers)):
             publisher.completed()
             self._pump()
@@ -295,14 +307,17 @@ class Node:
         def read() -> None:
             if incarnation != self.publisher.incarnation:
                 return
-            if isinstance(ask, FindState):
-                self.server.state_found(ask.peer, ask.request, disk.state_at(ask.seq))
-            elif isinstance(ask, FindBeginning):
-                self.server.state_found(ask.peer, ask.request, disk.beginning(ask.wanted))
-            else:
-                events = disk.since(ask.after, ask.max_events)
-                self._to(ask.peer, wire.encode(m.Chunk(ask.request, len(events), False), *events))
-                self.server.was_read(ask.peer, ask.request, events[-1].seq)
+            try:
+                if isinstance(ask, FindState):
+                    self.server.state_found(ask.peer, ask.request, disk.state_at(ask.seq))
+                elif isinstance(ask, FindBeginning):
+                    self.server.state_found(ask.peer, ask.request, disk.beginning(ask.wanted))
+                else:
+                    events = disk.since(ask.after, ask.max_events)
+                    self._to(ask.peer, wire.encode(m.Chunk(ask.request, len(events), False), *events))
+                    self.server.was_read(ask.peer, ask.request, events[-1].seq)
+            except HistoryTruncated as error:
+                self.server.not_read(ask.peer, ask.request, error)
             self._pump()
 
         self.world.after(self.world.between(0, self.scenario.longest_sync), lambda: self._when_running(read))
@@ -358,6 +373,9 @@ class Node:
                 self._pump()
 
         def arrives() -> None:
+            if self.catalog.away:
+                self.world.after(0.3, arrives)
+                return
             complete = self.catalog.finish(self.segment, incarnation, report.number, report.finishing)
             self.world.note(f"catalog: segment {self.segment} finishing={report.finishing}, complete={complete}")
             self.world.after(self.world.between(0.001, 0.3), lambda: self._when_running(lambda: answered(complete)))

@@ -1,16 +1,21 @@
 """What really happened: appends asked for, events logged, sessions; and the rules that each new one must keep.
 
-Apart from the machines, whose own records it never reads: it sees what they send and what the application asks for.
+Apart from the machines, whose own records it never reads: it sees what they send and what the application asks for. It
+shares no algebra with them either (`order` has its own), so that a mistake there cannot excuse itself.
 """
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from epochal.protocol import messages as m
-from epochal.protocol.frontier import Antichain, MutableAntichain
+from epochal.protocol.simulation.order import covered, is_antichain, reached
 from epochal.protocol.simulation.scenario import Scenario
 from epochal.protocol.times import Time
+
+Times = frozenset[Time]
 
 
 class Violation(Exception):  # what it is, not how it ends
@@ -41,56 +46,103 @@ class Asked:
 
 
 @dataclass(slots=True)
-class Leave:
-    """A move that gave times up: from `order` on, the session holds only what `held` reaches."""
-
-    ticket: int
-    order: int
-    held: Antichain
-
-
-@dataclass(slots=True)
 class Session:
     """One session of one writer, as its application sees it."""
 
     writer: str
     number: int
-    held: Antichain | None = None
+    held: Times | None = None
     """What it held when it became ready; None before."""
     appends: list[Asked] = field(default_factory=list)
-    leaves: list[Leave] = field(default_factory=list)
+    sent: list[Times] = field(default_factory=list)
+    """What it said it holds from then on, each time that it said so to some segment."""
     order: int = 0
-    ended: bool = False
     aborted_all: bool = False
     """Whether it left by an exception."""
 
-    def left(self, time: Time) -> Leave | None:
-        """The first move that gave `time` up, if any did."""
-        return next((leave for leave in self.leaves if not leave.held.less_equal(time)), None)
+    def declared(self, time: Time) -> bool:
+        """Whether it has said of `time`, which it held, that what was appended there is whole."""
+        if self.held is None or not reached(self.held, time):
+            return False
+        return any(not reached(held, time) for held in self.sent)
+
+
+class Standing(NamedTuple):
+    """A log just after some event."""
+
+    lower: Times
+    active: Times
+    aborted: Times
+    below: Times
+    """Every time at most one of these is aborted (E11)."""
+
+    def covers(self, time: Time) -> bool:
+        """Whether `time` was aborted with a lost memory."""
+        return covered(time, self.below)
+
+    def is_aborted(self, time: Time) -> bool:
+        """Whether `time` can never complete here."""
+        return time in self.aborted or self.covers(time)
+
+    def admits(self, time: Time) -> bool:
+        """E15: whether who joins here is given `time` whole, as far as this segment goes."""
+        return reached(self.lower, time) and not covered(time, self.active) and not self.is_aborted(time)
 
 
 @dataclass(slots=True)
 class Log:
-    """The log of one incarnation of a segment."""
+    """The log of one incarnation of a segment; of all its incarnations where it is on disk."""
 
     segment: str
     incarnation: int
-    start: Antichain
-    lower: MutableAntichain
+    start: Times
+    below: Times = frozenset()
+    """Every time at most one of these was aborted as it began (E11)."""
+    began: float = 0.0
+    fenced: dict[str, int] = field(default_factory=dict)
+    """Writer -> its newest session when the log began."""
+    lower: set[Time] = field(default_factory=set)
     last: int = m.NOTHING_YET
     data: dict[Time, list[bytes]] = field(default_factory=dict)
     aborted: set[Time] = field(default_factory=set)
     payloads: set[bytes] = field(default_factory=set)
     sessions: dict[str, int] = field(default_factory=dict)
     """Writer -> its newest session that was opened here."""
-    resumed: dict[str, set[int]] = field(default_factory=dict)
-    """Writer -> all its sessions that were opened here."""
     orders: dict[tuple[str, int], int] = field(default_factory=dict)
     events: list[m.Event] = field(default_factory=list)
 
+    def is_aborted(self, time: Time) -> bool:
+        """Whether `time` can never complete here."""
+        return time in self.aborted or covered(time, self.below)
+
     def whole(self, time: Time) -> bool:
         """Whether this incarnation has completed `time`, and began before it."""
-        return self.start.less_equal(time) and not self.lower.less_equal(time) and time not in self.aborted
+        return reached(self.start, time) and not reached(self.lower, time) and not self.is_aborted(time)
+
+    def standing(self, seq: int) -> Standing:
+        """The state just after event `seq`, from the start on, event by event."""
+        lower, active, aborted = set(self.start), set[Time](), set[Time]()
+        for event in self.events:
+            if event.seq > seq:
+                break
+            match event:
+                case m.Data():
+                    active.add(event.time)
+                case m.Frontier():
+                    lower = moved(lower, event.changes)
+                case m.Aborted():
+                    aborted.update(event.times)
+        active = {time for time in active - aborted if reached(lower, time)}
+        aborted = {time for time in aborted if reached(lower, time)}
+        below = {time for time in self.below if reached(lower, time)}
+        return Standing(frozenset(lower), frozenset(active), frozenset(aborted), frozenset(below))
+
+
+def moved(lower: Iterable[Time], changes: Iterable[tuple[Time, int]]) -> set[Time]:
+    """A frontier after visible changes."""
+    changes = list(changes)
+    left = {time for time, count in changes if count < 0}
+    return (set(lower) - left) | {time for time, count in changes if count > 0}
 
 
 class Oracle:
@@ -99,52 +151,89 @@ class Oracle:
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
         self.appends: dict[bytes, Asked] = {}
+        self.at: dict[Time, list[Asked]] = {}
+        """The appends by their times."""
+        self.lately: deque[Asked] = deque(maxlen=50)
+        """The newest of them."""
         self.sessions: dict[str, list[Session]] = {}
         self.logs: dict[str, list[Log]] = {name: [] for name in scenario.names}
         self._ever_opened: dict[str, set[str]] = {name: set() for name in scenario.names}
+        self._incarnations: dict[str, int] = dict.fromkeys(scenario.names, 0)
         self.crashed: set[str] = set()
         """Segments that had more than one incarnation."""
-        self.lost: dict[bytes, bool] = {}
-        """Appends that a disk did not keep -> whether their session has come back since, to tell what it had."""
+        self.lost: set[bytes] = set()
+        """Appends that a disk did not keep."""
         self.rewound: set[Time] = set()
         """Their times: who was pushed them is told that these are aborted."""
 
-    def log_of(self, incarnation: int) -> int:
-        """The incarnation whose log an event of `incarnation` is in."""
-        return 1 if self.scenario.durable else incarnation
+    def log_of(self, segment: str, incarnation: int) -> Log:
+        """The log that an event of `incarnation` is in: what is on disk is one log, the first one's."""
+        logs = self.logs[segment]
+        return logs[0] if self.scenario.durable else next(log for log in logs if log.incarnation == incarnation)
+
+    def aborted(self, time: Time) -> bool:
+        """Whether some segment has ever logged that `time` is aborted."""
+        return any(time in log.aborted for logs in self.logs.values() for log in logs)
 
     # ---- writers ----
 
     def session(self, writer: str, number: int) -> Session:
         """A session begins."""
+        sessions = self.sessions.setdefault(writer, [])
+        if sessions and number <= sessions[-1].number:
+            raise Violation(f"E12: session {number} of {writer} was given out after {sessions[-1].number}")
         session = Session(writer, number)
-        self.sessions.setdefault(writer, []).append(session)
+        sessions.append(session)
         return session
 
     def asked(self, append: Asked) -> None:
         """The application asks for an append."""
         append.session.appends.append(append)
         self.appends[append.payload] = append
+        self.at.setdefault(append.time, []).append(append)
+        self.lately.append(append)
+
+    def acknowledged(self, append: Asked, incarnation: int) -> None:
+        """The application is told that its append is in the log."""
+        if append.outcome is not Outcome.OPEN:
+            raise Violation(f"E1: {append.payload!r} is acknowledged, and was {append.outcome} before")
+        append.outcome, append.incarnation = Outcome.ACKED, incarnation
+        known = {payload for log in self.logs[append.segment] for payload in log.payloads} | self.lost
+        if append.payload not in known:
+            raise Violation(f"E9: {append.payload!r} was acknowledged, and is in no log of segment {append.segment}")
 
     # ---- logs ----
 
-    def incarnation(self, segment: str, incarnation: int, start: Iterable[Time], last: int) -> Log:
-        """A publisher begins, `last` being the last event of its log; what is on disk is one log, the first one's."""
-        logs, times = self.logs[segment], list(start)
-        if self.scenario.durable and logs:
+    def incarnation(
+        self,
+        segment: str,
+        incarnation: int,
+        start: Iterable[Time],
+        last: int,
+        *,
+        below: Iterable[Time] = (),
+        now: float = 0.0,
+    ) -> Log:
+        """A publisher begins, `last` being the last event of its log; what is on disk is one log, the first one's.
+
+        `below` is what was aborted with a lost memory (E11).
+        """
+        logs, times = self.logs[segment], frozenset(start)
+        if incarnation <= self._incarnations[segment]:
+            raise Violation(f"E12: incarnation {incarnation} of segment {segment} after {self._incarnations[segment]}")
+        self._incarnations[segment] = incarnation
+        if logs:
             self.crashed.add(segment)
+        if self.scenario.durable and logs:
             (log,) = logs
             if self.scenario.interval:
                 self._rewind(log, last)
-            if (log.last, log.lower.frontier) != (last, Antichain(times)):
-                where = f"segment {segment} comes back at {last}, {times}"
-                raise Violation(f"E10: {where}; logged was {log.last}, {log.lower.frontier}")
+            if (log.last, log.lower) != (last, times):
+                where = f"segment {segment} comes back at {last}, {sorted(times)}"
+                raise Violation(f"E10: {where}; logged was {log.last}, {sorted(log.lower)}")
             return log
-        if logs:
-            self.crashed.add(segment)
-            if incarnation <= logs[-1].incarnation:
-                raise Violation(f"E12: incarnation {incarnation} of segment {segment} after {logs[-1].incarnation}")
-        log = Log(segment, incarnation, Antichain(times), MutableAntichain(times))
+        newest = {writer: sessions[-1].number for writer, sessions in self.sessions.items()}
+        log = Log(segment, incarnation, times, frozenset(below), now, newest, set(times), last)
         logs.append(log)
         return log
 
@@ -156,7 +245,7 @@ class Oracle:
                 raise Violation(f"E10: segment {log.segment} has lost {event}")
             log.data[event.time].remove(event.payload)
             log.payloads.remove(event.payload)
-            self.lost[event.payload] = False
+            self.lost.add(event.payload)
             self.rewound.add(event.time)
             log.last = event.prev
         log.orders.clear()
@@ -167,13 +256,11 @@ class Oracle:
         """A publisher has opened a session."""
         if session < log.sessions.get(writer, 0):
             raise Violation(f"E6: segment {log.segment} opened session {session} of {writer} after a newer one")
+        if session < log.fenced.get(writer, 0):
+            where = f"segment {log.segment}, incarnation {log.incarnation}, opened session {session} of {writer}"
+            raise Violation(f"E11: {where}, which had session {log.fenced[writer]} when the incarnation began")
         log.sessions[writer] = session
-        log.resumed.setdefault(writer, set()).add(session)
         self._ever_opened[log.segment].add(writer)
-        for payload in self.lost:
-            asked = self.appends[payload]
-            if (asked.segment, asked.session.writer, asked.session.number) == (log.segment, writer, session):
-                self.lost[payload] = True
 
     def logged(self, log: Log, event: m.Event) -> None:
         """A publisher has put an event into its log."""
@@ -188,7 +275,7 @@ class Oracle:
                 self._logged_frontier(log, event)
             case m.Aborted():
                 for time in event.times:
-                    if not log.lower.less_equal(time) or time in log.aborted:
+                    if not reached(log.lower, time) or log.is_aborted(time):
                         raise Violation(f"E2: {time!r} aborted at segment {log.segment} after it was decided")
                     log.aborted.add(time)
 
@@ -201,8 +288,11 @@ class Oracle:
             raise Violation(f"S34: logged at {event.time!r}, asked for at {asked.time!r} {where}")
         if log.sessions.get(session.writer) != session.number:
             raise Violation(f"E6: session {session.number} is not the newest ({log.sessions}) {where}")
-        if not log.lower.less_equal(event.time) or event.time in log.aborted:
+        if not reached(log.lower, event.time) or log.is_aborted(event.time):
             raise Violation(f"S35, E2: data at {event.time!r}, which was decided, {where}")
+        for earlier in self.logs[log.segment]:
+            if earlier is not log:
+                self._not_decided(earlier, event.time, where)
         key = (session.writer, session.number)
         if asked.order <= log.orders.get(key, -1):
             raise Violation(f"E6: logged out of order {where}")
@@ -210,17 +300,29 @@ class Oracle:
         log.payloads.add(event.payload)
         log.data.setdefault(event.time, []).append(event.payload)
 
+    def _not_decided(self, earlier: Log, time: Time, where: str) -> None:
+        """E11: what an earlier incarnation has completed or aborted, or had data at, nobody can add to."""
+        if not reached(earlier.lower, time):
+            fate = "completed"
+        elif earlier.is_aborted(time):
+            fate = "aborted"
+        elif time in earlier.data:
+            fate = "taken data at"
+        else:
+            return
+        raise Violation(f"E11: data at {time!r}, which incarnation {earlier.incarnation} had {fate}, {where}")
+
     def _logged_frontier(self, log: Log, event: m.Frontier) -> None:
-        before = set(log.lower.frontier)
-        old = log.lower.frontier
-        log.lower.update(event.changes)
-        new = log.lower.frontier
+        before = set(log.lower)
         left = {time for time, count in event.changes if count < 0}
         came = {time for time, count in event.changes if count > 0}
-        if left != before - set(new) or came != set(new) - before or not left | came:
-            raise Violation(f"S5: {event.changes!r} is not what changed from {old!r} at segment {log.segment}")
-        if not old.reaches_all(new):
-            raise Violation(f"I6: the frontier of segment {log.segment} went back from {old!r} to {new!r}")
-        enough = len(self._ever_opened[log.segment]) >= self.scenario.min_writers
-        if not enough:
+        after = moved(before, event.changes)
+        if not left <= before or came & before or left & came or not left | came or not is_antichain(after):
+            was, where = sorted(before), f"at segment {log.segment}"
+            raise Violation(f"S5: {event.changes!r} is not what changed from {was} {where}")
+        if not all(reached(before, time) for time in after):
+            where = f"from {sorted(before)} to {sorted(after)}"
+            raise Violation(f"I6: the frontier of segment {log.segment} went back {where}")
+        log.lower = after
+        if len(self._ever_opened[log.segment]) < self.scenario.min_writers:
             raise Violation(f"E5: segment {log.segment} moved before {self.scenario.min_writers} writers had opened")

@@ -4,8 +4,6 @@ Apart from the publishers' side because this is the simulated counterpart of the
 and a `Follower` a segment around one `Subscriber`, and the application's own memory of what it was given.
 """
 
-from dataclasses import dataclass, field
-
 from epochal.errors import EpochalError, HistoryTruncated
 from epochal.protocol import messages as m
 from epochal.protocol import wire
@@ -21,13 +19,14 @@ from epochal.protocol.following import (
     Subscribe,
     Wanted,
 )
-from epochal.protocol.frontier import Antichain
 from epochal.protocol.history import State
 from epochal.protocol.publishing import SegmentPublisher
 from epochal.protocol.simulation.links import Connection, Frames
 from epochal.protocol.simulation.nodes import Node, Socket
-from epochal.protocol.simulation.oracle import Oracle, Violation
+from epochal.protocol.simulation.oracle import Oracle, Standing, Times, Violation
+from epochal.protocol.simulation.order import at_most, maximal, reached
 from epochal.protocol.simulation.scenario import Scenario
+from epochal.protocol.simulation.stories import Claim, Join, Memory, Yield
 from epochal.protocol.simulation.world import World
 from epochal.protocol.subscribing import (
     Arrived,
@@ -35,44 +34,14 @@ from epochal.protocol.subscribing import (
     EpochWasAborted,
     FrontierMoved,
     GapFound,
+    Happened,
     RewoundTo,
     Subscriber,
 )
-from epochal.protocol.times import Time, less_equal
+from epochal.protocol.times import Time
 
 TICK = 0.5
 POLL = 0.7
-
-Yield = tuple[Time, dict[str, list[bytes]]]
-"""An epoch, and its payloads by segment in the order given."""
-
-
-@dataclass(slots=True)
-class Memory:
-    """What one reading application knows, through all its lives; the checks read this."""
-
-    name: str
-    origin: From
-    reads_epochs: bool
-    partial: bool
-    pushed: bool = True
-    """Whether it follows pushes at first; else it pulls."""
-    switched: int = 0
-    """How often it changed between both."""
-    wanted: tuple[Time, ...] | None = None
-    """If not None, it asked for what these times reach."""
-    skipped: int = 0
-    """How often a segment began behind the start of its history, as there was nothing for it before."""
-    yields: list[Yield] = field(default_factory=list)
-    aborted: set[Time] = field(default_factory=set)
-    began: list[tuple[str, Began]] = field(default_factory=list)
-    """How the segments began in the first life."""
-    gap: bool = False
-    over: bool = False
-    """Whether it ended: its history was gone, or it left."""
-    lives: int = 0
-    sound_until: Antichain | None = None
-    """The frontier when it ended; None while it did not."""
 
 
 class Life:
@@ -98,12 +67,19 @@ class Life:
         else:
             self.machine.only_events()
         self.ended = False
-        self.first = memory.lives == 0
         memory.lives += 1
-        self._frontier: Antichain | None = None if cursor is None else Antichain(cursor.frontier)
+        self._frontier: Times | None = None if cursor is None else frozenset(cursor.frontier)
+        self._frontier_told: Times | None = None
+        self._arrived_at: dict[Time, set[bytes]] = {}
+        """Every payload that arrived, whatever the machine makes of it."""
+        self._incarnations = {} if cursor is None else {name: at.incarnation for name, at in cursor.positions.items()}
+        self._seen: object = None
+        self._epoch_in_hand: EpochBatches | EpochWasAborted | None = None
+        self._event_in_hand: Happened | None = None
+        """What an interrupted call has fetched, for the next one to hand out; the cursor has not passed it (E16)."""
         self._gathered: dict[Time, dict[str, list[bytes]]] = {}
         self._seqs: dict[str, int] = {}
-        origin = memory.origin if memory.wanted is None else Wanted(memory.wanted)
+        origin = Wanted(memory.wanted) if memory.wanted is not None else From.START if memory.start else From.LIVE
         self.links = [Link(self, name, origin if cursor is None else cursor.positions[name]) for name in scenario.names]
         world.after(TICK, self._ticks)
 
@@ -140,16 +116,25 @@ class Life:
         if began.gap:
             self._judge_gap(segment, before)
             self.memory.gap = True
-        if self.first:
-            self.memory.began.append((segment, began))
+        if began.incarnation < self._incarnations.get(segment, 0):
+            known = self._incarnations[segment]
+            raise Violation(
+                f"E12: {self.memory.name} goes back to {began.incarnation} of {segment}, having seen {known}"
+            )
+        self._incarnations[segment] = began.incarnation
+        standing = self.oracle.log_of(segment, began.incarnation).standing(began.state.seq)
+        if not _agrees(began.state, standing):
+            raise Violation(f"E14: {self.memory.name} begins {segment} with {began.state}; it was {standing}")
+        if self.memory.lives == 1:
             first = self.nodes[segment].publisher.history.first
             self.memory.skipped += self.memory.wanted is not None and began.state.seq > first
+        self.memory.joins.append(Join(segment, began.incarnation, standing, began.filters, began.gap))
         self.machine.began(segment, began)
         self.look()
 
     def _judge_gap(self, segment: str, before: m.Position | None) -> None:
         publisher = self.nodes[segment].publisher
-        if before is not None and not _gone(before, publisher):
+        if before is not None and not _gone(before, publisher, self.oracle):
             raise Violation(f"I2: {self.memory.name} reports a gap at {segment} behind {before}, which is retained")
 
     def event(self, segment: str, event: m.Event) -> None:
@@ -157,6 +142,8 @@ class Life:
         known = self.machine.position(segment)
         if event.seq != known.seq + 1:
             raise Violation(f"I2: {self.memory.name} is given event {event.seq} of {segment} after {known}")
+        if type(event) is m.Data:
+            self._arrived_at.setdefault(event.time, set()).add(event.payload)
         self.machine.event(segment, event)
         self.look()
 
@@ -165,16 +152,32 @@ class Life:
         if not self.machine.ready:
             return
         frontier = self.machine.frontier
-        if frontier is not self._frontier:
-            if self._frontier is not None and not self._frontier.reaches_all(frontier):
-                raise Violation(f"I6: the frontier of {self.memory.name} went back from {self._frontier} to {frontier}")
-            self._frontier = frontier
+        if frontier is not self._seen:
+            self._seen, told = frontier, frozenset(frontier)
+            if self._frontier is not None:
+                self._judge_frontier(self._frontier, told)
+            self._frontier = told
+
+    def _judge_frontier(self, before: Times, after: Times) -> None:
+        if not all(reached(before, time) for time in after):
+            where = f"from {sorted(before)} to {sorted(after)}"
+            raise Violation(f"I6: the frontier of {self.memory.name} went back {where}")
+
+    def claim(self, time: Time) -> None:
+        """Ask whether `time` was seen whole, and keep a yes to be judged by what comes to light later (E18)."""
+        if not self.machine.saw_whole(time):
+            return
+        seen = set(self._arrived_at.get(time, ()))
+        for given, payloads in self.memory.yields:
+            if given == time:
+                seen.update(*payloads.values())
+        self.memory.claims.append(Claim(time, frozenset(seen), self.world.now, self.memory.lives))
 
     def failed(self, error: EpochalError, segment: str, position: Begin) -> None:
         """A link has met an error that no retry mends."""
         publisher = self.nodes[segment].publisher
         overtaken = self.machine.position(segment).seq < publisher.history.first
-        if not (isinstance(error, HistoryTruncated) and (overtaken or _gone(position, publisher))):
+        if not (isinstance(error, HistoryTruncated) and (overtaken or _gone(position, publisher, self.oracle))):
             raise Violation(f"{self.memory.name} cannot follow {segment}: {error!r}")
         self.world.note(f"{self.memory.name}: {error}")
         self.memory.gap = self.memory.over = True
@@ -182,32 +185,54 @@ class Life:
 
     # ---- the application ----
 
-    def read(self, most: int) -> None:
-        """Take what there is, up to `most`."""
+    def read(self, most: int, interrupts: float = 0.0) -> None:
+        """Take what there is, up to `most`; a share `interrupts` of it is fetched by a call that does not return."""
         for _ in range(most):
-            if self.memory.reads_epochs:
-                epoch = self.machine.next_epoch()
-                if epoch is None:
-                    return
-                self._take(epoch)
-            else:
-                happened = self.machine.next_event()
-                if happened is None:
-                    return
-                match happened:
-                    case Arrived():
-                        self._arrived(happened)
-                    case FrontierMoved():
-                        self._frontier_moved(Antichain(happened.frontier))
-                    case EpochWasAborted():
-                        self._gathered.pop(happened.time, None)
-                        self._take(happened)
-                    case GapFound():
-                        self._seqs.pop(happened.segment, None)
-                    case RewoundTo():
-                        self._seqs[happened.segment] = happened.seq
-                    case _:
-                        pass
+            if not (self._read_epoch(interrupts) if self.memory.reads_epochs else self._read_event(interrupts)):
+                return
+
+    def _interrupted(self, interrupts: float) -> bool:
+        interrupted = interrupts > 0 and self.world.chance(interrupts)
+        self.memory.interrupts += interrupted
+        return interrupted
+
+    def _read_epoch(self, interrupts: float) -> bool:
+        epoch, self._epoch_in_hand = self._epoch_in_hand or self.machine.hand_out_epoch(), None
+        if epoch is None:
+            return False
+        if self._interrupted(interrupts):
+            self._epoch_in_hand = epoch
+            return False
+        self.machine.pass_epoch(epoch)
+        self._take(epoch)
+        return True
+
+    def _read_event(self, interrupts: float) -> bool:
+        happened, self._event_in_hand = self._event_in_hand or self.machine.hand_out_event(), None
+        if happened is None:
+            return False
+        if self._interrupted(interrupts):
+            self._event_in_hand = happened
+            return False
+        self.machine.pass_event(happened)
+        self._hear(happened)
+        return True
+
+    def _hear(self, happened: Happened) -> None:
+        match happened:
+            case Arrived():
+                self._arrived(happened)
+            case FrontierMoved():
+                self._frontier_moved(frozenset(happened.frontier))
+            case EpochWasAborted():
+                self._gathered.pop(happened.time, None)
+                self._take(happened)
+            case GapFound():
+                self._seqs.pop(happened.segment, None)
+            case RewoundTo():
+                self._seqs[happened.segment] = happened.seq
+            case _:
+                pass
 
     def _take(self, epoch: EpochBatches | EpochWasAborted) -> None:
         memory, time = self.memory, epoch.time
@@ -217,7 +242,7 @@ class Life:
         if isinstance(epoch, EpochWasAborted):
             memory.aborted.add(time)
             return
-        if any(less_equal(time, before) for before, _ in memory.yields):
+        if any(at_most(time, before) for before, _ in memory.yields):
             raise Violation(f"E18: {memory.name} is given epoch {time!r} after a later one")
         if not epoch.batches:
             raise Violation(f"E18: {memory.name} is given epoch {time!r} without data")
@@ -234,8 +259,11 @@ class Life:
         self._seqs[segment] = data.seq
         self._gathered.setdefault(data.time, {}).setdefault(segment, []).append(data.payload)
 
-    def _frontier_moved(self, frontier: Antichain) -> None:
-        for time in sorted(time for time in self._gathered if not frontier.less_equal(time)):
+    def _frontier_moved(self, frontier: Times) -> None:
+        if self._frontier_told is not None:
+            self._judge_frontier(self._frontier_told, frontier)
+        self._frontier_told = frontier
+        for time in sorted(time for time in self._gathered if not reached(frontier, time)):
             payloads = self._gathered.pop(time)
             if self.memory.partial:
                 continue
@@ -384,8 +412,8 @@ class Reader:
         self, world: World, scenario: Scenario, nodes: dict[str, Node], oracle: Oracle, memory: Memory
     ) -> None:
         self.world, self.scenario, self.nodes, self.oracle, self.memory = world, scenario, nodes, oracle, memory
-        self._stored: tuple[str, list[Yield], set[Time]] | None = None
-        self._slowness = world.random.choice((0.1, 0.3, 1.0))
+        self._stored: tuple[str, list[Yield], set[Time], list[Join]] | None = None
+        self._slowness = world.random.choice((0.1, 0.3, 1.0, 3.0))
         self.resumed = 0
         self.life = Life(world, scenario, nodes, oracle, memory, None)
 
@@ -396,16 +424,30 @@ class Reader:
             return
         pause = world.random.expovariate(1 / self._slowness)
         if not life.ended:
-            life.read(world.random.choice((1, 3, 100)))
+            life.read(world.random.choice((1, 3, 100)), self.scenario.interrupt_rate)
             if life.machine.ready and world.chance(0.3):
                 self._store()
+            if life.machine.ready:
+                life.claim(self._some_time())
             if not world.calm:
                 self._suffer(pause)
-        world.after(min(pause, 2.0), self.lives)
+        world.after(min(pause, 4.0), self.lives)
+
+    def _some_time(self) -> Time:
+        """Near the frontier, or one that something was published at lately."""
+        random, frontier = self.world.random, sorted(self.life.machine.frontier)
+        if self.oracle.lately and (not frontier or random.random() < 0.6):
+            return random.choice(self.oracle.lately).time
+        return (
+            _shifted(random.choice(frontier), random.choice((-2, -1, -1, 0)))
+            if frontier
+            else self.scenario.time_shape.bottom
+        )
 
     def _store(self) -> None:
         memory = self.memory
-        self._stored = (self.life.machine.cursor().to_json(), list(memory.yields), set(memory.aborted))
+        cursor = self.life.machine.cursor().to_json()
+        self._stored = cursor, list(memory.yields), set(memory.aborted), list(memory.joins)
 
     def _suffer(self, passed: float) -> None:
         world, scenario, life, memory = self.world, self.scenario, self.life, self.memory
@@ -429,8 +471,8 @@ class Reader:
             memory.over = True  # it never counted; another one joins instead
             memory.gap = True
             return
-        text, yields, aborted = self._stored
-        memory.yields, memory.aborted = list(yields), set(aborted)
+        text, yields, aborted, joins = self._stored
+        memory.yields, memory.aborted, memory.joins = list(yields), set(aborted), list(joins)
         self.world.note(f"{memory.name}: crash, resumes from {text}")
         self.world.after(self.world.between(0.1, 2.0), lambda: self._resume(text))
 
@@ -440,19 +482,47 @@ class Reader:
         self.life = Life(self.world, self.scenario, self.nodes, self.oracle, self.memory, cursor)
 
     def settle(self) -> None:
-        """Read all there is."""
+        """Read all there is, and say what was seen whole."""
+        if self.life.ended:
+            return
         self.life.read(1_000_000)
+        if self.life.machine.ready:
+            self.memory.frontier = frozenset(self.life.machine.frontier)
+            for time in sorted(self.oracle.at):
+                self.life.claim(time)
 
 
-def _gone(position: Begin, publisher: SegmentPublisher) -> bool:
+def _gone(position: Begin, publisher: SegmentPublisher, oracle: Oracle) -> bool:
     """Whether the events behind `position`, or that it asks for, need not be there any more."""
+    first = publisher.history.first
     if isinstance(position, Wanted):
         if publisher.incarnation > 1:
             return True  # the answer may be of a life before the present one
-        state = State.of(publisher.history.first, publisher.history.state_at(publisher.history.first))
+        there = oracle.log_of(publisher.segment, publisher.incarnation).standing(first)
         # As it answered, what is aborted by now may have been under way.
-        return not position.whole_behind(state) or any(map(Antichain(position.times).less_equal, state.aborted))
+        over = not all(reached(there.lower, time) for time in position.times)
+        return over or any(reached(position.times, time) for time in there.active | there.aborted)
     if not isinstance(position, m.Position):
         return True
     known = publisher.history.end_of(position.incarnation) is not None
-    return not known or position.seq < publisher.history.first
+    return not known or position.seq < first
+
+
+def _agrees(state: State, there: Standing) -> bool:
+    """Whether a snapshot or an opening says what is so.
+
+    Of times that are active, or aborted with a lost memory, the maximal ones are enough: none can be seen whole.
+    """
+    below = getattr(state, "below", ())
+    return (
+        set(state.lower) == there.lower
+        and maximal((*state.active, *below)) == maximal(there.active | there.below)
+        and {time for time in state.aborted if not there.covers(time)}
+        == {time for time in there.aborted if not there.covers(time)}
+    )
+
+
+def _shifted(time: Time, by: int) -> Time:
+    if isinstance(time, int):
+        return max(time + by, 0)
+    return tuple(_shifted(part, by) for part in time)

@@ -10,10 +10,12 @@ from typing import Any
 from epochal.protocol.following import From
 from epochal.protocol.simulation.catalog import Catalog
 from epochal.protocol.simulation.checks import check_memory
+from epochal.protocol.simulation.disk import Disk
 from epochal.protocol.simulation.nodes import Node
 from epochal.protocol.simulation.oracle import Oracle, Violation
-from epochal.protocol.simulation.readers import Memory, Reader
+from epochal.protocol.simulation.readers import Reader
 from epochal.protocol.simulation.scenario import Scenario
+from epochal.protocol.simulation.stories import Memory
 from epochal.protocol.simulation.world import World
 from epochal.protocol.simulation.writers import Writer
 from epochal.protocol.times import Time
@@ -55,31 +57,59 @@ class Report:
     hangs: int
     lost: int
     """Events that a disk did not keep."""
+    together: int
+    """Machines that died with publishers and writers on them."""
+    away: int
+    """How often the catalog was."""
+    restored: int
+    """How often an older copy of it was put back."""
+    claims: int
+    """How often a reader took an epoch with records for seen whole."""
+    interrupts: int
     pulling: int
     switched: int
     asked: int
     skipped: int
 
 
-def simulate(seed: int, *, trace: Callable[[str], object] | None = None, **overrides: Any) -> Report:
-    """Run `seed`; `overrides` fixes fields of its `Scenario`. Raises `SimulationFailed` when a rule is broken."""
+def simulate(
+    seed: int,
+    *,
+    trace: Callable[[str], object] | None = None,
+    make_disk: Callable[[World, str], Disk] = lambda world, segment: Disk(world),
+    **overrides: Any,
+) -> Report:
+    """Run `seed`; `overrides` fixes fields of its `Scenario`. Raises `SimulationFailed` when a rule is broken.
+
+    `make_disk` makes what durable segments keep their logs on.
+    """
     try:
-        return _Run(seed, trace, overrides).run()
+        return _Run(seed, trace, make_disk, overrides).run()
     except Exception as error:
         raise SimulationFailed(seed, f"{type(error).__name__}: {error}", overrides) from error
 
 
 class _Run:
-    def __init__(self, seed: int, trace: Callable[[str], object] | None, overrides: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        seed: int,
+        trace: Callable[[str], object] | None,
+        make_disk: Callable[[World, str], Disk],
+        overrides: dict[str, Any],
+    ) -> None:
         self.seed = seed
         self.world = World(seed, trace)
         self.scenario = Scenario.draw(self.world.random, overrides)
         self.world.note(str(self.scenario))
-        self.catalog = Catalog(self.scenario)
+        self.catalog = Catalog(self.scenario, clock=lambda: self.world.now)
         self.oracle = Oracle(self.scenario)
         self.nodes = {
-            name: Node(self.world, self.scenario, self.catalog, self.oracle, name) for name in self.scenario.names
+            name: Node(self.world, self.scenario, self.catalog, self.oracle, name, make_disk)
+            for name in self.scenario.names
         }
+        hosted, nodes = self.scenario.per_process, list(self.nodes.values())
+        self.processes = [nodes[first : first + hosted] for first in range(0, len(nodes), hosted)]
+        self.away = self.restored = self.together = 0
         self.writers = [self._writer(f"w{number}") for number in range(self.scenario.writers)]
         self.readers: list[Reader] = []
 
@@ -103,9 +133,12 @@ class _Run:
         random = self.world.random
         begin = origin or random.choice((From.LIVE, From.LIVE, From.START))
         kind = random.random()
-        memory = Memory(f"s{len(self.readers)}", begin, reads_epochs=kind < 0.7, partial=kind > 0.9)
+        start = begin is From.START
+        memory = Memory(
+            f"s{len(self.readers)}", start, reads_epochs=kind < 0.7, partial=kind > 0.9, joined=self.world.now
+        )
         memory.pushed = random.random() >= self.scenario.pulling
-        if begin is From.START and random.random() < 0.3:
+        if start and random.random() < 0.3:
             memory.wanted = self._somewhere()
         self.world.note(f"joins: {memory}")
         reader = Reader(self.world, self.scenario, self.nodes, self.oracle, memory)
@@ -122,14 +155,55 @@ class _Run:
 
     def _faults(self) -> None:
         world, scenario = self.world, self.scenario
-        if world.now >= scenario.seconds:
+        if world.calm:
             return
-        for node in self.nodes.values():
-            if node.up and world.chance(scenario.crash_rate * _FAULT_TICK):
-                node.crash(world.between(0.2, 2.0))
-            elif node.up and world.chance(scenario.stall_rate * _FAULT_TICK):
-                node.stall(world.between(0.3, scenario.writer_timeout + 1))
+        for process in self.processes:
+            if not process[0].up:
+                continue
+            if world.chance(scenario.crash_rate * _FAULT_TICK):
+                self._crash(process, machine=world.chance(scenario.power_losses))
+            elif world.chance(scenario.together_rate * _FAULT_TICK):
+                self.together += 1
+                self._crash(process, machine=True)
+                for writer in self.writers:
+                    if world.chance(0.6):
+                        writer.die()
+            elif world.chance(scenario.stall_rate * _FAULT_TICK):
+                seconds = world.between(0.3, scenario.writer_timeout + 1)
+                for node in process:
+                    node.stall(seconds)
+        if not self.catalog.away and world.chance(scenario.catalog_away_rate * _FAULT_TICK):
+            self._catalog_away(world.between(0.3, 6.0))
+        if scenario.catalog_restored_rate:
+            self._copies(scenario.catalog_restored_rate * _FAULT_TICK)
         world.after(_FAULT_TICK, self._faults)
+
+    def _crash(self, process: list[Node], *, machine: bool) -> None:
+        back_after = self.world.between(0.2, 2.0)
+        for node in process:
+            node.crash(back_after, machine=machine)
+
+    def _catalog_away(self, seconds: float) -> None:
+        self.away += 1
+        self.catalog.away = True
+        self.world.note(f"the catalog is away for {seconds:.2f} s")
+        self.world.after(seconds, self._catalog_back)
+
+    def _catalog_back(self) -> None:
+        self.catalog.away = False
+
+    def _copies(self, chance: float) -> None:
+        """Copy the catalog now and then, and put such a copy back, of which every publisher learns by a refusal."""
+        world, catalog = self.world, self.catalog
+        if catalog.copies and not catalog.complete and world.chance(chance):
+            self.restored += 1
+            catalog.restore(world.random.randrange(catalog.copies))
+            world.note("an older copy of the catalog is put back")
+            for process in self.processes:
+                if process[0].up:
+                    self._crash(process, machine=False)
+        elif world.chance(0.2):
+            catalog.copy()
 
     # ---- the ending ----
 
@@ -137,8 +211,10 @@ class _Run:
         world, scenario = self.world, self.scenario
         world.note("the ending begins")
         if scenario.all_finish:
-            for writer in self.writers:
+            for number, writer in enumerate(self.writers):
                 writer.must_finish = True
+                if 0 < number <= scenario.lost_at_end:
+                    world.after(world.between(0, 1.0), writer.vanish)
             world.after(10.0, self._calm)
         else:
             self._calm()
@@ -147,12 +223,9 @@ class _Run:
             world.run(world.now + scenario.writer_timeout + 10)
             self._new_writers_finish()
         world.run(world.now + PATIENCE, self._over)
-        if self.oracle.crashed and scenario.min_writers > 1 and not self.catalog.complete:
-            # A crash with the frontier still at bottom forgets who had opened and left: others must make up the number.
-            self._new_writers_finish()
-            world.run(world.now + PATIENCE, self._over)
         if not self._over():
-            raise Violation(f"liveness: {self._unfinished()}")
+            finished = scenario.all_finish and all(writer.finished or writer.vanished for writer in self.writers)
+            raise Violation(f"{'E47, finish was confirmed to all' if finished else 'liveness'}: {self._unfinished()}")
         self._calm()
         self._join(From.START)
         self._join(From.LIVE)
@@ -169,6 +242,7 @@ class _Run:
 
     def _calm(self) -> None:
         self.world.calm = True
+        self._catalog_back()
 
     def _over(self) -> bool:
         return self.catalog.complete and all(
@@ -192,9 +266,8 @@ class _Run:
 
     def _check(self) -> None:
         for reader in self.readers:
-            if not reader.life.ended:
-                reader.settle()
-            check_memory(self.oracle, reader.memory, reader.life)
+            reader.settle()
+            check_memory(self.oracle, reader.memory)
 
     def _report(self) -> Report:
         logs = [log for logs in self.oracle.logs.values() for log in logs]
@@ -214,6 +287,11 @@ class _Run:
             deaths=sum(writer.deaths for writer in self.writers),
             hangs=sum(writer.hangs for writer in self.writers),
             lost=len(self.oracle.lost),
+            together=self.together,
+            away=self.away,
+            restored=self.restored,
+            claims=sum(bool(claim.seen) for memory in memories for claim in memory.claims),
+            interrupts=sum(memory.interrupts for memory in memories),
             pulling=sum(not memory.pushed for memory in memories),
             switched=sum(memory.switched for memory in memories),
             asked=sum(memory.wanted is not None for memory in memories),

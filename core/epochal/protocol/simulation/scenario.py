@@ -44,12 +44,28 @@ class Scenario:
     """Whether the same writers finish the stream at the end, connections still breaking; else new ones do, in peace."""
     skipping: bool = True
     """Whether publishers leave out what a subscriber does not want at the start of a history, or are too old to."""
+    lost_at_end: int = 0
+    """How many of these writers vanish for good instead of finishing; one is always left that finishes."""
+    per_process: int = 1
+    """How many segments a publisher process hosts: they crash, stall and come back together."""
+    together_rate: float = 0.0
+    """How often a machine dies with publishers and writers on it; the writers come back under their ids."""
+    catalog_away_rate: float = 0.0
+    """How often the catalog answers nobody for a while."""
+    report_delay: float = 0.0
+    """How long a report to the catalog may be under way, beside what any message takes."""
+    catalog_restored_rate: float = 0.0
+    """How often an older copy of the catalog is put back; then the numbers that it gives out follow the clock (E12)."""
+    interrupt_rate: float = 0.0
+    """Share of the epochs and events that are fetched by a call that is interrupted, and handed out by the next."""
     durable: bool = False
     """Whether publishers keep their logs on disk."""
     longest_sync: float = 0.0
     """... which takes up to so long."""
     interval: bool = False
-    """... and tell what may be lost before it is synced (policy `interval`): a crash is one of the whole machine."""
+    """... and tell what may be lost before it is synced (policy `interval`)."""
+    power_losses: float = 0.5
+    """Share of the crashes that are of the whole machine: what was written and not synced may be gone with it."""
 
     @property
     def time_shape(self) -> TimeShape:
@@ -97,5 +113,10 @@ class Scenario:
             pace=random.choice((0.1, 0.2, 0.4)),
             all_finish=random.random() < 0.6,
             skipping=random.random() < 0.7,
+            per_process=random.choice((1, 1, 2, 4)),
+            together_rate=rate(0, 0, 0, 0.05),
+            catalog_away_rate=rate(0, 0, 0.05, 0.15),
+            report_delay=random.choice((0.0, 0.3, 2.0)),
+            interrupt_rate=rate(0, 0, 0.1, 0.4),
         )
         return replace(drawn, **overrides)

@@ -11,11 +11,11 @@ from epochal.protocol import messages as m
 from epochal.protocol import wire
 from epochal.protocol.effects import Acked, Failed, Moved, Over, Ready, Reconnect, Send
 from epochal.protocol.effects import WriterTold as Told
-from epochal.protocol.frontier import Antichain
 from epochal.protocol.simulation.catalog import Catalog
 from epochal.protocol.simulation.links import Connection, Frames
 from epochal.protocol.simulation.nodes import Node, Socket
-from epochal.protocol.simulation.oracle import Asked, Leave, Oracle, Outcome, Violation
+from epochal.protocol.simulation.oracle import Asked, Oracle, Outcome, Times, Violation
+from epochal.protocol.simulation.order import reached
 from epochal.protocol.simulation.scenario import Scenario
 from epochal.protocol.simulation.world import World
 from epochal.protocol.times import Time
@@ -37,8 +37,10 @@ class Process:
         self._oracle = oracle
         self._connections: dict[str, Connection] = {}
         self._appends: dict[int, Asked] = {}
-        self._moves: dict[int, Leave] = {}
         self._leaving = 0
+        self._leave_failed = False
+        self._incarnations: dict[str, int] = {}
+        """Of each segment, the one that acknowledged last."""
         self._inbox: list[Callable[[], object]] = []
         self.hung = False
         self.dead = False
@@ -110,26 +112,31 @@ class Process:
                 connection.close()
                 self._lost(effect.segment, connection)
             elif type(effect) is Send:
-                self._judge_move(effect.message)
+                self._declare(effect.message)
                 for frames in wire.encode(effect.message):
                     connection.to_server(frames)
         if self.machine.over:
             self._end()
 
-    def _judge_move(self, message: m.Message) -> None:
-        """E1: no time is given up while an append at it is not acknowledged."""
-        if type(message) is m.Hold:
-            held = Antichain(message.times)
-        elif type(message) is m.Leave and message.how is not m.Leaving.ABORT:
-            held = Antichain()
-        else:
-            return
+    def _declare(self, message: m.Message) -> None:
+        """E1: no time is given up while an append at it is not acknowledged. What is given up is declared whole."""
+        held: Times
+        match message:
+            case m.Hold():
+                held = frozenset(message.times)
+            case m.Leave() if message.how is not m.Leaving.ABORT:
+                held = frozenset()
+            case m.Open(resume=m.Resume() as resume) if not self.told.aborted_all:
+                held = frozenset(resume.held)
+            case _:
+                return
         for asked in self._appends.values():
-            if not held.less_equal(asked.time):
+            if not reached(held, asked.time):
                 raise Violation(f"E1: {self.name} sends {message} before {asked.payload!r} is acknowledged")
+        if self.ready:  # before, it takes what all segments can give it, and gives up nothing of its own (E5)
+            self.told.sent.append(held)
 
     def _end(self) -> None:
-        self.told.ended = True
         connections, self._connections = self._connections, {}
         for connection in connections.values():
             # What was sent last still arrives; then the process is gone.
@@ -143,33 +150,34 @@ class Process:
         match told:
             case Ready():
                 self.ready = True
-                self.told.held = Antichain(told.held)
+                self.told.held = frozenset(told.held)
                 for time in self.machine.pending_epochs:
                     if self.machine.held.less_equal(time) and self.world.chance(0.3):
                         self._try(lambda time=time: self.machine.abort(time))  # type: ignore[misc]
             case Acked():
-                asked = self._appends.pop(told.ticket)
-                asked.outcome = Outcome.ACKED
-                asked.incarnation = self._oracle.log_of(told.position.incarnation)
-            case Moved():
-                self._moves.pop(told.ticket, None)
-                if told.ticket == self._leaving:
-                    self.finished = self._how is m.Leaving.FINISH
+                self._acked(told)
+            case Moved(ticket) if ticket == self._leaving:
+                self.finished = self._how is m.Leaving.FINISH
             case Failed():
                 self._failed(told)
             case Over() if isinstance(told.error, StreamComplete):
                 self.finished = True
 
+    def _acked(self, acked: Acked) -> None:
+        asked, incarnation = self._appends.pop(acked.ticket), acked.position.incarnation
+        if incarnation < self._incarnations.get(asked.segment, 0):
+            raise Violation(f"E12: {self.name} believes incarnation {incarnation} of {asked.segment} after a later one")
+        self._incarnations[asked.segment] = incarnation
+        self._oracle.acknowledged(asked, incarnation)
+
     def _failed(self, failed: Failed) -> None:
+        self._leave_failed = self._leave_failed or failed.ticket == self._leaving
         asked = self._appends.pop(failed.ticket, None)
         if asked is not None:
             asked.outcome = Outcome.FAILED
             judged = not self._oracle.crashed and not self.told.aborted_all
             if isinstance(failed.error, CapabilityError) and judged:
                 raise Violation(f"E5: a publisher refused what the writer took for allowed: {failed.error}")
-        leave = self._moves.pop(failed.ticket, None)
-        if leave is not None and not self.machine.over:
-            self.told.leaves.remove(leave)
 
     # ---- what the application does ----
 
@@ -222,7 +230,7 @@ class Process:
         self._raise_failure()
         time = self._time_near(random.choice(list(self.machine.held)), 2)
         awaited = random.random() < 0.5
-        self._leave_times(lambda: self.machine.advance(time, awaited=awaited))
+        self._move(lambda: self.machine.advance(time, awaited=awaited))
 
     def _hold_or_release(self) -> None:
         random = self.world.random
@@ -230,9 +238,9 @@ class Process:
         held = list(self.machine.held)
         time = random.choice(held)
         if random.random() < 0.5:
-            self._leave_times(lambda: self.machine.hold(self._time_near(time, 3)))
+            self._move(lambda: self.machine.hold(self._time_near(time, 3)))
         else:
-            self._leave_times(lambda: self.machine.release(time))
+            self._move(lambda: self.machine.release(time))
 
     def _abort(self) -> None:
         if self.told.appends:
@@ -249,36 +257,23 @@ class Process:
         if how is not m.Leaving.ABORT:
             self._raise_failure()
 
-        def ask() -> int:
+        def ask() -> None:
             self._leaving = self.machine.leave(how, awaited=True)
-            return self._leaving
 
-        self._how = how
-        self.told.order += 1
-        if how is m.Leaving.ABORT:
-            self.told.aborted_all = True
-            self._try(ask)
-        else:
-            self._leave_times(ask, leaving=True)
+        self._how, self._leave_failed = how, False
+        self.told.aborted_all = how is m.Leaving.ABORT
+        self._move(ask)
         self.pump()
 
     def retry_leave(self) -> None:
         """Ask again after a move that failed: the failure has been seen."""
-        if self._leaving and self.running and self.machine.outstanding == 0 and self._leaving not in self._moves:
+        if self._leaving and self.running and self.machine.outstanding == 0 and self._leave_failed:
             self._leaving = 0
 
-    def _leave_times(self, ask: Callable[[], int], *, leaving: bool = False) -> None:
-        """Make a move, and note which times it gives up."""
+    def _move(self, ask: Callable[[], object]) -> None:
+        """Change what is held, behind all appends so far."""
         self.told.order += 1
-        leave = Leave(0, self.told.order, Antichain())
-
-        def move() -> None:
-            leave.ticket = ask()
-            leave.held = Antichain() if leaving else Antichain(self.machine.held)
-            self.told.leaves.append(leave)
-            self._moves[leave.ticket] = leave
-
-        self._try(move)
+        self._try(ask)
 
     def _time_near(self, time: Time, spread: int) -> Time:
         if isinstance(time, int):
@@ -290,7 +285,6 @@ class Process:
     def die(self) -> None:
         """Vanish; publishers hear nothing more."""
         self.dead = True
-        self.told.ended = True
         self.world.note(f"{self.name}: dies")
         for connection in self._connections.values():
             connection.on_client = lambda frames: None
@@ -343,10 +337,29 @@ class Writer:
 
     def start(self) -> None:
         """Open the next session, unless the stream is complete."""
-        session = None if self._retired else self.catalog.session(self.name)
+        session = None if self._retired or self.catalog.away else self.catalog.session(self.name)
         if session is not None:
             self.world.note(f"{self.name}: session {session} starts")
             self.processes.append(Process(self.world, self.scenario, self.nodes, self.oracle, self.name, session))
+
+    def die(self) -> None:
+        """All its processes die with their machine; a new one is started after a while."""
+        self.deaths += 1
+        for process in self.processes:
+            process.die()
+        self.world.after(self.world.between(0.1, 2.0), self.start)
+
+    @property
+    def vanished(self) -> bool:
+        """Whether it is gone for good, and did not finish."""
+        return self._retired and not self.finished
+
+    def vanish(self) -> None:
+        """Die, and never come back."""
+        if not self.finished:
+            self._retired = True
+            for process in self.processes:
+                process.die()
 
     def retire(self) -> None:
         """Stop for good: each process leaves somehow, or just dies."""

@@ -1,0 +1,67 @@
+"""What one reading application was given and told, through all its lives.
+
+Apart from the readers, which fill it, so that the checks, which read it, know none of the machines.
+"""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from epochal.protocol.simulation.oracle import Standing, Times
+from epochal.protocol.times import Time
+
+Yield = tuple[Time, dict[str, list[bytes]]]
+"""An epoch, and its payloads by segment in the order given."""
+
+
+class Join(NamedTuple):
+    """A segment began: at its start, or again where the events that follow are not the next ones."""
+
+    segment: str
+    incarnation: int
+    standing: Standing
+    """The log where its events began, as it really was."""
+    filters: bool
+    """Whether what was under way there has to be left out (E15)."""
+    gap: bool = False
+
+
+class Claim(NamedTuple):
+    """`saw_whole(time)` was true."""
+
+    time: Time
+    seen: frozenset[bytes]
+    """All payloads of that time that had arrived or been handed out."""
+    at: float
+    life: int
+
+
+@dataclass(slots=True)
+class Memory:
+    """What the application knows."""
+
+    name: str
+    start: bool
+    """Whether it began at the start of the history; else it began live."""
+    reads_epochs: bool
+    partial: bool
+    pushed: bool = True
+    """Whether it follows pushes at first; else it pulls."""
+    joined: float = 0.0
+    switched: int = 0
+    """How often it changed between both."""
+    wanted: tuple[Time, ...] | None = None
+    """If not None, it asked for what these times reach."""
+    interrupts: int = 0
+    """How often a call was interrupted that had fetched something."""
+    skipped: int = 0
+    """How often a segment began behind the start of its history, as there was nothing for it before."""
+    yields: list[Yield] = field(default_factory=list)
+    aborted: set[Time] = field(default_factory=set)
+    joins: list[Join] = field(default_factory=list)
+    claims: list[Claim] = field(default_factory=list)
+    gap: bool = False
+    over: bool = False
+    """Whether it ended: its history was gone, or it left."""
+    lives: int = 0
+    frontier: Times | None = None
+    """What it was told of the frontier, at the end; None if it ended before, or was not ready then."""

@@ -1,0 +1,468 @@
+"""The simulation's own judges: each kind of broken promise, as a short story written by hand, is found and named.
+
+A story is told to the oracle as publishers, writers and readers would tell it; none of the project's machines runs.
+"""
+
+import ast
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from epochal.protocol import messages as m
+from epochal.protocol.simulation import checks, oracle, order, stories
+from epochal.protocol.simulation.checks import check_memory
+from epochal.protocol.simulation.oracle import Asked, Log, Oracle, Outcome, Session, Violation
+from epochal.protocol.simulation.scenario import Scenario
+from epochal.protocol.simulation.stories import Claim, Join, Memory
+from epochal.protocol.times import Time
+
+
+class Story:
+    """One writer and one reader over segments `a` and `b`, which begin at 0; everything else is told step by step."""
+
+    def __init__(self, **scenario: Any) -> None:
+        drawn = Scenario.draw(Random(0), {"segments": 2, "skew": (1, 1), "min_writers": 1, "shape": "int", **scenario})
+        self.oracle = Oracle(drawn)
+        self.logs = {name: self.oracle.incarnation(name, 1, [0], m.NOTHING_YET) for name in drawn.names}
+        self.session = self.opens("w", 1)
+        self.reader = Memory("r", start=True, reads_epochs=True, partial=False, lives=1)
+        for name in drawn.names:
+            self.joins(name)
+
+    def opens(self, writer: str, number: int, held: Iterable[Time] = (0,)) -> Session:
+        session = self.oracle.session(writer, number)
+        session.held = frozenset(held)
+        for log in self.logs.values():
+            self.oracle.opened(log, writer, number)
+        return session
+
+    def appends(
+        self, segment: str, time: Time, payload: bytes, *, acked: bool = True, by: Session | None = None
+    ) -> None:
+        session, log = by or self.session, self.logs[segment]
+        session.order += 1
+        asked = Asked(payload, session, segment, time, session.order)
+        self.oracle.asked(asked)
+        self.oracle.logged(log, m.Data(log.last + 1, log.last, time, b"", 1, 0, payload))
+        if acked:
+            self.oracle.acknowledged(asked, log.incarnation)
+
+    def moves(self, segment: str, old: Iterable[Time], new: Iterable[Time]) -> None:
+        log = self.logs[segment]
+        changes = (*((time, -1) for time in old), *((time, 1) for time in new))
+        self.oracle.logged(log, m.Frontier(log.last + 1, log.last, changes))
+
+    def aborts(self, segment: str, *times: Time) -> None:
+        log = self.logs[segment]
+        self.oracle.logged(log, m.Aborted(log.last + 1, log.last, times))
+
+    def declares(self, *held: Time, by: Session | None = None) -> None:
+        (by or self.session).sent.append(frozenset(held))
+
+    def restarts(self, segment: str, incarnation: int, start: Iterable[Time], **options: Any) -> Log:
+        """Without memory, at time 5."""
+        last = m.NOTHING_YET if not self.oracle.scenario.durable else self.logs[segment].last
+        self.logs[segment] = self.oracle.incarnation(segment, incarnation, start, last, now=5.0, **options)
+        return self.logs[segment]
+
+    def joins(self, segment: str, *, gap: bool = False, filters: bool = True, seq: int | None = None) -> None:
+        log = self.logs[segment]
+        standing = log.standing(log.last if seq is None else seq)
+        self.reader.joins.append(Join(segment, log.incarnation, standing, filters, gap))
+
+    def given(self, time: Time, **payloads: list[bytes]) -> None:
+        names = dict(zip("ab", self.logs, strict=True))
+        self.reader.yields.append((time, {names[name]: part for name, part in payloads.items()}))
+
+    def whole_epoch(self, time: int = 0) -> None:
+        """`time` has a record at each segment, is left and completed."""
+        self.appends("0", time, b"a%d" % time)
+        self.appends("1", time, b"b%d" % time)
+        self.declares(time + 1)
+        self.moves("0", [time], [time + 1])
+        self.moves("1", [time], [time + 1])
+
+    def judge(self) -> None:
+        check_memory(self.oracle, self.reader)
+
+
+def test_a_story_in_which_all_is_well_is_not_blamed() -> None:
+    story = Story()
+    story.whole_epoch()
+    story.given(0, a=[b"a0"], b=[b"b0"])
+    story.appends("0", 1, b"half")
+    story.aborts("0", 1)
+    story.reader.aborted.add(1)
+    story.reader.claims.append(Claim(0, frozenset({b"a0", b"b0"}), 1.0, 1))
+    story.reader.frontier = frozenset({1})
+    story.judge()
+
+
+# ---- readers ----
+
+
+def a_record_is_missing(story: Story) -> None:
+    story.given(0, a=[b"a0"], b=[])
+
+
+def records_come_in_another_order(story: Story) -> None:
+    story.appends("0", 1, b"x")
+    story.appends("0", 1, b"y")
+    story.declares(2)
+    story.moves("0", [1], [2])
+    story.moves("1", [1], [2])
+    story.given(1, a=[b"y", b"x"])
+
+
+def an_epoch_is_given_before_it_is_complete(story: Story) -> None:
+    story.appends("0", 1, b"early")
+    story.declares(2)
+    story.moves("1", [1], [2])
+    story.given(1, a=[b"early"])
+
+
+def an_epoch_that_nobody_left_is_given(story: Story) -> None:
+    story.appends("0", 1, b"lost")
+    story.moves("0", [1], [2])
+    story.moves("1", [1], [2])
+    story.given(1, a=[b"lost"])
+
+
+def an_epoch_is_finished_by_a_successor_that_never_held_it(story: Story) -> None:
+    story.appends("0", 1, b"lost")
+    later = story.opens("w", 2, [2])
+    story.declares(3, by=later)
+    story.moves("0", [1], [2])
+    story.moves("1", [1], [2])
+    story.given(1, a=[b"lost"])
+
+
+def an_epoch_is_given_twice(story: Story) -> None:
+    story.given(0, a=[b"a0"], b=[b"b0"])
+    story.given(0, a=[b"a0"], b=[b"b0"])
+
+
+def an_epoch_is_given_and_told_as_aborted(story: Story) -> None:
+    story.given(0, a=[b"a0"], b=[b"b0"])
+    story.reader.aborted.add(0)
+
+
+def an_aborted_epoch_is_given(story: Story) -> None:
+    story.aborts("1", 1)
+    story.appends("0", 1, b"half")
+    story.declares(2)
+    story.moves("0", [1], [2])
+    story.moves("1", [1], [2])
+    story.given(1, a=[b"half"])
+
+
+def an_epoch_is_told_as_aborted_that_is_not(story: Story) -> None:
+    story.reader.aborted.add(0)
+
+
+def a_whole_epoch_is_not_given(story: Story) -> None:
+    story.reader.frontier = frozenset({1})
+
+
+def a_whole_epoch_is_not_given_after_a_gap(story: Story) -> None:
+    story.given(0, a=[b"a0"], b=[b"b0"])
+    story.reader.gap = True
+    story.joins("0", gap=True)
+    story.whole_epoch(1)
+    story.reader.frontier = frozenset({2})
+
+
+def an_abort_is_not_told(story: Story) -> None:
+    story.given(0, a=[b"a0"], b=[b"b0"])
+    story.appends("0", 1, b"half")
+    story.aborts("0", 1)
+    story.moves("0", [1], [2])
+    story.moves("1", [1], [2])
+    story.reader.frontier = frozenset({2})
+
+
+def an_epoch_is_given_that_was_under_way_at_the_join(story: Story) -> None:
+    story.reader.joins.clear()
+    story.joins("0", seq=0)  # just after a0
+    story.joins("1", seq=m.NOTHING_YET)
+    story.given(0, a=[b"a0"], b=[b"b0"])
+
+
+def half_of_an_epoch_counts_as_seen_whole(story: Story) -> None:
+    story.reader.claims.append(Claim(0, frozenset({b"a0"}), 1.0, 1))
+
+
+def what_was_seen_whole_is_never_given(story: Story) -> None:
+    story.reader.claims.append(Claim(0, frozenset({b"a0", b"b0"}), 1.0, 1))
+    story.reader.joins.clear()  # so that nothing else is missing
+    story.joins("0")
+    story.joins("1")
+    story.reader.frontier = frozenset({1})
+
+
+def more_comes_after_an_epoch_was_seen_whole(story: Story) -> None:
+    story.reader.claims.append(Claim(1, frozenset(), 1.0, 1))
+    story.appends("0", 1, b"late")
+
+
+def an_aborted_epoch_counts_as_seen_whole(story: Story) -> None:
+    story.aborts("1", 1)
+    story.reader.claims.append(Claim(1, frozenset(), 1.0, 1))
+
+
+@pytest.mark.parametrize(
+    ("happens", "rule"),
+    [
+        (a_record_is_missing, "I1"),
+        (records_come_in_another_order, "I1"),
+        (an_epoch_is_given_before_it_is_complete, "I1"),
+        (an_epoch_that_nobody_left_is_given, "E3: writer w .* never left"),
+        (an_epoch_is_finished_by_a_successor_that_never_held_it, "E3: session 2 of w could not finish"),
+        (an_epoch_is_given_twice, "E16"),
+        (an_epoch_is_given_and_told_as_aborted, "I1: r was given .* and told"),
+        (an_aborted_epoch_is_given, "I1"),
+        (an_epoch_is_told_as_aborted_that_is_not, "E17"),
+        (a_whole_epoch_is_not_given, "I2"),
+        (a_whole_epoch_is_not_given_after_a_gap, "I2"),
+        (an_abort_is_not_told, "E16"),
+        (an_epoch_is_given_that_was_under_way_at_the_join, "E15"),
+        (half_of_an_epoch_counts_as_seen_whole, "E18: .* without b'b0'"),
+        (what_was_seen_whole_is_never_given, "E18: .* never given"),
+        (more_comes_after_an_epoch_was_seen_whole, "E18: .* without b'late'"),
+        (an_aborted_epoch_counts_as_seen_whole, "E18: .* aborted"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_what_a_reader_must_never_see_is_found(happens: Callable[[Story], None], rule: str) -> None:
+    story = Story()
+    story.whole_epoch()
+    happens(story)
+    with pytest.raises(Violation, match=rule):
+        story.judge()
+
+
+# ---- lost memories (E11) ----
+
+
+@pytest.mark.rule("E11")
+def test_a_record_that_was_lost_with_a_memory_is_missed_whatever_a_later_incarnation_completed() -> None:
+    story = Story()
+    story.appends("0", 0, b"lost")
+    story.appends("1", 0, b"kept")
+    story.declares(1)
+    story.restarts("0", 2, [0])
+    story.moves("1", [0], [1])
+    story.opens("w", 2)
+    story.moves("0", [0], [1])
+    story.given(0, b=[b"kept"])
+    with pytest.raises(Violation, match=r"I1: r was given \[\] of 0 at segment 0"):
+        story.judge()
+
+
+@pytest.mark.rule("E11")
+def test_a_record_that_a_disk_lost_after_it_was_acknowledged_is_missed() -> None:
+    story = Story(durable=True, interval=True)
+    story.appends("0", 0, b"kept")
+    story.appends("0", 0, b"lost")
+    story.declares(1)
+    log = story.logs["0"]
+    story.oracle.incarnation("0", 2, [0], 0)  # the machine has died: event 1 is gone
+    assert (log.last, story.oracle.lost) == (0, {b"lost"})
+    story.moves("0", [0], [1])
+    story.moves("1", [0], [1])
+    story.given(0, a=[b"kept"])
+    with pytest.raises(Violation, match="E1: b'lost' was acknowledged"):
+        story.judge()
+
+
+@pytest.mark.rule("E11")
+@pytest.mark.parametrize("fate", ["taken data at", "completed", "aborted", "lost"])
+def test_nothing_is_added_to_what_an_earlier_incarnation_had_decided_or_begun(fate: str) -> None:
+    story = Story()
+    below: tuple[Time, ...] = ()
+    if fate == "taken data at":
+        story.appends("0", 0, b"x")
+    elif fate == "completed":
+        story.moves("0", [0], [3])
+    elif fate == "aborted":
+        story.aborts("0", 0)
+    else:
+        below = (0,)
+    story.restarts("0", 2, [0], below=below)
+    session = story.opens("w", 2)
+    with pytest.raises(Violation, match="S35, E2: .* decided" if below else f"E11: data at 0, .* had {fate}"):
+        story.appends("0", 0, b"more", by=session)
+
+
+@pytest.mark.rule("E11", "E2")
+def test_what_was_given_before_a_loss_is_kept_and_nobody_who_joins_after_it_is_given_it() -> None:
+    story = Story()
+    story.whole_epoch()
+    story.restarts("0", 2, [0], below=(0,))  # completed, and not recorded
+    story.given(0, a=[b"a0"], b=[b"b0"])
+    story.reader.joined = 4.0
+    story.judge()
+    story.reader.joined = 6.0
+    with pytest.raises(Violation, match="E2: r was given 0, which was lost"):
+        story.judge()
+
+
+@pytest.mark.rule("E2", "E11")
+def test_an_abort_stands_though_a_later_incarnation_completed_the_epoch() -> None:
+    story = Story()
+    story.appends("1", 0, b"half")
+    story.aborts("0", 0)
+    story.declares(1)
+    story.restarts("0", 2, [0])
+    story.opens("w", 2)
+    story.moves("0", [0], [1])
+    story.moves("1", [0], [1])
+    story.given(0, b=[b"half"])
+    with pytest.raises(Violation, match="E2: r was given 0, which was aborted"):
+        story.judge()
+
+
+@pytest.mark.rule("E11", "E6")
+def test_a_session_that_was_fenced_before_a_loss_is_not_opened_after_it() -> None:
+    story = Story()
+    story.opens("w", 2)
+    story.restarts("0", 2, [0])
+    with pytest.raises(Violation, match="E11: segment 0, incarnation 2, opened session 1 of w"):
+        story.oracle.opened(story.logs["0"], "w", 1)
+
+
+# ---- logs and writers ----
+
+
+def data_twice(story: Story) -> None:
+    log = story.logs["0"]
+    story.appends("0", 0, b"x")
+    story.oracle.logged(log, m.Data(1, 0, 0, b"", 1, 0, b"x"))
+
+
+def data_after_completion(story: Story) -> None:
+    story.moves("0", [0], [2])
+    story.appends("0", 1, b"x")
+
+
+def a_frontier_that_goes_back(story: Story) -> None:
+    story.moves("0", [0], [2])
+    story.moves("0", [2], [1])
+
+
+def a_change_that_is_none(story: Story) -> None:
+    story.moves("0", [0], [0])
+
+
+def an_abort_of_what_is_complete(story: Story) -> None:
+    story.moves("0", [0], [2])
+    story.aborts("0", 1)
+
+
+def a_hole_in_the_log(story: Story) -> None:
+    story.oracle.logged(story.logs["0"], m.Aborted(1, 0, (0,)))
+
+
+def an_acknowledgement_of_nothing(story: Story) -> None:
+    asked = Asked(b"x", story.session, "0", 0, 1)
+    story.oracle.asked(asked)
+    story.oracle.acknowledged(asked, 1)
+
+
+def an_older_session(story: Story) -> None:
+    story.opens("w", 2)
+    story.oracle.opened(story.logs["0"], "w", 1)
+
+
+def a_session_number_twice(story: Story) -> None:
+    story.oracle.session("w", 1)
+
+
+def an_incarnation_twice(story: Story) -> None:
+    story.restarts("0", 1, [0])
+
+
+@pytest.mark.parametrize(
+    ("happens", "rule"),
+    [
+        (data_twice, "E6: logged twice"),
+        (data_after_completion, "S35, E2"),
+        (a_frontier_that_goes_back, "I6"),
+        (a_change_that_is_none, "S5"),
+        (an_abort_of_what_is_complete, "E2"),
+        (a_hole_in_the_log, "E14"),
+        (an_acknowledgement_of_nothing, "E9"),
+        (an_older_session, "E6"),
+        (a_session_number_twice, "E12"),
+        (an_incarnation_twice, "E12"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_what_a_publisher_or_catalog_must_never_do_is_found(happens: Callable[[Story], None], rule: str) -> None:
+    story = Story()
+    with pytest.raises(Violation, match=rule):
+        happens(story)
+
+
+@pytest.mark.rule("E10")
+@pytest.mark.parametrize("what", ["a frontier", "an abort", "the first data", "all under batch"])
+def test_what_no_crash_may_lose_is_missed(what: str) -> None:
+    story = Story(durable=True, interval=what != "all under batch")
+    if what == "a frontier":
+        story.moves("0", [0], [1])
+    elif what == "an abort":
+        story.aborts("0", 0)
+    else:
+        story.appends("0", 0, b"x")
+    with pytest.raises(Violation, match="E10"):
+        story.oracle.incarnation("0", 2, [0], m.NOTHING_YET)
+
+
+def test_an_append_is_acknowledged_once() -> None:
+    story = Story()
+    story.appends("0", 0, b"x")
+    asked = story.oracle.appends[b"x"]
+    assert asked.outcome is Outcome.ACKED
+    with pytest.raises(Violation, match="E1"):
+        story.oracle.acknowledged(asked, 1)
+
+
+# ---- the judges themselves ----
+
+
+def test_the_order_that_judges_is_that_of_products() -> None:
+    assert order.reached([(0, 3), (2, 1)], (2, 2))
+    assert not order.reached([(0, 3), (2, 1)], (1, 2))
+    assert order.covered((1, (0, 2)), [(0, (9, 9)), (1, (1, 2))])
+    assert order.maximal([(0, 3), (0, 1), (2, 0)]) == {(0, 3), (2, 0)}
+    assert order.is_antichain([(0, 3), (2, 1)])
+    assert not order.is_antichain([1, 2])
+
+
+def test_the_judges_share_no_code_with_what_they_judge() -> None:
+    """Beside themselves they know messages, the scenario and the type of a time."""
+    allowed = {"epochal.protocol", "epochal.protocol.times", "epochal.protocol.simulation.scenario"}
+    allowed |= {module.__name__ for module in (checks, oracle, order, stories)}
+    for module in (checks, oracle, order, stories):
+        assert module.__file__
+        for node in ast.walk(ast.parse(Path(module.__file__).read_text())):
+            if isinstance(node, ast.Import):
+                assert not [name.name for name in node.names if name.name.startswith("epochal")]
+            elif isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("epochal"):
+                assert node.module in allowed, f"{module.__name__} uses {node.module}"
+                names = {name.name for name in node.names}
+                assert node.module != "epochal.protocol" or names == {"messages"}
+                assert node.module != "epochal.protocol.times" or names == {"Time"}
+
+
+def test_only_epochs_that_were_asked_for_are_given() -> None:
+    story = Story()
+    story.whole_epoch()
+    story.reader = replace(story.reader, wanted=(1,))
+    story.given(0, a=[b"a0"], b=[b"b0"])
+    with pytest.raises(Violation, match="E15"):
+        story.judge()
