@@ -1,0 +1,227 @@
+"""Whole streams under seeded chance on the real log code: files that roll, go with age, and are torn by crashes.
+
+The publishers' machines and `SegmentLog` as they are, on a disk that forgets what was not synced when its machine
+dies, while the time of day jumps. What must hold is what the simulation checks; here its logs are files.
+"""
+
+import os
+import random
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from epochal.errors import LogError, LogFailed
+from epochal.logfiles import LogSettings, SegmentLog
+from epochal.protocol import messages as m
+from epochal.protocol.history import State, apply
+from epochal.protocol.journal import Note, Restored, Restoring, encode_notes
+from epochal.protocol.logfile import Checkpoint, with_incarnation
+from epochal.protocol.logframes import decode_entry, entries, entry
+from epochal.protocol.publishing import SegmentPublisher
+from epochal.protocol.simulation import simulate
+from epochal.protocol.simulation.disk import Disk
+from epochal.protocol.simulation.world import World
+from epochal.protocol.wanted import Wanted
+
+FRESH = 40
+LONG = 2_000
+STEP = 200
+"""Events that are looked at together where a reader's beginning is searched."""
+DAY = 86_400_000
+START = 1_000 * DAY
+
+
+class Files(Disk):
+    """The log of one segment in a directory of its own; counts what happened to it."""
+
+    def __init__(self, world: World, directory: Path, shim: Any, seen: set[str]) -> None:
+        super().__init__(world)
+        self._directory, self._shim, self._seen = directory, shim, seen
+        self._log: SegmentLog | None = None
+        self._publisher: SegmentPublisher | None = None
+        self._jumped = 0
+        """Milliseconds by which the time of day has been set."""
+        random = world.random
+        self._settings = LogSettings(
+            file_bytes=random.choice((1_500, 6_000)), max_bytes=random.choice((20_000, 1 << 30)), file_age=5.0
+        )
+
+    @property
+    def log(self) -> SegmentLog:
+        """The log of the present process."""
+        assert self._log is not None
+        return self._log
+
+    def _now(self) -> int:
+        return START + int(self._world.now * 1000)
+
+    # ---- lives ----
+
+    def restore(self, incarnation: int) -> Restored | None:
+        """Open the log as a starting publisher does."""
+        self.die()
+        if self._world.chance(0.2):
+            self._seen.add("clock set")
+            self._jumped += self._world.random.choice((-DAY, DAY, -1_000))
+        log = self._log = SegmentLog.open(
+            self._directory, "uid", "0", instance="a test", settings=self._settings, disk=self._shim,
+            clock=lambda: self._now() + self._jumped, steady=self._now,
+        )  # fmt: skip
+        found = log.recovered
+        self.incarnations = list(with_incarnation(log.incarnations, incarnation, log.last + 1))
+        if found is None:
+            return None
+        restoring = Restoring.behind(found.checkpoint.state, found.checkpoint.machine)
+        for frame in found.frames:
+            restoring.entry(map(decode_entry, entries(frame.events)), frame.notes)
+        if found.torn:
+            self._seen.add("torn")
+        log.forget_recovered()
+        return restoring.end()
+
+    def begin(self, publisher: SegmentPublisher) -> None:
+        """Say so in the log."""
+        self.log.begin(publisher.incarnation, _checkpoint(publisher))
+        self._publisher = publisher
+        publisher.history.archived = self.log.first
+
+    def die(self) -> None:
+        """The process ends: nothing is written any more, and the kernel keeps what was; perhaps half of a write."""
+        log, self._log = self._log, None
+        if log is None:
+            return
+        if self._publisher is not None and self._world.chance(0.5):
+            self._cut_a_write_short(log)
+        self._shim.broken.add("sync")
+        with suppress(LogFailed):
+            log.close()
+        self._shim.broken.clear()
+
+    def _cut_a_write_short(self, log: SegmentLog) -> None:
+        """An entry of which nobody knows is under way; not all of it is written."""
+        tail = log._tail
+        assert tail is not None
+        before = tail.file.end
+        with suppress(LogError):
+            log.write(1, list(entry(m.Aborted(log.last + 1, log.last, ()))))
+            pending = self._shim.open_files[tail._descriptor].pending
+            offset, data = pending.pop()
+            assert offset == before
+            part = data[: self._world.random.randrange(len(data))]
+            pending.append((offset, part))
+            os.ftruncate(tail._descriptor, offset + len(part))
+
+    def crash(self) -> None:
+        """The machine dies: any part of what was not synced is gone."""
+        super().crash()
+        self.die()
+        self._shim.crash(self._world.random)
+
+    # ---- writing ----
+
+    def next_checkpoint(self, publisher: SegmentPublisher) -> tuple[State, bytes] | None:
+        """When the file is over its size or age."""
+        return (publisher.state(), encode_notes(publisher.checkpoint())) if self.log.roll_due else None
+
+    def write(
+        self, events: Sequence[m.Event], notes: Sequence[Note], checkpoint: tuple[State, bytes] | None, *, sync: bool
+    ) -> None:
+        """A frame."""
+        log, publisher = self.log, self._publisher
+        assert publisher is not None
+        log.write(len(events), [part for event in events for part in entry(event)], encode_notes(notes))
+        if sync:
+            log.sync()
+        else:
+            log.mark_durable(log.last)
+        if checkpoint is not None:
+            self._seen.add("rolled")
+            log.roll(Checkpoint(*checkpoint))
+            if log.retain():
+                self._seen.add("removed")
+        publisher.history.archived = log.first
+
+    def sync(self) -> None:
+        """What a tick does between commits."""
+        self.log.sync()
+        if self._world.chance(0.5):
+            self.log.vouch()
+
+    # ---- reading ----
+
+    def since(self, seq: int, count: int) -> list[m.Event]:
+        """The next events behind `seq`."""
+        self._seen.add("read")
+        batch = self.log.read(seq, count, 1 << 20)
+        return [] if batch is None else [decode_entry(raw) for data in batch.data for raw in entries(data)]
+
+    def beginning(self, wanted: Wanted) -> State:
+        """Where all that is wanted begins."""
+        state, over = self.log.newest_state(wanted.untouched), False
+        if not wanted.untouched(state):
+            return state
+        while not over:
+            events = self.since(state.seq, STEP)
+            state, over = wanted.pass_over(state, events)
+            over = over or not events
+        return state
+
+    def state_at(self, seq: int) -> State:
+        """The state just behind event `seq`."""
+        opening = self.log.opening(seq)
+        progress = opening.state.progress()
+        for batch in opening.batches:
+            for data in batch.data:
+                for raw in entries(data):
+                    apply(progress, decode_entry(raw))
+        return State.of(seq, progress)
+
+
+def _checkpoint(publisher: SegmentPublisher) -> Checkpoint:
+    return Checkpoint(publisher.state(), encode_notes(publisher.checkpoint()))
+
+
+@contextmanager
+def volumes(shim: Callable[[], Any], seen: set[str]) -> Iterator[Callable[[World, str], Disk]]:
+    """Directories for the logs of one run, in memory where there is a file system for that."""
+    memory = Path("/dev/shm")
+    made: list[Files] = []
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as directory:
+
+        def make(world: World, segment: str) -> Disk:
+            made.append(Files(world, Path(directory, segment), shim(), seen))
+            return made[-1]
+
+        try:
+            yield make
+        finally:
+            for files in made:
+                files.die()
+
+
+def run(seed: int, shim: Callable[[], Any], seen: set[str], **overrides: Any) -> None:
+    with volumes(shim, seen) as make_disk:
+        simulate(seed, make_disk=make_disk, durable=True, longest_sync=0.1, **overrides)
+
+
+@pytest.mark.rule("E9", "E10", "E12", "E13", "E16")
+@pytest.mark.parametrize(
+    ("count", "overrides"),
+    [
+        pytest.param(FRESH, {"crash_rate": 0.2}, id="batch"),
+        pytest.param(FRESH, {"retention_bytes": 6_000, "subscribers": 6, "crash_rate": 0.1}, id="history is on disk"),
+        pytest.param(LONG, {"crash_rate": 0.2}, id="batch, long", marks=pytest.mark.long),
+        pytest.param(LONG, {"retention_bytes": 6_000, "crash_rate": 0.1}, id="history, long", marks=pytest.mark.long),
+    ],
+)
+def test_fresh_seeds_keep_every_rule_on_real_log_files(bench: Any, count: int, overrides: dict[str, Any]) -> None:
+    base = random.SystemRandom().randrange(2**40)
+    print(f"seeds {base} to {base + count - 1} on files, {overrides}")
+    seen: set[str] = set()
+    for seed in range(base, base + count):
+        run(seed, type(bench.disk), seen, **overrides)
+    assert seen == {"rolled", "removed", "torn", "read", "clock set"}, "some of it never happened"
