@@ -5,14 +5,20 @@ import multiprocessing
 import pickle
 import random
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from typing import Any
 
 import pytest
 
+from epochal.protocol import frontier
 from epochal.protocol.filters import JoinFilter
+from epochal.protocol.moves import Moves
+from epochal.protocol.publishing import SegmentPublisher
+from epochal.protocol.sessions import WriterState
 from epochal.protocol.simulation import Report, SimulationFailed, __main__, simulate
+from epochal.protocol.subscribing import EpochBatches, EpochWasAborted, Subscriber
 
 FRESH = 700
 STORED = 200
@@ -90,11 +96,16 @@ def tried(reports: list[Report]) -> Counter[str]:
             "switched",
             "asked",
             "skipped",
+            "together",
+            "away",
+            "claims",
+            "interrupts",
         ):
             total[name] += getattr(report, name)
         total["product order"] += report.scenario.shape != "int"
         total["an empty segment"] += 0 in report.scenario.skew
         total["several segments"] += report.scenario.segments > 1
+        total["several in a process"] += min(report.scenario.segments, report.scenario.per_process) > 1
     return total
 
 
@@ -155,6 +166,15 @@ def test_ten_thousand_fresh_seeds_keep_every_rule() -> None:
         pytest.param({"crash_rate": 0.4, **INTERVAL}, id="machines crash all the time"),
         pytest.param({"retention_bytes": 6_000, "subscribers": 6, **DURABLE}, id="history is on disk"),
         pytest.param({"subscriber_crash_rate": 1.0, "subscribers": 6}, id="subscribers crash"),
+        pytest.param(
+            {"subscriber_crash_rate": 0.5, "interrupt_rate": 0.5, "subscribers": 6}, id="calls are interrupted"
+        ),
+        pytest.param(
+            {"together_rate": 0.3, "per_process": 2, "segments": 4, "skew": (1, 1, 1, 1), **DURABLE},
+            id="machines die with their writers",
+        ),
+        pytest.param({"catalog_away_rate": 0.5, "crash_rate": 0.1, **DURABLE}, id="the catalog is away"),
+        pytest.param({"catalog_restored_rate": 0.2, "crash_rate": 0.1, **DURABLE}, id="older catalogs are put back"),
         pytest.param({"pulling": 1.0, "switch_rate": 0.0, "break_rate": 0.2}, id="nothing is pushed"),
         pytest.param({"switch_rate": 3.0, "break_rate": 0.2, "crash_rate": 0.1}, id="pushes come and go"),
         pytest.param(
@@ -197,6 +217,87 @@ def test_the_command_reports_a_run_and_explains_itself(capsys: pytest.CaptureFix
     assert "usage:" in capsys.readouterr().err
 
 
+def _takes_nothing_in_hand(patch: pytest.MonkeyPatch) -> None:
+    hand_out = Subscriber.hand_out_epoch
+
+    def handed_out(self: Subscriber) -> EpochBatches | EpochWasAborted | None:
+        epoch = hand_out(self)
+        if epoch is not None:
+            self.pass_epoch(epoch)
+        return epoch
+
+    patch.setattr(Subscriber, "hand_out_epoch", handed_out)
+
+
+def _drops_records(patch: pytest.MonkeyPatch) -> None:
+    data = Subscriber._data
+    patch.setattr(Subscriber, "_data", lambda self, name, segment, one: one.seq % 7 and data(self, name, segment, one))
+
+
+def _gives_epochs_twice(patch: pytest.MonkeyPatch) -> None:
+    hand_out, last = Subscriber.hand_out_epoch, dict[int, Any]()
+
+    def again(self: Subscriber) -> EpochBatches | EpochWasAborted | None:
+        epoch = hand_out(self)
+        if epoch is None:
+            return last.pop(id(self), None)
+        last[id(self)] = epoch
+        return epoch
+
+    patch.setattr(Subscriber, "hand_out_epoch", again)
+
+
+def _believes_it_saw_all(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Subscriber, "saw_whole", lambda self, time: self.ready and not self.frontier.less_equal(time))
+
+
+def _moves_before_appends_are_acknowledged(patch: pytest.MonkeyPatch) -> None:
+    take = Moves.take
+    patch.setattr(Moves, "take", lambda self, oldest: take(self, 2**62))
+
+
+def _aborts_nothing_of_lost_writers(patch: pytest.MonkeyPatch) -> None:
+    depart = SegmentPublisher._depart
+
+    def departs(self: SegmentPublisher, state: WriterState, *, abort: bool, finish: bool) -> None:
+        depart(self, state, abort=False, finish=finish)
+
+    patch.setattr(SegmentPublisher, "_depart", departs)
+
+
+def _opens_fenced_sessions(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(SegmentPublisher, "_is_fenced", lambda self, ask: False)
+
+
+def _orders_tuples_as_python_does(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(frontier, "less_equal", lambda a, b: a <= b)
+
+
+@pytest.mark.parametrize(
+    ("break_it", "rule", "overrides"),
+    [
+        (_takes_nothing_in_hand, "I2|E16", {"subscriber_crash_rate": 0.5, "interrupt_rate": 0.5}),
+        (_drops_records, "I1|I2|E18", {}),
+        (_gives_epochs_twice, "E16", {}),
+        (_believes_it_saw_all, "E18", {}),
+        (_moves_before_appends_are_acknowledged, "E1", {}),
+        (_aborts_nothing_of_lost_writers, "E3", {"death_rate": 0.3}),
+        (_opens_fenced_sessions, "E6", {"hang_rate": 0.5}),
+        (_orders_tuples_as_python_does, "I6|I1|E15|S35|S5|E1", {"shape": "(int, int)"}),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_a_machine_that_breaks_a_promise_is_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+    break_it: Callable[[pytest.MonkeyPatch], None],
+    rule: str,
+    overrides: dict[str, Any],
+) -> None:
+    break_it(monkeypatch)
+    with pytest.raises(SimulationFailed, match=f"Violation: ({rule})[:,]"):
+        collections.deque(map(partial(simulate, crash_rate=0.0, together_rate=0.0, **overrides), range(60)), maxlen=0)
+
+
 def test_a_field_of_the_scenario_can_be_fixed() -> None:
-    fixed = partial(simulate, segments=1, writers=1, crash_rate=0.0, skew=(1,), min_writers=1)
+    fixed = partial(simulate, segments=1, writers=1, crash_rate=0.0, together_rate=0.0, skew=(1,), min_writers=1)
     assert all(fixed(seed).scenario.segments == 1 and fixed(seed).crashes == 0 for seed in range(3))

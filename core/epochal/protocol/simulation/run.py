@@ -211,8 +211,10 @@ class _Run:
         world, scenario = self.world, self.scenario
         world.note("the ending begins")
         if scenario.all_finish:
-            for writer in self.writers:
+            for number, writer in enumerate(self.writers):
                 writer.must_finish = True
+                if 0 < number <= scenario.lost_at_end:
+                    world.after(world.between(0, 1.0), writer.vanish)
             world.after(10.0, self._calm)
         else:
             self._calm()
@@ -221,12 +223,8 @@ class _Run:
             world.run(world.now + scenario.writer_timeout + 10)
             self._new_writers_finish()
         world.run(world.now + PATIENCE, self._over)
-        if self.oracle.crashed and scenario.min_writers > 1 and not self.catalog.complete and not scenario.all_finish:
-            # A crash with the frontier still at bottom forgets who had opened and left: others must make up the number.
-            self._new_writers_finish()
-            world.run(world.now + PATIENCE, self._over)
         if not self._over():
-            finished = scenario.all_finish and all(writer.finished for writer in self.writers)
+            finished = scenario.all_finish and all(writer.finished or writer.vanished for writer in self.writers)
             raise Violation(f"{'E47, finish was confirmed to all' if finished else 'liveness'}: {self._unfinished()}")
         self._calm()
         self._join(From.START)

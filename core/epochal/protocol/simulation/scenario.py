@@ -44,6 +44,8 @@ class Scenario:
     """Whether the same writers finish the stream at the end, connections still breaking; else new ones do, in peace."""
     skipping: bool = True
     """Whether publishers leave out what a subscriber does not want at the start of a history, or are too old to."""
+    lost_at_end: int = 0
+    """How many of these writers vanish for good instead of finishing; one is always left that finishes."""
     per_process: int = 1
     """How many segments a publisher process hosts: they crash, stall and come back together."""
     together_rate: float = 0.0

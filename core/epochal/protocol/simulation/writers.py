@@ -349,6 +349,18 @@ class Writer:
             process.die()
         self.world.after(self.world.between(0.1, 2.0), self.start)
 
+    @property
+    def vanished(self) -> bool:
+        """Whether it is gone for good, and did not finish."""
+        return self._retired and not self.finished
+
+    def vanish(self) -> None:
+        """Die, and never come back."""
+        if not self.finished:
+            self._retired = True
+            for process in self.processes:
+                process.die()
+
     def retire(self) -> None:
         """Stop for good: each process leaves somehow, or just dies."""
         self._retired = True
