@@ -56,6 +56,9 @@ _WORKING: dict[str, tuple[Any, ...]] = {
     "spec.relays": (0,),
 }
 """Values of such fields that already do what they say, or ask for nothing."""
+_LATER = {"spec.progress.whenLost": "release"}
+"""Fields that came later, with what holds where they are absent: left out then, so that services of an earlier version,
+which refuse fields that they do not know, read the document in the middle of an upgrade."""
 
 
 class StreamManifest(Fields):
@@ -93,6 +96,9 @@ class StreamManifest(Fields):
         document = self.model_dump(mode="json", by_alias=True, exclude_none=True)
         for path in _OPTIONAL:
             if not self._given(path):
+                _remove(document, path.split("."))
+        for path, default in _LATER.items():
+            if _get(document, path) == default:
                 _remove(document, path.split("."))
         for field in ("labels", "annotations"):
             if not document["metadata"][field]:

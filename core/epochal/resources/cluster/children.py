@@ -104,10 +104,7 @@ def _settings(stream: ClusterStream) -> Any:
     """The settings that a publisher takes when it starts."""
     spec = stream.manifest.to_document()["spec"]
     history = {key: value for key, value in spec["history"].items() if key != "storage"}
-    progress = spec["progress"]
-    if progress["whenLost"] == "release":  # as before there was a choice: such a publisher is not started anew for it
-        progress = {key: value for key, value in progress.items() if key != "whenLost"}
-    return [history, progress, spec["push"]]
+    return [history, spec["progress"], spec["push"]]
 
 
 def _service_account(stream: ClusterStream) -> Object:

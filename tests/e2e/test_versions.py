@@ -1,0 +1,179 @@
+"""Services of the release that kept no horizon beside the present ones, in each order of an upgrade: no epoch is torn.
+
+The earlier services are those of a commit of this repository, run from its files with the present environment.
+"""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import epochal
+from epochal.client.catalog import CatalogClient
+from epochal.errors import AppendsLost, EpochAbortedError
+
+BEFORE = "862f78b"
+"""The last commit whose publishers record no horizon."""
+ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+PARTS = ("core", "services/catalog", "services/publisher")
+
+
+@pytest.fixture(scope="module")
+def before(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The search path of the earlier version."""
+    archive = subprocess.run(["git", "-C", str(ROOT), "archive", BEFORE, *PARTS], capture_output=True, check=False)
+    if archive.returncode:
+        pytest.skip(f"the files of an earlier version are in a clone with its history only: {archive.stderr.decode()}")
+    target = tmp_path_factory.mktemp("before")
+    with tarfile.open(fileobj=BytesIO(archive.stdout)) as files:
+        files.extractall(target, filter="data")
+    return os.pathsep.join(str(target / part) for part in PARTS)
+
+
+class Services:
+    """A catalog and one publisher of `test/s`, of either version, ended with the test."""
+
+    def __init__(self, directory: Path, before: str) -> None:
+        self._directory, self._before = directory, before
+        self._running: dict[str, asyncio.subprocess.Process] = {}
+        self.url = ""
+
+    async def start(self, name: str, *options: str, old: bool = False) -> None:
+        """Start the program `epochal-NAME`, and wait until it serves."""
+        environment = {**os.environ, "PYTHONPATH": self._before} if old else dict(os.environ)
+        with (self._directory / f"{name}.log").open("a") as log:
+            self._running[name] = process = await asyncio.create_subprocess_exec(
+                str(BIN / f"epochal-{name}"), "serve", *options, "--exit-with-stdin",
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=environment,
+            )  # fmt: skip
+        assert process.stdout is not None
+        line = (await asyncio.wait_for(process.stdout.readline(), 60)).decode()
+        assert line.startswith("ready "), self.log(name)
+        if name == "catalog":
+            self.url = line.split()[1]
+
+    async def catalog(self, *, old: bool = False) -> None:
+        """A catalog, at the same address as the one before."""
+        port = self.url.rpartition(":")[2] or "0"
+        await self.start("catalog", "--port", port, "--data", str(self._directory / "catalog"), old=old)
+
+    async def publisher(self, *, old: bool = False) -> None:
+        """The publisher of the stream's one segment."""
+        options = ("--catalog", self.url, "--stream", "test/s", "--segments", "0", "--publisher", "p")
+        await self.start("publisher", *options, old=old)
+
+    async def end(self, name: str, number: int) -> None:
+        """End a program by a signal."""
+        process = self._running.pop(name)
+        with suppress(ProcessLookupError):
+            process.send_signal(number)
+        await process.communicate()
+
+    async def declare(self, **spec: Any) -> None:
+        """Declare the stream."""
+        document = {
+            "apiVersion": "epochal.dev/v1alpha1",
+            "kind": "Stream",
+            "metadata": {"name": "s", "namespace": "test"},
+            "spec": {"time": {"shape": "int"}, "payload": {"encoding": "msgpack"}, **spec},
+        }
+        async with CatalogClient(self.url) as catalog:
+            await catalog.apply(document, "test", "s")
+
+    def log(self, name: str) -> str:
+        """What a program has said."""
+        return (self._directory / f"{name}.log").read_text()
+
+    async def close(self) -> None:
+        """End what still runs."""
+        for name in list(self._running):
+            await self.end(name, signal.SIGKILL)
+
+
+@pytest.fixture
+async def services(tmp_path: Path, before: str) -> AsyncIterator[Services]:
+    services = Services(tmp_path, before)
+    try:
+        yield services
+    finally:
+        await services.close()
+
+
+async def reported(services: Services, true: Callable[[Any], bool]) -> None:
+    """Wait until the publisher has told the catalog something."""
+    async with CatalogClient(services.url) as catalog, asyncio.timeout(20):
+        while not true((await catalog.get("test", "s")).segments[0]):  # noqa: ASYNC110 - it comes with a renewal
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.rule("E11")
+@pytest.mark.parametrize("ends", [signal.SIGTERM, signal.SIGKILL])
+async def test_a_publisher_of_the_version_before_is_replaced_without_a_torn_epoch(
+    services: Services, ends: signal.Signals
+) -> None:
+    await services.catalog()
+    await services.declare(progress={"minWriters": 2})
+    await services.publisher(old=True)
+    async with (
+        epochal.connect(services.url) as client,
+        client.subscribe("test/s") as live,
+        client.writer("test/s", writer_id="w1") as one,
+        client.writer("test/s", writer_id="w2") as other,
+    ):
+        await live.ready.wait()
+        for writer in (one, other):
+            await writer.advance(5)
+        await other.append(5, ["of the writer that left"])
+        await other.advance(6)
+        await reported(services, lambda segment: segment.lower == (5,))
+        await services.end("publisher", ends)
+        await services.publisher()
+        late = client.subscribe("test/s", since="start")
+        async with late, asyncio.timeout(40):
+            with pytest.raises((AppendsLost, EpochAbortedError)):
+                await one.append(5, ["of the other"])
+            await late.ready.wait()
+            for writer in (one, other):
+                with suppress(AppendsLost, EpochAbortedError):  # raised once, by whatever is asked first
+                    await writer.flush()
+                await writer.advance(7)
+                await writer.append(7, [writer.writer_id])
+            for writer in (one, other):
+                await writer.finish()
+            seen = [epoch async for epoch in live.epochs()]
+            read = [epoch async for epoch in late.epochs()]
+    assert [epoch.time for epoch in read] == [7]
+    assert [(epoch.time, type(epoch)) for epoch in seen] == [(5, epochal.EpochAborted), (7, epochal.Epoch)]
+    assert not live.saw_whole(5)
+
+
+@pytest.mark.rule("E11")
+async def test_beside_a_catalog_of_the_version_before_appends_wait_until_it_is_upgraded(services: Services) -> None:
+    await services.catalog(old=True)
+    await services.declare()
+    await services.publisher()
+    async with (
+        epochal.connect(services.url) as client,
+        client.writer("test/s", writer_id="w") as writer,
+        asyncio.timeout(60),
+    ):
+        append = asyncio.ensure_future(writer.append(3, ["waits"]))
+        await reported(services, lambda segment: bool(segment.counters.get("waiting_bytes")))
+        assert not append.done()
+        assert "keeps no horizon" in services.log("publisher")
+        await services.end("catalog", signal.SIGTERM)
+        await services.catalog()
+        await append
+        async with client.subscribe("test/s", since="start") as sub:
+            await writer.finish()
+            assert [(epoch.time, epoch.records()) async for epoch in sub.epochs()] == [(3, ["waits"])]
