@@ -113,7 +113,6 @@ class Scenario:
             pace=random.choice((0.1, 0.2, 0.4)),
             all_finish=random.random() < 0.6,
             skipping=random.random() < 0.7,
-            lost_at_end=random.choice((0, 0, 0, 1)),
             per_process=random.choice((1, 1, 2, 4)),
             together_rate=rate(0, 0, 0, 0.05),
             catalog_away_rate=rate(0, 0, 0.05, 0.15),
