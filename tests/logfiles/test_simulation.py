@@ -17,13 +17,14 @@ import pytest
 from epochal.errors import LogError, LogFailed
 from epochal.logfiles import LogSettings, SegmentLog
 from epochal.protocol import messages as m
+from epochal.protocol.effects import PublisherEffect
 from epochal.protocol.history import State, apply
 from epochal.protocol.journal import Note, Restored, Restoring, encode_notes
 from epochal.protocol.logfile import Checkpoint, with_incarnation
 from epochal.protocol.logframes import decode_entry, entries, entry
 from epochal.protocol.publishing import SegmentPublisher
 from epochal.protocol.simulation import simulate
-from epochal.protocol.simulation.disk import Disk
+from epochal.protocol.simulation.disk import Disk, doubted, events_of
 from epochal.protocol.simulation.world import World
 from epochal.protocol.wanted import Wanted
 
@@ -43,6 +44,7 @@ class Files(Disk):
         self._directory, self._shim, self._seen = directory, shim, seen
         self._log: SegmentLog | None = None
         self._publisher: SegmentPublisher | None = None
+        self._may_lack = False
         self._jumped = 0
         """Milliseconds by which the time of day has been set."""
         random = world.random
@@ -69,8 +71,9 @@ class Files(Disk):
             self._jumped += self._world.random.choice((-DAY, DAY, -1_000))
         log = self._log = SegmentLog.open(
             self._directory, "uid", "0", instance="a test", settings=self._settings, disk=self._shim,
-            clock=lambda: self._now() + self._jumped, steady=self._now,
+            clock=lambda: self._now() + self._jumped, steady=self._now, boot=lambda: f"boot {self.boots}",
         )  # fmt: skip
+        self._may_lack = log.may_lack(relaxed=self.relaxed)
         found = log.recovered
         self.incarnations = list(with_incarnation(log.incarnations, incarnation, log.last + 1))
         if found is None:
@@ -83,11 +86,27 @@ class Files(Disk):
         log.forget_recovered()
         return restoring.end()
 
-    def begin(self, publisher: SegmentPublisher) -> None:
+    @property
+    def in_doubt(self) -> bool:
+        """As the log tells."""
+        return self._may_lack
+
+    def begin(self, publisher: SegmentPublisher) -> list[PublisherEffect]:
         """Say so in the log."""
-        self.log.begin(publisher.incarnation, _checkpoint(publisher))
+        checkpoint = _checkpoint(publisher)
+        effects, logged = doubted(publisher) if self.in_doubt else ([], None)
+        if logged is None:
+            self.log.begin(publisher.incarnation, checkpoint, relaxed=self.relaxed)
+        else:
+            self._seen.add("doubted")
+            events = events_of(effects)
+            self.log.begin(
+                publisher.incarnation, checkpoint, encode_notes(logged.notes), count=len(events),
+                events=[part for event in events for part in entry(event)], relaxed=self.relaxed,
+            )  # fmt: skip
         self._publisher = publisher
         publisher.history.archived = self.log.first
+        return effects
 
     def die(self) -> None:
         """The process ends: nothing is written any more, and the kernel keeps what was; perhaps half of a write."""
@@ -214,6 +233,8 @@ def run(seed: int, shim: Callable[[], Any], seen: set[str], **overrides: Any) ->
     [
         pytest.param(FRESH, {"crash_rate": 0.2}, id="batch"),
         pytest.param(FRESH, {"retention_bytes": 6_000, "subscribers": 6, "crash_rate": 0.1}, id="history is on disk"),
+        pytest.param(FRESH, {"interval": True, "crash_rate": 0.3}, id="interval"),
+        pytest.param(LONG, {"interval": True, "crash_rate": 0.3}, id="interval, long", marks=pytest.mark.long),
         pytest.param(LONG, {"crash_rate": 0.2}, id="batch, long", marks=pytest.mark.long),
         pytest.param(LONG, {"retention_bytes": 6_000, "crash_rate": 0.1}, id="history, long", marks=pytest.mark.long),
     ],
@@ -224,4 +245,7 @@ def test_fresh_seeds_keep_every_rule_on_real_log_files(bench: Any, count: int, o
     seen: set[str] = set()
     for seed in range(base, base + count):
         run(seed, type(bench.disk), seen, **overrides)
+    if overrides.get("interval"):
+        assert "doubted" in seen
+        seen.remove("doubted")
     assert seen == {"rolled", "removed", "torn", "read", "clock set"}, "some of it never happened"

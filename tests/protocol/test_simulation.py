@@ -162,6 +162,10 @@ def test_ten_thousand_fresh_seeds_keep_every_rule() -> None:
             {"death_rate": 0.5, "hang_rate": 0.3, "writers": 3, "skew": (1, 1), "segments": 2}, id="writers die"
         ),
         pytest.param({"break_rate": 1.0, "all_finish": True}, id="connections break"),
+        pytest.param(
+            {"lost_at_end": 1, "all_finish": True, "writers": 3, "min_writers": 1, "crash_rate": 0.2},
+            id="some vanish while the others finish",
+        ),
         pytest.param({"crash_rate": 0.4, **DURABLE}, id="publishers with logs on disk crash all the time"),
         pytest.param({"crash_rate": 0.4, **INTERVAL}, id="machines crash all the time"),
         pytest.param({"retention_bytes": 6_000, "subscribers": 6, **DURABLE}, id="history is on disk"),

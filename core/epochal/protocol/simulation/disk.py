@@ -6,6 +6,7 @@ Apart from the node because this is the simulated counterpart of log files; only
 from collections.abc import Sequence
 
 from epochal.protocol import messages as m
+from epochal.protocol.effects import Log, PublisherEffect, Push
 from epochal.protocol.history import State, apply
 from epochal.protocol.journal import Note, Restored, Restoring, encode_notes
 from epochal.protocol.publishing import SegmentPublisher
@@ -27,6 +28,12 @@ class Disk:
         self._unsynced = 0
         """Entries at the end that the kernel has, and the disk has not."""
         self._start: State | None = None
+        self._vouched = False
+        """Whether the log says of its end that it is on disk."""
+        self._begun_at = 0
+        """`boots` when the incarnation began."""
+        self.relaxed = False
+        """Whether it acknowledges what is not synced (policy `interval`)."""
         self.boots = 0
         """How often the machine has died: what was written before, and not synced, need not be there (E11)."""
         self.incarnations: list[tuple[int, int]] = []
@@ -42,13 +49,29 @@ class Disk:
             restoring.entry(events, notes)
         return restoring.end()
 
-    def begin(self, publisher: SegmentPublisher) -> None:
-        """The incarnation begins, durably: a new log gets its first checkpoint."""
-        self.sync()
+    @property
+    def in_doubt(self) -> bool:
+        """Whether the log may lack what was acknowledged; to be asked between `restore` and `begin` (E11)."""
+        return self.relaxed and not self._vouched and self.boots != self._begun_at
+
+    def begin(self, publisher: SegmentPublisher) -> list[PublisherEffect]:
+        """The incarnation begins, durably: a new log gets its first checkpoint.
+
+        If the log may lack something, it says in the same entry that the open epochs are aborted; returns what is
+        left to be carried out of that.
+        """
+        effects, logged = doubted(publisher) if self.in_doubt else ([], None)
+        if logged is not None:
+            events = events_of(effects)
+            self._entries.append((events, encode_notes(logged.notes)))
+            self._events += events
+        self._sync()
+        self._vouched, self._begun_at = False, self.boots
         publisher.history.archived = m.NOTHING_YET
         if self._checkpoint is None:
             self._start = publisher.state()
             self._checkpoint = publisher.state(), encode_notes(publisher.checkpoint())
+        return effects
 
     def next_checkpoint(self, publisher: SegmentPublisher) -> tuple[State, bytes] | None:
         """The checkpoint of a new file, if one should begin behind what was just taken."""
@@ -61,14 +84,19 @@ class Disk:
         self._entries.append((list(events), encode_notes(notes)))
         self._events += events
         self._unsynced += 1
+        self._vouched = False
         if sync or checkpoint is not None:
-            self.sync()
+            self._sync()
         if checkpoint is not None:
             self._checkpoint = checkpoint
             self._entries.clear()
 
     def sync(self) -> None:
-        """Secure all that was written."""
+        """Secure all that was written; in a quiet moment the log says so."""
+        self._sync()
+        self._vouched = self._world.chance(0.5)
+
+    def _sync(self) -> None:
         self._unsynced = 0
 
     def crash(self) -> None:
@@ -97,3 +125,18 @@ class Disk:
         for event in self._events[: seq + 1]:
             apply(progress, event)
         return State.of(seq, progress)
+
+
+def doubted(publisher: SegmentPublisher) -> tuple[list[PublisherEffect], Log | None]:
+    """Abort what is open, as the log may lack some of it: the effects of that, and what to log with them, if any."""
+    if not publisher.doubt():
+        return [], None
+    *effects, logged = publisher.take()
+    assert isinstance(logged, Log)
+    return effects, logged
+
+
+def events_of(effects: Sequence[PublisherEffect]) -> list[m.Event]:
+    """What a take puts into the log."""
+    pushes = [effect.message for effect in effects if isinstance(effect, Push)]
+    return [message for message in pushes if not isinstance(message, m.Heartbeat)]

@@ -26,7 +26,7 @@ from epochal.protocol.history import State
 from epochal.protocol.publishing import PublisherSettings, SegmentPublisher
 from epochal.protocol.serving import SegmentServer, ServingSettings
 from epochal.protocol.simulation.catalog import Catalog
-from epochal.protocol.simulation.disk import Disk
+from epochal.protocol.simulation.disk import Disk, events_of
 from epochal.protocol.simulation.links import Connection, Frames
 from epochal.protocol.simulation.oracle import Oracle, Violation
 from epochal.protocol.simulation.scenario import Scenario
@@ -72,6 +72,8 @@ class Node:
         self._stalled_since = self._stalled_until = 0.0
         self._fair_since = 0.0
         self._disk = make_disk(world, segment) if scenario.durable else None
+        if self._disk is not None:
+            self._disk.relaxed = scenario.interval
         self._checkpoint: tuple[State, bytes] | None = None
         self._committing: list[PublisherEffect] | None = None
         """What waits for the disk; nothing else is taken meanwhile, so that what comes is committed together."""
@@ -100,8 +102,7 @@ class Node:
             finishing=grant.finishing, marks=grant.marks, restored=restored,
             incarnations=[] if self._disk is None else self._disk.incarnations,
         )  # fmt: skip
-        if self._disk is not None:
-            self._disk.begin(self.publisher)
+        first = [] if self._disk is None else self._disk.begin(self.publisher)
         self.channel = self.world.random.randbytes(8)
         state = restored.state if restored is not None else self.publisher.state()
         self._told = None if self._disk is None else Told(self.publisher, state.seq)
@@ -109,6 +110,9 @@ class Node:
         self.log = self.oracle.incarnation(
             self.segment, grant.incarnation, state.lower, state.seq, below=state.below, now=now
         )
+        if self._told is not None and first:
+            self._logged(first)
+            self._told.seq = self.publisher.seq
         self._heard: dict[bytes, float] = {}
         self._longest_silence: dict[bytes, float] = {}
         self._fair_since = self._reported = now
@@ -116,6 +120,7 @@ class Node:
         """Reports under way to the catalog are numbered; of a publisher without a log one at a time."""
         self._under_way = 0
         self.up = True
+        self._carry_out(first)
 
     def crash(self, back_after: float, *, machine: bool = True) -> None:
         """Die, or the machine does: memory and connections are gone; a new incarnation starts after a while."""
@@ -318,7 +323,7 @@ class Node:
             return
         self._commit(effects)
         self._committing = None
-        if self._told is not None and (events := _events(effects)):
+        if self._told is not None and (events := events_of(effects)):
             self._told.seq = events[-1].seq
         self._carry_out(effects)
         self._pump()
@@ -327,7 +332,7 @@ class Node:
         entry = effects[-1]
         assert isinstance(entry, Log)
         assert self._disk is not None
-        self._disk.write(_events(effects), entry.notes, self._checkpoint, sync=self._must_sync(entry))
+        self._disk.write(events_of(effects), entry.notes, self._checkpoint, sync=self._must_sync(entry))
         self._logged(effects)
 
     def _carry_out(self, effects: list[PublisherEffect]) -> None:
@@ -378,7 +383,7 @@ class Node:
         self.world.after(self.world.between(0, self.scenario.longest_sync), lambda: self._when_running(read))
 
     def _logged(self, effects: list[PublisherEffect]) -> None:
-        for event in _events(effects):
+        for event in events_of(effects):
             if self.world.tracing:
                 self.world.note(f"segment {self.segment} log {event}")
             self.oracle.logged(self.log, event)
@@ -436,9 +441,3 @@ class Node:
             self.world.after(self.world.between(0.001, 0.3), lambda: self._when_running(lambda: answered(complete)))
 
         self.world.after(self.world.between(0.001, 0.3), arrives)
-
-
-def _events(effects: list[PublisherEffect]) -> list[m.Event]:
-    """What a take puts into the log."""
-    pushes = [effect.message for effect in effects if isinstance(effect, Push)]
-    return [message for message in pushes if not isinstance(message, m.Heartbeat)]

@@ -175,6 +175,11 @@ class Oracle:
         """Whether some segment has ever logged that `time` is aborted."""
         return any(time in log.aborted for logs in self.logs.values() for log in logs)
 
+    @property
+    def enough_opened(self) -> bool:
+        """Whether so many writers have opened each segment that something may complete (E5)."""
+        return all(len(writers) >= self.scenario.min_writers for writers in self._ever_opened.values())
+
     # ---- writers ----
 
     def session(self, writer: str, number: int) -> Session:

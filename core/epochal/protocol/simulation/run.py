@@ -223,6 +223,9 @@ class _Run:
             world.run(world.now + scenario.writer_timeout + 10)
             self._new_writers_finish()
         world.run(world.now + PATIENCE, self._over)
+        if not self.catalog.complete and not self.oracle.enough_opened:  # some vanished before they were counted
+            self._new_writers_finish()
+            world.run(world.now + PATIENCE, self._over)
         if not self._over():
             finished = scenario.all_finish and all(writer.finished or writer.vanished for writer in self.writers)
             raise Violation(f"{'E47, finish was confirmed to all' if finished else 'liveness'}: {self._unfinished()}")
