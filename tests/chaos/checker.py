@@ -1,21 +1,23 @@
 """Judges a history: what was lost, doubled, torn, out of order or claimed wrongly, by rules that know of no machinery.
 
-Apart from the actors and the faults, so that whatever happened, in whatever kind of test, is judged by the same rules.
-Pure: entries in, violations out. `RULES` lists them, with what each of them forbids.
+Separate from the actors and the faults, so that whatever happened, in whatever kind of test, is judged by the same
+rules. Pure: entries in, violations out. `RULES` lists them, with what each of them forbids. Nothing of the project is
+used but the codes of its errors: times are compared and sets are built here, by brute force.
 
-Without a volume a publisher that dies takes its memory with it (E11). What may then be missing, and only then, is said
-in one place: `_Story.forgotten`. With its log on disk nothing is excused.
+No loss is excused: an epoch that is given has every record that was acknowledged at its time, whatever died meanwhile.
+What a reader may miss without a word is bounded in one place, `_Story.missed_by_a_gap`, and never counts as seen whole.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from tests.chaos.history import NEMESIS, Entry, Phase
+from tests.chaos.history import NEMESIS, Entry, Phase, Time
 
-from epochal.errors import HistoryTruncated
-from epochal.protocol.times import Time, less_equal
+EPOCH_ABORTED, HISTORY_TRUNCATED = "epoch_aborted", "history_truncated"
+NO_FAULT = ("over", "stored", "lost")
+"""What the nemesis writes down without having done something: who is hurt by it, and how, stands beside it."""
 
 
 class Violation(NamedTuple):
@@ -27,7 +29,10 @@ class Violation(NamedTuple):
 
 @dataclass(slots=True)
 class Append:
-    """One record that a writer asked for. `position` is (segment, incarnation, seq) once it was acknowledged."""
+    """One record that a writer asked for. `position` is (segment, incarnation, seq) once it was acknowledged.
+
+    `batch`: all records of the same call.
+    """
 
     id: str
     writer: str
@@ -36,6 +41,7 @@ class Append:
     time: Time
     segment: str
     digest: int
+    batch: tuple[str, ...]
     invoked: float
     done: float | None = None
     position: tuple[str, int, int] | None = None
@@ -54,37 +60,80 @@ class Leave:
 
     def leaves(self, time: Time) -> bool:
         """Whether `time` cannot be written to after it."""
-        return not self.failed and (self.to is None or not less_equal(self.to, time))
+        return not self.failed and (self.to is None or not reaches(self.to, time))
 
 
 @dataclass(slots=True)
-class Given:
-    """One epoch as a reader was given it: per segment (id, digest) pairs."""
+class Told:
+    """What a reader was told of one time: per segment (id, digest) pairs, or None where it was aborted.
+
+    `stay`: the number of the subscription; `joined`: when that was asked for.
+    """
 
     at: float
-    life: int
+    stay: int
+    joined: float
     time: Time
     frontier: tuple[Time, ...]
-    parts: dict[str, list[tuple[str, int]]]
+    parts: dict[str, list[tuple[str, int]]] | None
 
     @property
     def ids(self) -> list[str]:
         """All records."""
-        return [record for part in self.parts.values() for record, _ in part]
+        return [record for part in (self.parts or {}).values() for record, _ in part]
+
+
+@dataclass(slots=True)
+class Asked:
+    """Which times a reader said that it saw whole, of those that it was asked about."""
+
+    at: float
+    stay: int
+    frontier: tuple[Time, ...]
+    whole: tuple[Time, ...]
 
 
 @dataclass(slots=True)
 class Reader:
-    """All lives of one reader from one beginning; a life that resumes from a cursor belongs to the one before."""
+    """All subscriptions of one reader from one beginning; one that resumes a cursor belongs to the one before.
+
+    `told` is everything; `kept` is what it knows: a yield that no saved cursor covers is forgotten by a kill, and comes
+    again (E16). `saves`: (when, frontier) of the saved cursors that were not forgotten.
+    """
 
     name: str
     entries: list[Entry] = field(default_factory=list)
-    given: list[Given] = field(default_factory=list)
-    aborted: dict[Time, float] = field(default_factory=dict)
+    told: list[Told] = field(default_factory=list)
+    kept: list[Told] = field(default_factory=list)
+    saves: list[tuple[float, tuple[Time, ...]]] = field(default_factory=list)
+    asked: list[Asked] = field(default_factory=list)
     ended: bool = False
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def given(self) -> list[Told]:
+        """All epochs."""
+        return [told for told in self.told if told.parts is not None]
+
+    def at_the_beginning(self) -> float:
+        """When the first subscription was ready, or was asked for if it never was."""
+        return next((entry.at for entry in self.entries if entry.op == "ready"), self.entries[0].at)
+
+
+def reaches(element: Time, time: Time) -> bool:
+    """Whether `element <= time`: component by component, all the way down."""
+    if isinstance(element, int) and isinstance(time, int):
+        return element <= time
+    assert isinstance(element, tuple)
+    assert isinstance(time, tuple)
+    return all(reaches(a, b) for a, b in zip(element, time, strict=True))
+
+
+def reached(frontier: Sequence[Time], time: Time) -> bool:
+    """Whether something at `time` can still come."""
+    return any(reaches(element, time) for element in frontier)
 
 
 class _Story:
@@ -92,25 +141,27 @@ class _Story:
 
     def __init__(self, history: Sequence[Entry]) -> None:
         self.appends: dict[str, Append] = {}
+        self.at: dict[Time, list[Append]] = defaultdict(list)
         self.leaves: list[Leave] = []
         self.told_lost: list[Entry] = []
-        self.lost: dict[str, list[float]] = defaultdict(list)
-        """Segment -> when its publisher died with what it remembered."""
-        self.faults = [entry for entry in history if entry.actor == NEMESIS]
+        self.lost: list[tuple[str, float]] = []
+        """(segment, when its publisher ended with all that it remembered)"""
+        self.faults = [entry for entry in history if entry.actor == NEMESIS and entry.op not in NO_FAULT]
         self.stored: set[str] = set()
-        """Publishers whose logs are on disk: nothing may come of their deaths."""
+        """Whose death aborts nothing and loses nothing: publishers whose logs are on disk."""
         self.errors: list[Entry] = []
         self.aborts: list[Entry] = []
+        self.over: dict[Time, tuple[float, str]] = {}
+        """Time -> when it was first told to be aborted, and to whom."""
         self.readers: list[Reader] = []
-        self.healed = any(entry.op == "over" for entry in self.faults)
-        orders: dict[tuple[str, int], int] = defaultdict(int)
+        self.healed = any(entry.actor == NEMESIS and entry.op == "over" for entry in history)
+        orders: Counter[tuple[str, int]] = Counter()
         current: dict[str, Reader] = {}
         moves: dict[tuple[str, int, int], Leave] = {}
         for entry in history:
             if entry.actor == NEMESIS:
                 if entry.op == "lost":
-                    for segment in entry.data["segments"]:
-                        self.lost[segment].append(entry.at)
+                    self.lost += [(segment, entry.at) for segment in entry.data["segments"]]
                 elif entry.op == "stored":
                     self.stored |= set(entry.data["targets"])
             elif entry.op == "append":
@@ -119,27 +170,36 @@ class _Story:
                 self._leave(entry, moves)
             elif entry.op == "abort":
                 self.aborts.append(entry)
+                if entry.phase is Phase.OK:
+                    self._aborted(entry)
             elif entry.op == "told":
                 self.told_lost.append(entry)
             else:
                 if entry.op == "error":
                     self.errors.append(entry)
                 self._read(entry, current)
+        for reader in self.readers:
+            self._tell(reader)
 
-    def _append(self, entry: Entry, orders: dict[tuple[str, int], int]) -> None:
+    def _append(self, entry: Entry, orders: Counter[tuple[str, int]]) -> None:
         data = entry.data
         for index, record in enumerate(data["ids"]):
             if entry.phase is Phase.INVOKE:
                 key = (entry.actor, entry.life)
                 orders[key] += 1
-                self.appends[record] = Append(
-                    record, *key, orders[key], entry.time(), data["segment"], data["digests"][index], entry.at
-                )
+                append = Append(
+                    record, *key, orders[key], entry.time(), data["segment"], data["digests"][index],
+                    tuple(data["ids"]), entry.at,
+                )  # fmt: skip
+                self.appends[record] = append
+                self.at[append.time].append(append)
             elif record in self.appends:
                 append = self.appends[record]
                 append.done, append.failed = entry.at, entry.phase is Phase.FAIL
                 if entry.phase is Phase.OK:
                     append.position = (append.segment, *data["position"])
+        if entry.phase is Phase.FAIL and data.get("code") == EPOCH_ABORTED:
+            self._aborted(entry)
 
     def _leave(self, entry: Entry, moves: dict[tuple[str, int, int], Leave]) -> None:
         key = (entry.actor, entry.life, entry.data["n"])
@@ -150,44 +210,85 @@ class _Story:
         elif key in moves:
             moves[key].failed = entry.phase is Phase.FAIL
 
+    def _aborted(self, entry: Entry) -> None:
+        self.over.setdefault(entry.time(), (entry.at, entry.actor))
+
     def _read(self, entry: Entry, current: dict[str, Reader]) -> None:
         if entry.op == "join" and (entry.data["since"] != "cursor" or entry.actor not in current):
             current[entry.actor] = Reader(entry.actor)
             self.readers.append(current[entry.actor])
-        reader = current.get(entry.actor)
-        if reader is None:
-            return
-        reader.entries.append(entry)
-        if entry.op == "epoch":
-            parts = {name: [(r, d) for r, d in part] for name, part in entry.data["parts"].items()}
-            reader.given.append(Given(entry.at, entry.life, entry.time(), entry.times("frontier"), parts))
-        elif entry.op == "aborted":
-            reader.aborted.setdefault(entry.time(), entry.at)
-        elif entry.op == "end":
-            reader.ended = True
+        if entry.actor in current:
+            current[entry.actor].entries.append(entry)
+        if entry.op == "aborted":
+            self._aborted(entry)
 
-    def lost_between(self, segment: str, begin: float, end: float) -> list[float]:
-        """When the memory of `segment` was lost in that time."""
-        return [at for at in self.lost[segment] if begin <= at <= end]
+    def _tell(self, reader: Reader) -> None:
+        """Replay what a reader wrote down: each subscription forgets what the cursor that it resumes does not cover."""
+        saved: dict[int, tuple[int, int]] = {}
+        stay, joined = 0, 0.0
+        for entry in reader.entries:
+            if entry.op == "join":
+                stay, joined = stay + 1, entry.at
+                if entry.data["since"] == "cursor":
+                    kept, saves = saved.get(entry.data["n"], (0, 0))
+                    del reader.kept[kept:], reader.saves[saves:]
+            elif entry.op in ("epoch", "aborted"):
+                parts = entry.data.get("parts")
+                parts = None if parts is None else {name: [(r, d) for r, d in part] for name, part in parts.items()}
+                told = Told(entry.at, stay, joined, entry.time(), entry.times("frontier"), parts)
+                reader.told.append(told)
+                reader.kept.append(told)
+            elif entry.op == "save":
+                reader.saves.append((entry.at, entry.times("frontier")))
+                saved[entry.data["n"]] = (len(reader.kept), len(reader.saves))
+            elif entry.op == "whole":
+                reader.asked.append(Asked(entry.at, stay, entry.times("frontier"), entry.times("times")))
+            elif entry.op == "end":
+                reader.ended = True
 
-    def forgotten(self, append: Append, end: float) -> bool:
-        """E11: whether an acknowledged record may be missing from its epoch.
+    def acknowledged(self, time: Time) -> set[str]:
+        """The records at a time that were promised."""
+        return {append.id for append in self.at[time] if append.position is not None}
 
-        Its publisher died after it was asked for, and its writer either had left the time by then, or went away, so
-        that nobody told the next incarnation what it lacks. Who was told of the loss must see the epoch aborted.
+    def missed_by_a_gap(self, reader: Reader, time: Time) -> bool:
+        """Whether `time` may have passed a reader by without a word: it was under way where it joined (E15, E17).
+
+        A publisher ended with its memory before the reader was through with the time, and the time (or one that can
+        hold it back) was under way before the reader was back at the next one.
         """
-        leave = min((x.invoked for x in self.leaves if self._of(x, append) and x.leaves(append.time)), default=None)
-        told = [x.at for x in self.told_lost if (x.actor, x.life) == (append.writer, append.life)]
-        crashes = self.lost_between(append.segment, append.invoked, end)
-        return any(leave is None or not any(crash < at < leave for at in told) for crash in crashes)
+        through = next((at for at, frontier in reader.saves if not reached(frontier, time)), float("inf"))
+        begun = self.begun(time)
+        return any(at <= through and begun <= self._back_by(reader, segment, at) for segment, at in self.lost)
 
-    @staticmethod
-    def _of(leave: Leave, append: Append) -> bool:
-        return (leave.writer, leave.life) == (append.writer, append.life)
+    def begun(self, time: Time) -> float:
+        """When somebody first asked to write at a time, or at one after it."""
+        return min(append.invoked for append in self.appends.values() if reaches(time, append.time))
 
-    def at(self, time: Time) -> list[Append]:
-        """The appends at a time."""
-        return [append for append in self.appends.values() if append.time == time]
+    def _back_by(self, reader: Reader, segment: str, lost: float) -> float:
+        """When the reader certainly followed the publisher that came after a loss of memory.
+
+        It was ready again after it asked to, or it was given what only that publisher can have had.
+        """
+        old = max(
+            (x.position[1] for x in self.appends.values()
+             if x.position and x.segment == segment and x.done is not None and x.done <= lost),
+            default=0,
+        )  # fmt: skip
+        ready = [
+            later.at
+            for number, entry in enumerate(reader.entries)
+            if entry.op == "join" and entry.at > lost
+            for later in reader.entries[number:]
+            if later.op == "ready"
+        ]
+        given = [
+            told.at
+            for told in reader.given
+            if told.at > lost
+            for record, _ in (told.parts or {}).get(segment, ())
+            if record in self.appends and (self.appends[record].position or ("", 0))[1] > old
+        ]
+        return min([*ready, *given], default=float("inf"))
 
 
 Found = Iterator[str]
@@ -196,7 +297,7 @@ Found = Iterator[str]
 def _invented(story: _Story) -> Found:
     for reader in story.readers:
         for epoch in reader.given:
-            for segment, part in epoch.parts.items():
+            for segment, part in (epoch.parts or {}).items():
                 for record, digest in part:
                     append = story.appends.get(record)
                     if append is None or (append.time, append.segment, append.digest) != (epoch.time, segment, digest):
@@ -205,33 +306,15 @@ def _invented(story: _Story) -> Found:
 
 def _duplicate(story: _Story) -> Found:
     for reader in story.readers:
-        seen: set[str] = set()
-        for ids in _readings(reader):
-            for record in ids:
-                if record in seen:
-                    yield f"{reader} was given {record} twice"
-                seen.add(record)
-
-
-def _readings(reader: Reader) -> Iterator[list[str]]:
-    """What counts as given: a yield that no saved cursor covers comes again after a kill, as it should (E16)."""
-    epochs = {epoch.at: epoch for epoch in reader.given}
-    unsaved: list[list[str]] = []
-    for entry in reader.entries:
-        if entry.op == "save":
-            yield from unsaved
-            unsaved = []
-        elif entry.op == "join":
-            unsaved = []
-        elif entry.op == "epoch":
-            unsaved.append(epochs[entry.at].ids)
-    yield from unsaved
+        for record, count in Counter(record for told in reader.kept for record in told.ids).items():
+            if count > 1:
+                yield f"{reader} was given {record} {count} times"
 
 
 def _order(story: _Story) -> Found:
     for reader in story.readers:
         for epoch in reader.given:
-            for segment, part in epoch.parts.items():
+            for segment, part in (epoch.parts or {}).items():
                 last: dict[str, tuple[int, int]] = {}
                 for record, _ in part:
                     append = story.appends.get(record)
@@ -243,29 +326,45 @@ def _order(story: _Story) -> Found:
 
 
 def _atomic(story: _Story) -> Found:
-    """I1."""
+    """I1, E11."""
     for reader in story.readers:
         for epoch in reader.given:
             ids = set(epoch.ids)
-            for append in story.at(epoch.time):
-                if append.position and append.id not in ids and not story.forgotten(append, epoch.at):
+            for append in story.at[epoch.time]:
+                if append.position and append.id not in ids:
                     yield f"{reader} was given {epoch.time} without {append.id}, which was acknowledged"
                 if append.failed and append.id in ids:
                     yield f"{reader} was given {append.id} at {epoch.time}, which was refused"
-            if epoch.time in reader.aborted:
-                yield f"{reader} was given {epoch.time} and told that it was aborted"
+                if append.id in ids and not ids.issuperset(append.batch):
+                    yield f"{reader} was given {append.id} at {epoch.time} without the rest of its batch"
 
 
 def _same(story: _Story) -> Found:
-    first: dict[Time, tuple[Reader, Given]] = {}
+    first: dict[Time, tuple[Reader, Told]] = {}
     for reader in story.readers:
         for epoch in reader.given:
             other, before = first.setdefault(epoch.time, (reader, epoch))
-            for record in set(epoch.ids) ^ set(before.ids):
-                append = story.appends.get(record)
-                end = max(epoch.at, before.at)
-                if append is None or not story.lost_between(append.segment, append.invoked, end):
-                    yield f"{other} and {reader} were given different epochs {epoch.time}: {record}"
+            for record in sorted(set(epoch.ids) ^ set(before.ids)):
+                yield f"{other} and {reader} were given different epochs {epoch.time}: {record}"
+
+
+def _once(story: _Story) -> Found:
+    """E17, E11 (d)."""
+    for reader in story.readers:
+        for time, count in Counter(told.time for told in reader.kept if told.parts is None).items():
+            if count > 1:
+                yield f"{reader} was told {count} times that {time} was aborted"
+            if any(told.time == time and told.parts is not None for told in reader.kept):
+                yield f"{reader} was given {time} and told that it was aborted"
+
+
+def _final(story: _Story) -> Found:
+    """E2: once anybody was told of an abort, nobody who joins after that is given the epoch."""
+    for reader in story.readers:
+        for epoch in reader.given:
+            at, whom = story.over.get(epoch.time, (float("inf"), ""))
+            if at < epoch.joined:
+                yield f"{reader} joined and was given {epoch.time} after {whom} was told that it was aborted"
 
 
 def _left(story: _Story) -> Found:
@@ -284,96 +383,97 @@ def _left(story: _Story) -> Found:
                     break
 
 
-def _lost(story: _Story) -> Found:
-    """I2, E18: who says that it saw a time whole was given all of it."""
-    for reader, time, whole in _not_given(story):
-        if whole:
-            yield f"{reader} says that it saw {time} whole, and was given nothing of it"
+def _whole(story: _Story) -> Found:
+    """E18, E11 (d): who says that it saw a time whole is given all of it, or there was nothing."""
+    for reader in story.readers:
+        for asked in reader.asked:
+            for time in asked.whole:
+                says = f"{reader} says that it saw {time} whole"
+                if reached(asked.frontier, time):
+                    yield f"{says}, while its frontier was {asked.frontier}"
+                here = [told for told in reader.told if told.time == time and told.stay == asked.stay]
+                known = [told for told in reader.kept if told.time == time]
+                before = [] if here else [told for told in known if told.stay < asked.stay]
+                if any(told.parts is None for told in (*here, *before)):
+                    yield f"{says}, and was told that it was aborted"
+                elif _is_through(reader, asked, time):
+                    ids = {record for told in (*here, *known) for record in told.ids}
+                    for record in sorted(_there_was(story, time) - ids):
+                        yield f"{says}, and was not given {record}"
+
+
+def _is_through(reader: Reader, asked: Asked, time: Time) -> bool:
+    """Whether by then, or later in the same subscription, all that it had of a time was handed over.
+
+    A saved cursor says so, or the end.
+    """
+    stay = 0
+    for entry in reader.entries:
+        stay += entry.op == "join"
+        if stay <= asked.stay and entry.op in ("save", "end") and not reached(entry.times("frontier"), time):
+            return True
+    return False
+
+
+def _there_was(story: _Story, time: Time) -> set[str]:
+    """What is known to be in an epoch: what was acknowledged, and what anybody was given."""
+    given = {record for reader in story.readers for told in reader.given if told.time == time for record in told.ids}
+    return given | story.acknowledged(time)
 
 
 def _silent(story: _Story) -> Found:
     """I2: what is not given is told of, unless it was under way at the join or at a gap (E15, E17)."""
-    for reader, time, whole in _not_given(story):
-        begun = reader.entries[0]
-        ready = next((entry.at for entry in reader.entries if entry.op == "ready"), begun.at)
-        late = begun.data["since"] is None and any(append.invoked <= ready for append in story.at(time))
-        # A gap cannot touch what was over for the reader before any memory was lost.
-        over = _over(reader, time)
-        gap = any(at <= over for losses in story.lost.values() for at in losses)
-        if not whole and not late and not gap:
-            yield f"{reader} was neither given {time} nor told why"
-
-
-def _over(reader: Reader, time: Time) -> float:
-    """When nothing more could come at `time`: a reader that is killed knows of it only what its cursor says."""
-    over, saved = None, False
-    for entry in reader.entries:
-        if entry.op == "join" and not saved:
-            over = None
-        passed = "frontier" in entry.data and not _reached(entry.times("frontier"), time)
-        if over is None and passed:
-            over = entry.at
-        saved |= passed and entry.op == "save"
-    return reader.entries[-1].at if over is None else over
-
-
-def _not_given(story: _Story) -> Iterator[tuple[Reader, Time, bool]]:
-    """Times with acknowledged records that a reader, which saw the end, was neither given nor told to be aborted."""
-    for reader in (reader for reader in story.readers if reader.ended):
-        whole = {time for entry in reader.entries if entry.op == "whole" for time in entry.times("times")}
-        given = {epoch.time for epoch in reader.given}
-        end = reader.entries[-1].at
-        for time in sorted({append.time for append in story.appends.values()} - given - set(reader.aborted)):
-            if any(append.position and not story.forgotten(append, end) for append in story.at(time)):
-                yield reader, time, time in whole
+    for reader in story.readers:
+        known = {told.time for told in reader.kept}
+        late = reader.at_the_beginning() if reader.entries[0].data["since"] is None else -1.0
+        for time in sorted(set(story.at) - known):
+            # The last saved cursor passes only what was handed over.
+            passed = reader.ended or (reader.saves and not reached(reader.saves[-1][1], time))
+            seen = passed and story.acknowledged(time) and story.begun(time) > late
+            if seen and not story.missed_by_a_gap(reader, time):
+                yield f"{reader} was neither given {time} nor told why"
 
 
 def _back(story: _Story) -> Found:
     """I6."""
     for reader in story.readers:
         last: tuple[Time, ...] | None = None
-        saved: tuple[Time, ...] | None = None
+        saved: dict[int, tuple[Time, ...]] = {}
         for entry in reader.entries:
             if entry.op == "join":
-                last = saved if entry.data["since"] == "cursor" else None
+                last = saved.get(entry.data["n"]) if entry.data["since"] == "cursor" else None
+            elif entry.op == "save":
+                saved[entry.data["n"]] = entry.times("frontier")
             elif "frontier" in entry.data:
                 now = entry.times("frontier")
-                if entry.op == "save":
-                    saved = now
-                    continue
-                if last is not None and not all(_reached(last, time) for time in now):
+                if last is not None and not all(reached(last, time) for time in now):
                     yield f"the frontier of {reader} went back from {last} to {now}"
                 last = now
 
 
-def _reached(frontier: Sequence[Time], time: Time) -> bool:
-    return any(less_equal(element, time) for element in frontier)
-
-
 def _dishonest(story: _Story) -> Found:
-    """S35, I6: what was said to be complete gets no more records, and nothing is given before it is."""
+    """S35, I6, E11 (b): what was said to be complete gets no more records, and nothing is given before it is."""
     for reader in story.readers:
         for epoch in reader.given:
-            if _reached(epoch.frontier, epoch.time):
+            if reached(epoch.frontier, epoch.time):
                 yield f"{reader} was given {epoch.time} while its frontier was {epoch.frontier}"
         passed = [entry for entry in reader.entries if "frontier" in entry.data and entry.op != "save"]
         for append in story.appends.values():
-            if append.position is None or append.done is None:
+            if append.position is None:
                 continue
-            if any(at <= append.done for at in story.lost[append.segment]):
-                continue  # given again after the loss of memory (E11)
             # Frontiers only move on: the last one before the append decides.
             before = [entry for entry in passed if entry.at < append.invoked]
-            if before and not _reached(before[-1].times("frontier"), append.time):
+            if before and not reached(before[-1].times("frontier"), append.time):
                 yield f"{append.id} was accepted at {append.time} after {reader} was told that it was complete"
 
 
 def _extension(story: _Story) -> Found:
     """E16, E18."""
     for reader in story.readers:
-        for index, later in enumerate(reader.given):
-            for earlier in reader.given[:index]:
-                if earlier.life == later.life and less_equal(later.time, earlier.time):
+        given = [told for told in reader.kept if told.parts is not None]
+        for index, later in enumerate(given):
+            for earlier in given[:index]:
+                if later.time != earlier.time and reaches(later.time, earlier.time):
                     yield f"{reader} was given {later.time} after {earlier.time}"
 
 
@@ -385,15 +485,14 @@ def _owners(story: _Story) -> Found:
         assert append.position is not None
         assert append.done is not None
         highest[append.segment].append((append.done, append.position[1]))
-    batches: dict[tuple[str, int, int], tuple[Time, str, int]] = {}
+    batches: dict[tuple[str, int, int], tuple[str, ...]] = {}
     last: dict[tuple[str, int, str], tuple[int, int]] = {}
     for append in acked:
         assert append.position is not None
         segment, incarnation, seq = append.position
         if any(done < append.invoked and other > incarnation for done, other in highest[segment]):
             yield f"{append.id} was acknowledged by incarnation {incarnation} of segment {segment}, which was over"
-        origin = (append.time, append.writer, append.life)
-        if batches.setdefault(append.position, origin) != origin:
+        if batches.setdefault(append.position, append.batch) != append.batch:
             yield f"{append.id} has the position {append.position} of another one"
         key = (append.writer, append.life, segment)
         if (incarnation, seq) < last.get(key, (0, -1)):
@@ -406,24 +505,24 @@ def _kept(story: _Story) -> Found:
     if story.stored:
         yield from (f"{entry.actor} was told that its appends were lost" for entry in story.told_lost)
         for entry in story.errors:
-            if entry.data["code"] == HistoryTruncated.code:
+            if entry.data["code"] == HISTORY_TRUNCATED:
                 yield f"{entry.actor} was told that its history is gone: {entry.data['text']}"
 
 
 def _causeless(story: _Story) -> Found:
     """E3. The death of a publisher whose logs are on disk is no cause (E10)."""
-    causes = [fault.at for fault in story.faults if fault.op not in ("over", "stored") and not _harmless(story, fault)]
+    causes = [fault.at for fault in story.faults if not _harmless(story, fault)]
+    asked = {entry.time() for entry in story.aborts if entry.phase is Phase.INVOKE}
     for reader in story.readers:
-        for time, at in reader.aborted.items():
-            asked = any(entry.time() == time for entry in story.aborts if entry.phase is Phase.INVOKE)
-            if not asked and not any(cause < at for cause in causes):
-                yield f"{reader} was told that {time} was aborted, and nobody did that"
+        for told in reader.told:
+            if told.parts is None and told.time not in asked and not any(cause < told.at for cause in causes):
+                yield f"{reader} was told that {told.time} was aborted, and nobody did that"
 
 
 def _harmless(story: _Story, fault: Entry) -> bool:
-    """Whether it cannot silence a writer: a subscriber is hurt, the catalog, or a publisher with its logs on disk."""
-    target = fault.data.get("target", "")
-    return target in story.stored or any(target == reader.name for reader in story.readers)
+    """Whether it cannot silence a writer: only readers are hurt, or publishers with their logs on disk."""
+    targets = fault.data.get("targets") or [fault.data.get("target", "")]
+    return story.stored.union(reader.name for reader in story.readers).issuperset(targets)
 
 
 def _unfinished(story: _Story) -> Found:
@@ -439,8 +538,10 @@ RULES: dict[str, Callable[[_Story], Found]] = {
     "order": _order,
     "atomic": _atomic,
     "same": _same,
+    "once": _once,
+    "final": _final,
     "left": _left,
-    "lost": _lost,
+    "whole": _whole,
     "silent": _silent,
     "back": _back,
     "dishonest": _dishonest,
@@ -455,16 +556,21 @@ RULES: dict[str, Callable[[_Story], Found]] = {
 def check(history: Sequence[Entry]) -> list[Violation]:
     """Every violation in `history`, which is in the order of time; none is what is hoped for."""
     story = _Story(history)
-    return [Violation(rule, detail) for rule, judge in RULES.items() for detail in judge(story)]
+    return [Violation(rule, detail) for rule, judge in RULES.items() for detail in dict.fromkeys(judge(story))]
 
 
-def counts(history: Sequence[Entry]) -> dict[str, Any]:
+def counts(history: Sequence[Entry]) -> dict[str, int]:
     """How much a history holds, for people: a round in which nothing happened shows nothing."""
     story = _Story(history)
     return {
         "appends": len(story.appends),
         "acknowledged": sum(append.position is not None for append in story.appends.values()),
         "given": sum(len(reader.given) for reader in story.readers),
-        "aborted": sum(len(reader.aborted) for reader in story.readers),
-        "faults": sum(fault.op not in ("over", "stored") for fault in story.faults),
+        "aborted": sum(told.parts is None for reader in story.readers for told in reader.told),
+        "faults": len(story.faults),
     }
+
+
+def faults(history: Sequence[Entry]) -> Counter[str]:
+    """How often each kind of fault was done."""
+    return Counter(fault.op for fault in _Story(history).faults)

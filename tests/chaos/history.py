@@ -3,6 +3,8 @@
 Apart from the actors, who write it, and the checker, who judges it, because both must mean the same by it. A call is
 written down before it is made (`invoke`) and when its outcome is known (`ok`: it was done, `fail`: it was not); an
 invoke without an outcome may have been done or not. `info` is what somebody saw, or did to others.
+
+Of the project's own code it uses nothing: what is judged must not be read by what is judged.
 """
 
 import json
@@ -12,10 +14,10 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from time import monotonic
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeAlias
 
-from epochal.protocol.times import Time, from_json, to_json
-
+Time: TypeAlias = int | tuple["Time", ...]
+"""A logical time: an int, or times in a tuple."""
 NEMESIS = "nemesis"
 """The actor that does things to the others."""
 
@@ -51,11 +53,11 @@ class Entry(NamedTuple):
 
     def time(self, name: str = "time") -> Time:
         """A field that holds a time."""
-        return from_json(self.data[name])
+        return as_time(self.data[name])
 
     def times(self, name: str) -> tuple[Time, ...]:
         """A field that holds times."""
-        return tuple(map(from_json, self.data[name]))
+        return tuple(map(as_time, self.data[name]))
 
 
 class Recorder:
@@ -79,9 +81,14 @@ class Recorder:
         os.write(self._file, entry.to_json().encode() + b"\n")
 
 
+def as_time(value: Any) -> Time:
+    """A time from a field, where tuples are lists."""
+    return value if isinstance(value, int) else tuple(map(as_time, value))
+
+
 def times(values: Iterable[Time]) -> list[Any]:
     """Times as fields hold them."""
-    return [to_json(value) for value in values]
+    return [value if isinstance(value, int) else times(value) for value in values]
 
 
 def read(directory: Path) -> list[Entry]:

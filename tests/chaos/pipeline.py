@@ -1,15 +1,21 @@
-"""The actors of a round: a writer and a subscriber, each a process that writes its history while it works.
+"""The actors of a round: a writer and two kinds of subscriber, each a process that writes its history while it works.
 
-Apart from whoever damages them: an actor knows of no faults. It does what an application should do with each error,
-and never judges. Started again after a kill, a writer resumes its session and a subscriber its saved cursor.
+Separate from what damages them: an actor knows of no faults. It does what an application should do with each error,
+and never judges. Started again after a kill, a writer resumes its session and a subscriber its saved cursor. The
+subscriber without an event loop can be interrupted (Ctrl-C) as well: it saves its cursor then, and goes on.
 """
 
 import asyncio
+import json
 import os
 import random
+import signal
+import threading
+import time as clock
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from tests.chaos.history import Phase, Recorder, digest, times
 
@@ -32,6 +38,12 @@ WAIT = 60.0
 """Seconds for a stream to have all its publishers, on a busy machine."""
 ABORTS = 0.04
 """How likely a writer aborts an epoch of its own."""
+RESTS = 0.1
+"""How often the subscriber that can be interrupted works on an epoch, for all those that it did not work on."""
+FETCH = 0.001
+"""Seconds that it takes to be handed an epoch that is waiting, about."""
+NEAR = 3
+"""How far around the frontier a subscriber asks which times it saw whole."""
 PAUSE = 0.02
 """Seconds between appends, at most."""
 
@@ -136,8 +148,8 @@ class _Writing:
         self._recorder.write("append", Phase.INVOKE, **data)
         try:
             position = await writer.append(time, records, key=key)
-        except (EpochAbortedError, CapabilityError):
-            self._recorder.write("append", Phase.FAIL, **data)
+        except (EpochAbortedError, CapabilityError) as error:
+            self._recorder.write("append", Phase.FAIL, **data, code=error.code)
             raise
         self._recorder.write("append", Phase.OK, **data, position=list(position))
 
@@ -157,59 +169,175 @@ class _Writing:
 
 def read(part: Part, since: str | None) -> None:
     """Be a subscriber to the end of the stream, from the saved cursor if there is one."""
-    asyncio.run(_Reading(part).run(since))
+    asyncio.run(_Reading(part, since).run())
 
 
-class _Reading:
-    def __init__(self, part: Part) -> None:
-        self._part, self._recorder = part, Recorder(part.directory, part.name, part.life)
+def read_blocking(part: Part, since: str | None) -> None:
+    """The same without an event loop; SIGINT interrupts the loop over the epochs, wherever it is."""
+    _BlockingReading(part, since).run()
+
+
+Item: TypeAlias = "epochal.Epoch | epochal.EpochAborted"
+AnySubscription: TypeAlias = "epochal.Subscription | epochal.BlockingSubscription"
+
+
+class _Reader:
+    """What both kinds of subscriber write down and save."""
+
+    def __init__(self, part: Part, since: str | None) -> None:
+        self._part, self._since, self._recorder = part, since, Recorder(part.directory, part.name, part.life)
         self._rng = random.Random(f"{part.seed}/{part.name}/{part.life}")
-        self._last = 0
+        self._last = self._saved = 0
 
-    async def run(self, since: str | None) -> None:
+    def _begin(self) -> Any:
+        """Where to begin now, which is written down."""
         saved = self._part.saved
-        async with epochal.connect(self._part.url) as client:
-            while True:
-                begin = Cursor.from_json(saved.read_text()) if saved.exists() else since
-                self._recorder.write("join", since="cursor" if isinstance(begin, Cursor) else since)
-                try:
-                    await self._subscribe(client, begin)
-                except EpochalError as error:
-                    self._recorder.write("error", code=error.code, text=str(error))
-                    if not isinstance(error, HistoryTruncated | Unavailable):
-                        raise
-                    if isinstance(error, HistoryTruncated):
-                        saved.unlink(missing_ok=True)  # what the cursor stands at is gone with a publisher (E11)
-                else:
-                    return
+        if not saved.exists():
+            self._recorder.write("join", since=self._since)
+            return self._since
+        document = json.loads(saved.read_text())
+        self._saved = document["n"]
+        self._recorder.write("join", since="cursor", n=self._saved)
+        return Cursor.from_json(document["cursor"])
 
-    async def _subscribe(self, client: epochal.Client, since: Any) -> None:
-        async with client.subscribe(self._part.stream, since=since, wait=WAIT) as sub:
-            await sub.ready.wait()
-            self._recorder.write("ready", frontier=times(sub.frontier()))
-            await self._follow(sub)
+    def _failed(self, error: EpochalError) -> None:
+        """Go on after some errors; raise the others."""
+        self._recorder.write("error", code=error.code, text=str(error))
+        if not isinstance(error, HistoryTruncated | Unavailable):
+            raise error
+        if isinstance(error, HistoryTruncated):
+            self._part.saved.unlink(missing_ok=True)  # what the cursor stands at is gone with a publisher (E11)
 
-    async def _follow(self, sub: epochal.Subscription) -> None:
-        async for epoch in sub.epochs():
-            frontier = times(sub.frontier())
-            if isinstance(epoch, epochal.Epoch):
-                parts: dict[str, list[tuple[str, int]]] = {}
-                for batch in epoch.batches:
-                    found = parts.setdefault(batch.segment, [])
-                    found += [(record[0], digest(record)) for record in batch.records()]
-                self._recorder.write("epoch", time=epoch.time, frontier=frontier, parts=parts)
-            else:
-                self._recorder.write("aborted", time=epoch.time, frontier=frontier)
-            self._last = max(self._last, epoch.time)
-            self._save(sub.cursor())
-            if not self._part.over.exists():  # afterwards it catches up
-                await asyncio.sleep(self._rng.random() * self._part.pace)
-        self._recorder.write("whole", times=[time for time in range(self._last + 1) if sub.saw_whole(time)])
+    def _ready(self, sub: AnySubscription) -> None:
+        frontier = sub.frontier()
+        self._recorder.write("ready", frontier=times(frontier))
+        self._ask(sub, frontier)
+
+    def _took(self, epoch: Item, sub: AnySubscription) -> None:
+        """Write down what was handed over, what is known by now, and where to resume."""
+        frontier = sub.frontier()
+        if isinstance(epoch, epochal.Epoch):
+            parts: dict[str, list[tuple[str, int]]] = {}
+            for batch in epoch.batches:
+                found = parts.setdefault(batch.segment, [])
+                found += [(record[0], digest(record)) for record in batch.records()]
+            self._recorder.write("epoch", time=epoch.time, frontier=times(frontier), parts=parts)
+        else:
+            self._recorder.write("aborted", time=epoch.time, frontier=times(frontier))
+        self._last = max(self._last, epoch.time)
+        self._ask(sub, frontier, epoch.time)
+        self._save(sub.cursor())
+
+    def _ask(self, sub: AnySubscription, frontier: Iterable[int], *more: int) -> None:
+        """Ask which times near the frontier were seen whole."""
+        near = {time for middle in (*frontier, *more) for time in range(middle - NEAR, middle + NEAR) if time >= 0}
+        self._write_whole(sub, near)
+
+    def _write_whole(self, sub: AnySubscription, asked: Iterable[int]) -> None:
+        whole = [time for time in sorted(asked) if sub.saw_whole(time)]
+        self._recorder.write("whole", frontier=times(sub.frontier()), times=whole)
+
+    def _end(self, sub: AnySubscription) -> None:
+        self._write_whole(sub, range(self._last + NEAR))
         self._recorder.write("end", frontier=times(sub.frontier()))
 
     def _save(self, cursor: Cursor) -> None:
-        """Replace the file, then say so: a kill between the two makes the checker expect less, never more."""
+        """Write down what is saved under which number, then replace the file: the next life says which one it found."""
+        self._saved += 1
+        self._recorder.write("save", n=self._saved, frontier=times(cursor.frontier))
         beside = self._part.saved.with_suffix(".new")
-        beside.write_text(cursor.to_json())
+        beside.write_text(json.dumps({"n": self._saved, "cursor": cursor.to_json()}))
         os.replace(beside, self._part.saved)
-        self._recorder.write("save", frontier=times(cursor.frontier))
+
+    def _pace(self) -> float:
+        """Seconds to work on an epoch; once the writers shall finish, it catches up."""
+        return 0.0 if self._part.over.exists() else self._rng.random() * self._part.pace
+
+
+class _Reading(_Reader):
+    async def run(self) -> None:
+        async with epochal.connect(self._part.url) as client:
+            while True:
+                begin = self._begin()
+                try:
+                    async with client.subscribe(self._part.stream, since=begin, wait=WAIT) as sub:
+                        await sub.ready.wait()
+                        self._ready(sub)
+                        async for epoch in sub.epochs():
+                            self._took(epoch, sub)
+                            await asyncio.sleep(self._pace())
+                        self._end(sub)
+                except EpochalError as error:
+                    self._failed(error)
+                else:
+                    return
+
+
+class _BlockingReading(_Reader):
+    """Can be interrupted while it asks for the next epoch, and between two epochs.
+
+    As in a loop whose body an application has made safe: what was handed over is always written down. An interrupt that
+    comes meanwhile comes again a moment later, at random while the next epoch is fetched. It rests now and then, so
+    that epochs are waiting.
+    """
+
+    def __init__(self, part: Part, since: str | None) -> None:
+        super().__init__(part, since)
+        self._open = self._interrupted = False
+        signal.signal(signal.SIGINT, self._interrupt)
+
+    def _interrupt(self, *_: object) -> None:
+        """As Python's own handler, but for when nothing may be interrupted: then it is raised later."""
+        if self._open:
+            self._open = False
+            raise KeyboardInterrupt
+        self._interrupted = True
+
+    def run(self) -> None:
+        with epochal.connect_blocking(self._part.url) as client:
+            while True:
+                begin = self._begin()
+                try:
+                    with client.subscribe(self._part.stream, since=begin, wait=WAIT) as sub:
+                        sub.ready.wait()
+                        self._ready(sub)
+                        if self._follow(sub):
+                            self._end(sub)
+                            return
+                except EpochalError as error:
+                    self._failed(error)
+
+    def _follow(self, sub: epochal.BlockingSubscription) -> bool:
+        """Read to the end; False to leave the subscription, and resume the cursor, after an interrupt."""
+        items = sub.epochs()
+        while True:
+            try:
+                self._read(sub, items)
+            except KeyboardInterrupt:
+                self._save(sub.cursor())
+                way = self._rng.choice(("resume", "ask again", "go on"))
+                self._recorder.write("interrupted", way=way)
+                if way == "resume":
+                    return False
+                if way == "ask again":
+                    items = sub.epochs()
+            else:
+                return True
+            finally:
+                self._open = False
+
+    def _read(self, sub: epochal.BlockingSubscription, items: Iterable[Item]) -> None:
+        self._open = True
+        for epoch in items:
+            self._open = False
+            self._took(epoch, sub)
+            if self._rng.random() < RESTS:
+                clock.sleep(self._pace() / RESTS)
+            if self._interrupted:
+                self._interrupted = False
+                if self._rng.random() < 0.2:
+                    raise KeyboardInterrupt
+                later = self._rng.random() * FETCH
+                threading.Timer(later, os.kill, (os.getpid(), signal.SIGINT)).start()
+            self._open = True
+        self._open = False

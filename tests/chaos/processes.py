@@ -10,11 +10,11 @@ import multiprocessing
 import multiprocessing.process
 import os
 import signal
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Self
 
-from tests.chaos.pipeline import Part, read, write
+from tests.chaos.pipeline import Part
 from tests.chaos.proxy import Proxy
 
 from epochal.local.child import Child, console_script
@@ -101,10 +101,16 @@ class Publisher(Service):
     """The publisher of some segments, behind a proxy for each of its sockets. `data`: where its logs are, or None."""
 
     def __init__(
-        self, directory: Path, name: str, segments: tuple[str, ...], catalog: Catalog, data: Path | None = None
+        self,
+        directory: Path,
+        name: str,
+        segments: tuple[str, ...],
+        catalog: Catalog,
+        data: Path | None = None,
+        stream: str = STREAM,
     ) -> None:
         super().__init__(directory / f"{name}.log")
-        self.name, self.segments, self._catalog, self._data = name, segments, catalog, data
+        self.name, self.segments, self._catalog, self._data, self._stream = name, segments, catalog, data, stream
         self.settings: dict[str, object] = {"renew_interval": 0.3, "drain_timeout": 1, "log_retry": 0.05}
         self.program = [console_script("epochal-publisher")]
         self.proxies: dict[str, Proxy] = {}
@@ -113,7 +119,7 @@ class Publisher(Service):
 
     def command(self) -> list[str]:
         """On free ports: the last process may still hold its own."""
-        command = [*self.program, "serve", "--catalog", self._catalog.url, "--stream", STREAM]
+        command = [*self.program, "serve", "--catalog", self._catalog.url, "--stream", self._stream]
         command += ["--publisher", self.name, "--segments", ",".join(self.segments), "--advertise", FAR]
         command += [] if self._data is None else ["--data", str(self._data)]
         return [*_timed("PUBLISHER", self.settings), *command, "--exit-with-stdin"]
@@ -155,10 +161,10 @@ class Publisher(Service):
 
 
 class Actor:
-    """A writer or a subscriber, through all its lives. `since`: where a subscriber begins; writers have none."""
+    """A writer or a subscriber, through all its lives: a process that calls `act`, of `tests.chaos.pipeline`."""
 
-    def __init__(self, part: Part, since: str | None = None, *, writes: bool = False) -> None:
-        self.part, self.since, self.writes = part, since, writes
+    def __init__(self, act: Callable[..., None], part: Part, *arguments: object) -> None:
+        self.part, self._act, self._arguments = part, act, arguments
         self.process: multiprocessing.process.BaseProcess | None = None
 
     @property
@@ -180,8 +186,8 @@ class Actor:
 
     def start(self) -> Self:
         """Start it."""
-        call, arguments = (write, (self.part,)) if self.writes else (read, (self.part, self.since))
-        self.process = _fork.Process(target=call, args=arguments, name=self.name, daemon=True)
+        arguments = (self.part, *self._arguments)
+        self.process = _fork.Process(target=self._act, args=arguments, name=self.name, daemon=True)
         self.process.start()
         return self
 

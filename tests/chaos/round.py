@@ -1,191 +1,260 @@
-"""One round: writers and subscribers work while a seeded schedule damages them, then all is healed and judged.
+"""One round: three streams side by side are damaged by a seeded schedule, then all is healed and judged.
 
-Apart from the parts because it decides what is done to whom and when. The seed fixes the schedule; what it meets is a
-matter of the machine's time, so a failure is replayed by several rounds of its seed.
+Separate from the parts because it decides what is done to whom and when. The streams keep what was published in memory,
+or on disk under the policies `interval` and `batch`; each has publishers, writers and subscribers of its own, and all
+have one catalog. The seed fixes the schedule; what it meets is a matter of the machine's time, so a failure is replayed
+by several rounds of its seed.
 
-`python -m tests.chaos.round SEED... [--seconds S] [--parallel N] [--keep DIRECTORY]`; the exit status is 1 when a rule
-was broken. The history of such a round stays, and its path is printed; with `--keep`, that of every round.
+`python -m tests.chaos.round (SEED... | --rounds N) [--seconds S] [--parallel K] [--keep DIRECTORY]`; the exit status is
+1 when a rule was broken. The history of such a round stays, and its path is printed.
 """
 
 import argparse
 import asyncio
 import contextlib
+import os
 import random
 import shutil
+import signal
 import sys
 import tempfile
+import time
 import traceback
-from collections.abc import Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from tests.chaos.checker import Violation, check, counts
+from tests.chaos import pipeline
+from tests.chaos.checker import Violation, check, counts, faults
 from tests.chaos.history import NEMESIS, Phase, Recorder, read, read_file
 from tests.chaos.pipeline import Part
-from tests.chaos.processes import STREAM, SUPERSEDED, Actor, Catalog, Publisher, stopped
+from tests.chaos.processes import SUPERSEDED, Actor, Catalog, Publisher, stopped
 from tests.chaos.proxy import BOTH, Proxy, Trouble, Way
 
 from epochal.client.catalog import CatalogClient
 
 SECONDS = 4.0
 """How long faults happen."""
-PATIENCE = 90.0
+PATIENCE = 120.0
 """Seconds for everybody to end once all is healed, on a busy machine."""
-OWNED = {"p0": ("0", "1"), "p1": ("2",)}
+NAMESPACE = "test"
+POLICIES = ("memory", "interval", "batch")
+"""The streams of a round, which are named so."""
+OWNED = (("0", "1"), ("2",))
+"""The segments of each publisher of a stream."""
 WRITERS = ("w1", "w2")
 READERS = {"s1": "start", "s2": "start", "s3": None}
-PACES = {"s2": 0.2, "s3": 0.05}
-"""How long these work on an epoch, at most: the one is always behind, the other now and then."""
+BLOCKING = "b1"
+PACES = {"s2": 0.2, "s3": 0.05, BLOCKING: 0.1}
+"""How long these work on an epoch, at most: the one is always behind, the others now and then."""
 SPEC = {"time": {"shape": "int"}, "payload": {"encoding": "msgpack"}, "segments": 3}
 SILENT, BUSY = "3s", "15s"
 """When a writer counts as lost: where faults silence writers, and where only a machine without time could."""
+KINDS = (
+    "kill publisher", "kill publisher and writers", "end publisher", "end publishers in turn", "stop publisher",
+    "replace publisher", "hand publisher over", "kill publisher without catalog", "end publisher without catalog",
+    "kill writer", "stop actor", "kill reader", "interrupt reader", "kill catalog", "stop catalog",
+    "cut", "block", "slow", "refuse",
+)  # fmt: skip
+"""Every kind of fault; a long run must have done each."""
+
+Fault = Callable[[random.Random], Awaitable[None]]
 
 
-def stored(seed: str) -> str | None:
-    """The policy of the stream's log on disk, in half of the seeds; None for memory."""
-    return random.Random(f"{seed}/stored").choice((None, None, "batch", "interval"))
+class Stream:
+    """One stream of a round, with all that is done to it. `round`: what it shares with the others."""
 
+    def __init__(self, whole: "Round", policy: str) -> None:
+        self.policy, self.directory, self._round = policy, whole.directory / policy, whole
+        self.directory.mkdir()
+        self.name = f"{NAMESPACE}/{policy}"
+        self.stored = policy != "memory"
+        self.mild = random.Random(f"{whole.seed}/{policy}/mild").random() < 0.3
+        """Whether no publisher loses its memory: then nothing at all may be missing.
 
-class Round:
-    """Everything of one round. `directory` keeps the history and the logs."""
-
-    def __init__(self, seed: str, directory: Path, seconds: float) -> None:
-        self.seed, self.directory, self.seconds = seed, directory, seconds
-        self.catalog = Catalog(directory)
-        self.stored = stored(seed)
-        data = None if self.stored is None else directory / "logs"
-        self.publishers = [Publisher(directory, name, segments, self.catalog, data) for name, segments in OWNED.items()]
-        self.actors: list[Actor] = []
-        self.mild = random.Random(f"{seed}/mild").random() < 0.5
-        """Whether no publisher loses its memory: then nothing may be missing, and the checker excuses nothing.
-
-        With logs on disk publishers are killed all the same, and only they are: then nobody may abort what no writer
-        asked to abort.
+        With logs on disk publishers are killed all the same, and of the others only subscribers are hurt: then nobody
+        may abort what no writer asked to abort.
         """
-        self._recorder = Recorder(directory, NEMESIS)
+        data = self.directory / "logs" if self.stored else None
+        self.publishers = [
+            Publisher(self.directory, f"{policy}-{number}", segments, whole.catalog, data, self.name)
+            for number, segments in enumerate(OWNED)
+        ]
+        self.actors: list[Actor] = []
+        self._recorder = Recorder(self.directory, NEMESIS)
 
-    async def run(self) -> list[Violation]:
-        """Do it; returns what was broken."""
-        try:
-            await self._begin()
-            async with asyncio.TaskGroup() as lanes:
-                lanes.create_task(self._lane("processes", self._process_faults()))
-                lanes.create_task(self._lane("readers", [self._kill_reader]))
-                if not self._only_publishers:
-                    lanes.create_task(self._lane("network", self._network_faults()))
-            self._tell("over")
-            (self.directory / "over").touch()
-            return await self._finish()
-        finally:
-            await self._clean_up()
+    @property
+    def only_publishers(self) -> bool:
+        """Whether nothing may be aborted."""
+        return self.mild and self.stored
 
-    async def _begin(self) -> None:
-        if self.stored is not None:
-            self._tell("stored", targets=[publisher.name for publisher in self.publishers])
-        await self.catalog.start()
-        namespace, name = STREAM.split("/")
-        history = {} if self.stored is None else {"storage": {"size": "1Gi"}, "durability": self.stored}
-        progress = {"minWriters": len(WRITERS), "writerTimeout": BUSY if self._only_publishers else SILENT}
-        spec = {**SPEC, "history": history, "progress": progress}
-        document = {"apiVersion": "epochal.dev/v1alpha1", "kind": "Stream", "spec": spec}
-        document["metadata"] = {"name": name, "namespace": namespace}
-        async with CatalogClient(self.catalog.url) as client:
-            await client.apply(document, namespace, name)
-        parts = {
-            name: Part(self.catalog.url, STREAM, name, 0, self.directory, self.seed, PACES.get(name, 0.0))
-            for name in (*WRITERS, *READERS)
-        }
-        self.actors = [Actor(parts[name], writes=True) for name in WRITERS]
-        self.actors += [Actor(parts[name], since) for name, since in READERS.items()]
+    @property
+    def writers(self) -> list[Actor]:
+        """The processes that write."""
+        return [actor for actor in self.actors if actor.name in WRITERS]
+
+    async def begin(self) -> None:
+        """Start everybody; returns once all have something to lose."""
+        if self.stored:
+            # That the catalog is away aborts nothing either: publishers go on, and writers wait.
+            self.tell("stored", targets=[*(publisher.name for publisher in self.publishers), "catalog"])
+        history = {"storage": {"size": "1Gi"}, "durability": self.policy} if self.stored else {}
+        progress = {"minWriters": len(WRITERS), "writerTimeout": BUSY if self.only_publishers else SILENT}
+        document: dict[str, Any] = {"apiVersion": "epochal.dev/v1alpha1", "kind": "Stream"}
+        document |= {"spec": {**SPEC, "history": history, "progress": progress}}
+        document["metadata"] = {"name": self.policy, "namespace": NAMESPACE}
+        async with CatalogClient(self._round.catalog.url) as client:
+            await client.apply(document, NAMESPACE, self.policy)
+        self.actors = [Actor(pipeline.write, self._part(name)) for name in WRITERS]
+        self.actors += [Actor(pipeline.read, self._part(name), since) for name, since in READERS.items()]
+        self.actors.append(Actor(pipeline.read_blocking, self._part(BLOCKING), "start"))
         await asyncio.gather(*(publisher.start() for publisher in self.publishers))
         for actor in self.actors:
             actor.start()
         async with asyncio.timeout(PATIENCE):
             while not all(map(self._works, self.actors)):  # noqa: ASYNC110 - other processes tell, by files
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(0.1)
+
+    def _part(self, name: str) -> Part:
+        seed = f"{self._round.seed}/{self.policy}"
+        return Part(self._round.catalog.url, self.name, name, 0, self.directory, seed, PACES.get(name, 0.0))
 
     def _works(self, actor: Actor) -> bool:
         """Whether an actor is where it can be damaged: a writer has written, a reader was given an epoch."""
-        wanted = ("append", Phase.OK) if actor.writes else ("epoch", Phase.INFO)
+        wanted = ("append", Phase.OK) if actor.name in WRITERS else ("epoch", Phase.INFO)
         return any((entry.op, entry.phase) == wanted for entry in read_file(self.directory / f"{actor.name}.jsonl"))
 
-    async def _finish(self) -> list[Violation]:
+    async def finish(self) -> list[Violation]:
+        """Heal, wait for everybody's end, and judge."""
+        self.tell("over")
+        (self.directory / "over").touch()
+        statuses = await asyncio.gather(*(actor.ended(PATIENCE) for actor in self.actors))
         left = [
-            f"{actor.name} ended with {status}"
-            for actor, status in zip(
-                self.actors, await asyncio.gather(*(actor.ended(PATIENCE) for actor in self.actors)), strict=True
-            )
+            Violation("ended", f"{actor.name} ended with {status}")
+            for actor, status in zip(self.actors, statuses, strict=True)
             if status != 0
         ]
-        return [*check(read(self.directory)), *(Violation("ended", detail) for detail in left)]
+        return [*check(read(self.directory)), *left]
 
-    async def _clean_up(self) -> None:
+    async def clean_up(self) -> None:
+        """End what is left."""
         for actor in self.actors:
             if actor.lives:
                 await actor.kill()
         for publisher in self.publishers:
             await publisher.close()
-        for service in (*self.publishers, self.catalog):
             with contextlib.suppress(AssertionError):  # it was not started
-                await service.kill()
+                await publisher.kill()
         self._recorder.close()
 
-    # ---- what happens ----
-
-    def _tell(self, op: str, **data: Any) -> None:
+    def tell(self, op: str, **data: Any) -> None:
+        """Write down what is done."""
         self._recorder.write(op, **data)
 
-    async def _lane(self, name: str, faults: Sequence[Callable[[random.Random], Awaitable[None]]]) -> None:
-        """One fault after the other, each healed before the next."""
-        rng, clock = random.Random(f"{self.seed}/{name}"), asyncio.get_running_loop().time
-        until = clock() + self.seconds
-        while clock() < until:
-            await asyncio.sleep(rng.uniform(0.1, 0.8))
-            await rng.choice(faults)(rng)
+    def lanes(self) -> dict[str, list[Fault]]:
+        """What is done to this stream, by lanes: one fault after the other in each, each healed before the next."""
+        lanes: dict[str, list[Fault]] = {
+            f"{self.policy}/processes": self._process_faults(),
+            f"{self.policy}/readers": [self._kill_reader],
+            f"{self.policy}/interrupts": [self._interrupt_reader],
+        }
+        if not self.only_publishers:
+            lanes[f"{self.policy}/network"] = [self._cut, self._cut, self._block, self._block, self._slow, self._refuse]
+        return lanes
 
-    def _process_faults(self) -> list[Callable[[random.Random], Awaitable[None]]]:
-        deaths: list[Callable[[random.Random], Awaitable[None]]] = [self._kill_publisher, self._end_publisher]
-        if self._only_publishers:
-            return [*deaths, self._kill_publisher, self._hand_over]
-        faults: list[Callable[[random.Random], Awaitable[None]]] = [
-            self._stop_publisher, self._kill_writer, self._stop_actor, self._kill_catalog, self._stop_catalog,
+    def _process_faults(self) -> list[Fault]:
+        deaths: list[Fault] = [
+            self._kill_publisher, self._end_publisher, self._end_in_turn, self._kill_without_catalog,
+            self._end_without_catalog,
         ]  # fmt: skip
-        if self.stored is not None:
-            return [*faults, *deaths, self._hand_over]
-        return faults if self.mild else [*faults, *deaths, self._replace_publisher]
+        if self.only_publishers:
+            return [*deaths, self._kill_publisher, self._hand_over]
+        faults: list[Fault] = [self._stop_publisher, self._kill_writer, self._stop_actor]
+        if self.stored:
+            return [*faults, *deaths, *(self._kill_together, self._hand_over) * 2]
+        if self.mild:
+            return faults
+        return [*faults, *deaths, self._kill_together, *(self._replace_publisher,) * 2]
 
-    @property
-    def _only_publishers(self) -> bool:
-        return self.mild and self.stored is not None
+    # ---- publishers ----
 
-    def _network_faults(self) -> list[Callable[[random.Random], Awaitable[None]]]:
-        return [self._cut, self._cut, self._block, self._block, self._slow, self._refuse]
+    def _one(self, rng: random.Random, kind: str) -> Publisher:
+        publisher = rng.choice(self.publishers)
+        self.tell(kind, target=publisher.name)
+        return publisher
+
+    def _tell_lost(self, publisher: Publisher) -> None:
+        """What it had in memory is gone; a log on disk is not."""
+        if not self.stored:
+            self.tell("lost", segments=list(publisher.segments))
 
     async def _kill_publisher(self, rng: random.Random) -> None:
-        publisher = rng.choice(self.publishers)
-        self._tell("kill", target=publisher.name)
+        publisher = self._one(rng, "kill publisher")
         await publisher.kill()
         self._tell_lost(publisher)
         await asyncio.sleep(rng.choice((0.0, 1.0)))
         await publisher.start()
 
-    async def _end_publisher(self, rng: random.Random) -> None:
+    async def _kill_together(self, rng: random.Random) -> None:
+        """A machine with a publisher and the writers dies; all come back, in any order, the writers under their ids."""
         publisher = rng.choice(self.publishers)
-        self._tell("end", target=publisher.name)
+        writers = [actor for actor in self.writers if actor.lives][: rng.choice((1, 2, 2))]
+        self.tell("kill publisher and writers", targets=[publisher.name, *(actor.name for actor in writers)])
+        await asyncio.gather(publisher.kill(), *(actor.kill() for actor in writers))
+        self._tell_lost(publisher)
+        first = rng.choice((True, False))
+        if first:
+            await publisher.start()
+        await asyncio.sleep(rng.choice((0.0, 0.5)))
+        for actor in writers:
+            actor.restart()
+        if not first:
+            await publisher.start()
+
+    async def _end_publisher(self, rng: random.Random) -> None:
+        publisher = self._one(rng, "end publisher")
         await publisher.end()
         self._tell_lost(publisher)
         await publisher.start()
 
+    async def _end_in_turn(self, _: random.Random) -> None:
+        """As a rolling update does: each ends in order, and the next one once its successor is ready."""
+        self.tell("end publishers in turn", targets=[publisher.name for publisher in self.publishers])
+        for publisher in self.publishers:
+            await publisher.end()
+            self._tell_lost(publisher)
+            await publisher.start()
+
+    async def _kill_without_catalog(self, rng: random.Random) -> None:
+        """Nobody can note what it knew last, and its successor waits for the catalog."""
+        async with self._round.catalog_away(rng):
+            publisher = self._one(rng, "kill publisher without catalog")
+            await asyncio.sleep(rng.choice((0.0, 0.5, 1.5)))
+            await publisher.kill()
+            self._tell_lost(publisher)
+            starting = asyncio.create_task(publisher.start())
+            await asyncio.sleep(rng.choice((0.0, 1.0)))
+        await starting
+
+    async def _end_without_catalog(self, rng: random.Random) -> None:
+        """An orderly stop that cannot report."""
+        async with self._round.catalog_away(rng):
+            publisher = self._one(rng, "end publisher without catalog")
+            await asyncio.sleep(rng.choice((0.0, 1.0)))
+            ending = asyncio.create_task(publisher.end())
+            await asyncio.sleep(rng.choice((0.5, 2.5)))
+        await ending
+        self._tell_lost(publisher)
+        await publisher.start()
+
     async def _stop_publisher(self, rng: random.Random) -> None:
-        publisher = rng.choice(self.publishers)
-        self._tell("stop", target=publisher.name)
-        async with stopped(publisher.pid):
+        async with stopped(self._one(rng, "stop publisher").pid):
             await asyncio.sleep(rng.uniform(0.2, 3.0))
 
     async def _replace_publisher(self, rng: random.Random) -> None:
         """Another process takes the segments over while the first one cannot notice (E12)."""
-        publisher = rng.choice(self.publishers)
-        self._tell("replace", target=publisher.name)
+        publisher = self._one(rng, "replace publisher")
         async with stopped(publisher.pid):
             self._tell_lost(publisher)
             status = await publisher.replace()
@@ -193,27 +262,31 @@ class Round:
             raise AssertionError(f"{publisher.name} was replaced, and ended with {status}")
 
     async def _hand_over(self, rng: random.Random) -> None:
-        """Another process waits for the log of the first one, and goes on behind its last event (E12)."""
-        publisher = rng.choice(self.publishers)
-        self._tell("hand over", target=publisher.name)
-        await publisher.hand_over(rng.uniform(0.0, 1.0))
+        """Another process waits for the log of the first one, and goes on after its last event (E12)."""
+        await self._one(rng, "hand publisher over").hand_over(rng.uniform(0.0, 1.0))
 
-    def _tell_lost(self, publisher: Publisher) -> None:
-        """What it had in memory is gone; a log on disk is not."""
-        if self.stored is None:
-            self._tell("lost", segments=list(publisher.segments))
+    # ---- writers and subscribers ----
 
     async def _kill_writer(self, rng: random.Random) -> None:
         """It resumes its session."""
-        await self._kill(rng, rng.choice([actor for actor in self.actors if actor.writes]))
+        await self._kill(rng, "kill writer", rng.choice(self.writers))
 
     async def _kill_reader(self, rng: random.Random) -> None:
         """It resumes its cursor; the first reader is left alone, to compare with."""
-        await self._kill(rng, rng.choice([actor for actor in self.actors if not actor.writes and actor.name != "s1"]))
+        await self._kill(rng, "kill reader", rng.choice([actor for actor in self.actors if actor.name in ("s2", "s3")]))
 
-    async def _kill(self, rng: random.Random, actor: Actor) -> None:
+    async def _interrupt_reader(self, rng: random.Random) -> None:
+        """Ctrl-C, several times: it saves its cursor, and goes on or resumes that."""
+        (actor,) = (actor for actor in self.actors if actor.name == BLOCKING)
+        for _ in range(rng.randint(1, 10)):
+            if actor.lives:
+                self.tell("interrupt reader", target=actor.name)
+                os.kill(actor.pid, signal.SIGINT)
+                await asyncio.sleep(rng.uniform(0.0, 0.1))
+
+    async def _kill(self, rng: random.Random, kind: str, actor: Actor) -> None:
         if actor.lives:
-            self._tell("kill", target=actor.name)
+            self.tell(kind, target=actor.name)
             await actor.kill()
             await asyncio.sleep(rng.choice((0.0, 0.2, 1.0)))
             actor.restart()
@@ -221,39 +294,28 @@ class Round:
     async def _stop_actor(self, rng: random.Random) -> None:
         actor = rng.choice(self.actors)
         if actor.lives:
-            self._tell("stop", target=actor.name)
+            self.tell("stop actor", target=actor.name)
             async with stopped(actor.pid):
                 await asyncio.sleep(rng.choice((0.3, 1.5, 4.0)))
 
-    async def _kill_catalog(self, rng: random.Random) -> None:
-        self._tell("kill", target="catalog")
-        await self.catalog.kill()
-        await asyncio.sleep(rng.choice((0.0, 1.0)))
-        await self.catalog.start()
-
-    async def _stop_catalog(self, rng: random.Random) -> None:
-        self._tell("stop", target="catalog")
-        async with stopped(self.catalog.pid):
-            await asyncio.sleep(rng.uniform(0.2, 3.0))
-
     # ---- the network ----
 
-    def _proxy(self, rng: random.Random) -> Proxy:
+    def _proxy(self, rng: random.Random, kind: str) -> Proxy:
         publisher = rng.choice(self.publishers)
         name, proxy = rng.choice(sorted(publisher.proxies.items()))
-        self._tell("network", target=f"{publisher.name}/{name}")
+        self.tell(kind, target=f"{publisher.name}/{name}")
         return proxy
 
     async def _cut(self, rng: random.Random) -> None:
-        self._proxy(rng).cut()
+        self._proxy(rng, "cut").cut()
 
     async def _block(self, rng: random.Random) -> None:
         """Nothing gets through, one way or both; nobody is told."""
         blocked = rng.choice((BOTH, frozenset({Way.UP}), frozenset({Way.DOWN})))
-        await self._suffer(self._proxy(rng), Trouble(blocked=blocked), rng.choice((0.3, 1.5, 4.0)))
+        await self._suffer(self._proxy(rng, "block"), Trouble(blocked=blocked), rng.choice((0.3, 1.5, 4.0)))
 
     async def _slow(self, rng: random.Random) -> None:
-        await self._suffer(self._proxy(rng), Trouble(delay=rng.uniform(0.01, 0.3), rate=200_000.0), 2.0)
+        await self._suffer(self._proxy(rng, "slow"), Trouble(delay=rng.uniform(0.01, 0.3), rate=200_000.0), 2.0)
 
     async def _suffer(self, proxy: Proxy, trouble: Trouble, seconds: float) -> None:
         proxy.suffer(trouble)
@@ -261,7 +323,7 @@ class Round:
         await self._heal(proxy)
 
     async def _refuse(self, rng: random.Random) -> None:
-        proxy = self._proxy(rng)
+        proxy = self._proxy(rng, "refuse")
         proxy.refuse()
         proxy.cut()
         await asyncio.sleep(rng.uniform(0.1, 1.5))
@@ -272,56 +334,165 @@ class Round:
             await proxy.heal()
 
 
-async def run(seed: str, seconds: float = SECONDS, keep: Path | None = None) -> bool:
-    """One round of `seed`, told on standard output; whether every rule held. `keep`: where the history stays."""
-    if keep is None:
-        directory = Path(tempfile.mkdtemp(prefix=f"epochal-chaos-{seed}-"))
-    else:
-        directory = keep / seed
-        directory.mkdir(parents=True)
-    begun = asyncio.get_running_loop().time()
+class Round:
+    """Everything of one round. `directory` keeps the histories and the logs, in one folder a stream."""
+
+    def __init__(self, seed: str, directory: Path, seconds: float) -> None:
+        self.seed, self.directory, self.seconds = seed, directory, seconds
+        self.catalog = Catalog(directory)
+        self.took = (0.0, 0.0, 0.0)
+        """Seconds to begin, of faults, and until everybody has seen the end."""
+        self._catalog_is_hurt = asyncio.Lock()
+        self.streams = [Stream(self, policy) for policy in POLICIES]
+
+    async def run(self) -> list[Violation]:
+        """Do it; returns what was broken."""
+        try:
+            begun = time.monotonic()
+            await self.catalog.start()
+            await asyncio.gather(*(stream.begin() for stream in self.streams))
+            healthy = time.monotonic()
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._lane("catalog", [self._hurt_catalog, self._spare_catalog]))
+                for stream in self.streams:
+                    for name, faults in stream.lanes().items():
+                        tasks.create_task(self._lane(name, faults))
+            over = time.monotonic()
+            found = await asyncio.gather(*(stream.finish() for stream in self.streams))
+            self.took = (healthy - begun, over - healthy, time.monotonic() - over)
+            return [
+                Violation(f"{stream.policy} {rule}", detail)
+                for stream, broken in zip(self.streams, found, strict=True)
+                for rule, detail in broken
+            ]
+        finally:
+            for stream in self.streams:
+                await stream.clean_up()
+            with contextlib.suppress(AssertionError):  # it was not started
+                await self.catalog.kill()
+
+    async def _lane(self, name: str, faults: Sequence[Fault]) -> None:
+        rng, clock = random.Random(f"{self.seed}/{name}"), asyncio.get_running_loop().time
+        until = clock() + self.seconds
+        while clock() < until:
+            await asyncio.sleep(rng.uniform(0.1, 0.8))
+            await rng.choice(faults)(rng)
+
+    @contextlib.asynccontextmanager
+    async def catalog_away(self, rng: random.Random) -> AsyncIterator[None]:
+        """The catalog does not answer for a while: it is killed, or stopped."""
+        kill = rng.choice((True, False))
+        async with self._catalog_is_hurt:
+            for stream in self.streams:
+                stream.tell("kill catalog" if kill else "stop catalog", target="catalog")
+            if kill:
+                await self.catalog.kill()
+                try:
+                    yield
+                finally:
+                    await self.catalog.start()
+            else:
+                async with stopped(self.catalog.pid):
+                    yield
+
+    async def _hurt_catalog(self, rng: random.Random) -> None:
+        async with self.catalog_away(rng):
+            await asyncio.sleep(rng.uniform(0.0, 2.0))
+
+    async def _spare_catalog(self, rng: random.Random) -> None:
+        await asyncio.sleep(rng.uniform(0.5, 1.5))
+
+
+class Outcome(NamedTuple):
+    """Of one round: whether a rule was broken, and how often each kind of fault was done."""
+
+    broken: bool
+    faults: Counter[str]
+
+
+async def run(seed: str, seconds: float = SECONDS, keep: Path | None = None) -> Outcome:
+    """One round of `seed`, told on standard output. `keep`: where the history of one that fails goes."""
+    directory = Path(tempfile.mkdtemp(prefix=f"epochal-chaos-{seed}-"))
+    whole = Round(seed, directory, seconds)
     try:
-        broken = [f"{rule}: {detail}" for rule, detail in await Round(seed, directory, seconds).run()]
+        broken = _grouped(await whole.run())
     except Exception:
         broken = [traceback.format_exc()]
-    took = asyncio.get_running_loop().time() - begun
-    kind = stored(seed) or "memory"
-    facts = " ".join(f"{name}={value}" for name, value in counts(read(directory)).items())
-    print(f"{'BROKEN' if broken else 'ok'} seed={seed} {kind} {took:.1f} s {facts}", flush=True)
-    for line in broken[:20]:
+    took = "+".join(f"{phase:.0f}" for phase in whole.took)
+    facts: Counter[str] = Counter()
+    done: Counter[str] = Counter()
+    for policy in POLICIES:
+        history = read(directory / policy)
+        facts.update(counts(history))
+        done.update(faults(history))
+    for kind in ("kill catalog", "stop catalog"):  # each stream has written it down
+        done[kind] //= len(POLICIES)
+    facts["faults"] = done.total()
+    print(f"{'BROKEN' if broken else 'ok'} seed={seed} {took} s {_listed(facts)}", flush=True)
+    print(f"  {_listed(+done)}", flush=True)
+    for line in broken:
         print(f"  {line}")
     if broken:
+        if keep is not None:
+            directory = Path(shutil.move(directory, keep / directory.name))
         print(f"  history: {directory}")
         print(f"  again: python -m tests.chaos.round {seed} --seconds {seconds:g}", flush=True)
-    elif keep is None:
+    else:
         shutil.rmtree(directory)
-    return not broken
+    return Outcome(bool(broken), done)
 
 
-async def run_all(seeds: Sequence[str], parallel: int, seconds: float, keep: Path | None) -> int:
-    """Rounds, `parallel` at a time; the number in which a rule was broken."""
-    room, broken = asyncio.Semaphore(parallel), 0
+def _grouped(found: Sequence[Violation]) -> list[str]:
+    """What was broken, with an example of each rule: one torn epoch is seen by many."""
+    examples: dict[str, list[str]] = {}
+    for rule, detail in found:
+        examples.setdefault(rule, []).append(detail)
+    return [f"{rule} ({len(details)}): {details[0]}" for rule, details in examples.items()]
+
+
+def _listed(counter: Counter[str]) -> str:
+    return " ".join(f"{name.replace(' ', '-')}={count}" for name, count in counter.items())
+
+
+async def run_all(seeds: Sequence[str], parallel: int, seconds: float, keep: Path | None) -> tuple[int, list[str]]:
+    """Rounds, `parallel` at a time; the number in which a rule was broken, and the kinds of fault never done."""
+    room, broken, done = asyncio.Semaphore(parallel), 0, Counter(dict.fromkeys(KINDS, 0))
 
     async def one(seed: str) -> None:
         nonlocal broken
         async with room:
-            broken += not await run(seed, seconds, keep)
+            outcome = await run(seed, seconds, keep)
+            broken += outcome.broken
+            done.update(outcome.faults)
 
     async with asyncio.TaskGroup() as rounds:
         for seed in seeds:
             rounds.create_task(one(seed))
-    return broken
+    assert set(done) == set(KINDS), "every kind of fault is listed"
+    print(f"{len(seeds)} rounds, {broken} broken; {_listed(done)}", flush=True)
+    return broken, [kind for kind, count in done.items() if not count]
 
 
 def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.round")
-    parser.add_argument("seeds", nargs="+")
-    parser.add_argument("--seconds", type=float, default=SECONDS)
-    parser.add_argument("--parallel", type=int, default=1)
-    parser.add_argument("--keep", type=Path, default=None)
+    parser.add_argument("seeds", nargs="*", help="seeds to run, or run again")
+    parser.add_argument("--rounds", type=int, default=0, help="how many more rounds to run, of fresh seeds")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="how long faults happen in each")
+    parser.add_argument("--parallel", type=int, default=1, help="how many rounds at a time")
+    parser.add_argument("--keep", type=Path, default=None, help="where histories of rounds that fail go")
+    parser.add_argument("--every-kind", action="store_true", help="fail when some kind of fault never happened")
     options = parser.parse_args()
-    return int(asyncio.run(run_all(options.seeds, options.parallel, options.seconds, options.keep)) > 0)
+    seeds = [*options.seeds, *(str(random.SystemRandom().randrange(2**32)) for _ in range(options.rounds))]
+    if not seeds:
+        parser.error("give seeds, or --rounds")
+    if options.keep is not None:
+        options.keep.mkdir(parents=True, exist_ok=True)
+    broken, never = asyncio.run(run_all(seeds, options.parallel, options.seconds, options.keep))
+    if options.every_kind and never:
+        print(f"never happened: {', '.join(never)}")
+        return 1
+    return int(broken > 0)
 
 
 if __name__ == "__main__":

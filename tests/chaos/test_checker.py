@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.chaos.checker import RULES, check
+from tests.chaos.checker import RULES, check, reaches
 from tests.chaos.history import NEMESIS, Entry, Phase
 
 EPOCHS, WRITERS, SEGMENTS = 4, ("w1", "w2"), ("0", "1")
@@ -17,6 +17,7 @@ History = list[Entry]
 def good() -> History:
     """Two writers, four epochs, two segments; one reader reads all, the other is killed and resumes."""
     found: History = []
+    saves = dict.fromkeys(READERS, 0)
 
     def add(actor: str, op: str, phase: Phase = Phase.INFO, life: int = 0, **data: Any) -> None:
         found.append(Entry(float(len(found)), actor, life, op, phase, data))
@@ -24,6 +25,7 @@ def good() -> History:
     for reader in READERS:
         add(reader, "join", since="start")
         add(reader, "ready", frontier=[0])
+        add(reader, "whole", frontier=[0], times=[])
     seqs = dict.fromkeys(SEGMENTS, 0)
     add(NEMESIS, "stop", target="catalog")
     for time in range(EPOCHS):
@@ -44,13 +46,16 @@ def good() -> History:
         for reader in READERS:
             life = int(reader == "s2" and time >= 2)
             if life and time == 2:
-                add(reader, "join", life=1, since="cursor")
+                add(reader, "join", life=1, since="cursor", n=saves[reader])
+                add(reader, "ready", life=1, frontier=[time])
             add(reader, "epoch", life=life, time=time, frontier=frontier, parts=parts)
-            add(reader, "save", life=life, frontier=frontier)
+            add(reader, "whole", life=life, frontier=frontier, times=[time])
+            saves[reader] += 1
+            add(reader, "save", life=life, n=saves[reader], frontier=frontier)
     add(NEMESIS, "over")
     for reader in READERS:
         life = int(reader == "s2")
-        add(reader, "whole", life=life, times=list(range(EPOCHS)))
+        add(reader, "whole", life=life, frontier=[], times=list(range(2 * life, EPOCHS)))
         add(reader, "end", life=life, frontier=[])
     return found
 
@@ -107,9 +112,120 @@ def torn(h: History, n: int) -> None:
     parts_of(h, place(h, "s1", "epoch", skip=n))["1"].clear()
 
 
+def torn_for_everybody(h: History, n: int) -> None:
+    """What a publisher takes with it that had no log: nothing excuses it."""
+    for reader in READERS:
+        parts_of(h, place(h, reader, "epoch", skip=n))["0"].pop()
+    lose(h, place(h, "s1", "epoch", skip=n), "0")
+
+
+def half_a_batch(h: History, n: int) -> None:
+    """One call with two records, of which one arrives; its outcome is unknown."""
+    at = place(h, "w1", "append", Phase.INVOKE, skip=4 * n)
+    change(h, at, ids=[*h[at].data["ids"], "w1/more"], digests=[0, 1])
+    del h[at + 1]
+
+
+def aborted_entry(h: History, at: int, time: int) -> Entry:
+    """Told directly after another entry, by the same actor."""
+    return h[at]._replace(at=h[at].at + 0.3, op="aborted", data={"time": time, "frontier": h[at].data["frontier"]})
+
+
 def given_and_aborted(h: History, n: int) -> None:
     at = place(h, "s2", "epoch", skip=n)
-    h.insert(at + 1, Entry(h[at].at + 0.5, "s2", h[at].life, "aborted", Phase.INFO, {"time": h[at].data["time"]}))
+    h.insert(at + 1, aborted_entry(h, at, n))
+
+
+def aborted_in_place_of(h: History, actor: str, n: int) -> int:
+    """Nothing of an epoch is given, and that is told; where that stands."""
+    at = place(h, actor, "epoch", skip=n)
+    h[at] = aborted_entry(h, at, n)._replace(at=h[at].at)
+    for m, entry in enumerate(h):
+        if entry.actor == actor and entry.op == "whole":
+            change(h, m, times=[time for time in entry.data["times"] if time != n])
+    return at
+
+
+def aborted_twice(h: History, n: int) -> None:
+    at = aborted_in_place_of(h, "s2", n)
+    h.insert(at + 1, aborted_entry(h, at, n))
+
+
+def aborted_again_after_a_saved_cursor(h: History, n: int) -> None:
+    at = aborted_in_place_of(h, "s2", n % 2)
+    join = place(h, "s2", "join", skip=1)
+    h.insert(join + 2, aborted_entry(h, at, n % 2)._replace(at=h[join].at + 0.7, life=1))
+
+
+def given_to_one_who_joined_after_a_reader_was_told(h: History, n: int) -> None:
+    at = aborted_in_place_of(h, "s1", n)
+    h[at], first = h[at]._replace(at=-1.0), h[at]
+    h.insert(0, h[at])
+    del h[h.index(first._replace(at=-1.0), 1)]
+    h.insert(0, Entry(-2.0, "s1", 0, "join", Phase.INFO, {"since": "start"}))
+
+
+def given_to_one_who_joined_after_a_writer_was_told(h: History, n: int) -> None:
+    told = {"ids": ["w1/refused"], "digests": [0], "segment": "0", "time": n}
+    fields = {**told, "code": "epoch_aborted"}
+    h.insert(0, Entry(-1.0, "w1", 0, "append", Phase.FAIL, fields))
+    h.insert(0, Entry(-2.0, "w1", 0, "append", Phase.INVOKE, told))
+
+
+def given_to_one_who_joined_after_an_abort(h: History, n: int) -> None:
+    h.insert(0, Entry(-1.0, "w1", 0, "abort", Phase.OK, {"time": n}))
+    h.insert(0, Entry(-2.0, "w1", 0, "abort", Phase.INVOKE, {"time": n}))
+
+
+def seen_whole_before_it_was_complete(h: History, n: int) -> None:
+    """Asked as the reader joined."""
+    change(h, place(h, "s1", "whole"), times=[n])
+
+
+def seen_whole_and_aborted(h: History, n: int) -> None:
+    """Nothing of it was acknowledged or given, so that only the word is wrong."""
+    for reader in READERS:
+        aborted_in_place_of(h, reader, n)
+    h[:] = [e for e in h if not (e.op == "append" and e.phase is Phase.OK and e.data["time"] == n)]
+    change(h, place(h, "s1", "whole", skip=n + 1), times=[n])
+
+
+def seen_whole_by_one_that_was_told_before_it_was_killed(h: History, n: int) -> None:
+    seen_whole_and_aborted(h, n % 2)
+    change(h, place(h, "s1", "whole", skip=n % 2 + 1), times=[])
+    change(h, place(h, "s2", "whole", skip=4), times=[n % 2])
+
+
+def seen_whole_and_aborted_later(h: History, n: int) -> None:
+    """The word was given before, by the same subscription."""
+    at = aborted_in_place_of(h, "s1", n)
+    h.insert(at, h[at]._replace(at=h[at].at - 0.1, op="whole", data={"frontier": [n + 1], "times": [n]}))
+
+
+def seen_whole_after_a_gap(h: History, n: int) -> None:
+    """Nothing of it came, which may be: its publisher lost its memory. But then it was not seen."""
+    lose(h, place(h, "s1", "epoch", skip=n), "0")
+    del h[place(h, "s1", "epoch", skip=n)]
+
+
+def seen_whole_by_all_and_given_to_none(h: History, n: int) -> None:
+    for reader in READERS:
+        del h[place(h, reader, "epoch", skip=n)]
+    lose(h, 0, "0")
+
+
+def seen_whole_without_a_record(h: History, n: int) -> None:
+    """Which was never acknowledged, but the other one was given it."""
+    at = place(h, "w2", "append", Phase.OK, skip=4 * n)
+    (record,) = h[at].data["ids"]
+    del h[at]
+    part = parts_of(h, place(h, "s1", "epoch", skip=n))["0"]
+    part.remove([record, 0])
+
+
+def lose(h: History, at: int, *segments: str) -> None:
+    """Directly before an entry, the publisher of these ended with all that it remembered."""
+    h.insert(at, Entry(h[at].at - 0.05, NEMESIS, 0, "lost", Phase.INFO, {"segments": list(segments)}))
 
 
 def refused(h: History, n: int) -> None:
@@ -123,13 +239,55 @@ def never_left(h: History, n: int) -> None:
             h[m] = entry._replace(phase=Phase.INVOKE if entry.phase is Phase.INVOKE else Phase.FAIL)
 
 
+def left_after_it_was_given(h: History, n: int) -> None:
+    for m, entry in enumerate(h):
+        if entry.actor == "w2" and entry.op == "leave":
+            h[m] = entry._replace(at=entry.at + 1000)
+
+
+def left_by_an_earlier_life_only(h: History, n: int) -> None:
+    for m, entry in enumerate(h):
+        if entry.actor == "w2" and entry.op == "append" and entry.data["time"] == n:
+            h[m] = entry._replace(life=1)
+
+
 def not_given(h: History, n: int) -> None:
     del h[place(h, "s1", "epoch", skip=n)]
 
 
 def silently_skipped(h: History, n: int) -> None:
     not_given(h, n)
-    change(h, place(h, "s1", "whole"), times=[])
+    claims_nothing(h, "s1")
+
+
+def silently_skipped_by_one_that_saves_nothing(h: History, n: int) -> None:
+    silently_skipped(h, n)
+    h[:] = [entry for entry in h if (entry.actor, entry.op) != ("s1", "save")]
+
+
+def claims_nothing(h: History, reader: str) -> None:
+    for m, entry in enumerate(h):
+        if entry.actor == reader and entry.op == "whole":
+            change(h, m, times=[])
+
+
+def skipped_by_the_cursor(h: History, n: int) -> None:
+    """An interrupt meets an epoch that was fetched, and not handed over: the cursor that is saved passes it."""
+    del h[place(h, "s2", "epoch", skip=n)]
+    claims_nothing(h, "s2")
+
+
+def skipped_by_one_that_began_again(h: History, n: int) -> None:
+    """It never came to the end, but its cursor says what it had."""
+    skipped_by_the_cursor(h, n)
+    end = place(h, "s2", "end")
+    h[end] = h[end]._replace(op="join", data={"since": "start"})
+
+
+def begun_after_the_gap_was_over(h: History, n: int) -> None:
+    """A reader that is back at a publisher is given what begins after that (E15)."""
+    lose(h, place(h, "s1", "join"), "0")
+    silently_skipped(h, n)
 
 
 def frontier_back(h: History, n: int) -> None:
@@ -139,7 +297,7 @@ def frontier_back(h: History, n: int) -> None:
 
 def back_behind_the_cursor(h: History, n: int) -> None:
     at = place(h, "s2", "join", skip=1)
-    h.insert(at + 1, Entry(h[at].at + 0.5, "s2", 1, "ready", Phase.INFO, {"frontier": [n % 2]}))
+    h.insert(at + 1, Entry(h[at].at + 0.1, "s2", 1, "ready", Phase.INFO, {"frontier": [n % 2]}))
 
 
 def too_early(h: History, n: int) -> None:
@@ -151,6 +309,12 @@ def accepted_after_completion(h: History, n: int) -> None:
     h.insert(at, Entry(h[at].at - 0.5, "s2", 0, "frontier", Phase.INFO, {"frontier": [n + 1]}))
 
 
+def accepted_by_one_that_forgot(h: History, n: int) -> None:
+    """The same, after the publisher came back without its memory: what was told holds (E11)."""
+    accepted_after_completion(h, n)
+    lose(h, place(h, "w1", "append", Phase.INVOKE, skip=4 * n), *SEGMENTS)
+
+
 def wrong_extension(h: History, n: int) -> None:
     at, other = place(h, "s1", "epoch", skip=n % 3), place(h, "s1", "epoch", skip=n % 3 + 1)
     first, second = h[at], h[other]
@@ -158,8 +322,20 @@ def wrong_extension(h: History, n: int) -> None:
 
 
 def two_owners(h: History, n: int) -> None:
-    at = place(h, "w1", "append", Phase.OK, skip=4 * n)
+    """The first one goes on after the second one has acknowledged, to another writer."""
+    at = place(h, "w1", "append", Phase.OK, skip=4 * n + 3)
     change(h, at, position=[2, h[at].data["position"][1]])
+    for m, entry in enumerate(h[at + 1 :], at + 1):
+        if entry.actor == "w1" and entry.op == "append" and entry.phase is Phase.OK:
+            change(h, m, position=[2, entry.data["position"][1]])
+
+
+def acknowledged_before_an_earlier_one(h: History, n: int) -> None:
+    """Both by the same publisher."""
+    first, second = (place(h, "w1", "append", Phase.OK, skip=4 * n + k) for k in (0, 1))
+    one, other = (h[at].data["position"] for at in (first, second))
+    change(h, first, position=other)
+    change(h, second, position=one)
 
 
 def one_position_for_two(h: History, n: int) -> None:
@@ -179,17 +355,39 @@ FAULTS: dict[Callable[[History, int], None], str] = {
     twice_after_a_saved_cursor: "duplicate",
     swapped: "order",
     torn: "atomic",
-    given_and_aborted: "atomic",
+    torn_for_everybody: "atomic",
+    half_a_batch: "atomic",
     refused: "atomic",
+    given_and_aborted: "once",
+    aborted_twice: "once",
+    aborted_again_after_a_saved_cursor: "once",
+    given_to_one_who_joined_after_a_reader_was_told: "final",
+    given_to_one_who_joined_after_a_writer_was_told: "final",
+    given_to_one_who_joined_after_an_abort: "final",
     never_left: "left",
-    not_given: "lost",
+    left_after_it_was_given: "left",
+    left_by_an_earlier_life_only: "left",
+    not_given: "whole",
+    seen_whole_before_it_was_complete: "whole",
+    seen_whole_and_aborted: "whole",
+    seen_whole_by_one_that_was_told_before_it_was_killed: "whole",
+    seen_whole_and_aborted_later: "whole",
+    seen_whole_after_a_gap: "whole",
+    seen_whole_by_all_and_given_to_none: "whole",
+    seen_whole_without_a_record: "whole",
     silently_skipped: "silent",
+    silently_skipped_by_one_that_saves_nothing: "silent",
+    skipped_by_the_cursor: "silent",
+    skipped_by_one_that_began_again: "silent",
+    begun_after_the_gap_was_over: "silent",
     frontier_back: "back",
     back_behind_the_cursor: "back",
     too_early: "dishonest",
     accepted_after_completion: "dishonest",
+    accepted_by_one_that_forgot: "dishonest",
     wrong_extension: "extension",
     two_owners: "owners",
+    acknowledged_before_an_earlier_one: "owners",
     one_position_for_two: "owners",
     no_end: "unfinished",
 }
@@ -219,27 +417,29 @@ def test_two_readers_that_were_given_different_epochs() -> None:
             break
     assert check(history) == []
     parts_of(history, place(history, "s2", "epoch", skip=1))["0"].pop(0)
-    assert rules(history) == {"same"}
+    assert rules(history) == {"same", "whole"}
+    lose(history, place(history, "s2", "epoch", skip=1), "0")
+    assert rules(history) == {"same", "whole"}, "no loss of memory excuses it"
 
 
 def test_an_abort_needs_a_cause() -> None:
     history = [entry for entry in good() if entry.op != "stop"]
-    at = place(history, "s1", "epoch", skip=1)
-    aborted = history[at]._replace(op="aborted", data={"time": 1})
-    assert rules([*history[:at], aborted, *history[at + 1 :]]) == {"causeless"}
+    aborted_in_place_of(history, "s1", 1)
+    assert rules(history) == {"causeless"}
     asked = Entry(0.5, "w1", 0, "abort", Phase.INVOKE, {"time": 1})
-    assert check([asked, *history[:at], aborted, *history[at + 1 :]]) == []
+    assert check([asked, *history]) == []
 
 
 def test_the_death_of_a_publisher_with_a_log_on_disk_is_no_cause() -> None:
-    history = good()
-    at = place(history, "s1", "epoch", skip=1)
-    history[at] = history[at]._replace(op="aborted", data={"time": 1})
+    without = [entry for entry in good() if entry.op != "stop"]
+    aborted_in_place_of(without, "s1", 1)
     kill = Entry(0.1, NEMESIS, 0, "kill", Phase.INFO, {"target": "p0"})
-    stored = kill._replace(op="stored", data={"targets": ["p0"]})
-    without = [entry for entry in history if entry.op != "stop"]
+    stored = kill._replace(op="stored", data={"targets": ["p0", "p1"]})
     assert rules([kill, *without]) == set()
     assert rules([stored, kill, *without]) == {"causeless"}
+    assert rules([stored, kill._replace(data={"target": "s2"}), *without]) == {"causeless"}
+    assert rules([stored, kill._replace(data={"targets": ["p0", "p1"]}), *without]) == {"causeless"}
+    assert rules([stored, kill._replace(data={"targets": ["p0", "w1"]}), *without]) == set()
     assert rules([stored, kill, kill._replace(data={"target": "p0/ingest"}), *without]) == set()
 
 
@@ -256,53 +456,133 @@ def test_every_rule_has_a_fault() -> None:
     assert {*FAULTS.values(), "same", "kept", "causeless"} == set(RULES)
 
 
-def test_what_memory_may_lose_and_what_not() -> None:
+def test_a_live_reader_keeps_what_it_was_given_and_one_that_joins_later_is_told_of_the_abort() -> None:
+    """E11 (d): the reader that was told had not saved that it was given the epoch."""
     history = good()
-    at = place(history, "s1", "epoch", skip=1)
-    for reader in READERS:
-        parts_of(history, place(history, reader, "epoch", skip=1))["0"].clear()
-    assert "atomic" in rules(history)
-    lost = Entry(history[at].at - 0.1, NEMESIS, 0, "lost", Phase.INFO, {"segments": ["0"]})
-    assert rules([*history[:at], lost, *history[at:]]) == set()
-    elsewhere = lost._replace(data={"segments": ["1"]})
-    assert "atomic" in rules([*history[:at], elsewhere, *history[at:]])
-    # Told of the loss before it left the time: the epoch must be aborted, whoever is asked.
-    leave = place(history, "w2", "leave", Phase.INVOKE, skip=1)
-    told = Entry(history[leave].at - 0.1, "w2", 0, "told", Phase.INFO, {})
-    early = lost._replace(at=history[leave].at - 0.2)
-    assert "atomic" in rules([*history[:leave], early, told, *history[leave:]])
+    del history[place(history, "s2", "save", skip=1)]
+    join = place(history, "s2", "join", skip=1)
+    change(history, join, n=1)
+    change(history, join + 1, frontier=[1])
+    lose(history, join, "0")
+    join += 1
+    told = history[place(history, "s2", "epoch", skip=1)]._replace(at=history[join].at + 0.5, life=1, op="aborted")
+    history.insert(join + 2, told._replace(data={"time": 1, "frontier": [2]}))
+    assert check(history) == []
+    end = place(history, "s1", "end")
+    late = [history[n]._replace(actor="s3") for n in (0, 1)]
+    given = history[place(history, "s1", "epoch", skip=1)]
+    for number, entry in enumerate([*late, *[given._replace(actor="s3")]]):
+        history.insert(end + number, entry._replace(at=history[end - 1].at + 0.1 * (number + 1)))
+    assert rules(history) == {"final", "unfinished"}
 
 
-def test_a_gap_excuses_only_what_was_not_over_before_it() -> None:
-    for at, found in ((place(good(), "s1", "epoch", skip=1), False), (place(good(), "s1", "epoch", skip=2), True)):
+def test_what_a_killed_reader_knew_and_had_not_saved_may_come_otherwise() -> None:
+    """It said that it saw an epoch whole that it had not yielded yet, was killed, and its publisher lost its memory."""
+    history = good()
+    at = aborted_in_place_of(history, "s2", 1)
+    join = place(history, "s2", "join", skip=1)
+    told = history.pop(at)
+    change(history, at, times=[1])
+    del history[place(history, "s2", "save", skip=1)]
+    join -= 2
+    change(history, join, n=1)
+    change(history, join + 1, frontier=[1])
+    history.insert(join + 2, told._replace(at=history[join + 1].at + 0.5, life=1))
+    assert check(history) == []
+    # Told before the kill as well, it comes again after it.
+    history.insert(at + 1, told._replace(at=history[at].at + 0.5))
+    change(history, at, times=[])
+    assert check(history) == []
+
+
+def test_a_live_reader_may_miss_what_was_under_way_as_it_joined() -> None:
+    history = good()
+    silently_skipped(history, 0)
+    join = history.pop(place(history, "s1", "join"))
+    assert rules([join, *history]) == {"silent"}
+    assert rules([join._replace(data={"since": None}), *history]) == {"silent"}
+    begun = place(history, "w1", "append", Phase.INVOKE)
+    ready = history.pop(place(history, "s1", "ready"))
+    history.insert(begun, ready._replace(at=history[begun].at + 0.5))
+    assert rules([join._replace(data={"since": None}), *history]) == set()
+    assert rules([join, *history]) == {"silent"}
+
+
+def test_a_gap_excuses_only_what_was_under_way_in_it() -> None:
+    """Not what was saved before the loss, nor what began after the reader had something of the new publisher."""
+    for missing, found in ((0, True), (1, False), (2, False), (3, True)):
         history = good()
-        # Nobody was told of the loss, so that no record counts as forgotten.
-        lost = Entry(history[at].at - 0.1, NEMESIS, 0, "lost", Phase.INFO, {"segments": ["elsewhere"]})
-        silently_skipped(history, 1)
-        assert ("silent" in rules(sorted([*history, lost], key=lambda entry: entry.at))) == found
+        lose(history, place(history, "w1", "leave", Phase.INVOKE, skip=1), "0")
+        for index, entry in enumerate(history):  # what came after it, another publisher has acknowledged
+            if entry.op == "append" and entry.phase is Phase.OK and entry.data["time"] > 1:
+                change(history, index, position=[2, entry.data["position"][1]])
+        assert check(history) == []
+        silently_skipped(history, missing)
+        assert ("silent" in rules(history)) == found, missing
 
 
-@pytest.mark.parametrize("saved", [False, True])
-def test_what_a_killed_reader_knew_to_be_over_counts_only_if_its_cursor_says_so(saved: bool) -> None:
+def test_a_gap_excuses_a_time_that_a_later_one_has_held_back() -> None:
+    """A later time was under way as the reader came back, so that no time before it is its (E15)."""
     history = good()
-    epoch = place(history, "s2", "epoch", skip=1)
-    history[epoch] = history[epoch]._replace(op="frontier", data={"frontier": [2]})  # it came, and was not given yet
-    if not saved:
-        del history[place(history, "s2", "save", skip=1)]
-    change(history, place(history, "s2", "whole"), times=[])
-    join = place(history, "s2", "join", skip=1)
-    lost = Entry(history[join].at + 0.1, NEMESIS, 0, "lost", Phase.INFO, {"segments": ["elsewhere"]})
-    assert ("silent" in rules([*history[: join + 1], lost, *history[join + 1 :]])) == saved
+    silently_skipped(history, 2)
+    ready = place(history, "s1", "epoch", skip=1)
+    lose(history, ready, "0")
+    for op, data in (("join", {"since": "cursor", "n": 1}), ("ready", {"frontier": [1]})):
+        ready += 1
+        history.insert(ready, Entry(history[ready].at - 0.01, "s1", 0, op, Phase.INFO, data))
+    assert rules(history) == {"silent"}
+    early = {"ids": ["w2/early"], "digests": [0], "segment": "0", "time": 3}
+    history.insert(0, Entry(0.0, "w2", 0, "append", Phase.INVOKE, early))
+    assert rules(history) == set()
 
 
-def test_a_redelivery_after_a_kill_is_no_duplicate() -> None:
+@pytest.mark.parametrize("saved", [1, 2])
+def test_a_cursor_says_what_a_killed_reader_was_given(saved: int) -> None:
+    """A yield that the cursor does not cover comes again: then it is no duplicate, and else it is missed."""
     history = good()
-    save = place(history, "s2", "save", skip=1)
-    del history[save]  # killed before it was written down
     join = place(history, "s2", "join", skip=1)
+    change(history, join, n=saved)  # the second one was written down, and may not have been on disk by then
+    change(history, join + 1, frontier=[saved])
     epoch = history[place(history, "s2", "epoch", skip=1)]
-    repeated = epoch._replace(at=history[join].at + 0.5, life=1)
-    assert check([*history[: join + 1], repeated, *history[join + 1 :]]) == []
+    repeated = epoch._replace(at=history[join].at + 1.5, life=1)
+    again = [*history[: join + 2], repeated, *history[join + 2 :]]
+    assert rules(history) == (set() if saved == 2 else {"silent"})
+    assert rules(again) == (set() if saved == 1 else {"duplicate"})
+
+
+def test_times_are_compared_by_their_components() -> None:
+    assert reaches(3, 3)
+    assert reaches((0, (1, 2)), (0, (1, 3)))
+    assert not reaches((0, (1, 2)), (1, (0, 3)))
+    assert not reaches((1, (0, 3)), (0, (1, 2)))
+
+
+def test_neither_of_two_times_without_an_order_is_late() -> None:
+    """In the product order an epoch is given while another one, that it does not reach, is open."""
+    history: History = []
+
+    def add(actor: str, op: str, phase: Phase = Phase.INFO, **data: Any) -> None:
+        history.append(Entry(float(len(history)), actor, 0, op, phase, data))
+
+    add("s1", "join", since="start")
+    add("s1", "ready", frontier=[[0, 0]])
+    for number, time in enumerate(([0, 1], [1, 0])):
+        fields: dict[str, Any] = {"ids": [f"w1/{number}"], "digests": [0], "segment": "0", "time": time}
+        add("w1", "append", Phase.INVOKE, **fields)
+        add("w1", "append", Phase.OK, **fields, position=[1, number])
+    add("w1", "leave", Phase.INVOKE, n=0, to=[1, 0])
+    add("s1", "epoch", time=[0, 1], frontier=[[1, 0]], parts={"0": [["w1/0", 0]]})
+    add("s1", "whole", frontier=[[1, 0]], times=[[0, 1]])
+    add("s1", "save", n=1, frontier=[[1, 0]])
+    add("w1", "leave", Phase.INVOKE, n=1, to=None)
+    add("s1", "epoch", time=[1, 0], frontier=[], parts={"0": [["w1/1", 0]]})
+    add("s1", "save", n=2, frontier=[])
+    add("s1", "end", frontier=[])
+    assert check(history) == []
+    change(history, place(history, "s1", "whole"), times=[[1, 0]])
+    assert rules(history) == {"whole"}
+    change(history, place(history, "s1", "epoch"), frontier=[[0, 1]])
+    assert rules(history) == {"whole", "dishonest", "back"}
 
 
 @given(st.permutations(range(len(FAULTS))), st.integers(0, EPOCHS - 1), st.data())
