@@ -203,6 +203,11 @@ class BlockingWriter(_Opened[Writer]):
         return self._inner.writer_id
 
     @property
+    def wrong_addresses(self) -> int:
+        """How often the publisher at an address from the catalog served something else (E48)."""
+        return self._inner.wrong_addresses
+
+    @property
     def held(self) -> tuple[Any, ...]:
         """What the writer holds: it can append at any time that one of these reaches."""
 

@@ -31,6 +31,8 @@ R = TypeVar("R")
 class Session:
     """Connections, tickets and background tasks of one writer; the base of `Writer`."""
 
+    machine: WriterMachine
+
     def __init__(
         self,
         context: zmq.Context[Any],
@@ -59,6 +61,9 @@ class Session:
         """Why the session is over; `_told` once a caller has been told so."""
         self._told = False
         self._last_told: EpochalError | None = None
+        self._seen: dict[str, int] = {}
+        self._wrong_addresses = 0
+        """Of earlier machines."""
         self._reopening: asyncio.Task[None] | None = None
 
     async def _open_session(self) -> None:
@@ -122,12 +127,22 @@ class Session:
         if session.uid != info.uid:
             raise gone
         # With all that is acknowledged on disk a restart loses nothing; a publisher that lost its log says so (E10).
+        if hasattr(self, "machine"):
+            self._seen, self._wrong_addresses = self.machine.seen, self.wrong_addresses
         shared = self._shared and info.declared().spec.history.policy != "batch"
         self.machine = WriterMachine(
             info.uid, self.directory.shape, self.directory.segments, self.writer_id, session.number,
-            now=clock.monotonic(), under=self._under, shared=shared,
+            now=clock.monotonic(), under=self._under, shared=shared, seen=self._seen,
         )  # fmt: skip
         self._opening = asyncio.get_running_loop().create_future()
+
+    @property
+    def wrong_addresses(self) -> int:
+        """How often the publisher at an address from the catalog served something else (E48).
+
+        Each time the connection is made anew, after a pause and another look-up.
+        """
+        return self._wrong_addresses + (self.machine.wrong_addresses if hasattr(self, "machine") else 0)
 
     async def _opened(self) -> None:
         assert self._opening is not None

@@ -320,6 +320,7 @@ class Subscription:
         return lower, {
             **self._counters,
             "damaged": sum(link.damaged for link in self._links),
+            "wrong_addresses": sum(link.wrong_addresses for link in self._links),
             "waiting_bytes": machine.waiting_bytes,
         }
 
