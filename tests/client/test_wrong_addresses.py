@@ -105,6 +105,7 @@ async def test_a_writer_that_meets_another_stream_looks_up_again_and_loses_nothi
         places.start(mine)
         await w.advance(2)
         epoch = await asyncio.wait_for(anext(epochs), PATIENCE)
+        assert isinstance(epoch, epochal.Epoch)
         assert (epoch.time, list(epoch.records())) == (1, [b"%d" % number for number in range(5)])
 
 
