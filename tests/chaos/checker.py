@@ -152,7 +152,7 @@ class _Story:
         self.errors: list[Entry] = []
         self.aborts: list[Entry] = []
         self.over: dict[Time, tuple[float, str]] = {}
-        """Time -> when it was first told to be aborted, and to whom."""
+        """Time -> when a writer was first told that it was aborted, and which."""
         self.readers: list[Reader] = []
         self.healed = any(entry.actor == NEMESIS and entry.op == "over" for entry in history)
         orders: Counter[tuple[str, int]] = Counter()
@@ -219,8 +219,6 @@ class _Story:
             self.readers.append(current[entry.actor])
         if entry.actor in current:
             current[entry.actor].entries.append(entry)
-        if entry.op == "aborted":
-            self._aborted(entry)
 
     def _tell(self, reader: Reader) -> None:
         """Replay what a reader wrote down: each subscription forgets what the cursor that it resumes does not cover."""
@@ -359,10 +357,18 @@ def _once(story: _Story) -> Found:
 
 
 def _final(story: _Story) -> Found:
-    """E2: once anybody was told of an abort, nobody who joins after that is given the epoch."""
+    """E2: once anybody was told of an abort, nobody who joins after that is given the epoch.
+
+    An epoch that a gap may have taken from a reader is aborted for that one alone (E17).
+    """
+    over = dict(story.over)
+    for reader in story.readers:
+        for told in reader.told:
+            if told.parts is None and not story.missed_by_a_gap(reader, told.time):
+                over[told.time] = min(over.get(told.time, (told.at, str(reader))), (told.at, str(reader)))
     for reader in story.readers:
         for epoch in reader.given:
-            at, whom = story.over.get(epoch.time, (float("inf"), ""))
+            at, whom = over.get(epoch.time, (float("inf"), ""))
             if at < epoch.joined:
                 yield f"{reader} joined and was given {epoch.time} after {whom} was told that it was aborted"
 

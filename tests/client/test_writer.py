@@ -13,6 +13,7 @@ from epochal.errors import (
     BufferFull,
     CapabilityError,
     EpochAbortedError,
+    EpochTooLarge,
     NoPublisher,
     PayloadTooLarge,
     RecordTypeError,
@@ -290,6 +291,27 @@ async def test_batches_by_linger_and_size(realm) -> None:
             epoch = await anext(sub.epochs())
             assert isinstance(epoch, epochal.Epoch)
             assert (epoch.count, len(epoch.batches)) == (20, 2), "too large for one append, so it is halved"
+
+
+@pytest.mark.rule("E1")
+@pytest.mark.parametrize("sizes", [(15, 2), (2, 15)], ids=["its first", "its last"])
+async def test_a_divided_batch_fails_with_any_part_of_it(realm, sizes: tuple[int, int]) -> None:
+    stream = await realm.stream(history={"retention": {"bytes": "4Mi"}})
+    async with epochal.connect(realm.url) as client, client.writer(stream, linger=0.001) as writer:
+        with pytest.raises(EpochTooLarge):
+            await writer.append(0, [b"x" * (size << 20) for size in sizes])
+        await writer.advance(1)  # its caller was told
+        assert not writer._parts
+
+
+async def test_a_divided_batch_is_acknowledged_with_its_last_part(realm) -> None:
+    stream = await realm.stream()
+    async with epochal.connect(realm.url) as client, client.writer(stream, linger=0.001) as writer:
+        appending = [asyncio.create_task(writer.append(0, [b"x" * (9 << 20)])) for _ in range(2)]
+        positions = await asyncio.gather(*appending)
+        assert positions[0] == positions[1]
+        assert (await writer.append(0, [b"x"])).seq == positions[0].seq + 1
+        assert not writer._parts
 
 
 async def test_appends_faster_than_they_are_taken(realm) -> None:

@@ -7,7 +7,7 @@ from epochal.protocol import messages as m
 from epochal.protocol.cursors import Cursor
 from epochal.protocol.following import Began
 from epochal.protocol.history import State
-from epochal.protocol.subscribing import Arrived, EpochBatches, EpochWasAborted, Subscriber
+from epochal.protocol.subscribing import Arrived, EpochBatches, EpochWasAborted, Happened, Subscriber
 from epochal.protocol.times import Time, TimeShape
 
 INT = TimeShape.parse("int")
@@ -47,6 +47,14 @@ def epochs(sub: Subscriber) -> list[EpochBatches | EpochWasAborted]:
     while (epoch := sub.next_epoch()) is not None:
         taken.append(epoch)
     return taken
+
+
+def events(sub: Subscriber) -> list[Happened]:
+    """Handed out, and not passed."""
+    handed_out: list[Happened] = []
+    while (event := sub.hand_out_event()) is not None:
+        handed_out.append(event)
+    return handed_out
 
 
 @pytest.mark.rule("S17", "E15")
@@ -160,13 +168,13 @@ def test_an_epoch_is_passed_with_its_last_event_once_all_before_are() -> None:
     joins(sub, "a", [0])
     joins(sub, "b", [0])
     sub.event("a", data(0, 0))
-    last = list(iter(sub.hand_out_event, None))
+    last = events(sub)
     sub.event("b", moved(0, 0, 2))
     sub.event("a", moved(1, 0, 1))  # completes 0 while its data is in hand
-    end = list(iter(sub.hand_out_event, None))
+    end = events(sub)
     sub.event("a", data(2, 1))
     sub.event("a", moved(3, 1, 2))
-    later = list(iter(sub.hand_out_event, None))
+    later = events(sub)
     for event in (*later, *end):
         sub.pass_event(event)
         assert (sub.cursor().frontier, sub.cursor().positions["a"].seq) == ((0,), -1)

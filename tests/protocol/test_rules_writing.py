@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
-from epochal.errors import AppendsLost, WriterLost
+from epochal.errors import AppendsLost, EpochalError, NoPublisher, RemoteProtocolError, StreamGone, WriterLost
 from epochal.protocol import messages as m
 from epochal.protocol.effects import Moved, Over, Ready, Reconnect
+from epochal.protocol.times import TimeShape
+from epochal.protocol.writing import WriterMachine
 
 WireUp = Callable[..., Any]
 
@@ -205,3 +207,55 @@ def test_a_shared_capability_ends_where_others_appends_were_lost(wire_up: WireUp
     late = wiring.reader()
     wiring.writer("query", session=2).advance(1)
     assert late.epochs() == [], "the part that is left is never whole"
+
+
+def opened_at(segment: str, incarnation: int) -> m.Opened:
+    return m.Opened(1, segment, incarnation, (0,), (0,), -1, (), (), 1 << 20, True)
+
+
+def alone(**options: Any) -> WriterMachine:
+    """A writer that has asked one publisher, which the test plays, to open."""
+    machine = WriterMachine("uid", TimeShape(), ["0"], "w", 1, now=0.0, **options)
+    machine.connected("0")
+    machine.take()
+    return machine
+
+
+@pytest.mark.rule("E48")
+@pytest.mark.parametrize("error", [StreamGone, NoPublisher, RemoteProtocolError])
+def test_a_publisher_that_serves_something_else_ends_no_session(error: type[EpochalError]) -> None:
+    machine = alone()
+    machine.receive("0", opened_at("0", 7))
+    machine.append("0", 0, b"", 1, b"x")
+    machine.disconnected("0")
+    machine.connected("0")
+    machine.take()
+    machine.receive("0", m.Refused(0 if error is RemoteProtocolError else 2, error.code, "no"))
+    assert [type(effect) for effect in machine.take()] == [Reconnect]
+    assert (machine.over, machine.outstanding, machine.wrong_addresses) == (False, 1, 1)
+
+
+@pytest.mark.rule("E48")
+def test_a_publisher_that_hears_of_a_deletion_leaves_it_to_the_catalog_to_say_so() -> None:
+    machine = alone()
+    machine.receive("0", opened_at("0", 7))
+    machine.take()
+    machine.receive("0", m.Lost("0", StreamGone.code, "it was deleted"))
+    assert [type(effect) for effect in machine.take()] == [Reconnect]
+    assert (machine.over, machine.wrong_addresses) == (False, 0)
+
+
+@pytest.mark.rule("E12")
+def test_a_writer_refuses_an_older_publisher_over_reconnects_and_in_its_next_session() -> None:
+    machine = alone()
+    machine.receive("0", opened_at("0", 7))
+    assert machine.seen == {"0": 7}
+    machine.disconnected("0")
+    machine.connected("0")
+    for writer in (machine, alone(seen=machine.seen)):
+        writer.take()
+        writer.receive("0", opened_at("0", 6))
+        assert [type(effect) for effect in writer.take()] == [Reconnect]
+        assert not writer.is_open_at("0")
+        writer.receive("0", opened_at("0", 7))
+        assert writer.is_open_at("0")

@@ -4,9 +4,9 @@ Apart from the asynchronous client because it adds nothing but waiting: each nam
 signature and its docstring, run in a loop that one background thread per client keeps.
 """
 
+import asyncio
 import functools
 import inspect
-import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import suppress
@@ -18,6 +18,7 @@ from epochal.client.blocking_loop import LoopThread
 from epochal.client.catalog import CatalogClient
 from epochal.client.catalog_types import CatalogEvent
 from epochal.client.client import Client
+from epochal.client.handing import GIVEN, GIVEN_UP, OVER, Hand, Hands
 from epochal.client.subscriber import Subscription
 from epochal.client.writer import Writer
 from epochal.errors import EpochalError, UsageError
@@ -63,35 +64,64 @@ def _plain(method: Callable[Concatenate[Async, P], R]) -> Callable[Concatenate[_
 
 
 class Items(Generic[T]):
-    """An iterator over what an asynchronous one gives; goes on after `TimedOut`, and serves one thread at a time."""
+    """An iterator over what an asynchronous one gives; goes on after `TimedOut` or an interrupt. Any thread may ask.
 
-    def __init__(self, loop: LoopThread, iterate: Callable[[], AsyncIterator[T]], timeout: float | None) -> None:
-        self._loop, self._iterate, self._timeout = loop, iterate, timeout
-        self._lock, self._source = threading.Lock(), iterate()
-        self._fetched: deque[T] = deque()
-        self._over = False
+    An item that a call has fetched and not returned comes with the next call; only then has the cursor passed it (E16).
+    """
+
+    def __init__(
+        self, loop: LoopThread, fill: Callable[[Hand[T]], Coroutine[Any, Any, None]], timeout: float | None
+    ) -> None:
+        self._loop, self._fill, self._timeout = loop, fill, timeout
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> T:
         """The next one; raises `TimedOut` when none comes in time."""
-        with self._lock:
-            if not self._fetched and not self._over:
-                self._loop.run(self._fetch, self._timeout)
-            if not self._fetched:
-                raise StopIteration
-            return self._fetched.popleft()
+        hand: Hand[T] = Hand()
+        try:
+            self._loop.run(lambda: self._fill(hand), self._timeout)
+        except BaseException:
+            hand.state = GIVEN_UP
+            raise
+        if hand.state == OVER:
+            raise StopIteration
+        hand.state = GIVEN  # no call from here on: see `handing`
+        return hand.item
+
+
+class _Repeated(Generic[T]):
+    """An asynchronous generator as a source of `Items`: begun anew by `iterate` where a call was ended in it."""
+
+    def __init__(self, iterate: Callable[[], AsyncIterator[T]]) -> None:
+        self._iterate, self._source, self._over = iterate, iterate(), False
+        self._hands = Hands[T](lambda _: None)
+        self._fetched: deque[T] = deque()
+        self._lock = asyncio.Lock()
+
+    async def fill(self, hand: Hand[T]) -> None:
+        """Put the next item into the hand."""
+        async with self._lock:  # a generator runs once at a time
+            self._hands.settle()
+            while (item := self._hands.take(hand, self._pop)) is None:
+                if self._over:
+                    hand.state = OVER
+                    return
+                await self._fetch()
+        hand.item = item
+
+    def _pop(self) -> T | None:
+        return self._fetched.popleft() if self._fetched else None
 
     async def _fetch(self) -> None:
-        """One more; kept here, so that an interrupt of the thread that waits for it does not lose it."""
         ended = True
         try:
             async for item in self._source:
                 self._fetched.append(item)
                 ended = False
                 return
-            self._over = True
+            self._over, ended = True, False
         finally:
             if ended:  # by a time-out or an error: the next call asks anew, and goes on behind what was given
                 self._source = self._iterate()
@@ -173,6 +203,11 @@ class BlockingWriter(_Opened[Writer]):
         return self._inner.writer_id
 
     @property
+    def wrong_addresses(self) -> int:
+        """How often the publisher at an address from the catalog served something else (E48)."""
+        return self._inner.wrong_addresses
+
+    @property
     def held(self) -> tuple[Any, ...]:
         """What the writer holds: it can append at any time that one of these reaches."""
 
@@ -209,11 +244,11 @@ class BlockingSubscription(_Opened[Subscription]):
 
         `timeout`: seconds to wait for each; then `TimedOut` is raised, and the iterator can be asked again.
         """
-        return Items(self._loop, self._inner.epochs, timeout)
+        return Items(self._loop, self._inner.epochs().fill, timeout)
 
     def events(self, timeout: float | None = None) -> Items[values.Event]:
         """Everything as it comes, as `Subscription.events` (S16); `timeout` as with `epochs`."""
-        return Items(self._loop, self._inner.events, timeout)
+        return Items(self._loop, self._inner.events().fill, timeout)
 
 
 class BlockingCatalog(_Blocking[CatalogClient]):
@@ -246,7 +281,7 @@ class BlockingCatalog(_Blocking[CatalogClient]):
                 since = event.revision
                 yield event
 
-        return Items(self._loop, changes, timeout)
+        return Items(self._loop, _Repeated(changes).fill, timeout)
 
 
 def _opening(

@@ -4,11 +4,11 @@ Apart from the blocking client because nothing here knows of streams: it is abou
 """
 
 import asyncio
-import concurrent.futures
 import os
 import threading
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from contextlib import suppress
+from typing import Any, Generic, TypeVar
 
 from epochal.errors import TimedOut, UsageError
 
@@ -18,11 +18,60 @@ AFTER_INTERRUPT = 5.0
 """Seconds that an interrupted call is given to undo what it began, before the interrupt goes on."""
 
 
+class _Call(Generic[R]):
+    """One piece of work in the loop; `start` and `cancel` are called there, in the order in which they are submitted.
+
+    `ended` is a lock that can be had once the work is over. Waiting for a plain lock leaves nothing half done when an
+    interrupt ends it, wherever that comes.
+    """
+
+    def __init__(self, work: Callable[[], Coroutine[Any, Any, R]], timeout: float | None) -> None:
+        self._work, self._timeout = work, timeout
+        self._task: asyncio.Task[R] | None = None
+        self.ended = threading.Lock()
+        self.ended.acquire()
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._bounded())
+        self._task.add_done_callback(self._end)
+
+    def cancel(self) -> None:
+        if self._task is None or self._task.done():
+            self._end(self._task)  # the caller may have been interrupted after it had the lock
+        else:
+            self._task.cancel()
+
+    def _end(self, task: "asyncio.Task[R] | None") -> None:
+        if task is not None and not task.cancelled():
+            task.exception()  # an interrupted caller does not ask for it
+        if self.ended.locked():
+            self.ended.release()
+
+    async def _bounded(self) -> R:
+        limit = asyncio.timeout(self._timeout)
+        try:
+            async with limit:
+                return await self._work()
+        except TimeoutError:
+            if limit.expired():
+                raise TimedOut(f"nothing came within {self._timeout:g} s; ask again to wait longer") from None
+            raise
+
+    def outcome(self) -> R:
+        """What it returned or raised, once it has ended."""
+        assert self._task is not None
+        try:
+            return self._task.result()
+        except asyncio.CancelledError:
+            raise UsageError("the client was closed while this call waited") from None
+
+
 class LoopThread:
     """One thread that runs one event loop until `stop`; `run` may be called from any other thread."""
 
     def __init__(self, name: str) -> None:
-        self._pid, self._lock, self._stopped = os.getpid(), threading.Lock(), False
+        # The lock is one that a signal's handler can take which calls the client while it is held here.
+        self._pid, self._lock, self._stopped = os.getpid(), threading.RLock(), False
         self._running = threading.Event()
         # A daemon: a program that forgets to close its client ends all the same.
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name=name, daemon=True)
@@ -46,36 +95,25 @@ class LoopThread:
         with the work cancelled; `UsageError` after `stop`, in a forked process, and in the loop's own thread.
         """
         self._check()
-        ended = threading.Event()
-
-        async def bounded() -> R:
-            limit = asyncio.timeout(timeout)
-            try:
-                async with limit:
-                    return await work()
-            except TimeoutError:
-                if limit.expired():
-                    raise TimedOut(f"nothing came within {timeout:g} s; ask again to wait longer") from None
-                raise
-            finally:
-                ended.set()
-
-        future = self._submit(bounded)
+        call = _Call(work, timeout)
         try:
-            return future.result()
-        except concurrent.futures.CancelledError:
-            raise UsageError("the client was closed while this call waited") from None
-        except BaseException:
-            if not future.done():  # an interrupt of this thread
-                future.cancel()
-                ended.wait(AFTER_INTERRUPT)
+            submitted = self._submit(call.start)
+            if submitted:
+                call.ended.acquire()
+        except BaseException:  # an interrupt of this thread
+            if self._submit(call.cancel):
+                call.ended.acquire(timeout=AFTER_INTERRUPT)
             raise
+        if not submitted:
+            raise UsageError("the client was closed; connect a new one")
+        return call.outcome()
 
-    def _submit(self, work: Callable[[], Coroutine[Any, Any, R]]) -> concurrent.futures.Future[R]:
-        with self._lock:  # nothing is handed to a loop that has ended: it would never be answered
-            if self._stopped:
-                raise UsageError("the client was closed; connect a new one")
-            return asyncio.run_coroutine_threadsafe(work(), self._loop)
+    def _submit(self, step: Callable[[], None]) -> bool:
+        """Have the loop call `step`, in the order of submission; False where the loop has ended and never would."""
+        with self._lock:
+            if not self._stopped:
+                self._loop.call_soon_threadsafe(step)
+            return not self._stopped
 
     def _check(self) -> None:
         if self.forked:
@@ -88,7 +126,7 @@ class LoopThread:
     def stop(self) -> None:
         """End the loop and its thread; what still runs in it is cancelled. A second call does nothing."""
         with self._lock:
-            stopped, self._stopped = self._stopped, True
-        if not stopped:
-            self._loop.call_soon_threadsafe(self._over.set)
+            self._stopped = True
+            with suppress(RuntimeError):  # it is closed already
+                self._loop.call_soon_threadsafe(self._over.set)
         self._thread.join()

@@ -13,7 +13,7 @@ import zmq
 
 from epochal.client.directory import Backoff, Directory, worth_retrying
 from epochal.client.sockets import Frames, Socket
-from epochal.errors import EpochalError, Unavailable
+from epochal.errors import EpochalError, NoPublisher, StreamGone, Unavailable
 from epochal.protocol import messages as m
 from epochal.protocol import wire
 from epochal.protocol.following import Begin, Follower, FollowerSettings, Request, Subscribe, Unsubscribe
@@ -59,8 +59,11 @@ class Link:
         self._reader = reader
         self._begin: Begin = begin
         self._continuing = False
-        self._incarnation = 0
+        # The highest seen, by whoever the cursor is of too (E12).
+        self._incarnation = begin.incarnation if isinstance(begin, m.Position) else 0
         self._damaged = 0
+        self.wrong_addresses = 0
+        """How often the publisher at the address served another stream, or another life of this one (E48)."""
         self._connection: _Connection | None = None
         self._paused = False
         self._down = False
@@ -70,7 +73,7 @@ class Link:
         reader, backoff = self._reader, Backoff()
         while True:
             try:
-                error = await self._follow_once(backoff)
+                error = self._judged(await self._follow_once(backoff))
             except EpochalError as failed:
                 error = failed
             except zmq.ZMQError as failed:
@@ -83,6 +86,13 @@ class Link:
                 reader.down(self.segment, str(error))
             reader.directory.stale()
             await backoff.pause()
+
+    def _judged(self, error: EpochalError) -> EpochalError:
+        """What a publisher says to it that serves something else: only the catalog's word ends a subscription (E48)."""
+        if not isinstance(error, StreamGone | NoPublisher):
+            return error
+        self.wrong_addresses += 1
+        return NoPublisher(f"segment {self.segment}: its address is that of another publisher at present: {error}")
 
     def _live(self, backoff: Backoff) -> None:
         backoff.reset()
@@ -105,6 +115,7 @@ class Link:
             return error
         finally:
             self._connection = None
+            self._incarnation = max(self._incarnation, connection.incarnation)
             self._remember(connection.follower)
             connection.close()
 
@@ -131,8 +142,7 @@ class Link:
     def _remember(self, follower: Follower) -> None:
         self._damaged += follower.damaged
         if follower.began:
-            self._begin = at = self._reader.position(self.segment)
-            self._continuing, self._incarnation = True, max(self._incarnation, at.incarnation)
+            self._begin, self._continuing = self._reader.position(self.segment), True
 
     def follow_pushes(self, follow: bool) -> None:
         """Follow pushes from now on, or pull only."""
@@ -157,6 +167,8 @@ class _Connection:
 
     def __init__(self, reader: Reader, segment: str, addresses: tuple[str, str], follower: Follower) -> None:
         self.follower = follower
+        self.incarnation = 0
+        """The highest that a publisher has named here, whatever became of the join (E12)."""
         self._reader, self._segment = reader, segment
         self._lost: asyncio.Future[EpochalError] = asyncio.get_running_loop().create_future()
         self._was_live = False
@@ -211,6 +223,8 @@ class _Connection:
         now = clock.monotonic()
         try:
             for message in wire.decode(frames):
+                if type(message) is m.Welcome:
+                    self.incarnation = max(self.incarnation, message.incarnation)
                 self.follower.answered(message, now)
         except EpochalError as error:
             self._lose(error)

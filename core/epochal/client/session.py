@@ -31,6 +31,8 @@ R = TypeVar("R")
 class Session:
     """Connections, tickets and background tasks of one writer; the base of `Writer`."""
 
+    machine: WriterMachine
+
     def __init__(
         self,
         context: zmq.Context[Any],
@@ -45,6 +47,8 @@ class Session:
         self.context, self.directory, self.writer_id = context, directory, writer_id
         self._under, self._shared, self._group, self._open_timeout = under, shared, group, open_timeout
         self._futures: dict[int, asyncio.Future[Any]] = {}
+        self._parts: dict[asyncio.Future[Any], int] = {}
+        """How many appends of a divided batch are not confirmed yet."""
         self._gathering: Gathering | None = None
         self._links: dict[str, Link] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -57,6 +61,9 @@ class Session:
         """Why the session is over; `_told` once a caller has been told so."""
         self._told = False
         self._last_told: EpochalError | None = None
+        self._seen: dict[str, int] = {}
+        self._wrong_addresses = 0
+        """Of earlier machines."""
         self._reopening: asyncio.Task[None] | None = None
 
     async def _open_session(self) -> None:
@@ -120,12 +127,22 @@ class Session:
         if session.uid != info.uid:
             raise gone
         # With all that is acknowledged on disk a restart loses nothing; a publisher that lost its log says so (E10).
+        if hasattr(self, "machine"):
+            self._seen, self._wrong_addresses = self.machine.seen, self.wrong_addresses
         shared = self._shared and info.declared().spec.history.policy != "batch"
         self.machine = WriterMachine(
             info.uid, self.directory.shape, self.directory.segments, self.writer_id, session.number,
-            now=clock.monotonic(), first=session.first, under=self._under, shared=shared,
+            now=clock.monotonic(), first=session.first, under=self._under, shared=shared, seen=self._seen,
         )  # fmt: skip
         self._opening = asyncio.get_running_loop().create_future()
+
+    @property
+    def wrong_addresses(self) -> int:
+        """How often the publisher at an address from the catalog served something else (E48).
+
+        Each time the connection is made anew, after a pause and another look-up.
+        """
+        return self._wrong_addresses + (self.machine.wrong_addresses if hasattr(self, "machine") else 0)
 
     async def _opened(self) -> None:
         assert self._opening is not None
@@ -202,8 +219,7 @@ class Session:
             return
         if self._gathering is not None:
             self._gathering.unheard(future)
-        ticket = next((ticket for ticket, known in self._futures.items() if known is future), None)
-        if ticket is not None:
+        for ticket in [ticket for ticket, known in self._futures.items() if known is future]:
             self.machine.unheard(ticket)
             if future.cancelled():
                 del self._futures[ticket]
@@ -243,6 +259,8 @@ class Session:
                 self._resolve(told.ticket, None)
             case Failed():
                 future = self._futures.pop(told.ticket, None)
+                if future is not None:
+                    self._parts.pop(future, None)
                 if future is not None and future.cancelled():
                     self.machine.fail_quietly(told.error)  # its caller is being cancelled and will not hear of it
                 elif future is not None:
@@ -256,8 +274,17 @@ class Session:
 
     def _resolve(self, ticket: int, result: m.Position | None) -> None:
         future = self._futures.pop(ticket, None)
-        if future is not None and not future.done():
+        if future is None or (self._parts and self._awaits_more(future)):
+            return
+        if not future.done():
             future.set_result(result)
+
+    def _awaits_more(self, future: asyncio.Future[Any]) -> bool:
+        """Whether other appends of the same divided batch are not confirmed yet, now that one is."""
+        left = self._parts.pop(future, 1) - 1
+        if left and not future.done():
+            self._parts[future] = left
+        return left > 0
 
     def _session_over(self, error: EpochalError) -> None:
         if self._error is None:
@@ -272,6 +299,7 @@ class Session:
     def _end(self, error: EpochalError) -> None:
         """Nobody waits any longer."""
         futures, self._futures = list(self._futures.values()), {}
+        self._parts.clear()
         for future in futures:
             fail(future, error)
         if self._opening is not None:

@@ -5,10 +5,10 @@ application is woken up.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, Self, TypeAlias, TypeVar
 
 import zmq
 
@@ -18,6 +18,7 @@ from epochal.client.catalog import CatalogClient
 from epochal.client.directory import Directory
 from epochal.client.encodings import decoder
 from epochal.client.ending import ended, to_the_end
+from epochal.client.handing import OVER, Hand, Hands, Reading
 from epochal.client.joining import Link
 from epochal.client.options import NOTHING, Expected
 from epochal.errors import EpochalError, UsageError
@@ -28,6 +29,8 @@ from epochal.protocol.cursors import Cursor
 from epochal.protocol.following import Began, Broke, Follower, FollowerSettings
 from epochal.protocol.times import Time, TimeCodec
 from epochal.protocol.topics import TopicChoice
+
+R = TypeVar("R")
 
 MAX_WAITING_BYTES = 64 * 2**20
 """Bytes that wait for the application before the sockets are no longer read.
@@ -86,6 +89,7 @@ class Subscription:
         self._changed = asyncio.Event()
         self._paused = False
         self._reads = ""
+        self._hands = Hands[Any](self._passed)
         self.ready = asyncio.Event()
 
     async def __aenter__(self) -> Self:
@@ -133,53 +137,75 @@ class Subscription:
 
     # ---- what the application reads ----
 
-    async def epochs(self) -> AsyncIterator[values.Epoch | values.EpochAborted]:
-        """Complete and aborted epochs, each once, in a linear extension of time.
+    def epochs(self) -> Reading[values.Epoch | values.EpochAborted]:
+        """Complete and aborted epochs, each once, in a linear extension of time, as an asynchronous iterator.
 
-        Ends when the stream is complete (E18).
+        Ends when the stream is complete (E18). A read that is cancelled or times out loses nothing: what it had not
+        returned is before the cursor, and comes with the next one (E16).
 
-        Raises `EpochTooLarge` when epochs that are not complete exceed `max_buffer_bytes`, `HistoryTruncated` when
-        `since` is older than the history, `StreamGone` when the stream is deleted, and `UsageError` with `partial` or
-        where `events()` is read already.
+        A read raises `EpochTooLarge` when epochs that are not complete exceed `max_buffer_bytes`, `HistoryTruncated`
+        when `since` is older than the history, `StreamGone` when the stream is deleted, and `UsageError` with `partial`
+        or where `events()` is read already.
         """
+        return Reading(self._fill_epoch)
+
+    async def _fill_epoch(self, hand: Hand[values.Epoch | values.EpochAborted]) -> None:
         if self._partial:
             raise UsageError("partial=True delivers what arrives, so there are no whole epochs; read events()")
-        self._read_by("epochs")
-        self._machine.only_epochs()
-        self._relieve()
-        while True:
-            epoch = self._machine.next_epoch()
-            if epoch is not None:
-                self._relieve()
-                yield self._public_epoch(epoch)
-            elif not await self._more():
-                return
+        if self._begins_to_read("epochs"):
+            self._machine.only_epochs()
+        epoch: subscribing.EpochBatches | subscribing.EpochWasAborted | None
+        epoch = await self._next(hand, self._machine.hand_out_epoch)
+        if epoch is not None:
+            hand.item = self._public_epoch(epoch)
 
-    async def events(self) -> AsyncIterator[values.Event]:
-        """Everything as it comes, in each segment's order (S16).
+    def events(self) -> Reading[values.Event]:
+        """Everything as it comes, in each segment's order (S16), as an asynchronous iterator.
 
         `Data` before its epoch is complete, `FrontierChanged` with and without data, `EpochAborted`, `Gap`, `Rewound`,
         `SegmentDown` and `SegmentUp`. Without `partial`, epochs that had begun before the join are left out (S10).
-        Ends when the stream is complete.
+        Ends when the stream is complete. A read that is cancelled loses nothing, as with `epochs()`.
 
-        Raises `HistoryTruncated` when `since` is older than the history, `StreamGone` when the stream is deleted, and
-        `UsageError` where `epochs()` is read already.
+        A read raises `HistoryTruncated` when `since` is older than the history, `StreamGone` when the stream is
+        deleted, and `UsageError` where `epochs()` is read already.
         """
-        self._read_by("events")
-        self._machine.only_events()
-        self._relieve()
-        while True:
-            event = self._machine.next_event()
-            if event is not None:
-                self._relieve()
-                yield self._public_event(event)
-            elif not await self._more():
-                return
+        return Reading(self._fill_event)
 
-    def _read_by(self, method: str) -> None:
+    async def _fill_event(self, hand: Hand[values.Event]) -> None:
+        if self._begins_to_read("events"):
+            self._machine.only_events()
+        event: subscribing.Happened | None = await self._next(hand, self._machine.hand_out_event)
+        if event is not None:
+            hand.item = self._public_event(event)
+
+    def _begins_to_read(self, method: str) -> bool:
         if self._reads not in ("", method):
             raise UsageError(f"this subscription is read by {self._reads}(); open another one to read {method}()")
-        self._reads = method
+        before, self._reads = self._reads, method
+        return not before
+
+    async def _next(self, hand: Hand[Any], hand_out: Callable[[], R | None]) -> R | None:
+        """Wait for the machine's next one; at the end of the stream None, and the hand is OVER."""
+        while True:
+            self._hands.settle()
+            taken: R | None = self._hands.take(hand, hand_out)
+            self._relieve()
+            if taken is not None:
+                return taken
+            if not await self._more():
+                hand.state = OVER
+                return None
+
+    def _passed(self, taken: Any) -> None:
+        """The application has it: the cursor passes it (E16)."""
+        if self._reads == "epochs":
+            self._machine.pass_epoch(taken)
+        else:
+            self._machine.pass_event(taken)
+        if isinstance(taken, subscribing.EpochWasAborted):
+            self._counters["aborted"] += 1
+        elif isinstance(taken, subscribing.EpochBatches):
+            self._counters["epochs"] += 1
 
     def frontier(self) -> tuple[Any, ...]:
         """The merged lower frontier.
@@ -192,7 +218,7 @@ class Subscription:
         return tuple(map(self._decode_time, self._machine.frontier))
 
     def cursor(self) -> Cursor:
-        """Where to resume: everything not yet yielded comes again, whole (E16).
+        """Where to resume: everything that no read has returned yet comes again, whole (E16).
 
         Before `ready` is set there is none, but the cursor that the subscription resumes from: raises `UsageError`, or
         why the subscription failed before that.
@@ -200,6 +226,7 @@ class Subscription:
         if isinstance(self._since, Cursor) and not self._machine.ready:
             return self._since
         self._check_ready()
+        self._hands.settle()
         return self._machine.cursor()
 
     def push(self, on: bool) -> None:
@@ -287,11 +314,13 @@ class Subscription:
         self._changed.set()
 
     def _report(self) -> Report:
+        self._hands.settle()
         machine = self._machine
         lower = tuple(machine.frontier) if machine.ready else None
         return lower, {
             **self._counters,
             "damaged": sum(link.damaged for link in self._links),
+            "wrong_addresses": sum(link.wrong_addresses for link in self._links),
             "waiting_bytes": machine.waiting_bytes,
         }
 
@@ -303,9 +332,7 @@ class Subscription:
         self, epoch: subscribing.EpochBatches | subscribing.EpochWasAborted
     ) -> values.Epoch | values.EpochAborted:
         if isinstance(epoch, subscribing.EpochWasAborted):
-            self._counters["aborted"] += 1
             return values.EpochAborted(self._decode_time(epoch.time))
-        self._counters["epochs"] += 1
         batches = tuple(self._public_data(segment, data) for segment, data in epoch.batches)
         return values.Epoch(self._decode_time(epoch.time), batches)
 
@@ -316,7 +343,6 @@ class Subscription:
             case subscribing.FrontierMoved():
                 return values.FrontierChanged(tuple(map(self._decode_time, event.frontier)))
             case subscribing.EpochWasAborted():
-                self._counters["aborted"] += 1
                 return values.EpochAborted(self._decode_time(event.time))
             case subscribing.GapFound():
                 below = tuple(map(self._decode_time, event.below))

@@ -215,12 +215,13 @@ class Writer(Session):
             self._gathering.send_all()
 
     def _send_batch(self, slot: Slot, records: list[Any], awaited: bool, promise: asyncio.Future[m.Position]) -> None:
-        """Send a batch, in several appends if it is too large for one; the last one is awaited."""
-        *first, (payload, count) = parts(records, self._encode)
-        for earlier, number in first:
-            self.machine.append(slot.segment, slot.time, slot.topic, number, earlier)
-        ticket = self.machine.append(slot.segment, slot.time, slot.topic, count, payload, awaited=awaited)
-        self._futures[ticket] = promise
+        """Send a batch, in several appends if it is too large for one: its promise is kept once all are logged (E1)."""
+        divided = parts(records, self._encode)
+        if len(divided) > 1:
+            self._parts[promise] = len(divided)
+        for payload, count in divided:
+            ticket = self.machine.append(slot.segment, slot.time, slot.topic, count, payload, awaited=awaited)
+            self._futures[ticket] = promise
         self._act_soon()
 
     # ---- moves ----

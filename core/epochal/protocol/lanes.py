@@ -31,6 +31,8 @@ class Lane:
     granted: bool = False
     """Whether any answer to this session's `Open` was a new grant; an answer to a resume no longer says so."""
     incarnation: int = 0
+    least_incarnation: int = 0
+    """The highest that an earlier session has seen; the publisher of a lower one is stale (E12)."""
     window: int = 0
     next: int = 0
     acked: int = -1

@@ -6,7 +6,7 @@ is sent only after every earlier append is acknowledged, everywhere) can be test
 Sources: rules S35; E1, E3-E7, E10, E11.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 
 import google_crc32c
@@ -16,9 +16,11 @@ from epochal.errors import (
     CapabilityError,
     EpochAbortedError,
     EpochalError,
+    NoPublisher,
     RemoteProtocolError,
     RepeatDiffers,
     StreamComplete,
+    StreamGone,
     WriterClosed,
     WriterLost,
     from_code,
@@ -51,7 +53,8 @@ class WriterMachine:
 
     `under` names the writer whose capability this one uses; it then holds nothing itself and its loss aborts nothing.
     `shared` says that others use this one's, at publishers that may lose what they had appended: it ends with
-    `AppendsLost` where one starts again.
+    `AppendsLost` where one starts again. `seen` are the highest incarnations that an earlier session of this writer
+    has seen (E12).
     """
 
     def __init__(
@@ -66,13 +69,16 @@ class WriterMachine:
         first: bool | None = None,
         under: str | None = None,
         shared: bool = False,
+        seen: Mapping[str, int] | None = None,
         heartbeat: float = 1.0,
     ) -> None:
         self.stream, self.shape, self.writer, self.session, self.under = stream, shape, writer, session, under
         self.shared = shared
         self._first = session == FIRST_SESSION if first is None else first
         self._heartbeat = heartbeat
-        self._lanes = {segment: Lane() for segment in segments}
+        self._lanes = {segment: Lane(least_incarnation=(seen or {}).get(segment, 0)) for segment in segments}
+        self.wrong_addresses = 0
+        """How often a publisher served another stream, or another life of this one, or not the segment (E48)."""
         self._phase = _Phase.OPENING
         self._ops = 0
         self._moves = Moves()
@@ -116,6 +122,11 @@ class WriterMachine:
         What a restarted writer must finish or abort (E6).
         """
         return tuple(sorted(set().union(*(lane.touched for lane in self._lanes.values()))))
+
+    @property
+    def seen(self) -> dict[str, int]:
+        """The highest incarnation of each segment that was seen so far (E12)."""
+        return {segment: lane.least_incarnation for segment, lane in self._lanes.items()}
 
     @property
     def outstanding(self) -> int:
@@ -213,12 +224,13 @@ class WriterMachine:
     # ---- opening (E5) ----
 
     def _opened(self, segment: str, lane: Lane, opened: m.Opened) -> None:
-        if opened.incarnation < lane.incarnation:
+        if opened.incarnation < lane.least_incarnation:
             self._effects.append(Reconnect(segment, f"a stale publisher answered (incarnation {opened.incarnation})"))
             return
         first, restarted = not lane.ever_opened, opened.incarnation > lane.incarnation > 0
         lane.opened, lane.ever_opened = opened, True
         lane.incarnation, lane.window = opened.incarnation, opened.window
+        lane.least_incarnation = opened.incarnation
         if first:
             lane.acked, lane.next = opened.number, opened.number + 1
             lane.touched = set(opened.touched)
@@ -584,6 +596,10 @@ class WriterMachine:
         elif operation is not None:
             self._awaiting.pop(ticket, None)
             self._outcomes.failed(ticket, error)
+        elif lane.opened is None and type(error) in (StreamGone, NoPublisher, RemoteProtocolError):
+            # It serves something else, or understands no writers: only the catalog's word ends a session (E48).
+            self.wrong_addresses += 1
+            self._effects.append(Reconnect(segment, f"its address is that of another publisher at present: {error}"))
         elif error.retryable and not isinstance(error, WriterLost):
             self._effects.append(Reconnect(segment, str(error)))
         else:
@@ -594,7 +610,8 @@ class WriterMachine:
             return  # of the session before, on the same connection: what answers this one's open comes after it
         error = from_code(lost.code, lost.detail)
         lane.opened = None
-        if isinstance(error, RemoteProtocolError) or (error.retryable and not isinstance(error, WriterLost)):
+        again = error.retryable and not isinstance(error, WriterLost)
+        if again or isinstance(error, RemoteProtocolError | StreamGone):  # the catalog knows whether it is gone (E48)
             self._effects.append(Reconnect(segment, str(error)))
         else:
             self._end(error, except_segment=segment)
