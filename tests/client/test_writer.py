@@ -17,6 +17,7 @@ from epochal.errors import (
     NoPublisher,
     PayloadTooLarge,
     RecordTypeError,
+    RepeatDiffers,
     StreamComplete,
     StreamGone,
     StreamNotFound,
@@ -127,6 +128,34 @@ async def test_a_writer_waits_for_a_stream_that_is_declared_later(realm) -> None
             await client.writer("test/later", wait=0).__aenter__()
         writer = await opening
         await writer.__aexit__(None, None, None)
+
+
+@pytest.mark.rule("E49", "E1")
+async def test_work_that_is_done_again_in_another_order_is_refused_and_doubles_nothing(realm) -> None:
+    """A task that failed runs again; with its rows in another order, it must not hear that they were published."""
+    stream = await realm.stream()
+    async with epochal.connect(realm.url) as client, client.writer(stream, "query") as query:
+        async with client.writer(stream, "task", under="query", group=3) as task:
+            first = await task.append(0, ["a"])
+            await task.append(0, ["b"])
+        async with client.writer(stream, "task", under="query", group=3) as again:
+            assert (await again.append(0, ["a"])).seq == first.seq
+            with pytest.raises(RepeatDiffers, match="append 12884901889 of writer 'task'") as refused:
+                await again.append(0, ["c"])
+            assert (refused.value.writer, refused.value.segment) == ("task", "0")
+            assert refused.value.number == (3 << 32) + 1
+            await again.append(0, ["d"])
+            again.append_nowait(0, ["e"])
+            await again.flush()
+        async with client.writer(stream, "task", under="query", group=3) as again:
+            again.append_nowait(0, ["x"])
+            with pytest.raises(RepeatDiffers):
+                await again.flush()
+        await query.finish()
+        async with client.subscribe(stream, since="start") as sub:
+            (epoch,) = [epoch async for epoch in sub.epochs()]
+            assert isinstance(epoch, epochal.Epoch)
+            assert list(epoch.records()) == ["a", "b", "d", "e"]
 
 
 @pytest.mark.rule("E6")

@@ -12,6 +12,7 @@ import pytest
 from epochal.errors import LogFailed, LogFull
 from epochal.logfiles import SegmentLog
 from epochal.logfiles.disk import boot_id
+from epochal.logfiles.survey import summarize, verify
 from epochal.protocol import messages as m
 from epochal.protocol.effects import Log, Push, Reply
 from epochal.protocol.logframes import decode_entry, entries
@@ -416,3 +417,19 @@ def test_under_interval_a_machine_takes_neither_frontiers_nor_aborts_nor_beginni
     at.start()
     assert aborts(at.logged()) == [7, 8]
     assert [event.time for event in at.logged() if isinstance(event, m.Data)] == [5, 5, 7, 8]
+
+
+def test_a_log_that_begins_with_aborts_and_fingerprints_can_be_looked_into(machine: Any) -> None:
+    at = machine()
+    with_two_unsynced(at)
+    at.roll()
+    at.append(3, 6)
+    at.append(4, 6)
+    at.lose_power()
+    at.start()
+    assert aborts(at.logged()) == [5, 6]
+    assert [checked.damage for checked in verify(at.directory)] == [(), ()]
+    first, last = sorted(at.directory.glob("*.log"))
+    assert summarize(first, is_last=False).events == 3
+    summary = summarize(last, is_last=True)
+    assert (summary.events, summary.incarnations[-1]) == (2, (at.log.incarnation, 4))

@@ -281,9 +281,11 @@ def test_a_repeat_that_differs_and_that_nobody_awaits_stops_the_next_move(wire_u
 def test_what_is_remembered_of_a_writer_is_bounded() -> None:
     writer = WriterState("w", 1, b"", None, 0.0)
     for number in range(3 * REMEMBERED_APPENDS):
-        writer.logged(number, number, fingerprint(1, 1, number))
+        writer.logged(number, number, number % 7, 1, number)
         assert writer.fingerprint_bytes <= 16 * (REMEMBERED_APPENDS + 1024)
     assert writer.fingerprint_bytes >= 16 * REMEMBERED_APPENDS
+    assert all(writer.repeats(number, fingerprint(number % 7, 1, number)) for number in range(writer.number + 1))
+    assert not writer.repeats(writer.number, fingerprint(writer.number % 7 + 1, 1, writer.number))
 
 
 def test_what_is_remembered_of_writers_that_left_is_bounded_oldest_forgotten_first(

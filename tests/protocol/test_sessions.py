@@ -51,7 +51,7 @@ def test_what_is_no_longer_held_is_left():
 def test_old_appends_are_answered_with_their_own_position():
     writer = state()
     for number in range(REMEMBERED_RUNS + 10):
-        writer.logged(number, 2 * number, 0)
+        writer.logged(number, 2 * number, 7, 1, 0)
     assert writer.answer_again(REMEMBERED_RUNS) == 2 * REMEMBERED_RUNS
     assert writer.answer_again(0) == 2 * 10  # forgotten: the oldest known is an upper bound
     writer.refused(REMEMBERED_RUNS + 10, "capability", "why")

@@ -519,7 +519,7 @@ class SegmentPublisher:
         self._limits.logged(time, size + topic)
         self.untaken_bytes += size + topic + EVENT_OVERHEAD
         self._log(m.Data(seq, seq - 1, time, append.topic, append.records, append.crc, payload))
-        state.logged(number, seq, fingerprint(time, append.records, append.crc))
+        state.logged(number, seq, time, append.records, append.crc)
         known = self._acks.get(peer)
         if known is not None and known[0] + 1 == number and known[1] + 1 == seq:
             self._acks[peer] = (number, seq, known[2] + 1, known[3])

@@ -110,19 +110,27 @@ class WriterState:
     """Numbers of the last appends, rising; every append from the first of them on is among them."""
     _prints: "array[int]" = field(default_factory=lambda: array("Q"))
     """The `fingerprint` of each."""
+    _time: Time | None = None
+    """Of the last append; `_bits` is what it is in a fingerprint."""
+    _bits: int = 0
 
-    def logged(self, number: int, seq: int, mark: int) -> None:
-        """Remember that append `number`, whose `fingerprint` is given, became event `seq`."""
+    def logged(self, number: int, seq: int, time: Time, records: int, crc: int) -> None:
+        """Remember that append `number`, of so many records, became event `seq`. Once an append: the hot path."""
         self.number = number
-        self._prints.append(mark)
-        self._numbers.append(number)
-        if len(self._numbers) > REMEMBERED_APPENDS + SPARE_APPENDS:
+        if time != self._time:
+            self._time, self._bits = time, _time_bits(time)
+        self._prints.append((crc << 32 | records) ^ self._bits)  # its `fingerprint`
+        numbers = self._numbers
+        numbers.append(number)
+        if len(numbers) > REMEMBERED_APPENDS + SPARE_APPENDS:
             self._forget_oldest()
         runs = self._runs
-        if runs and runs[-1][0] + 1 == number and runs[-1][1] + 1 == seq:
-            runs[-1] = (number, seq, runs[-1][2] + 1)
-        else:
-            runs.append((number, seq, 1))
+        if runs:
+            last, at, run = runs[-1]
+            if last + 1 == number and at + 1 == seq:
+                runs[-1] = (number, seq, run + 1)
+                return
+        runs.append((number, seq, 1))
 
     def refused(self, number: int, code: str, detail: str) -> None:
         """Remember that append `number` was refused for good, so that the same answer is given if it is sent again."""
