@@ -157,6 +157,18 @@ def test_a_snapshot_must_be_of_what_was_welcomed(wrong):
     assert alone.error() == "remote_protocol"
 
 
+@pytest.mark.rule("E14", "S33")
+@pytest.mark.parametrize("incarnation", [1, 2])
+def test_who_comes_back_goes_on_at_once_only_in_the_incarnation_that_it_knows(incarnation):
+    alone = Alone(m.Position(1, 4), continuing=True)
+    alone.welcome(incarnation)
+    alone.take()
+    alone.snapshot(seq=4, incarnation=incarnation)
+    assert alone.follower.live == (incarnation == 1)
+    if not alone.follower.live:  # as many events, and perhaps others
+        assert alone.request().position == (1, 4)
+
+
 @pytest.mark.rule("Q6", "Q9", "E26")
 def test_what_belongs_to_an_earlier_subscription_is_ignored():
     alone = Alone()
@@ -271,6 +283,15 @@ def test_what_comes_while_history_is_pulled_is_bounded_and_pulled_where_it_is_to
     alone.answer(m.Chunk(since.request, 2, True), data(3), data(4))
     assert [told.seq for told in alone.told() if isinstance(told, m.Data)] == [3, 4]
     assert isinstance(alone.request(), m.Hello)
+
+
+@pytest.mark.rule("E14")
+@pytest.mark.parametrize("prev", [5, 6])
+def test_an_event_that_does_not_come_behind_its_predecessor_is_a_protocol_error(prev):
+    alone = Alone()
+    alone.join(seq=4)
+    alone.push(data(5, prev=prev))
+    assert alone.error() == "remote_protocol"
 
 
 def test_a_predecessor_that_goes_back_is_a_protocol_error():

@@ -117,6 +117,15 @@ def test_an_epoch_that_was_missed_on_one_segment_is_skipped_on_all():
     assert epochs(subscriber) == [7, 8]
 
 
+@pytest.mark.rule("E18")
+def test_an_epoch_of_before_the_join_was_not_seen_whole_though_it_is_complete():
+    subscriber = Subscriber("uid", INT, ["0"])
+    subscriber.began("0", began([5]))
+    subscriber.event("0", data(0, 5))
+    subscriber.event("0", moved(1, 5, 7))
+    assert [subscriber.saw_whole(time) for time in (3, 4, 5, 6, 7)] == [False, False, True, True, False]
+
+
 @pytest.mark.rule("E15")
 def test_an_epoch_that_a_segment_had_completed_before_the_join_is_not_delivered():
     subscriber = Subscriber("uid", INT, ["0", "1"])

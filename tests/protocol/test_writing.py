@@ -51,6 +51,23 @@ def test_a_move_is_sent_once_the_appends_are_acknowledged(wire_up):
 
 
 @pytest.mark.rule("E1")
+def test_a_move_waits_for_an_append_before_it_whatever_becomes_of_those_behind_it(wire_up):
+    wiring = wire_up(segments="012")
+    writer = wiring.writer()
+    writer.hold_back("0")
+    writer.hold_back("1")
+    writer.append("0", 5, b"before")
+    ticket = writer.advance(6)
+    writer.append("1", 6, b"behind, and under way")
+    writer.append("2", 6, b"behind, and acknowledged")
+    assert lower(wiring, "2") == [0]
+    writer.let_through("0")
+    assert lower(wiring, "2") == [6]
+    writer.let_through("1")
+    assert Moved(ticket) in writer.told
+
+
+@pytest.mark.rule("E1")
 @pytest.mark.parametrize("how", [m.Leaving.CLOSE, m.Leaving.FINISH])
 def test_leaving_waits_like_a_move(wire_up, how):
     wiring = wire_up(segments="01")
@@ -411,6 +428,22 @@ def test_an_abort_does_not_wait_for_appends(wire_up):
     other.advance(1)
     writer.let_through("1")
     assert reader.epochs() == [EpochWasAborted(0)]
+
+
+@pytest.mark.rule("E4")
+def test_what_waited_for_room_is_not_sent_behind_an_abort(wire_up):
+    wiring = wire_up(window=1)
+    writer, other = wiring.writer(), wiring.writer("other")
+    writer.hold_back("0")
+    writer.append("0", 0, b"sent", b"waits")
+    writer.machine.leave(m.Leaving.ABORT)
+    wiring.run()
+    assert [type(message) for message in writer.held_back["0"]] == [m.Append, m.Leave]
+    writer.let_through("0")
+    assert [event.payload for event in wiring.log["0"] if isinstance(event, m.Data)] == [b"sent"]
+    assert (writer.machine.over, writer.machine.outstanding, writer.machine.waiting_bytes) == (True, 0, 0)
+    other.advance(1)
+    assert lower(wiring) == [1]
 
 
 def test_a_publisher_that_asks_for_a_new_connection_gets_one(wire_up):

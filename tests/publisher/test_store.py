@@ -4,14 +4,16 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
 import pytest
 
 from epochal.client.catalog_types import StreamInfo
 from epochal.errors import ConfigError, LogMismatch
 from epochal.logfiles import SegmentLog
 from epochal.protocol import messages as m
-from epochal.protocol.effects import ReadLog
+from epochal.protocol.effects import Log, ReadLog, Reply
 from epochal.protocol.history import State
+from epochal.protocol.journal import encode_notes
 from epochal.protocol.logfile import Checkpoint
 from epochal.protocol.logframes import entry
 from epochal.protocol.publishing import PublisherSettings, SegmentPublisher
@@ -35,23 +37,70 @@ def test_what_is_read_from_disk_ends_where_readers_were_told(tmp_path: Path) -> 
     assert found[1] == 4
 
 
+SETTINGS = Settings(catalog="http://127.0.0.1:1", stream="a/b", segments=("0",), publisher="p")
+
+
+class Life:
+    """A publisher's machine with its log, from its beginning on."""
+
+    def __init__(self, log: SegmentLog, incarnation: int, lower: tuple[int, ...] = (0,)) -> None:
+        self.store = Store(log, SETTINGS, always_sync=True)
+        self.publisher = SegmentPublisher(
+            "uid", "0", PublisherSettings(TimeShape(), durable=True),
+            incarnation=incarnation, now=0.0, lower=lower, restored=self.store.restored,
+        )  # fmt: skip
+        self.publisher.take()
+        self.store.begin(incarnation, self.publisher)
+        self.commit()
+
+    def commit(self) -> None:
+        assert self.store.commit is not None
+        self.store.commit.run()
+        self.store.commit = None
+
+    def told(self, *messages: m.Message) -> list[Any]:
+        """What a writer is answered, with what led to it on disk."""
+        for message in messages:
+            self.publisher.receive(b"w", message, 0.0)
+        *effects, log = self.publisher.take()
+        if isinstance(log, Log):
+            self.store.prepare(self.publisher, effects, log)
+            self.commit()
+        return [effect.message for effect in (*effects, log) if isinstance(effect, Reply)]
+
+
+def append(number: int) -> m.Append:
+    return m.Append("0", number, 5, b"", 1, google_crc32c.value(b"x"), b"x")
+
+
 @pytest.mark.rule("E17")
 def test_a_log_that_ends_before_what_readers_were_told_is_refused(tmp_path: Path) -> None:
-    settings = Settings(catalog="http://127.0.0.1:1", stream="a/b", segments=("0",), publisher="p", data=tmp_path)
-    limits = PublisherSettings(TimeShape(), durable=True)
-    publisher = SegmentPublisher("uid", "0", limits, incarnation=1, now=0.0, lower=(3,))
     with SegmentLog.open(tmp_path, "uid", "0", instance="i") as log:
-        store = Store(log, settings, always_sync=True)
-        publisher.take()
-        store.begin(1, publisher)
-        assert store.commit is not None
-        store.commit.run()
+        Life(log, 1, lower=(3,))
     with SegmentLog.open(tmp_path, "uid", "0", instance="i") as log:
-        store = Store(log, settings, always_sync=True)
+        store = Store(log, SETTINGS, always_sync=True)
         for told in (None, (2,), (3,)):
             store.check("0", told)
         with pytest.raises(LogMismatch, match=r"readers were told \[9\]"):
             store.check("0", (9,))
+
+
+@pytest.mark.rule("E2", "E10")
+def test_what_was_aborted_stays_so_when_all_that_is_left_of_it_is_the_head_of_a_file(tmp_path: Path) -> None:
+    with SegmentLog.open(tmp_path, "uid", "0", instance="i") as log:
+        first = Life(log, 1)
+        first.told(m.Open(1, "uid", "0", "w", 1, None, None), append(0))
+        first.told(m.Abort(2, "0", (5,)))
+        log.roll(Checkpoint(first.publisher.state(), encode_notes(first.publisher.checkpoint())))
+    with SegmentLog.open(tmp_path, "uid", "0", instance="i") as log:
+        second = Life(log, 2)
+        assert second.publisher.state().aborted == (5,)
+        (opened, *_) = second.told(m.Open(1, "uid", "0", "w", 1, None, m.Resume(0, (0,), ())))
+        assert isinstance(opened, m.Opened)
+        (refused,) = second.told(append(1))
+        assert isinstance(refused, m.AppendRefused)
+        assert refused.code == "epoch_aborted"
+        assert log.last == 1
 
 
 class Declared:
