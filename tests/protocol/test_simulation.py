@@ -287,7 +287,7 @@ def _orders_tuples_as_python_does(patch: pytest.MonkeyPatch) -> None:
         (_moves_before_appends_are_acknowledged, "E1", {}),
         (_aborts_nothing_of_lost_writers, "E3", {"death_rate": 0.3}),
         (_opens_fenced_sessions, "E6", {"hang_rate": 0.5}),
-        (_orders_tuples_as_python_does, "I6|I1|E15|S35|S5|E1", {"shape": "(int, int)"}),
+        (_orders_tuples_as_python_does, "I6|I1|E14|E15|S35|S5|E1", {"shape": "(int, int)"}),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )

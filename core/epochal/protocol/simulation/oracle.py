@@ -233,7 +233,7 @@ class Oracle:
             (log,) = logs
             if self.scenario.interval:
                 self._rewind(log, last)
-            if (log.last, log.lower) != (last, times):
+            if log.last != last or log.lower != set(times):
                 where = f"segment {segment} comes back at {last}, {sorted(times)}"
                 raise Violation(f"E10: {where}; logged was {log.last}, {sorted(log.lower)}")
             return log
