@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from enum import Enum, auto
 from typing import Any, TypeVar
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no types
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
@@ -342,7 +343,10 @@ class _Holder:
 
     def _check_partitions(self) -> None:
         query, kept = self._running.result(START_TIMEOUT)
-        kept.begin(self.query, *planned(query))
+        try:
+            kept.begin(self.query, *planned(query))
+        except Py4JError as error:
+            raise UsageError(f"Spark does not say how the batch is divided, or cannot note it: {error}") from error
 
     async def _committed(self, batch: Committed) -> None:
         with self._noting_refusals():
