@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import epochal
 import epochal_spark
-from epochal.errors import CapabilityError, PartitionsChanged, QueryIsNew, QueryRunning, WriterFenced
+from epochal.errors import CapabilityError, PartitionsChanged, QueryIsNew, QueryRunning, RepeatDiffers, WriterFenced
 from epochal_spark.earlier_runs import Asked, check
 from epochal_spark.handover import Committed
 from epochal_spark.holding import Holding
@@ -312,3 +312,35 @@ async def test_a_begun_batch_does_not_run_again_with_other_partitions(
         await asyncio.to_thread(run, parts, finish=True, **where)
         spark.conf.unset("spark.sql.files.maxPartitionNum")
         assert await numbers(sub) == {5: list(range(2 * ROWS)), 6: list(range(2 * ROWS, 4 * ROWS))}
+
+
+class Turned:
+    """The rows of each part, the last one first."""
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Turn each batch round."""
+        for batch in batches:
+            yield batch.take(pa.array(range(batch.num_rows - 1, -1, -1)))
+
+
+@pytest.mark.long
+@pytest.mark.rule("E49")
+async def test_rows_that_come_again_in_another_order_fail_the_query_by_name_and_double_nothing(
+    parts: Parts, catalog: str, declare: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = declare()
+    where: dict[str, Any] = {"stream": stream, "catalog": catalog, "query": "turned"}
+    parts.write(0)
+    turned = parts.read().mapInArrow(Turned(), "t bigint, n bigint, part int")
+    async with epochal.connect(catalog) as client, client.subscribe(stream) as sub:
+        await sub.ready.wait()
+        with monkeypatch.context() as broken:
+            broken.setattr(Holding, "committed", fail)
+            with pytest.raises(CapabilityError, match=r"^batch 0 fails on purpose$"):
+                await asyncio.to_thread(run, parts, **where)
+        with pytest.raises(
+            RepeatDiffers, match=r"^batch 0, partition 0, time 5: append 0 of writer 'turned/.*\.\.\.\)$"
+        ):
+            await asyncio.to_thread(run, parts, turned, **where)
+        await asyncio.to_thread(run, parts, finish=True, **where)
+        assert await numbers(sub) == {5: list(range(ROWS))}
