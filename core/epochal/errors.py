@@ -27,6 +27,9 @@ it never changes.
     |   +-- WriterLost                 a publisher gave this session up: no heartbeat in time
     |   +-- HistoryTruncated           the wanted events are older than what is retained
     |   +-- EpochTooLarge              one incomplete epoch exceeds the subscriber's buffer
+    |   +-- QueryRunning               a Spark query of this name publishes to the stream now
+    |   +-- QueryIsNew                 the stream knows this Spark query by another checkpoint
+    |   +-- PartitionsChanged          a batch that was begun would run again with other partitions
     +-- LogError                   a segment's log on disk cannot be used as asked
     |   +-- CorruptLog                 bytes on disk are not what was written
     |   +-- LogFull                    no space left; nothing was written
@@ -233,6 +236,50 @@ class EpochTooLarge(StreamError):
     """The epochs that are not complete yet exceed the subscriber's `max_buffer_bytes` (E18)."""
 
     code = "epoch_too_large"
+
+
+class QueryRunning(StreamError):
+    """A Spark query of this name publishes to the stream now, and was not fenced (E6).
+
+    `stream` is `namespace/name`, `query` the writer id under which it publishes.
+    """
+
+    code = "query_running"
+    retryable = True
+
+    def __init__(self, message: str, *, stream: str = "", query: str = "") -> None:
+        self.stream, self.query = stream, query
+        super().__init__(message)
+
+
+class QueryIsNew(StreamError):
+    """A Spark query begins with a new checkpoint, but the stream has rows of a query of this name already.
+
+    From the new checkpoint Spark would publish again what the other one has published. `batch` is the last micro-batch
+    that the publishers remember of it, None if they remember none.
+    """
+
+    code = "query_is_new"
+
+    def __init__(
+        self, message: str, *, stream: str = "", query: str = "", checkpoint: str = "", batch: int | None = None
+    ) -> None:
+        self.stream, self.query, self.checkpoint, self.batch = stream, query, checkpoint, batch
+        super().__init__(message)
+
+
+class PartitionsChanged(StreamError):
+    """A micro-batch that was begun with `before` partitions would run again with `now`; nothing of it was published.
+
+    The rows that the first run has published cannot be recognised among other partitions: some would be published twice
+    and others never (E6).
+    """
+
+    code = "partitions_changed"
+
+    def __init__(self, message: str, *, query: str = "", batch: int = -1, before: int = 0, now: int = 0) -> None:
+        self.query, self.batch, self.before, self.now = query, batch, before, now
+        super().__init__(message)
 
 
 class LogError(EpochalError):

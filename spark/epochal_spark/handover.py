@@ -1,4 +1,4 @@
-"""How a commit or an abort, which Spark runs in another process, reaches the writer that holds the capability.
+"""How what Spark does in other processes (planning a batch, committing, aborting) reaches who holds the capability.
 
 Over one loopback connection, answered once the writer has acted.
 
@@ -39,13 +39,17 @@ class Committed:
 class HandoverServer:
     """The writer's end.
 
-    `on_commit` is awaited before a commit is answered, `on_abort` before an abort is, one at a time, in order.
+    `on_commit` is awaited before a commit is answered, `on_abort` before an abort is, `on_begin` before the tasks of a
+    batch may run; one at a time, in order.
     """
 
     def __init__(
-        self, on_commit: Callable[[Committed], Awaitable[None]], on_abort: Callable[[], Awaitable[None]] | None = None
+        self,
+        on_commit: Callable[[Committed], Awaitable[None]],
+        on_abort: Callable[[], Awaitable[None]] | None = None,
+        on_begin: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        self._on_commit, self._on_abort = on_commit, on_abort
+        self._on_commit, self._on_abort, self._on_begin = on_commit, on_abort, on_begin
         self._token = secrets.token_hex(16)
         self._turn = asyncio.Lock()
         self._server: asyncio.Server | None = None
@@ -104,6 +108,10 @@ class HandoverServer:
                 raise RemoteProtocolError("a query is not aborted by a batch")
             await self._on_abort()
             return
+        if ask.get("begin") is True:
+            if self._on_begin is not None:
+                await self._on_begin()
+            return
         greatest = None if ask["greatest"] is None else from_json(ask["greatest"])
         await self._on_commit(Committed(int(ask["batch"]), greatest, int(ask["records"])))
 
@@ -116,6 +124,14 @@ def hand_over(address: str, committed: Committed, timeout: float = COMMIT_TIMEOU
     greatest = None if committed.greatest is None else to_json(committed.greatest)
     ask = {"batch": committed.batch, "greatest": greatest, "records": committed.records}
     _ask(address, ask, f"batch {committed.batch} was committed", timeout)
+
+
+def ask_to_begin(address: str, timeout: float = COMMIT_TIMEOUT) -> None:
+    """Ask whether the batch that is planned now may run, before any of its tasks does.
+
+    Raises why not, or `Unavailable` when the writer is gone.
+    """
+    _ask(address, {"begin": True}, "a batch was begun", timeout)
 
 
 def call_off(address: str, timeout: float = COMMIT_TIMEOUT) -> None:

@@ -10,25 +10,37 @@ import contextlib
 import threading
 from collections.abc import Coroutine, Iterator, Mapping
 from concurrent.futures import Future
+from enum import Enum, auto
 from typing import Any, TypeVar
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no types
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 import epochal
 from epochal.client.catalog import catalog_url
-from epochal.errors import ConfigError, UsageError
+from epochal.errors import ConfigError, EpochalError, UsageError, WriterFenced
 from epochal.protocol.times import Time
-from epochal_spark.declared import Declared, look_up
-from epochal_spark.handover import HandoverServer
+from epochal.resources import parse_stream_name
+from epochal_spark import earlier_runs
+from epochal_spark.checkpoints import Checkpoint
+from epochal_spark.declared import Declared
+from epochal_spark.earlier_runs import Asked
+from epochal_spark.failures import ours
+from epochal_spark.handover import Committed, HandoverServer
 from epochal_spark.holding import Holding
 from epochal_spark.options import Complete, SinkOptions
+from epochal_spark.running import ENDING, ended_by_itself, planned
 from epochal_spark.schemas import check_schema
 from epochal_spark.sessions import register
 
 T = TypeVar("T")
 
 _TRIGGERS = frozenset({"processingTime", "once", "availableNow"})
+
+START_TIMEOUT = 60.0
+"""Seconds that the first batch waits for `start()` to return Spark's handle of the query."""
 
 
 class Publication:
@@ -40,14 +52,15 @@ class Publication:
         self._holder = holder
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the query has ended by itself; False if `timeout` seconds pass before.
+        """Wait until the query has ended by itself or was stopped; False if `timeout` seconds pass before.
 
-        Raises what the query failed with.
+        Raises what the query failed with: an error of ours as such, else Spark's.
         """
-        if timeout is None:
-            self.query.awaitTermination()
-            return True
-        return bool(self.query.awaitTermination(timeout))  # type: ignore[arg-type]  # annotated as int; Spark takes a float
+        with self._holder.named_failures():
+            if timeout is None:
+                self.query.awaitTermination()
+                return True
+            return bool(self.query.awaitTermination(timeout))  # type: ignore[arg-type]  # annotated as int; Spark takes a float
 
     def advance(self, time: Time) -> None:
         """Say that everything before `time` has been published; for `complete="never"`.
@@ -70,52 +83,68 @@ def publish(
     time: str,
     checkpoint: str,
     key: str | None = None,
-    query: str = "spark",
+    query: str | None = None,
     catalog: str | None = None,
     complete: str = "batch",
     trigger: Mapping[str, Any] | None = None,
-    finish: bool = True,
+    finish: bool = False,
+    take_over: bool = False,
+    new_checkpoint: bool = False,
     wait: float = 30.0,
 ) -> Iterator[Publication]:
     """Publish a streaming DataFrame's rows to `stream`, each micro-batch exactly once, while the block runs.
 
     `time`: the column of the epoch's time, an integer or a struct of integers as the stream declares. `key`: the column
     that keeps records in order.
-    `query`: the writer id; two queries on one stream need different ones. `complete`: "batch" (a commit completes every
-    time up to the batch's greatest, so later batches must hold later times) or "never" (see `Publication.advance`).
+    `query`: the writer id, `spark/<stream>` unless given; two queries on one stream need different ones. `complete`:
+    "batch" (a commit completes every time up to the batch's greatest, so later batches must hold later times) or
+    "never" (see `Publication.advance`).
     `checkpoint`: where Spark keeps its progress; with it, and the same `query`, a query that was killed goes on where
     it was if it is back within the stream's `progress.writerTimeout`.
-    `wait`: seconds for the stream and its publishers to be there. `trigger`: arguments of Spark's
-    `trigger()`; continuous and real-time ones are refused.
+    `trigger`: arguments of Spark's `trigger()`; continuous and real-time ones are refused. `wait`: seconds for the
+    stream and its publishers to be there.
+    `finish`: finish the stream once the query has ended by itself, which only triggers `availableNow` and `once` do.
+    `take_over`: fence a query of this name that runs. `new_checkpoint`: publish although the stream has rows of this
+    query from another checkpoint.
 
-    The block waits for the query unless it was told to end before. If it ended by itself, the stream is finished
-    (`finish=False`: the writer closes and another query may go on). If it failed or was stopped, nothing is said about
-    what its last batch may have published: a restart completes it, else it is aborted after `progress.writerTimeout`.
+    The block waits for the query unless it was told to end before. If the query ended by itself, the writer closes or
+    finishes. If it failed or was stopped, nothing is said about what its last batch may have published: a restart
+    completes it, else it is aborted after `progress.writerTimeout`.
 
-    Raises `ConfigError` for wrong options or columns, `StreamNotFound`, `NoPublisher`, `StreamComplete`, before
-    anything runs.
+    Raises `ConfigError` for wrong options or columns, `StreamNotFound`, `NoPublisher`, `StreamComplete`,
+    `QueryRunning`, `QueryIsNew`, before anything runs; then what the query fails with, `PartitionsChanged` and
+    `WriterFenced` among others.
     """
-    _check_query(df, trigger or {})
-    holder = _Holder(stream, query, catalog_url(catalog), Complete(_known(complete)), wait)
-    with holder:
-        options = SinkOptions(
-            stream=stream, catalog=holder.catalog, time=time, query=query, key=key, complete=holder.complete,
-            handover=holder.address,
-        )  # fmt: skip
-        check_schema(df.schema, options, holder.declared)
-        register(df.sparkSession)
-        writer = df.writeStream.format("epochal").options(**options.to_spark()).outputMode("append").queryName(query)
-        writer = writer.option("checkpointLocation", checkpoint)
-        if trigger:
-            writer = writer.trigger(**trigger)
-        running = writer.start()
-        try:
-            yield Publication(running, holder)
-            running.awaitTermination()
-        finally:
-            if running.isActive:
-                running.stop()
-        holder.leave(finish)
+    kind = _check_query(df, trigger or {}, finish=finish)
+    name = query or f"spark/{stream}"
+    kept = Checkpoint(df.sparkSession, checkpoint)
+    holder = _Holder(stream, name, catalog_url(catalog), Complete(_known(complete)), wait)
+    with _THIS_PROGRAM.runs(holder, take_over=take_over) as left:
+        spark_id = kept.query_id()
+        holder.asked = Asked(stream, name, checkpoint, spark_id, take_over, new_checkpoint, left)
+        with holder:
+            options = SinkOptions(
+                stream=stream, catalog=holder.catalog, time=time, query=name, key=key, complete=holder.complete,
+                handover=holder.address,
+            )  # fmt: skip
+            check_schema(df.schema, options, holder.declared)
+            register(df.sparkSession)
+            writer = df.writeStream.format("epochal").options(**options.to_spark()).outputMode("append").queryName(name)
+            writer = writer.option("checkpointLocation", checkpoint)
+            if trigger:
+                writer = writer.trigger(**trigger)
+            running = holder.started(writer.start(), kept)
+            try:
+                with holder.named_failures():
+                    yield Publication(running, holder)
+                    running.awaitTermination()
+            finally:
+                if running.isActive:
+                    running.stop()
+            if ended_by_itself(running, kind):
+                holder.leave(finish=finish)
+            else:
+                holder.detach()
 
 
 def _known(complete: str) -> str:
@@ -124,27 +153,77 @@ def _known(complete: str) -> str:
     return complete
 
 
-def _check_query(df: DataFrame, trigger: Mapping[str, Any]) -> None:
+def _check_query(df: DataFrame, trigger: Mapping[str, Any], *, finish: bool) -> str | None:
+    """The trigger's kind; raises for a query that cannot be published."""
     if not df.isStreaming:
         raise UsageError("publish() takes a streaming DataFrame (spark.readStream ...)")
     wrong = sorted(trigger.keys() - _TRIGGERS)
     if wrong:
         raise ConfigError(f"the trigger {', '.join(wrong)} cannot be used: use processingTime, once or availableNow")
+    kind = next((name for name, value in trigger.items() if value), None)
+    if finish and kind not in ENDING:
+        raise ConfigError(
+            "finish=True finishes the stream when the query ends by itself, which it does only with "
+            'trigger={"availableNow": True} or {"once": True}'
+        )
+    return kind
+
+
+class _ThisProgram:
+    """The queries that publish from this program, so that a second one of a name is refused or takes over at once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: dict[tuple[str, str, str], _Holder] = {}
+        self._left: dict[tuple[str, str, str], int] = {}
+        """The session that was left last, to tell a capability that nobody uses from one of another program."""
+
+    @contextlib.contextmanager
+    def runs(self, holder: "_Holder", *, take_over: bool) -> Iterator[int | None]:
+        """Count `holder` as running meanwhile; gives the session that its query left here last.
+
+        Raises `QueryRunning` where one runs and is not to be taken over; else stops that one.
+        """
+        key = (holder.catalog, holder.stream, holder.query)
+        with self._lock:
+            other = self._running.get(key)
+            if other is not None and not take_over:
+                raise earlier_runs.running(holder.stream, holder.query, "from this program")
+            self._running[key] = holder
+        try:
+            if other is not None:
+                other.give_way()
+            yield self._left.get(key)
+        finally:
+            with self._lock:
+                if holder.session is not None:
+                    self._left[key] = holder.session
+                if self._running.get(key) is holder:
+                    del self._running[key]
+
+
+_THIS_PROGRAM = _ThisProgram()
 
 
 class _Holder:
     """The writer that holds the query's capability, in a thread of its own while entered."""
 
     def __init__(self, stream: str, query: str, catalog: str, complete: Complete, wait: float) -> None:
-        self.catalog, self.complete = catalog, complete
-        self._stream, self._query, self._wait = stream, query, wait
+        self.stream, self.query, self.catalog, self.complete = stream, query, catalog, complete
+        self._wait = wait
         self._opened: Future[None] = Future()
-        self._leaving: asyncio.Future[bool | None]
+        self._leaving: asyncio.Future[_Leaving]
         self._loop: asyncio.AbstractEventLoop
         self._holding: Holding
         self._thread = threading.Thread(target=self._run, name=f"epochal {query}", daemon=True)
         self._error: BaseException | None = None
+        self._refusal: EpochalError | None = None
+        """Why a batch was not begun or not committed."""
+        self._running: Future[tuple[StreamingQuery, Checkpoint]] = Future()
+        self._gave_way = False
         self.address = ""
+        self.session: int | None = None
+        self.asked: Asked
         self.declared: Declared
 
     # ---- the driver's side ----
@@ -159,13 +238,41 @@ class _Holder:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._end(None)
+        self._end(_Leaving.DETACH)
 
-    def leave(self, finish: bool) -> None:
+    def started(self, query: StreamingQuery, kept: Checkpoint) -> StreamingQuery:
+        """Spark has started the query, whose first batch waits for this."""
+        self._running.set_result((query, kept))
+        return query
+
+    def leave(self, *, finish: bool) -> None:
         """Leave with a promise: no more ever (`finish`), or whole so far. Raises what failed."""
-        self._end(finish)
+        self._end(_Leaving.FINISH if finish else _Leaving.CLOSE)
         if self._error is not None:
             raise self._error
+
+    def detach(self) -> None:
+        """Leave without a promise. Raises `WriterFenced` where another run has taken over."""
+        self._end(_Leaving.DETACH)
+        if self._gave_way:
+            raise self._fenced()
+
+    def give_way(self) -> None:
+        """Another run in this program takes over: stop the query, so that Spark can start the other one."""
+        self._gave_way = True
+        if self._running.done():
+            self._running.result()[0].stop()
+
+    @contextlib.contextmanager
+    def named_failures(self) -> Iterator[None]:
+        """Raise an error of ours by which the query fails as such, not as Spark's text of it."""
+        try:
+            yield
+        except PySparkException as error:
+            cause = self._refusal or ours(error)
+            if cause is None:
+                raise
+            raise cause from error
 
     def call(self, what: Coroutine[None, None, T]) -> T:
         """Run `what` in the writer's loop."""
@@ -176,7 +283,7 @@ class _Holder:
         """What the writer holds."""
         return self._holding.writer.held
 
-    def _end(self, how: bool | None) -> None:
+    def _end(self, how: "_Leaving") -> None:
         def say() -> None:
             if not self._leaving.done():
                 self._leaving.set_result(how)
@@ -184,6 +291,9 @@ class _Holder:
         with contextlib.suppress(RuntimeError):  # the loop has ended already
             self._loop.call_soon_threadsafe(say)
         self._thread.join()
+
+    def _fenced(self) -> WriterFenced:
+        return WriterFenced(f"query {self.query!r} was taken over by another run of it in this program")
 
     # ---- the writer's side ----
 
@@ -199,27 +309,66 @@ class _Holder:
         self._loop = asyncio.get_running_loop()
         self._leaving = self._loop.create_future()
         async with epochal.connect(self.catalog) as client:
-            self.declared = await look_up(client.catalog, self._stream, self._wait)
-            async with client.writer(self._stream, writer_id=self._query, shared=True, wait=self._wait) as writer:
+            info = await client.catalog.lookup(*parse_stream_name(self.stream), wait=self._wait)
+            self.declared = Declared.of(info)
+            await earlier_runs.check(client, info, self.asked)
+            async with client.writer(self.stream, writer_id=self.query, shared=True, wait=self._wait) as writer:
                 self._holding = Holding(writer, self.declared.shape, self.complete)
                 await self._hold_while_running(writer)
 
     async def _hold_while_running(self, writer: epochal.Writer) -> None:
-        server = HandoverServer(self._holding.committed)
+        server = HandoverServer(self._committed, on_begin=self._begun)
         self.address = await server.start()
         self._opened.set_result(None)
         try:
             how = await self._leaving
         finally:
+            self.session = writer.machine.session
             await server.close()
         match how:
-            case None:
+            case _Leaving.DETACH:
                 writer.detach()
-            case True:
+            case _Leaving.FINISH:
                 await writer.finish()
-            case False:
+            case _Leaving.CLOSE:
                 await writer.close()
+
+    async def _begun(self) -> None:
+        """Refuse a batch whose rows could not be recognised, or for which nothing is held any more."""
+        with self._noting_refusals():
+            if self._gave_way:
+                raise self._fenced()
+            await self._holding.writer.flush()  # raises why the session is over
+            await asyncio.to_thread(self._check_partitions)
+
+    def _check_partitions(self) -> None:
+        query, kept = self._running.result(START_TIMEOUT)
+        try:
+            kept.begin(self.query, *planned(query))
+        except Py4JError as error:
+            raise UsageError(f"Spark does not say how the batch is divided, or cannot note it: {error}") from error
+
+    async def _committed(self, batch: Committed) -> None:
+        with self._noting_refusals():
+            await self._holding.committed(batch)
+
+    @contextlib.contextmanager
+    def _noting_refusals(self) -> Iterator[None]:
+        try:
+            yield
+        except EpochalError as error:
+            self._refusal = error
+            raise
 
     async def advance(self, time: Time) -> None:
         """Move everything held to `time`."""
         await self._holding.advance(time)
+
+
+class _Leaving(Enum):
+    """How the writer leaves the stream."""
+
+    DETACH = auto()
+    """Without a promise: what it holds is kept for a restart until the stream's time-out."""
+    CLOSE = auto()
+    FINISH = auto()

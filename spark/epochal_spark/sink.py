@@ -25,7 +25,7 @@ from pyspark.sql.types import StructType
 
 from epochal.errors import ConfigError, EpochalError, LocalProtocolError, UsageError
 from epochal.protocol.times import Time, join
-from epochal_spark.handover import Committed, call_off, hand_over
+from epochal_spark.handover import Committed, ask_to_begin, call_off, hand_over
 from epochal_spark.interpreter import check_workers
 from epochal_spark.options import SinkOptions
 
@@ -151,11 +151,15 @@ class EpochalDataSource(DataSource):
     def streamWriter(
         self, schema: StructType, overwrite: bool
     ) -> EpochalSink:  # Spark passes both by position and by these names
-        """The sink of a streaming query. Raises `ConfigError` for options or columns that cannot be used."""
+        """The sink of a streaming query, asked for before the tasks of each batch run, and for each commit and abort.
+
+        Raises `ConfigError` for options or columns that cannot be used, and why the batch may not run.
+        """
         from epochal_spark.schemas import check_schema
 
         if overwrite:
             raise ConfigError('a stream is never overwritten: use outputMode("append"), not complete')
         options = SinkOptions.parse(self.options)
         check_schema(schema, options)
+        ask_to_begin(options.handover)
         return EpochalSink(options)

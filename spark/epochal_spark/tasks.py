@@ -26,10 +26,17 @@ UNFLUSHED_BYTES = 8 << 20
 _FORBIDDEN = (CapabilityError, EpochAbortedError, TimeShapeError)
 """What is wrong with a time, so that the error names it."""
 
+_DIFFERS = "repeat_differs"
+"""The code of the error for an append that comes again and is not the one that was logged (E49)."""
 
 _WHY_A_QUERY = (
     "A batch can publish only while the writer of epochal_spark.publish() is open, and at times that it still holds: "
     "with complete=batch those later than all batches before"
+)
+_WHY_IT_DIFFERS = (
+    "This task ran before and has published other rows, or the same in another order: it cannot be recognised, and "
+    "nothing more of it is published. A source that is read again must give the same rows in the same order; after a "
+    "shuffle, sort within partitions by columns that decide the order: df.sortWithinPartitions(...)"
 )
 _WHY_A_JOB = (
     "A job can publish at times that the stream has not completed, and that no failed job has left aborted: publish "
@@ -96,7 +103,7 @@ class _Part:
             rows = self._payload.rows(batch)
             for group in groups(batch, self._options.time, self._options.key, self._place, rows):
                 await self._append(group)
-        except _FORBIDDEN as error:
+        except EpochalError as error:
             raise self._named(error) from None
 
     async def _append(self, group: Group) -> None:
@@ -108,14 +115,17 @@ class _Part:
             self.count += rows.num_rows
             self._unflushed += rows.nbytes
             if self._unflushed > UNFLUSHED_BYTES:
-                await self.flush()
+                await self._flush()
 
     async def flush(self) -> None:
         """Wait until all is acknowledged; an error names the batch and its times."""
         try:
-            await self._writer.flush()
-        except _FORBIDDEN as error:
+            await self._flush()
+        except EpochalError as error:
             raise self._named(error) from None
+
+    async def _flush(self) -> None:
+        await self._writer.flush()
         self._unflushed = 0
         self._unacknowledged.clear()
 
@@ -123,11 +133,17 @@ class _Part:
         return "" if key is None else self._writer.segment(key)  # without a key the writer takes segments in turn
 
     def _named(self, error: EpochalError) -> EpochalError:
+        """The error with batch, partition and times, where these are at fault."""
+        differs = error.code == _DIFFERS
+        if not (differs or isinstance(error, _FORBIDDEN)):
+            return error
         times = self._unacknowledged
         span = f"times {times[0]} to {times[-1]}" if len(times) > 1 else f"time {times[0]}" if times else "a time"
         where, why = f"partition {self._run.partition}, {span}: {error}. ", _WHY_A_JOB
         if self._run.spark_query:
             where, why = f"batch {self._run.batch}, {where}", _WHY_A_QUERY
+        if differs:
+            why = _WHY_IT_DIFFERS
         return type(error)(where + why)
 
 

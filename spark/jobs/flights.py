@@ -108,6 +108,7 @@ def publish_days(spark: SparkSession, folder: Path, work: Path, catalog: str, st
         catalog=catalog,
         checkpoint=str(work / "checkpoint"),
         trigger={"availableNow": True},
+        finish=True,
     ) as publication:
         publication.wait()
     last = publication.query.lastProgress

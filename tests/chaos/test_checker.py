@@ -473,7 +473,7 @@ def test_a_live_reader_keeps_what_it_was_given_and_one_that_joins_later_is_told_
     given = history[place(history, "s1", "epoch", skip=1)]
     for number, entry in enumerate([*late, *[given._replace(actor="s3")]]):
         history.insert(end + number, entry._replace(at=history[end - 1].at + 0.1 * (number + 1)))
-    assert rules(history) == {"unfinished"}, "a gap took it from that reader alone (E17), and who is given it later is given all"
+    assert rules(history) == {"unfinished"}, "a gap took it from that reader alone (E17): others may be given all of it"
 
 
 def test_what_a_killed_reader_knew_and_had_not_saved_may_come_otherwise() -> None:

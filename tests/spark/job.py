@@ -2,7 +2,8 @@
 
 Reads Parquet files with the columns t, n and part. `--fault commit`: die when the first commit is handed over, before
 the writer acts. `stall`: the task with part 1 waits for ever, so its batch stays half published. `flaky`: each task
-fails once, after its rows were published.
+fails once, after its rows were published. `--cores`: as many, and Spark divides the files among them; else one task a
+file.
 """
 
 import argparse
@@ -40,9 +41,12 @@ def main() -> None:
     for name in ("catalog", "stream", "input", "checkpoint", "fault"):
         parser.add_argument(f"--{name}", default="")
     parser.add_argument("--batch", action="store_true")
+    parser.add_argument("--cores", type=int, default=0)
     options = parser.parse_args()
-    apart = {"spark.sql.files.openCostInBytes": "128MB", "spark.ui.enabled": "false"}  # one task a file
-    spark = epochal_spark.session("job", "local[2,2]", apart)
+    apart = {"spark.sql.files.openCostInBytes": "128MB"}  # one task a file
+    if options.cores:
+        apart = {}
+    spark = epochal_spark.session("job", f"local[{options.cores or 2},2]", apart)
     source = spark.read if options.batch else spark.readStream
     rows = source.schema("t bigint, n bigint, part int").parquet(options.input)
     if options.fault == "commit":
@@ -58,7 +62,7 @@ def main() -> None:
         return
     with epochal_spark.publish(
         rows, stream=options.stream, time="t", query="job", catalog=options.catalog, checkpoint=options.checkpoint,
-        trigger={"availableNow": True},
+        trigger={"availableNow": True}, finish=True,
     ) as running:  # fmt: skip
         running.wait()
     spark.stop()

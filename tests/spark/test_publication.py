@@ -15,7 +15,7 @@ from pyspark.sql import functions as f
 
 import epochal
 import epochal_spark
-from epochal.errors import ConfigError, SchemaMismatch, StreamNotFound, UsageError
+from epochal.errors import CapabilityError, ConfigError, SchemaMismatch, StreamNotFound, UsageError
 
 pytestmark = [
     pytest.mark.java,
@@ -58,7 +58,7 @@ def source(spark: SparkSession, tmp_path: Path) -> Source:
 
 
 def run(source: Source, df: DataFrame | None = None, **options: Any) -> None:
-    options = {"time": "t", "checkpoint": source.checkpoint, "trigger": NOW, **options}
+    options = {"time": "t", "checkpoint": source.checkpoint, "trigger": NOW, "finish": True, **options}
     with epochal_spark.publish(source.read() if df is None else df, **options) as publication:
         publication.wait()
 
@@ -100,7 +100,7 @@ async def test_times_of_a_product_order_are_complete_up_to_their_join(
         await sub.ready.wait()
         await asyncio.to_thread(run, source, df, stream=stream, time="at", catalog=catalog, finish=False)
         assert set(sub.frontier()) == {(3, 0), (0, 3)}
-        async with client.writer(stream, writer_id="spark") as writer:
+        async with client.writer(stream, writer_id=f"spark/{stream}") as writer:
             await writer.finish()
         assert await epochs(sub) == {(0, 2): [2], (1, 0): [1], (2, 0): [3]}
 
@@ -120,6 +120,7 @@ async def test_with_complete_never_the_driver_says_what_is_complete(
             catalog=catalog,
             complete="never",
             trigger=NOW,
+            finish=True,
             checkpoint=source.checkpoint,
         ) as publication:
             assert publication.wait(30)
@@ -139,9 +140,9 @@ async def test_a_time_below_what_is_held_fails_the_query_and_names_batch_and_tim
     stream = declare()
     source.write((5, "a", 1))
     source.write((4, "a", 2))
-    with pytest.raises(PySparkException, match=r"batch 1, partition 0.*does not reach 4"):
+    with pytest.raises(CapabilityError, match=r"^batch 1, partition 0.*does not reach 4.*all batches before$"):
         await asyncio.to_thread(run, source, stream=stream, catalog=catalog)
-    async with epochal.connect(catalog) as client, client.writer(stream, writer_id="spark") as writer:
+    async with epochal.connect(catalog) as client, client.writer(stream, writer_id=f"spark/{stream}") as writer:
         assert writer.held == (6,)  # what was committed stays, and nothing was aborted or finished
 
 
@@ -157,6 +158,7 @@ async def test_what_cannot_be_published_is_refused_before_it_runs(
     def refuse_all() -> None:
         refused(ConfigError, "continuous", trigger={"continuous": "1 second"})
         refused(ConfigError, "realTime", trigger={"realTime": "5 seconds"})
+        refused(ConfigError, "ends by itself", trigger={"processingTime": "1 second"})
         refused(ConfigError, "batch or never", complete="hourly")
         refused(ConfigError, "is no column", time="hour")
         refused(ConfigError, "cast it", time="k")

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import epochal
-from epochal.errors import CapabilityError
+from epochal.errors import CapabilityError, RepeatDiffers
 from epochal_spark.options import SinkOptions
 from epochal_spark.tasks import TaskRun, publish_partition
 
@@ -41,6 +41,24 @@ async def test_a_partition_that_is_published_again_is_recognised(options: SinkOp
     found = {epoch.time: sorted(r["n"] for r in epoch.records()) for epoch in told if isinstance(epoch, epochal.Epoch)}
     assert len(found) == len(told)
     assert found == {5: [1, 2], 6: [3, 4], 7: [5]}
+
+
+@pytest.mark.rule("E49")
+async def test_a_partition_that_runs_again_with_other_rows_is_refused_by_name(options: SinkOptions) -> None:
+    run, first = TaskRun("0123456789", 4, 1), [rows((5, "a", 1)), rows((5, "a", 2))]
+    async with epochal.connect(options.catalog) as client, client.subscribe(options.stream) as sub:
+        await sub.ready.wait()
+        async with client.writer(options.stream, writer_id="query") as holder:
+            assert await publish(options, run, *first) == (5, 2)
+            for others in ([*reversed(first)], [rows((5, "a", 1)), rows((5, "a", 3))], [rows((6, "a", 1))]):
+                with pytest.raises(
+                    RepeatDiffers, match=r"(?s)^batch 4, partition 1, time [56]: .*sortWithinPartitions"
+                ):
+                    await publish(options, run, *others)
+            assert await publish(options, run, *first) == (5, 2)
+            await holder.finish()
+        told = [epoch async for epoch in sub.epochs()]
+    assert [sorted(r["n"] for r in epoch.records()) for epoch in told if isinstance(epoch, epochal.Epoch)] == [[1, 2]]
 
 
 async def test_an_empty_partition_publishes_nothing(options: SinkOptions) -> None:

@@ -1,0 +1,148 @@
+"""Whether a query may begin: what catalog and publishers know of earlier runs of it, asked before anything is opened.
+
+Separate from `publication` because it only asks and refuses. Opening a writer fences the one before (E6), so a query
+that is started a second time by mistake would end the one that runs; and a query whose checkpoint is lost would publish
+everything again.
+"""
+
+import asyncio
+import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import epochal
+from epochal.client.catalog_types import StreamInfo
+from epochal.errors import EpochalError, QueryIsNew, QueryRunning
+from epochal.protocol.holders import HolderKind
+from epochal.protocol.sessions import GROUP
+
+SILENCE = 3.0
+"""Seconds without a heartbeat, of which there is one a second, after which a driver is taken to be gone."""
+
+LOOK = 0.2
+"""Seconds between looks at the catalog."""
+
+BETWEEN = 0.5
+"""Seconds between two heartbeats at least; the catalog's word of one is up to a tenth of a second old."""
+
+PATIENCE = 10.0
+"""Seconds for the catalog to say when the writer was last heard: publishers report every second."""
+
+PROBED = 8
+"""Tasks' writers that are asked for the last batch; each takes some ten milliseconds."""
+
+
+class Asked(NamedTuple):
+    """What a query is started with, as far as earlier runs matter.
+
+    `spark_id`: the id in its checkpoint, None for a new one. `left`: the session that this program itself left last.
+    """
+
+    stream: str
+    query: str
+    checkpoint: str
+    spark_id: str | None
+    take_over: bool
+    new_checkpoint: bool
+    left: int | None
+
+
+async def check(client: epochal.Client, info: StreamInfo, asked: Asked) -> None:
+    """Raise `QueryRunning` or `QueryIsNew` where the query may not begin; changes nothing."""
+    sessions = {w.writer: w.session for w in await client.catalog.writers(info.namespace, info.name)}
+    gone = asked.left is not None and sessions.get(asked.query) == asked.left
+    if not (asked.take_over or gone):
+        await _refuse_a_second(client, info, asked)
+    if info.phase != "Complete" and not asked.new_checkpoint:
+        known = _tasks(asked.query, sessions)
+        if known and (asked.spark_id or "")[:8] not in known:
+            raise _is_new(asked, known, await _last_batch(client, info, asked, known))
+
+
+async def _refuse_a_second(client: epochal.Client, info: StreamInfo, asked: Asked) -> None:
+    """Return once the query's writer is not there, or silent; raise `QueryRunning` once it was heard.
+
+    The capability of a driver that was killed outlives it by the stream's time-out, and its next run goes on with it:
+    only heartbeats tell it from one that runs. One is not enough: a publisher that was held up counts its writers'
+    silence from then on (E8), as if it had heard them.
+    """
+    loop = asyncio.get_running_loop()
+    began = heard = loop.time()
+    beats = 0
+    while True:
+        now = loop.time()
+        found = await client.catalog.get(info.namespace, info.name)
+        if asked.query not in found.writers:
+            return
+        silent = min(_silent(found, asked.query), default=None)
+        if silent is not None and silent >= SILENCE:
+            return
+        if silent is not None and now - silent > heard + BETWEEN:
+            heard, beats = now - silent, beats + 1
+        if beats > 1:
+            raise running(asked.stream, asked.query, "it was heard just now")
+        if now - began > PATIENCE:
+            detail = "its writer is open, and the catalog does not say when it was last heard"
+            raise running(asked.stream, asked.query, detail)
+        await asyncio.sleep(LOOK)
+
+
+def _silent(info: StreamInfo, writer: str) -> Iterator[float]:
+    """Seconds since a publisher has heard the writer, at each time that it holds back."""
+    for segment in info.segments:
+        for holder in segment.holders:
+            if holder.writer == writer and holder.kind == HolderKind.WRITER and holder.silent is not None:
+                yield holder.silent
+
+
+def running(stream: str, query: str, detail: str) -> QueryRunning:
+    """The refusal of a second run."""
+    return QueryRunning(
+        f"query {query!r} publishes to {stream} already ({detail}). Two queries on one stream need different names "
+        "(query=...); with take_over=True this one fences the other, which then fails",
+        stream=stream, query=query,
+    )  # fmt: skip
+
+
+def _tasks(query: str, writers: Iterable[str]) -> dict[str, list[int]]:
+    """Partitions that have published for the query, by the first characters of the id of their checkpoint."""
+    pattern = re.compile(re.escape(query) + r"/([0-9a-f]{8})/(\d+)")
+    found: dict[str, list[int]] = {}
+    for writer in writers:
+        match = pattern.fullmatch(writer)
+        if match is not None:
+            found.setdefault(match[1], []).append(int(match[2]))
+    return found
+
+
+async def _last_batch(
+    client: epochal.Client, info: StreamInfo, asked: Asked, known: dict[str, list[int]]
+) -> int | None:
+    """The last batch of which a publisher remembers an append, as far as a few of its tasks tell."""
+    if any(segment.finishing for segment in info.segments):
+        return None  # an open would cancel that (E7)
+    ids = sorted((partition, spark_id) for spark_id, partitions in known.items() for partition in partitions)
+    last = None
+    for partition, spark_id in ids[:PROBED]:
+        writer_id = f"{asked.query}/{spark_id}/{partition}"
+        try:
+            async with client.writer(asked.stream, writer_id, under=asked.query) as task:
+                numbers = [task.machine.number(segment) for segment in task.directory.segments]
+        except EpochalError:
+            continue  # it is only told to people
+        batches = [number >> GROUP for number in numbers if number >= 0]
+        last = max([*batches, *([] if last is None else [last])], default=None)
+    return last
+
+
+def _is_new(asked: Asked, known: dict[str, list[int]], batch: int | None) -> QueryIsNew:
+    ids = ", ".join(f"{spark_id}-..." for spark_id in sorted(known))
+    last = "" if batch is None else f"; the last batch seen is {batch}"
+    return QueryIsNew(
+        f"query {asked.query!r} has published to {asked.stream} before, by {sum(map(len, known.values()))} tasks of "
+        f"the checkpoint with Spark's id {ids}{last}. The checkpoint {asked.checkpoint} is another one, and from it "
+        "Spark would publish again what it finds in the source. Restore the other checkpoint; or, if these rows have "
+        "not been published yet, give the query another name (query=...) or say new_checkpoint=True; or delete the "
+        "stream and declare it again",
+        stream=asked.stream, query=asked.query, checkpoint=asked.checkpoint, batch=batch,
+    )  # fmt: skip

@@ -1,0 +1,28 @@
+"""Our errors in what Spark raises: a query that fails tells the driver of its tasks' errors only by their text.
+
+Separate from `publication`, which raises them, because it depends on how Spark and Python print an error.
+"""
+
+import re
+from typing import Any
+
+from pyspark.errors import PySparkException
+
+from epochal import errors
+from epochal.errors import EpochalError
+
+_RAISED = re.compile(
+    r"^(?:\S.*?: )?epochal\.errors\.(\w+): (.*?)(?=\s+SQLSTATE: |\n\s*\n|\n\s+at |\n=== |\Z)", re.MULTILINE | re.DOTALL
+)
+"""The last line of a Python traceback; its message can be of several lines, and Spark's own words follow."""
+
+
+def ours(error: PySparkException) -> EpochalError | None:
+    """The error of ours that made a query fail, of its own class and with its whole message; None for another cause."""
+    found = _RAISED.search(str(error))
+    if found is None:
+        return None
+    kind: Any = getattr(errors, found[1], None)
+    if not (isinstance(kind, type) and issubclass(kind, EpochalError)):
+        return None
+    return kind(found[2].strip())
