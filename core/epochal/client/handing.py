@@ -39,41 +39,52 @@ class Hands(Generic[Raw]):
 
     def settle(self) -> None:
         """Pass what was given since the last call."""
-        for place in reversed(range(len(self._out))):  # nearly always there is one
-            hand, raw = self._out[place]
+        out = self._out
+        for place in reversed(range(len(out))):
+            hand, raw = out[place]
             if hand.state == GIVEN:
-                del self._out[place]
+                del out[place]
                 self._passed(raw)
 
     def take(self, hand: Hand[Any], source: Callable[[], Raw | None]) -> Raw | None:
         """The next item for `hand`: one that was given up, else one of `source`; None when there is none."""
-        for place, (other, raw) in enumerate(self._out):
-            if other.state == GIVEN_UP:
-                self._out[place] = (hand, raw)
-                return raw
+        out = self._out
+        if out:
+            self.settle()
+            for place, (other, raw) in enumerate(out):
+                if other.state == GIVEN_UP:
+                    out[place] = (hand, raw)
+                    return raw
         new = source()
         if new is not None:
-            self._out.append((hand, new))
+            out.append((hand, new))
         return new
 
 
 class Reading(Generic[T]):
     """An asynchronous iterator that goes on after a call was cancelled or timed out; any number of tasks may use it.
 
-    `fill(hand)` waits for the next item and puts it into the hand, or sets its state to OVER.
+    `take(hand)` puts the next item into the hand, or sets its state to OVER, and returns whether it did one of these;
+    `wait()` waits until asking it again can help.
     """
 
-    def __init__(self, fill: Callable[[Hand[T]], Coroutine[Any, Any, None]]) -> None:
-        self.fill = fill
+    def __init__(self, take: Callable[[Hand[T]], bool], wait: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._take, self._wait = take, wait
 
     def __aiter__(self) -> Self:
         return self
+
+    async def fill(self, hand: Hand[T]) -> None:
+        """Take the next one, once there is one."""
+        while not self._take(hand):
+            await self._wait()
 
     async def __anext__(self) -> T:
         """The next one."""
         hand: Hand[T] = Hand()
         try:
-            await self.fill(hand)
+            while not self._take(hand):
+                await self._wait()
         except BaseException:
             hand.state = GIVEN_UP
             raise

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Any, Self, TypeAlias
 
 import zmq
 
@@ -29,8 +29,6 @@ from epochal.protocol.cursors import Cursor
 from epochal.protocol.following import Began, Broke, Follower, FollowerSettings
 from epochal.protocol.times import Time, TimeCodec
 from epochal.protocol.topics import TopicChoice
-
-R = TypeVar("R")
 
 MAX_WAITING_BYTES = 64 * 2**20
 """Bytes that wait for the application before the sockets are no longer read.
@@ -147,17 +145,20 @@ class Subscription:
         when `since` is older than the history, `StreamGone` when the stream is deleted, and `UsageError` with `partial`
         or where `events()` is read already.
         """
-        return Reading(self._fill_epoch)
+        return Reading(self._take_epoch, self._more)
 
-    async def _fill_epoch(self, hand: Hand[values.Epoch | values.EpochAborted]) -> None:
-        if self._partial:
-            raise UsageError("partial=True delivers what arrives, so there are no whole epochs; read events()")
-        if self._begins_to_read("epochs"):
-            self._machine.only_epochs()
-        epoch: subscribing.EpochBatches | subscribing.EpochWasAborted | None
-        epoch = await self._next(hand, self._machine.hand_out_epoch)
-        if epoch is not None:
-            hand.item = self._public_epoch(epoch)
+    def _take_epoch(self, hand: Hand[values.Epoch | values.EpochAborted]) -> bool:
+        """Put the next one into the hand, if it is there, or the end."""
+        if self._reads != "epochs":
+            if self._partial:
+                raise UsageError("partial=True delivers what arrives, so there are no whole epochs; read events()")
+            self._begin_to_read("epochs", self._machine.only_epochs)
+        epoch = self._hands.take(hand, self._machine.hand_out_epoch)
+        if epoch is None:
+            return self._at_the_end(hand)
+        self._relieve()
+        hand.item = self._public_epoch(epoch)
+        return True
 
     def events(self) -> Reading[values.Event]:
         """Everything as it comes, in each segment's order (S16), as an asynchronous iterator.
@@ -169,43 +170,35 @@ class Subscription:
         A read raises `HistoryTruncated` when `since` is older than the history, `StreamGone` when the stream is
         deleted, and `UsageError` where `epochs()` is read already.
         """
-        return Reading(self._fill_event)
+        return Reading(self._take_event, self._more)
 
-    async def _fill_event(self, hand: Hand[values.Event]) -> None:
-        if self._begins_to_read("events"):
-            self._machine.only_events()
-        event: subscribing.Happened | None = await self._next(hand, self._machine.hand_out_event)
-        if event is not None:
-            hand.item = self._public_event(event)
+    def _take_event(self, hand: Hand[values.Event]) -> bool:
+        if self._reads != "events":
+            self._begin_to_read("events", self._machine.only_events)
+        event = self._hands.take(hand, self._machine.hand_out_event)
+        if event is None:
+            return self._at_the_end(hand)
+        self._relieve()
+        hand.item = self._public_event(event)
+        return True
 
-    def _begins_to_read(self, method: str) -> bool:
-        if self._reads not in ("", method):
+    def _begin_to_read(self, method: str, only: Callable[[], None]) -> None:
+        if self._reads:
             raise UsageError(f"this subscription is read by {self._reads}(); open another one to read {method}()")
-        before, self._reads = self._reads, method
-        return not before
-
-    async def _next(self, hand: Hand[Any], hand_out: Callable[[], R | None]) -> R | None:
-        """Wait for the machine's next one; at the end of the stream None, and the hand is OVER."""
-        while True:
-            self._hands.settle()
-            taken: R | None = self._hands.take(hand, hand_out)
-            self._relieve()
-            if taken is not None:
-                return taken
-            if not await self._more():
-                hand.state = OVER
-                return None
+        self._reads = method
+        only()
+        self._relieve()
 
     def _passed(self, taken: Any) -> None:
         """The application has it: the cursor passes it (E16)."""
-        if self._reads == "epochs":
-            self._machine.pass_epoch(taken)
-        else:
+        if self._reads == "events":
             self._machine.pass_event(taken)
-        if isinstance(taken, subscribing.EpochWasAborted):
+        else:
+            self._machine.pass_epoch(taken)
+            if type(taken) is subscribing.EpochBatches:
+                self._counters["epochs"] += 1
+        if type(taken) is subscribing.EpochWasAborted:
             self._counters["aborted"] += 1
-        elif isinstance(taken, subscribing.EpochBatches):
-            self._counters["epochs"] += 1
 
     def frontier(self) -> tuple[Any, ...]:
         """The merged lower frontier.
@@ -246,15 +239,19 @@ class Subscription:
         """Whether epoch `time` is complete and was seen whole, so that no data means that there was none (E18)."""
         return self._machine.saw_whole(self._encode_time(time))
 
-    async def _more(self) -> bool:
-        """Wait for something new; False at the end of the stream."""
+    def _at_the_end(self, hand: Hand[Any]) -> bool:
+        """Whether nothing can follow what was taken."""
         if self._machine.complete:
-            return False
+            hand.state = OVER
+            return True
         if self._error is not None:
             raise self._error
+        return False
+
+    async def _more(self) -> None:
+        """Wait for something new."""
         self._changed.clear()
         await self._changed.wait()
-        return True
 
     def _relieve(self) -> None:
         if self._paused and self._machine.waiting_bytes < MAX_WAITING_BYTES // 2:

@@ -279,14 +279,16 @@ class Subscriber:
         if isinstance(event, _Passed):  # never: none is left at the head
             return self.hand_out_event()
         self._in_hand[id(event)] = event
-        self._pass()
+        while self._events and type(passed := self._events[0]) is _Passed:
+            self._in_hand[id(passed)] = self._events.popleft()
         self.waiting_bytes -= _weight(event)
         return event
 
     def pass_event(self, event: Happened) -> None:
         """The application has an event that was handed out."""
         del self._in_hand[id(event)]
-        self._pass()
+        if self._in_hand:
+            self._pass()
         if type(event) is EpochWasAborted and not self._holds:
             self._untold.discard(event.time)
 
