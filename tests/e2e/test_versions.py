@@ -176,4 +176,6 @@ async def test_beside_a_catalog_of_the_version_before_appends_wait_until_it_is_u
         await append
         async with client.subscribe("test/s", since="start") as sub:
             await writer.finish()
-            assert [(epoch.time, epoch.records()) async for epoch in sub.epochs()] == [(3, ["waits"])]
+            (epoch,) = [epoch async for epoch in sub.epochs()]
+    assert isinstance(epoch, epochal.Epoch)
+    assert (epoch.time, list(epoch.records())) == (3, ["waits"])

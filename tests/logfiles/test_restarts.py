@@ -37,7 +37,7 @@ class Forgetful(random.Random):
 class Machine:
     """A machine with a disk, and the publisher process on it."""
 
-    def __init__(self, directory: Path, disk: Any, policy: str, **limits: int) -> None:
+    def __init__(self, directory: Path, disk: Any, policy: str, **limits: Any) -> None:
         self.directory, self.disk, self.policy = directory, disk, policy
         self.limits = PublisherSettings(shape=TimeShape.parse("int"), durable=True, **limits)
         self.boot: str | None = "first boot"

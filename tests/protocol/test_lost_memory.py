@@ -15,7 +15,7 @@ from epochal.protocol.subscribing import EpochWasAborted, GapFound
 WireUp = Callable[..., Any]
 
 
-def times(found: list[Any]) -> list[tuple[str, Any]]:
+def times(found: list[Any]) -> list[Any]:
     """What a reader was given: whole epochs with their payloads, and aborts."""
     return [("aborted", each.time) if isinstance(each, EpochWasAborted) else each for each in found]
 

@@ -1,5 +1,7 @@
 """What readers see of a publisher that is ahead of its disk."""
 
+from typing import Any
+
 import google_crc32c
 import pytest
 
@@ -14,7 +16,7 @@ from epochal.protocol.told import Told
 NONCE = bytes(16)
 
 
-def ahead(told: int = 1, **settings: int) -> tuple[SegmentPublisher, Told, SegmentServer]:
+def ahead(told: int = 1, **settings: Any) -> tuple[SegmentPublisher, Told, SegmentServer]:
     """A publisher with four events at time 0 and one at 3, of which only those up to `told` are on disk."""
     publisher = SegmentPublisher(
         "uid", "0", PublisherSettings(TimeShape.parse("int"), durable=True, **settings), incarnation=1, now=0.0

@@ -24,8 +24,8 @@ def served(
     }
     segment = SegmentInfo("0", 0, 2**64, "open", incarnation, lower, finishing, None, {})
     stream = StreamInfo("test", "s", "u", 1, "Ready", manifest, (segment,), (), "")
-    grant = SegmentGrant("0", incarnation, 0, 2**64, lower, writers, False)
-    return Served.start(stream, grant, SETTINGS, None, 0.0)
+    grant = SegmentGrant("0", incarnation, 0, 2**64, lower, writers, False, horizon=())
+    return Served.start(stream, grant, {}, SETTINGS, None, 0.0)
 
 
 def opened(at: Served, writer: str, now: float = 0.0) -> list[Any]:
