@@ -19,7 +19,19 @@ from pathlib import Path
 import zmq
 from harness.bench import Bench
 from harness.tables import Table, write
-from measures import durable, fanout, gathering, growth, history, joins, latency, lookups, reconciling, throughput
+from measures import (
+    durable,
+    fanout,
+    gathering,
+    growth,
+    history,
+    horizon,
+    joins,
+    latency,
+    lookups,
+    reconciling,
+    throughput,
+)
 from rich.console import Console
 
 from epochal.local import LocalMode
@@ -35,6 +47,7 @@ MEASURES = {
     "P7": lookups.measure,
     "P10": joins.measure,
     "growth": growth.measure,
+    "horizon": horizon.measure,
     "operator": reconciling.measure,
 }
 BY_NAME_ONLY = {"operator"}
