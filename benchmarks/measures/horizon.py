@@ -81,7 +81,7 @@ async def _timed(
 
 
 async def _streams(bench: Bench) -> Table:
-    """As many leases as streams at a catalog of its own; each epoch is recorded twice: as it begins, and as it is over."""
+    """As many leases as streams, at a catalog of its own; each epoch is recorded as it begins and as it is over."""
     streams, port = bench.many(STREAMS), free_port()
     url, binary = f"http://127.0.0.1:{port}", program("epochal-catalog")
     assert binary is not None, "it is installed with this package"

@@ -13,6 +13,7 @@ from typing import Any
 
 from epochal.client.catalog import CatalogClient
 from epochal.client.catalog_types import StreamInfo
+from epochal.client.held_back import show_time
 from epochal.errors import EpochalError, ManifestError, ProtocolError, StreamNotFound, Unavailable
 from epochal.protocol.holders import HolderKind
 from epochal.resources import OBJECT_UID, StreamManifest
@@ -22,6 +23,7 @@ from epochal.resources.cluster.status import frontier_text
 logger = logging.getLogger("epochal.operator")
 
 Confirm = Callable[[], Awaitable[None]]
+NOTHING_LOST: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
 _NOT_OURS = ("kubectl.kubernetes.io/", OPERATOR)
 """Annotations that begin so say nothing about the stream: kubectl's holds it a second time."""
 
@@ -37,6 +39,8 @@ class Declared:
     """Why the catalog was not asked."""
     lost_writers: tuple[str, ...] = ()
     """Writers that were lost and are waited for (E46)."""
+    lost_epochs: tuple[str, ...] = ()
+    """Which epochs are aborted with a lost memory, and not past (E11)."""
 
 
 def manifest_of(stream: Object) -> StreamManifest:
@@ -134,7 +138,8 @@ class Declaring:
 def declared_of(found: StreamInfo) -> Declared:
     """What is known of a stream that the catalog has told."""
     segments = tuple(segment.id for segment in found.segments if segment.state == "open")
-    return Declared(found.uid, segments, frontier_of(found), lost_writers=lost_writers_of(found))
+    writers, epochs = lost_of(found)
+    return Declared(found.uid, segments, frontier_of(found), lost_writers=writers, lost_epochs=epochs)
 
 
 def trouble_of(error: EpochalError) -> str:
@@ -147,9 +152,11 @@ def frontier_of(found: StreamInfo) -> str | None:
     return frontier_text(segment.lower for segment in found.segments)
 
 
-def lost_writers_of(found: StreamInfo) -> tuple[str, ...]:
-    """The writers that were lost and are waited for, by id."""
-    return tuple(sorted({held.writer for held in found.held_back if held.kind == HolderKind.LOST and held.writer}))
+def lost_of(found: StreamInfo) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The writers that were lost and are waited for, by id; and the epochs lost with a memory, in words by segment."""
+    writers = {held.writer for held in found.held_back if held.kind == HolderKind.LOST and held.writer}
+    lost = [(segment.id, ", ".join(map(show_time, segment.below))) for segment in found.segments if segment.below]
+    return tuple(sorted(writers)), tuple(f"segment {segment} up to {times}" for segment, times in lost)
 
 
 def refused(error: ManifestError) -> str:

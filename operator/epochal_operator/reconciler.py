@@ -167,6 +167,7 @@ class Reconciler:
             catalog_uid=declared.uid,
             frontier=declared.frontier,
             lost_writers=declared.lost_writers,
+            lost_epochs=declared.lost_epochs,
             not_in_effect=tuple(item.path for item in target.manifest.not_in_effect()),
         )
 

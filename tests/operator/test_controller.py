@@ -117,6 +117,17 @@ async def test_a_stream_is_looked_at_when_it_begins_and_ends_to_wait_for_lost_wr
         acting._look_at_what_moved([at_catalog(*lost)])
         assert await woken() == expected, lost
     assert declared_of(at_catalog("w", "v")).lost_writers == ("v", "w")
+    acting._look_at_what_moved([after_a_crash(7)])
+    assert await woken()
+    acting._look_at_what_moved([after_a_crash(7)])
+    assert not await woken()
+    assert declared_of(after_a_crash(7)).lost_epochs == ("segment 0 up to 7",)
+
+
+def after_a_crash(*below: int) -> StreamInfo:
+    """The same stream, whose publisher has lost its memory."""
+    segment = SegmentInfo("0", 0, 2**64, "open", 2, (5,), False, None, {}, (), below)
+    return StreamInfo("n", "a", "u", 1, "Ready", {}, (segment,), (), "")
 
 
 async def test_nothing_of_another_operators_stream_wakes_anybody(caplog: pytest.LogCaptureFixture) -> None:

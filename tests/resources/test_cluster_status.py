@@ -269,6 +269,15 @@ def test_the_examples_in_the_documentation_of_the_code(name: str) -> None:
     assert not result.failed
 
 
+@pytest.mark.rule("E11")
+def test_a_stream_whose_publisher_lost_its_memory_is_degraded_until_that_is_past() -> None:
+    lost = seen(running(STREAM), lost_epochs=("segment 0 up to 7",))
+    assert told(lost)["Degraded"] == ("True", "MemoryLost")
+    (condition,) = [item for item in status_of({}, lost)["conditions"] if item["type"] == "Degraded"]
+    assert "segment 0 up to 7" in condition["message"]
+    assert told(seen(running(STREAM)))["Degraded"] == ("False", "AsExpected")
+
+
 @pytest.mark.rule("E46")
 def test_a_stream_that_waits_for_lost_writers_is_degraded_until_none_is_left() -> None:
     waiting_for = seen(running(STREAM), lost_writers=("w1", "w2"))

@@ -33,8 +33,6 @@ _FINE = frozenset(("Serving", "Complete", "AsExpected", "Starting", "Rolling"))
 _FINE_UNDER_WAY = _FINE | {"PublishersNotReady"}
 """What nobody needs to worry about while pods are on their way."""
 _MOST_MESSAGE = 1000
-WRITER_LOST = "WriterLost"
-"""The reason of a stream that is degraded because it waits for lost writers (E46)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +53,8 @@ class Seen:
     not_in_effect: tuple[str, ...] = ()
     lost_writers: tuple[str, ...] = ()
     """Writers that were lost and are waited for (`progress.whenLost: hold`)."""
+    lost_epochs: tuple[str, ...] = ()
+    """Which epochs a publisher without storage took with it, and may still be written at: text by segment (E11)."""
     patience: float = 300.0
     """Seconds that a pod may take to become ready before it counts as stuck."""
 
@@ -206,7 +206,11 @@ def _degraded(seen: Seen) -> tuple[bool, str, str]:
             ", ".join(f"{pod['metadata']['name']} {why}" for pod in plan.pods if (why := _hopeless(pod))),
         )
     if seen.lost_writers:
-        return True, WRITER_LOST, _lost(seen)
+        return True, "WriterLost", _lost(seen)
+    if seen.lost_epochs:
+        first, more = seen.lost_epochs[:5], len(seen.lost_epochs) - 5
+        segments = f"{', '.join(first)}{f' and {more} more' if more > 0 else ''}"
+        return True, "MemoryLost", f"a publisher without storage ended, and epochs are aborted with it: {segments}"
     return False, "AsExpected", "nothing is wrong"
 
 
