@@ -51,10 +51,16 @@ async def test_a_record_is_stored_whole_and_handed_to_the_next_incarnation(start
         assert (one.segment["lower"], one.segment["horizon"]) == (None, None)
         answer = await one.report(number=0, lower=[[0, 0]], writers=["w"], horizon=[[3, 0], [1, 0], [0, 5], [3, 0]])
         assert answer.body["recorded"] == {"0": 0}
+        kept = client.server.catalog.state.stream("demo", "flights").segments["0"]
+        assert kept.horizon == [[3, 0], [0, 5]]  # the maximal ones say it all
     async with start() as client:
         again = Publisher(client, one.granted)
         assert (await again.report(number=0, lower=[[9, 9]], horizon=[])).body["recorded"] == {"0": 0}
-        assert await again.kept() == ([[0, 0]], [[3, 0], [0, 5]])  # the maximal ones say it all
+        assert (await again.report(number=1, lower=[[0, 0]], horizon=[[4, 0], [0, 5]])).body["recorded"] == {"0": 1}
+    async with start() as client:
+        again = Publisher(client, one.granted)
+        assert (await again.report(number=1, lower=[[9, 9]], horizon=[])).body["recorded"] == {"0": 1}
+        assert await again.kept() == ([[0, 0]], [[4, 0], [0, 5]])  # also the one in which only the horizon moved
         assert again.segment["writers"] == ["w"]
 
 

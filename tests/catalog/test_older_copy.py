@@ -77,7 +77,7 @@ async def test_a_watcher_of_the_lost_past_is_refused_and_not_led_on_over_the_hol
         await numbers.give(client)
         before, lost, now = numbers.given["revision"]
         assert before < lost < now
-        for path in (f"/v1/watch?since={lost}", f"/v1/streams/$catalog?since={lost}"):
+        for path in (f"/v1/streams/$catalog?since={lost}", f"/v1/watch?since={lost}"):
             refused = await client("GET", path)
             assert (refused.status, refused.code) == (409, "revision_ahead")
         assert (await client("GET", f"/v1/streams/$catalog?since={before}")).status == 200

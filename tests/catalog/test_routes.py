@@ -251,6 +251,22 @@ async def test_a_new_incarnation_numbers_its_finishing_marks_anew_and_inherits_t
     assert (await client.finish("p", new, "0", 1)).body == {"complete": True}
 
 
+@pytest.mark.rule("E7", "E12")
+async def test_a_finishing_mark_of_another_incarnation_is_refused_and_completes_nothing(client: Any) -> None:
+    uid = (await client.apply(segments=2)).body["uid"]
+    granted = (await client.register("p", uid, "0", "1")).body
+    assert (await client.finish("p", granted, "0", 1)).body == {"complete": False}
+    for other in (-1, 1):
+        segments = [{**item, "incarnation": item["incarnation"] + other} for item in granted["segments"]]
+        refused = await client.finish("p", {**granted, "segments": segments}, "1", 1)
+        assert (refused.status, refused.code) == (409, "superseded")
+        cancelled = await client.finish("p", {**granted, "segments": segments}, "0", 2, finishing=False)
+        assert cancelled.code == "superseded"
+    shown = (await client("GET", "/v1/streams/demo/flights")).body
+    assert (shown["phase"], [item["finishing"] for item in shown["segments"]]) == ("Ready", [True, False])
+    assert (await client.finish("p", granted, "1", 1)).body == {"complete": True}
+
+
 @pytest.mark.rule("E11")
 async def test_reports_are_shown_and_handed_to_the_next_incarnation(client: Any) -> None:
     uid = (await client.apply(time={"shape": "(int, int)"})).body["uid"]
