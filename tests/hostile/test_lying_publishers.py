@@ -222,7 +222,7 @@ EVENTS = st.one_of(
 ANSWERS = st.one_of(
     EVENTS,
     st.builds(m.Welcome, NUMBERS, st.just(1), st.just(CHANNEL), NUMBERS, NUMBERS, COUNTS, st.just(1.0), st.just(())),
-    st.builds(m.Opening, NUMBERS, POSITIONS, MANY, MANY, MANY),
+    st.builds(m.Opening, NUMBERS, POSITIONS, MANY, MANY, MANY, MANY),
     st.builds(m.Chunk, NUMBERS, COUNTS, st.booleans()),
     st.builds(m.Truncated, NUMBERS, POSITIONS, MANY),
     st.builds(m.Refused, NUMBERS, TEXTS, TEXTS),
@@ -231,7 +231,7 @@ PUSHES = st.one_of(
     EVENTS,
     st.builds(m.Heartbeat, NUMBERS),
     st.builds(m.Refused, NUMBERS, TEXTS, TEXTS),
-    st.builds(m.Snapshot, NUMBERS, NUMBERS, st.just(b"\0" * 15 + b"\1"), MANY, MANY, MANY),
+    st.builds(m.Snapshot, NUMBERS, NUMBERS, st.just(b"\0" * 15 + b"\1"), MANY, MANY, MANY, MANY),
 )
 STEPS = st.lists(
     st.one_of(

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.protocol.recorded import record_all
 
 from epochal.errors import CapabilityError, EpochAbortedError, TimeShapeError, WriterClosed
 from epochal.protocol import messages as m
@@ -434,6 +435,7 @@ def test_an_abort_does_not_wait_for_appends(wire_up):
 def test_what_waited_for_room_is_not_sent_behind_an_abort(wire_up):
     wiring = wire_up(window=1)
     writer, other = wiring.writer(), wiring.writer("other")
+    record_all(wiring.publishers["0"])
     writer.hold_back("0")
     writer.append("0", 0, b"sent", b"waits")
     writer.machine.leave(m.Leaving.ABORT)

@@ -48,7 +48,7 @@ class EventReaders:
         if self._publisher.http_closing:
             raise ShuttingDown("this publisher is stopping; ask again in a moment")
         served = self._publisher.segments.get(segment)
-        if served is None or not self._publisher.ready:
+        if served is None or served.publisher.gathering or not self._publisher.ready:
             raise Unavailable("this publisher does not own the segment now; ask the catalog who does")
         return Follower(self._publisher, served)
 
