@@ -77,6 +77,24 @@ def configure(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return configure
 
 
+@pytest.mark.rule("E11")
+def test_what_was_lost_with_a_memory_is_in_the_opening_of_the_next_publisher(
+    start: Any, wires: Any, wait_until: Any
+) -> None:
+    stream, publisher = start()
+    writer = wires.writer(publisher, stream)
+    writer.open()
+    writer.acked(3, b"x")
+    publisher.stop()
+    again = stream.start()
+    try:
+        opening, *events = lines(again)
+        assert (opening["lower"], opening["below"], events) == ([0], [3], [])
+        wait_until(lambda: stream.segment()["below"] == [3])
+    finally:
+        again.stop()
+
+
 @pytest.mark.rule("Q1", "Q3")
 def test_the_events_strictly_after_a_position_in_order(start: Any, wires: Any) -> None:
     _, publisher = stream = start(payload={"encoding": "json"})
@@ -86,7 +104,8 @@ def test_the_events_strictly_after_a_position_in_order(start: Any, wires: Any) -
     writer.advance(1)
     opening, *events = lines(publisher)
     assert opening == {
-        "kind": "opening", "position": [1, -1], "lower": [0], "active": [], "aborted": [], "incarnation": 1,
+        "kind": "opening", "position": [1, -1], "lower": [0], "active": [], "aborted": [], "below": [],
+        "incarnation": 1,
     }  # fmt: skip
     assert events == [
         {"position": [1, 0], "kind": "data", "time": 0, "topic": "", "records": [{"a": 1}]},

@@ -268,13 +268,14 @@ def test_without_retention_nothing_is_kept(start, wires):
 
 @pytest.mark.rule("E3")
 def test_a_silent_writer_is_lost_and_its_open_epoch_aborted(start, wires):
-    stream, publisher = start(progress={"writerTimeout": "500ms"}, segments=2)
+    stream, publisher = start(progress={"writerTimeout": "2s"}, segments=2)
     silent, other = (wires.writer(publisher, stream) for _ in range(2))
     subscriber = wires.subscriber(publisher, stream)
-    silent.open("silent")
-    other.open("other")
-    silent.acked(0, b"half")
     subscriber.join()
+    other.open("other")
+    silent.open("silent")
+    silent.acked(0, b"half")
+    assert isinstance(subscriber.next_event(), m.Data)
     lost = silent.line
     while not lost.poll(0.1):
         other.line.send(m.Alive("0"))

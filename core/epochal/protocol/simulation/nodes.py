@@ -128,6 +128,10 @@ class Node:
         self.crashes += 1
         if self._committing is not None and self.world.chance(0.5):
             self._commit(self._committing)  # the disk had it, and nobody was told
+            for effect in self._committing:
+                entry = self._connections.get(effect.peer) if isinstance(effect, Reply) else None
+                if entry is not None and isinstance(effect, Reply) and isinstance(effect.message, m.Opened):
+                    self.oracle.counted(self.segment, entry[1].owner[0])
         self._committing = None
         if self._disk is not None and machine:
             self._disk.crash()

@@ -267,6 +267,10 @@ class Oracle:
         log.sessions[writer] = session
         self._ever_opened[log.segment].add(writer)
 
+    def counted(self, segment: str, writer: str) -> None:
+        """A log has that a writer opened, who was not told so: among those that must have opened, it counts (E5)."""
+        self._ever_opened[segment].add(writer)
+
     def logged(self, log: Log, event: m.Event) -> None:
         """A publisher has put an event into its log."""
         if event.seq != log.last + 1 or event.prev != log.last:
