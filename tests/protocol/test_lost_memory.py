@@ -223,6 +223,37 @@ def test_an_aborted_epoch_stays_aborted_over_crashes_in_a_row(wire_up: WireUp) -
         assert progress.state(4 + incarnation) is EpochState.ACTIVE
 
 
+@pytest.mark.rule("E2", "E11")
+def test_what_was_lost_in_a_crash_stays_aborted_when_the_next_publisher_stops_in_order(wire_up: WireUp) -> None:
+    wiring = wire_up()
+    wiring.writer().append("0", 5)
+    publisher = wiring.lose_memory("0")
+    publisher.drain()
+    wiring.stored["0"] = publisher.record(final=True)
+    wiring.lose_memory("0", 3)
+    progress = wiring.publishers["0"].progress
+    assert [progress.state(time) for time in (4, 5, 6)] == [*[EpochState.ABORTED] * 2, EpochState.LATENT]
+
+
+@pytest.mark.rule("E11")
+def test_a_publisher_with_a_log_that_stops_in_order_says_what_one_without_it_must_abort(wire_up: WireUp) -> None:
+    wiring = wire_up(durable=True)
+    publisher, writer = wiring.publishers["0"], wiring.writer()
+    writer.append("0", 2)
+    writer.machine.abort(6)
+    writer.advance(1)
+    assert publisher.record() is None
+    publisher.drain()
+    record = publisher.record(final=True)
+    assert record is not None
+    assert (record.lower, record.horizon, record.final, record.writers) == ((1,), (6,), True, ("w",))
+    assert publisher.progress.state(2) is EpochState.ACTIVE, "its log keeps that"
+    writer.append("0", 9)
+    record = publisher.record(final=True)
+    assert record is not None
+    assert record.horizon == (9,)
+
+
 @pytest.mark.rule("E6", "E11")
 def test_a_session_that_was_replaced_is_not_admitted_by_a_publisher_that_forgot_the_newer_one(wire_up: WireUp) -> None:
     wiring = wire_up(segments="01")
@@ -368,6 +399,23 @@ def test_a_writer_goes_on_with_its_capability_and_is_told_what_it_had_not_left(w
     writer.advance(7)
     assert list(wiring.publishers["0"].progress.lower.frontier) == [7]
     assert writer.of(Over) == []
+
+
+@pytest.mark.rule("E11")
+def test_who_says_that_it_lost_something_waits_until_that_is_recorded(wire_up: WireUp) -> None:
+    wiring = wire_up()
+    writer = wiring.writer()
+    writer.append("0", 5)
+    wiring.lose_memory("0", lower=(0,), horizon=(3,))  # of an older copy of the catalog
+    wiring.catalog_answers = False
+    writer.connect()
+    assert not writer.machine.is_open_at("0")
+    assert wiring.publishers["0"].progress.state(5) is EpochState.LATENT
+    wiring.catalog_answers = True
+    wiring.run()
+    assert writer.machine.is_open_at("0")
+    assert wiring.stored["0"].horizon == (5,)
+    assert wiring.publishers["0"].progress.state(5) is EpochState.ABORTED
 
 
 @pytest.mark.rule("E10", "E11")
