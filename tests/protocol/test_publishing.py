@@ -7,7 +7,18 @@ from tests.protocol.recorded import recorded_publisher
 from epochal.errors import RemoteProtocolError
 from epochal.protocol import messages as m
 from epochal.protocol import wire
-from epochal.protocol.effects import Acked, AskRecord, Failed, Moved, Over, Push, Ready, Reply, ReportFinishing
+from epochal.protocol.effects import (
+    Acked,
+    AskRecord,
+    Failed,
+    Moved,
+    Over,
+    Push,
+    Ready,
+    Reconnect,
+    Reply,
+    ReportFinishing,
+)
 from epochal.protocol.following import From
 from epochal.protocol.limits import STATE_BYTES
 from epochal.protocol.progress import EpochState
@@ -710,12 +721,13 @@ def test_a_payload_above_the_limit_is_refused(wire_up):
     assert writer.errors() == ["payload_too_large"]
 
 
-def test_a_deleted_stream_is_told_to_every_writer(wire_up):
+@pytest.mark.rule("E48")
+def test_a_deleted_stream_is_told_to_every_writer_and_for_the_catalog_to_confirm(wire_up):
     wiring = wire_up()
     writer = wiring.writer()
     wiring.publishers["0"].deleted()
     wiring.run()
-    assert writer.errors() == ["stream_gone"]
+    assert (writer.errors(), [told.segment for told in writer.of(Reconnect)]) == ([], ["0"])
     publisher = wiring.publishers["0"]
     publisher.receive(b"p", m.Open(1, "another uid", "0", "w", 1, None, None), 0.0)
     assert replies(publisher, b"p")[-1].code == "stream_gone"
