@@ -188,6 +188,7 @@ def test_an_answer_about_the_past_begins_with_what_was_lost(wire_up: WireUp, wan
     writer.append("0", 6)
     wiring.servers["0"].receive(b"reader", m.Since(1, "0", None, 8, wanted), wiring.now)
     opening = next(effect.messages[0] for effect in publisher.take() if isinstance(effect, Answer))
+    assert isinstance(opening, m.Opening)
     assert (opening.lower, opening.below) == ((0,), (5,))
 
 
