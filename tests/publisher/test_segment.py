@@ -127,6 +127,7 @@ def test_what_may_have_been_active_in_the_last_incarnation_is_aborted_and_report
     at = served(incarnation=2, lower=(3,), horizon=(5,))
     opened(at, "a")
     (refused,) = [effect.message for effect in appended(at, "a", 5) if isinstance(effect, Reply)]
+    assert isinstance(refused, m.AppendRefused)
     assert (refused.code, at.report(0.0).below) == ("epoch_aborted", (5,))
 
 
