@@ -172,6 +172,8 @@ class Wiring:
         self.reports: deque[tuple[str, ReportFinishing]] = deque()
         self.records: deque[tuple[str, Record]] = deque()
         """What publishers have asked the catalog to store, and it has not."""
+        self.asked: set[str] = set()
+        """Segments whose publishers ask for a record, beside those under way."""
         self.stored: dict[str, Record] = {}
         """Segment -> what the catalog has of it."""
         self.catalog_answers = True
@@ -202,6 +204,7 @@ class Wiring:
         """Kill a publisher without a log, with its connections; the next life begins with what the catalog has."""
         known = self.publishers[segment].writers
         self.records = deque(entry for entry in self.records if entry[0] != segment)
+        self.asked.discard(segment)
         for writer in self.writers:
             if segment in writer.peers:
                 writer.cut(segment)
@@ -320,9 +323,16 @@ class Wiring:
             case ReportFinishing():
                 self.reports.append((segment, effect))
             case AskRecord():
-                record = self.publishers[segment].record()
-                assert record is not None
-                self.records.append((segment, record))
+                self.asked.add(segment)
+                self._renew_where_asked()
+
+    def _renew_where_asked(self) -> None:
+        """One request at a time: what is asked for meanwhile goes with the next (E11)."""
+        for segment in self.asked - {of for of, _ in self.records}:
+            self.asked.discard(segment)
+            record = self.publishers[segment].record()
+            assert record is not None
+            self.records.append((segment, record))
 
     def _followers(self, segment: str, prefix: bytes) -> Iterator[tuple[Reader, Follower]]:
         for reader in self.readers:
@@ -346,6 +356,7 @@ class Wiring:
             segment, record = self.records.popleft()
             self.stored[segment] = record
             self.publishers[segment].recorded(record.number, self.now)
+            self._renew_where_asked()
             return True
         if not self.reports:
             return False

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from epochal.protocol.filters import JoinFilter
 from epochal.protocol.history import EVENT_OVERHEAD, History, State, apply, empty_state
 from epochal.protocol.messages import NOTHING_YET, Aborted, Data, Event, Frontier
 from epochal.protocol.progress import Progress
@@ -117,3 +118,10 @@ def test_a_full_ring_replays_no_more_than_what_lies_between_two_checkpoints(kept
 def test_a_state_has_the_maximal_times_as_its_upper_frontier():
     state = State(4, ((0, 0),), ((0, 1), (0, 2), (3, 0)), ())
     assert state.upper == ((0, 2), (3, 0))
+
+
+@pytest.mark.rule("E11", "E15")
+def test_the_upper_frontier_covers_what_was_lost_so_that_a_reader_of_before_leaves_it_out_too():
+    state = State(4, (2,), (3,), (), (6,))
+    assert state.upper == (6,)
+    assert [time for time in range(9) if JoinFilter(state.lower, state.upper, state.aborted).admits(time)] == [7, 8]

@@ -131,6 +131,21 @@ def test_an_aborted_time_is_remembered_until_it_can_no_longer_arrive():
     assert progress.aborted == {9}
 
 
+@pytest.mark.rule("E2", "E11")
+def test_what_was_lost_stays_aborted_until_it_can_no_longer_arrive():
+    progress = Progress([(0, 0)], below=[(1, 3), (4, 1)])
+    assert progress.abort([(1, 2), (2, 2)]) == ((2, 2),)  # the other one is aborted already
+    progress.move([((0, 0), -1), ((1, 0), +1)])
+    states = {time: progress.state(time) for time in [(0, 3), (1, 3), (4, 1), (5, 0)]}
+    assert list(states.values()) == [
+        EpochState.COMPLETED, EpochState.ABORTED, EpochState.ABORTED, EpochState.LATENT
+    ]  # fmt: skip
+    progress.move([((1, 0), -1), ((2, 0), +1)])
+    assert list(progress.below) == [(4, 1)]
+    progress.move([((2, 0), -1), ((0, 2), +1)])
+    assert list(progress.below) == []
+
+
 @pytest.mark.rule("S1")
 @given(st.lists(st.tuples(st.sampled_from(["data", "move", "abort"]), TIMES), max_size=12))
 def test_an_epoch_never_goes_back(steps):

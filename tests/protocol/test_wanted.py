@@ -110,6 +110,12 @@ def test_what_was_aborted_is_wanted_as_well_since_it_is_told() -> None:
     assert Wanted((8,)).untouched(state)
 
 
+@pytest.mark.rule("E11")
+def test_what_was_lost_may_have_been_what_is_wanted() -> None:
+    state = State(4, (0,), (), (), (7,))
+    assert [Wanted((time,)).whole_behind(state) for time in (5, 7, 8)] == [False, False, True]
+
+
 @pytest.mark.parametrize("epochs", [1, 500, 3 * CHECKPOINT_EVERY])
 def test_a_question_costs_no_more_than_what_lies_between_two_known_states(
     epochs: int, monkeypatch: pytest.MonkeyPatch

@@ -12,7 +12,7 @@ import google_crc32c
 import pytest
 from aiohttp import web
 
-from epochal.client.catalog_types import Registration, SegmentGrant, StreamInfo
+from epochal.client.catalog_types import Registration, Renewal, SegmentGrant, StreamInfo
 from epochal.protocol import messages as m
 from epochal_publisher.errors import SubscriptionUsed
 from epochal_publisher.follower import Follower, Since
@@ -22,15 +22,11 @@ from epochal_publisher.settings import Settings
 from epochal_publisher.store import Stores
 from epochal_publisher.webhooks import Webhooks
 
-MANIFEST = {
+MANIFEST: dict[str, Any] = {
     "apiVersion": "epochal.dev/v1alpha1",
     "kind": "Stream",
     "metadata": {"name": "s", "namespace": "test"},
-    "spec": {
-        "time": {"shape": "int"},
-        "payload": {"encoding": "bytes"},
-        "progress": {"writerTimeout": "1s"},
-    },
+    "spec": {"time": {"shape": "int"}, "payload": {"encoding": "bytes"}},
 }
 SETTINGS = Settings.read(
     catalog="http://127.0.0.1:9",
@@ -42,9 +38,11 @@ SETTINGS = Settings.read(
 )
 
 
-@pytest.fixture
-async def publisher() -> AsyncIterator[Publisher]:
-    stream = StreamInfo("test", "s", "u", 1, "Ready", MANIFEST, (), (), "")
+@asynccontextmanager
+async def serving(**progress: Any) -> AsyncIterator[Publisher]:
+    """A publisher of one segment, whose catalog answers when the test says so; `progress` as a stream declares it."""
+    spec = {**MANIFEST["spec"], "progress": {"writerTimeout": "1s", **progress}}
+    stream = StreamInfo("test", "s", "u", 1, "Ready", {**MANIFEST, "spec": spec}, (), (), "")
     async with Lease(SETTINGS) as lease:
         made = Publisher(SETTINGS, lease)
         async with Stores(SETTINGS, stream, lease.instance) as stores:
@@ -52,6 +50,18 @@ async def publisher() -> AsyncIterator[Publisher]:
             await made.serve(stream, granted, stores)
             yield made
         made.close()
+
+
+@pytest.fixture
+async def publisher() -> AsyncIterator[Publisher]:
+    async with serving() as made:
+        yield made
+
+
+def renew(publisher: Publisher, **released: int) -> None:
+    """The catalog has stored what is reported, and says so; it was told to release these sessions of writers."""
+    recorded = {segment: report.number for segment, report in publisher.reports().items() if report.number is not None}
+    publisher.renewed(Renewal(10.0, False, recorded, released))
 
 
 async def test_answers_are_told_one_at_a_time_and_hold_up_no_reading(publisher: Publisher) -> None:
@@ -147,6 +157,38 @@ async def test_while_writers_are_not_read_none_of_them_is_silent(publisher: Publ
         assert publisher.segments["0"].publisher.writers == [], "it was read, and said nothing"
 
 
+# ---- what the catalog has recorded, and whom it has released: E11, E46 ----
+
+
+@pytest.mark.rule("E11")
+async def test_an_append_that_waits_is_asked_for_at_once_and_goes_on_when_it_is_recorded(publisher: Publisher) -> None:
+    machine = publisher.segments["0"].publisher
+    open_writer(publisher)
+    publisher.flush()
+    publisher._lease._soon.clear()
+    payload = b"\x91\xc4\x01x"
+    append = m.Append("0", 0, 5, b"", 1, google_crc32c.value(payload), payload)
+    machine.receive(b"w", append, monotonic())
+    publisher.flush()
+    assert publisher._lease._soon.is_set(), "the lease is not renewed at its next time, but now"
+    assert (machine.seq, machine.waiting_bytes > 0) == (-1, True)
+    renew(publisher)
+    assert (machine.seq, machine.waiting_bytes) == (0, 0)
+
+
+@pytest.mark.rule("E46")
+async def test_a_writer_that_the_catalog_has_released_is_held_for_no_longer() -> None:
+    async with serving(whenLost="hold") as publisher, keeping_time(publisher):
+        open_writer(publisher)
+        await ticks(publisher, 1.5)
+        machine = publisher.segments["0"].publisher
+        assert machine.writers == ["w"]
+        renew(publisher, other=1)
+        assert machine.writers == ["w"]
+        renew(publisher, w=1)
+        assert machine.writers == []
+
+
 # ---- the lease: E12 ----
 
 
@@ -176,7 +218,7 @@ async def test_a_renewal_that_was_asked_for_before_a_stall_proves_nothing_after_
         return web.json_response({"ttl": 10.0, "complete": False})
 
     confirmed: asyncio.Queue[int] = asyncio.Queue()
-    owner: Any = SimpleNamespace(stalls=0, reports=dict, confirmed=confirmed.put_nowait)
+    owner: Any = SimpleNamespace(stalls=0, reports=dict, confirmed=confirmed.put_nowait, renewed=[].append)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(asyncio.timeout(30))
         url = await stack.enter_async_context(server(renew))
@@ -218,6 +260,7 @@ def append(publisher: Publisher, number: int) -> None:
     crc = google_crc32c.value(payload)
     machine.receive(b"w", m.Append("0", number, 0, b"", 1, crc, payload), monotonic())
     publisher.flush()
+    renew(publisher)
 
 
 @pytest.mark.rule("Q7")

@@ -2,11 +2,12 @@
 
 from typing import Any
 
+import google_crc32c
 import pytest
 
 from epochal.client.catalog_types import SegmentGrant, SegmentInfo, StreamInfo
 from epochal.protocol import messages as m
-from epochal.protocol.effects import Push, Reply, ReportFinishing
+from epochal.protocol.effects import AskRecord, Push, Reply, ReportFinishing
 from epochal_publisher.segment import Served
 from epochal_publisher.settings import Settings
 
@@ -14,7 +15,15 @@ SETTINGS = Settings.read(catalog="http://127.0.0.1:9", stream="test/s", segments
 
 
 def served(
-    *, incarnation: int = 1, lower: Any = None, writers: Any = (), finishing: bool = False, **spec: Any
+    *,
+    incarnation: int = 1,
+    lower: Any = None,
+    writers: Any = (),
+    finishing: bool = False,
+    sessions: Any = (),
+    horizon: Any = (),
+    marks: Any = (),
+    **spec: Any,
 ) -> Served:
     manifest = {
         "apiVersion": "epochal.dev/v1alpha1",
@@ -24,8 +33,8 @@ def served(
     }
     segment = SegmentInfo("0", 0, 2**64, "open", incarnation, lower, finishing, None, {})
     stream = StreamInfo("test", "s", "u", 1, "Ready", manifest, (segment,), (), "")
-    grant = SegmentGrant("0", incarnation, 0, 2**64, lower, writers, False, horizon=())
-    return Served.start(stream, grant, {}, SETTINGS, None, 0.0)
+    grant = SegmentGrant("0", incarnation, 0, 2**64, lower, writers, False, horizon, marks)
+    return Served.start(stream, grant, dict(sessions), SETTINGS, None, 0.0)
 
 
 def opened(at: Served, writer: str, now: float = 0.0) -> list[Any]:
@@ -35,9 +44,19 @@ def opened(at: Served, writer: str, now: float = 0.0) -> list[Any]:
 
 
 def advanced(at: Served, writer: str, time: int) -> list[Any]:
-    """The events that an advance of a writer leads to."""
+    """The events that an advance of a writer leads to, once the catalog has stored what is reported."""
     at.publisher.receive(writer.encode(), m.Hold(2, "0", (time,)), 0.0)
+    number = at.report(0.0).number
+    assert number is not None
+    at.publisher.recorded(number, 0.0)
     return [effect.message for effect in at.publisher.take() if isinstance(effect, Push)]
+
+
+def appended(at: Served, writer: str, time: int) -> list[Any]:
+    """What a writer's first append leads to."""
+    append = m.Append("0", 0, time, b"", 1, google_crc32c.value(b"x"), b"x")
+    at.publisher.receive(writer.encode(), append, 0.0)
+    return at.publisher.take()
 
 
 @pytest.mark.rule("E5")
@@ -80,4 +99,48 @@ def test_each_incarnation_pushes_on_a_channel_of_its_own() -> None:
 def test_a_report_names_the_writers_that_a_next_incarnation_waits_for() -> None:
     at = served(incarnation=2, lower=(7,), writers=("b",))
     opened(at, "a")
-    assert at.report(0.0).writers == ["a", "b"]
+    assert list(at.report(0.0).writers or ()) == ["a", "b"]
+
+
+@pytest.mark.rule("E11")
+def test_a_report_is_a_record_of_what_may_become_active_and_says_whether_it_is_the_last() -> None:
+    at = served(progress={"minWriters": 2}, incarnation=2, lower=(3,))
+    opened(at, "a")
+    assert AskRecord() in appended(at, "a", 5)
+    report = at.report(0.0)
+    assert (report.number, report.lower, report.horizon, report.final) == (0, (3,), (5,), False)
+    at.publisher.drain()
+    last = at.report(0.0, final=True)
+    assert (last.number, last.lower, last.horizon, last.final) == (1, (3,), (), True)
+
+
+@pytest.mark.rule("E5", "E47")
+def test_a_report_has_the_marks_that_the_next_incarnation_is_granted() -> None:
+    at = served(progress={"minWriters": 2}, marks=("finished", "opened:a"))
+    assert at.report(0.0).marks == ("finished", "opened:a")
+    opened(at, "b")
+    assert at.report(0.0).marks == ("finished", "enough")
+
+
+@pytest.mark.rule("E11")
+def test_what_may_have_been_active_in_the_last_incarnation_is_aborted_and_reported() -> None:
+    at = served(incarnation=2, lower=(3,), horizon=(5,))
+    opened(at, "a")
+    (refused,) = [effect.message for effect in appended(at, "a", 5) if isinstance(effect, Reply)]
+    assert isinstance(refused, m.AppendRefused)
+    assert (refused.code, at.report(0.0).below) == ("epoch_aborted", (5,))
+
+
+@pytest.mark.rule("E6", "E11")
+def test_a_session_older_than_the_newest_that_the_catalog_gave_out_is_not_admitted() -> None:
+    (refused,) = opened(served(incarnation=2, lower=(3,), sessions={"a": 2}), "a")
+    assert refused.message.code == "writer_fenced"
+
+
+@pytest.mark.rule("E46")
+def test_a_lost_writer_is_held_for_where_that_was_declared() -> None:
+    at = served(progress={"writerTimeout": "77s", "whenLost": "hold"})
+    opened(at, "a")
+    for now in (76.0, 78.0):
+        at.tick(now)
+    assert at.publisher.writers == ["a"]

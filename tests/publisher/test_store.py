@@ -43,11 +43,13 @@ SETTINGS = Settings(catalog="http://127.0.0.1:1", stream="a/b", segments=("0",),
 class Life:
     """A publisher's machine with its log, from its beginning on."""
 
-    def __init__(self, log: SegmentLog, incarnation: int, lower: tuple[int, ...] = (0,)) -> None:
+    def __init__(
+        self, log: SegmentLog, incarnation: int, lower: tuple[int, ...] = (0,), horizon: tuple[int, ...] = ()
+    ) -> None:
         self.store = Store(log, SETTINGS, always_sync=True)
         self.publisher = SegmentPublisher(
             "uid", "0", PublisherSettings(TimeShape(), durable=True),
-            incarnation=incarnation, now=0.0, lower=lower, restored=self.store.restored,
+            incarnation=incarnation, now=0.0, lower=lower, horizon=horizon, restored=self.store.restored,
         )  # fmt: skip
         self.publisher.take()
         self.store.begin(incarnation, self.publisher)
@@ -101,6 +103,17 @@ def test_what_was_aborted_stays_so_when_all_that_is_left_of_it_is_the_head_of_a_
         assert isinstance(refused, m.AppendRefused)
         assert refused.code == "epoch_aborted"
         assert log.last == 1
+
+
+@pytest.mark.rule("E2", "E11")
+def test_what_was_lost_before_a_log_began_stays_aborted_over_its_restarts(tmp_path: Path) -> None:
+    with SegmentLog.open(tmp_path, "uid", "0", instance="i") as log:
+        assert Life(log, 1, lower=(3,), horizon=(5,)).publisher.state().below == (5,)
+    with SegmentLog.open(tmp_path, "uid", "0", instance="i") as log:
+        second = Life(log, 2, lower=(3,))
+        assert second.publisher.state().below == (5,)
+        opened, refused = second.told(m.Open(1, "uid", "0", "w", 1, None, None), append(0))
+        assert (opened.held, refused.code) == ((3,), "epoch_aborted")
 
 
 class Declared:

@@ -1,0 +1,27 @@
+"""What HTTP clients are told, word by word."""
+
+import json
+
+import msgpack
+import pytest
+
+from epochal.protocol.history import State
+from epochal.protocol.messages import Position
+from epochal_publisher.telling import Telling, opening
+
+
+@pytest.mark.rule("E11", "E13")
+@pytest.mark.parametrize("form", ["lines", "packed"])
+def test_every_answer_begins_with_what_is_under_way_what_is_aborted_and_what_was_lost(form: str) -> None:
+    first = opening(Position(2, 8), 3, State(8, ((0, 1),), ((1, 1), (2, 1)), ((0, 4),), ((5, 5),)))
+    telling = Telling("bytes")
+    told = json.loads(telling.lines(first, [])) if form == "lines" else msgpack.unpackb(telling.packed(first, []))
+    assert told == {
+        "kind": "opening",
+        "position": [2, 8],
+        "incarnation": 3,
+        "lower": [[0, 1]],
+        "active": [[1, 1], [2, 1]],
+        "aborted": [[0, 4]],
+        "below": [[5, 5]],
+    }
