@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.protocol.recorded import record_all
 
 from epochal.protocol import messages as m
 from epochal.protocol.effects import Answer, Over
@@ -68,6 +69,41 @@ def test_appends_that_wait_stay_in_their_order_when_an_earlier_record_is_answere
     wiring.catalog_answers = True
     wiring.run()
     assert [event.payload for event in wiring.log["0"]] == [b"a", b"b"]
+    assert writer.errors() == []
+
+
+@pytest.mark.rule("E4", "E11")
+def test_moves_go_past_appends_that_wait_and_who_leaves_by_an_exception_waits_for_nothing(wire_up: WireUp) -> None:
+    wiring = wire_up(segments="01")
+    writer = wiring.writer()
+    writer.append("0", 1)
+    wiring.catalog_answers = False
+    writer.hold_back("1")
+    writer.machine.append("1", 1, b"", 1, b"late")
+    writer.machine.advance(2)  # waits for that one
+    writer.append("0", 5)  # waits for the catalog, and was sent first
+    record_all(wiring.publishers["1"])
+    writer.let_through("1")
+    assert list(wiring.publishers["0"]._held.frontier) == [2], "the move was taken"
+    writer.machine.abort(9)
+    wiring.run()
+    writer.leave(m.Leaving.ABORT)
+    wiring.catalog_answers = True
+    wiring.run()
+    assert writer.machine.over
+
+
+@pytest.mark.rule("E11")
+def test_many_small_appends_may_wait_as_long_as_the_window_has_room(wire_up: WireUp) -> None:
+    wiring = wire_up(window=100)
+    writer = wiring.writer()
+    wiring.catalog_answers = False
+    for _ in range(99):
+        writer.append("0", 5, b"x")
+    assert wiring.publishers["0"].waiting_bytes > 99 * 200
+    wiring.catalog_answers = True
+    wiring.run()
+    assert writer.machine.outstanding == 0
     assert writer.errors() == []
 
 

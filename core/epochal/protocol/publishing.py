@@ -380,8 +380,10 @@ class SegmentPublisher:
 
     def _take_waiting(self, state: WriterState) -> deque[m.Append | m.Hold | m.Abort | m.Leave]:
         """What waits of one writer, which is no longer kept."""
-        self.waiting_bytes -= state.waiting_bytes
         waiting, state.waiting, state.waiting_bytes = state.waiting, deque(), 0
+        for message in waiting:
+            if type(message) is m.Append:
+                self.waiting_bytes -= len(message.payload) + len(message.topic) + EVENT_OVERHEAD
         return waiting
 
     def _wait(self, state: WriterState, message: m.Append | m.Hold | m.Abort | m.Leave, *times: Time) -> None:
@@ -390,9 +392,9 @@ class SegmentPublisher:
         for time in times:
             self._horizon.want(time)
         if type(message) is m.Append:
-            size = len(message.payload) + len(message.topic) + EVENT_OVERHEAD
+            size = len(message.payload)
             state.waiting_bytes += size
-            self.waiting_bytes += size
+            self.waiting_bytes += size + len(message.topic) + EVENT_OVERHEAD
             if state.waiting_bytes > 2 * self.settings.window + size:
                 self._take_waiting(state)
                 detail = f"more than {self.settings.window} bytes are unacknowledged; wait for acknowledgements"
@@ -802,11 +804,14 @@ class SegmentPublisher:
         state = self._session(peer, now)
         if state is None:
             return
-        if isinstance(ask, m.Leave) and ask.how is m.Leaving.ABORT:  # at once, also before what waits (E4)
+        # Appends that wait were asked for after every move that is sent (E1), so none of these waits for them.
+        at_once = isinstance(ask, m.Leave) and ask.how is m.Leaving.ABORT  # E4
+        waiting = [] if not state.waiting else [each for each in state.waiting if type(each) is not m.Append]
+        if at_once:
             self._take_waiting(state)
-        in_line = any(type(message) is not m.Append for message in state.waiting)
-        if in_line or (state.waiting and not isinstance(ask, m.Abort)):
-            self._wait_in_line(state, ask)
+            state.waiting.extend(waiting)  # they are answered, if only by a refusal
+        if waiting and not at_once:
+            self._wait(state, ask)
         else:
             self._take_operation(state, ask)
 

@@ -100,7 +100,7 @@ class WriterState:
     waiting: deque[m.Append | m.Hold | m.Abort | m.Leave] = field(default_factory=deque)
     """What cannot be done before the catalog has recorded a horizon that covers it, and what came after that (E11)."""
     waiting_bytes: int = 0
-    """Bytes of the appends among that."""
+    """Payload bytes of the appends among that."""
     anew: bool = False
     """Whether `held` was granted and not moved since: then some session may not know yet that it was given up (E3)."""
     _runs: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=REMEMBERED_RUNS))

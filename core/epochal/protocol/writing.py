@@ -583,6 +583,10 @@ class WriterMachine:
             self._outcomes.tell(Ready(tuple(self._moves.held)))
             return
         self._outcomes.succeeded(ticket, Moved(ticket))
+        self._over_if_left()
+
+    def _over_if_left(self) -> None:
+        """The session is over once it has left and everything that was asked for before is answered."""
         if self._phase is _Phase.LEAVING and not self._awaiting and not self._moves:
             self._phase = _Phase.OVER
 
@@ -596,6 +600,8 @@ class WriterMachine:
         elif operation is not None:
             self._awaiting.pop(ticket, None)
             self._outcomes.failed(ticket, error)
+            if not isinstance(operation, m.Leave):
+                self._over_if_left()
         elif lane.opened is None and type(error) in (StreamGone, NoPublisher, RemoteProtocolError):
             # It serves something else, or understands no writers: only the catalog's word ends a session (E48).
             self.wrong_addresses += 1
