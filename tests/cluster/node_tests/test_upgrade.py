@@ -224,8 +224,8 @@ def test_from_the_version_before_under_load(cluster, no_release, before, namespa
                 load.join()
             # What the new version keeps of the old one's segments is what the next incarnation begins with.
             ticks.tell("kill", target="ticks-0")
-            streams.lose("ticks", 0)
             ticks.tell("lost", segments=["0"])
+            streams.lose("ticks", 0)
             streams.settled("ticks")
             ticks.goes_on()
             ticks.join()
