@@ -271,7 +271,7 @@ def test_an_epoch_that_completed_before_the_crash_and_was_not_reported_is_not_gi
     live.rejoin("0")
     writer.append("1", 7, b"c")
     writer.advance(8)
-    assert times(late.epochs()) == [(7, [b"c"])]
+    assert times(late.epochs()) == [("aborted", 6), (7, [b"c"])], "segment 1 still has its half"
     assert times(live.epochs()) == [(7, [b"c"])], "who was given 6 keeps it, and hears nothing of it"
     assert live.machine.saw_whole(6)
     assert not late.machine.saw_whole(6)

@@ -594,3 +594,40 @@ def test_behind_any_event_every_epoch_that_begins_there_is_whole(wire_up, seq, p
     log = [event for event in wiring.log["0"] if isinstance(event, m.Data)]
     whole = {event.time for event in log} - {event.time for event in log if event.seq <= seq}
     assert [time for time, _ in reader.epochs()] == sorted(whole)
+
+
+# ---- what was lost with a memory: E11 ----
+
+
+@pytest.mark.rule("E11")
+@pytest.mark.parametrize("gap", [False, True])
+def test_an_epoch_that_begins_where_another_segment_has_lost_it_is_told_as_aborted(gap):
+    """Nobody had begun 6 when segment 1 lost its memory, with a horizon up to 7: no event of its own tells of it.
+
+    4 was over at segment 1 before, and was whole for who followed then; 8 is beyond what was lost.
+    """
+    subscriber = Subscriber("s", INT, ("0", "1"))
+    subscriber.began("0", began([3]))
+    if gap:
+        subscriber.began("1", began([5]))
+    lost = State(-1, (5,), (7,), (), (7,))
+    subscriber.began("1", Began(state=lost, incarnation=2, filters=True, gap=gap, resumed=False))
+    for seq, time in enumerate((4, 6, 6, 8)):
+        subscriber.event("0", data(seq, time))
+    subscriber.event("0", moved(4, 3, 9))
+    subscriber.event("1", moved(0, 5, 9))
+    assert epochs(subscriber) == [EpochWasAborted(6), 8]
+    assert not subscriber.saw_whole(6)
+
+
+@pytest.mark.rule("E11", "E20")
+def test_a_lost_epoch_that_was_not_asked_for_is_not_told():
+    subscriber = Subscriber("s", INT, ("0", "1"), wanted=[7])
+    subscriber.began("0", began([5]))
+    lost = State(-1, (5,), (7,), (), (7,))
+    subscriber.began("1", Began(state=lost, incarnation=2, filters=True, gap=False, resumed=False))
+    for seq, time in enumerate((6, 7)):
+        subscriber.event("0", data(seq, time))
+    subscriber.event("0", moved(2, 5, 8))
+    subscriber.event("1", moved(0, 5, 8))
+    assert epochs(subscriber) == [EpochWasAborted(7)]

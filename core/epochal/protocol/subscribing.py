@@ -16,7 +16,7 @@ from epochal.protocol import messages as m
 from epochal.protocol.cursors import Cursor
 from epochal.protocol.filters import JoinFilter
 from epochal.protocol.following import Began
-from epochal.protocol.frontier import Antichain, Change, MutableAntichain
+from epochal.protocol.frontier import Antichain, Change, Downset, MutableAntichain
 from epochal.protocol.times import Time, TimeShape
 from epochal.protocol.topics import TopicChoice
 
@@ -170,6 +170,8 @@ class Subscriber:
         """Aborted times that the application is to be told of, and has not been."""
         self._queued_aborts: set[Time] = set()
         """Those that wait in `_ready` to be taken."""
+        self._lost: list[tuple[Antichain, Downset]] = []
+        """What segments lost with their memory, behind a frontier: aborted, also where it begins only now (E11)."""
         self._aborts_remembered: dict[Time, None] = {}
         self._open: dict[Time, _Open] = {}
         self._ready: deque[EpochBatches | EpochWasAborted] = deque()
@@ -363,6 +365,8 @@ class Subscriber:
             segment.floor = segment.joined()  # what it had completed stays so, also while other segments are awaited
         segment.lower = MutableAntichain(began.state.lower)
         self._keep_waiting(segment, [])
+        if began.state.below:
+            self._lost.append((Antichain(began.state.lower), Downset(began.state.below)))
         seen = JoinFilter(began.state.lower, began.state.active, began.state.aborted)
         if self._partial:
             self._see_only(seen)  # what is under way is delivered, and not whole
@@ -443,6 +447,7 @@ class Subscriber:
         if epoch is None:
             self.shape.check(time)
             if not self._wanted(time):
+                self._tell_if_lost(time)
                 return
             epoch = self._open[time] = _Open()
         epoch.before.setdefault(name, m.Position(segment.incarnation, data.seq - 1))
@@ -463,6 +468,12 @@ class Subscriber:
         if not self._merged.less_equal(time) or time in self._aborted:
             return False
         return all(active.admits(time) for active in self._filters)  # with `partial` only what was asked for
+
+    def _tell_if_lost(self, time: Time) -> None:
+        """Somebody publishes at a time that is aborted without an event of its own: who reads is told of that one."""
+        is_lost = any(lower.less_equal(time) and time in below for lower, below in self._lost)
+        if is_lost and time not in self._aborted and self._merged.less_equal(time):
+            self._drop_epoch(time, tell=self._reached is None or self._reached.less_equal(time))
 
     def _keep_waiting(self, segment: _Segment, kept: list[m.Event]) -> None:
         """Of the events that wait for the other segments to begin, keep these."""
@@ -512,6 +523,7 @@ class Subscriber:
                 self._events.append(_Passed(time))
                 self._pass()
         self._filters = [active for active in self._filters if active.prune(merged.frontier)]
+        self._lost = [(lower, below) for lower, below in self._lost if any(map(merged.less_equal, below))]
 
     def _over(self, time: Time) -> None:
         """An aborted time cannot arrive any more."""

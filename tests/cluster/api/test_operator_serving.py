@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -144,3 +145,43 @@ async def test_a_stream_that_is_deleted_tells_its_readers_and_one_of_the_same_na
     async with CatalogClient(running.catalog.url) as catalog:
         publishers = await catalog.publishers(running.namespace)
     assert [each.id for each in publishers if not each.superseded] == [f"{running.namespace}.flights-0"]
+
+
+DIES = """
+import asyncio, os, signal, sys
+import epochal
+
+async def main(catalog, stream):
+    async with epochal.connect(catalog) as client, client.writer(stream, writer_id="dies") as writer:
+        await writer.append(0, [{"key": "of the writer that died"}])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+@pytest.mark.rule("E46")
+async def test_a_lost_writer_is_told_and_waited_for_until_it_is_released(running: Stage) -> None:
+    await running.operator().start()
+    await running.declare(segments=1, progress={"minWriters": 2, "writerTimeout": "1s", "whenLost": "hold"})
+    await running.is_ready()
+    url, stream = running.catalog.url, f"{running.namespace}/flights"
+    async with epochal.connect(url) as client, client.subscribe(stream) as subscriber:
+        await subscriber.ready.wait()
+        dies = await asyncio.create_subprocess_exec(sys.executable, "-c", DIES, url, stream)
+        async with client.writer(stream, writer_id="stays") as writer:
+            await writer.append(0, [{"key": "of the writer that stays"}])
+            await writer.append(1, [{"key": "later"}])
+            await writer.finish()
+            assert await dies.wait() < 0
+            await running.is_told("Degraded", "WriterLost")
+            found = await running.stream()
+            assert found is not None
+            [degraded] = [each for each in found["status"]["conditions"] if each["type"] == "Degraded"]
+            assert (degraded["status"], "dies" in degraded["message"]) == ("True", True)
+            async with CatalogClient(url) as catalog:
+                await catalog.release(running.namespace, "flights", "dies")
+        async with asyncio.timeout(PATIENCE):
+            items = [item async for item in subscriber.epochs()]
+    assert [(item.time, isinstance(item, epochal.Epoch)) for item in items] == [(0, False), (1, True)]
+    await running.is_told("Degraded", "AsExpected")

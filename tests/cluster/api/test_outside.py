@@ -463,7 +463,10 @@ def test_as_a_plug_in_of_kubectl(realm: Realm, server: ApiServer, tmp_path: Path
         script.chmod(0o755)
     environment = {**server.environment(), "EPOCHAL_NAMESPACE": ""}
     del environment["EPOCHAL_NAMESPACE"], environment["KUBECONFIG"]
-    environment["PATH"] = f"{tmp_path}:{environment['PATH']}"
+    # An activated environment has the command too, and kubectl does not like two, nor directories that are not there.
+    searched = [place for place in environment["PATH"].split(":") if Path(place).is_dir()]
+    searched = [place for place in searched if not (Path(place) / "kubectl-epochal").exists()]
+    environment["PATH"] = ":".join([str(tmp_path), *searched])
 
     def kubectl(*arguments: str) -> str:
         command = [str(building.kubectl()), *arguments]

@@ -33,34 +33,60 @@ import multiprocessing, sys, time
 from pathlib import Path
 from tests.chaos import pipeline
 
-PAUSE = 0.3
-
-def act(part, since):
-    pipeline.PAUSE = PAUSE
+def act(part, since, pause):
+    pipeline.PAUSE = pause
     pipeline.write(part) if since is None else pipeline.read(part, since)
 
 if __name__ == "__main__":
-    url, stream, seed = sys.argv[1:]
+    url, stream, seed, pause = sys.argv[1:]
     directory = Path("{_HISTORY}")
     directory.mkdir(exist_ok=True)
     start = multiprocessing.get_context("spawn").Process
-    parts = [(name, None) for name in {WRITERS}] + [(name, "start") for name in {READERS}]
-    actors = [start(target=act, args=(pipeline.Part(url, stream, n, 0, directory, seed), s), name=n) for n, s in parts]
-    for actor in actors:
+
+    def begin(name, since):
+        part = pipeline.Part(url, stream, name, 0, directory, seed)
+        actor = start(target=act, args=(part, since, float(pause)), name=name)
         actor.start()
-    for actor in actors:
-        actor.join()
+        return actor
+
+    actors = [begin(name, None) for name in {WRITERS}] + [begin(name, "start") for name in {READERS}]
+    while any(actor.is_alive() for actor in actors):
+        for asked in directory.glob("*.join"):
+            asked.unlink()
+            actors.append(begin(asked.stem, "start"))
+        time.sleep(0.1)
     (directory / "ended").write_text(" ".join(f"{{each.name}}={{each.exitcode}}" for each in actors))
     time.sleep(86400)
 """
 
 
 class Load:
-    """Two writers and two readers of one stream, each a process in one pod."""
+    """Two writers and two readers of one stream, and who joins them, each a process in one pod."""
 
-    def __init__(self, cluster: Kubernetes, namespace: str, directory: Path, name: str = "load") -> None:
-        """`directory`: where the history is put together."""
+    def __init__(
+        self,
+        cluster: Kubernetes,
+        namespace: str,
+        directory: Path,
+        name: str = "load",
+        *,
+        image: str = IMAGE,
+        pause: float = 0.3,
+    ) -> None:
+        """Nothing runs yet.
+
+        Args:
+            cluster: Where the pod is to be.
+            namespace: The pod's namespace.
+            directory: Where the history is put together.
+            name: The pod's name.
+            image: Whose client the actors use.
+            pause: Seconds between a writer's appends, at most.
+        """
         self.cluster, self.namespace, self.directory, self.name = cluster, namespace, directory, name
+        self._image, self._pause = image, pause
+        self._joined: list[str] = []
+        directory.mkdir(exist_ok=True)
         self._nemesis = Recorder(directory, NEMESIS)
 
     def start(self, stream: str, catalog: str) -> None:
@@ -72,8 +98,8 @@ class Load:
             {"key": "main.py", "path": "main.py"}
         ]
         container = {
-            "image": IMAGE,
-            "command": ["python", "/kit/main.py", catalog, stream, stream],
+            "image": self._image,
+            "command": ["python", "/kit/main.py", catalog, stream, stream, str(self._pause)],
             "env": [{"name": "PYTHONPATH", "value": "/kit"}],
             "volumeMounts": [{"name": "scratch", "mountPath": "/tmp"}, {"name": "kit", "mountPath": "/kit"}],
         }
@@ -95,12 +121,19 @@ class Load:
         before = self._given()
         eventually(lambda: all(now >= then + 3 for now, then in zip(self._given(), before, strict=True)), PATIENCE, 1.0)
 
+    def join(self) -> None:
+        """One more reader comes late, and begins at the start; returns when it was given an epoch."""
+        name = f"late{len(self._joined)}"
+        self._joined.append(name)
+        self._run("touch", f"{_HISTORY}/{name}.join")
+        eventually(lambda: self._given(name) != [0], PATIENCE, 1.0)
+
     def finish(self) -> tuple[list[str], dict[str, Any]]:
         """Have the writers finish and the readers read to the end; what was broken, and how much happened."""
         self.tell("over")
         self._run("touch", f"{_HISTORY}/over")
         ended = eventually(self._ended, PATIENCE, 1.0)
-        for name in (*WRITERS, *READERS):
+        for name in (*WRITERS, *READERS, *self._joined):
             (self.directory / f"{name}.jsonl").write_text(self._run("cat", f"{_HISTORY}/{name}.jsonl"))
         history = read(self.directory)
         broken = [f"{rule}: {detail}" for rule, detail in check(history)]
@@ -110,12 +143,11 @@ class Load:
     def _ended(self) -> str:
         return self._run("sh", "-c", f"cat {_HISTORY}/ended || true")
 
-    def _given(self) -> list[int]:
-        """How many epochs each reader was given."""
-        files = [f"{_HISTORY}/{name}.jsonl" for name in READERS]
-        said = self._run(
-            "sh", "-c", f"mkdir -p {_HISTORY}; touch {' '.join(files)}; grep -c ',\"epoch\",' {' '.join(files)} || true"
-        )
+    def _given(self, *names: str) -> list[int]:
+        """How many epochs each of these readers was given, else each that was there from the beginning."""
+        files = [f"{_HISTORY}/{name}.jsonl" for name in names or READERS]
+        look = f"mkdir -p {_HISTORY}; touch {' '.join(files)}; grep -Hc ',\"epoch\",' {' '.join(files)} || true"
+        said = self._run("sh", "-c", look)
         return [int(line.rpartition(":")[2]) for line in said.split()]
 
     def _run(self, *command: str) -> str:

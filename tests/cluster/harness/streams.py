@@ -88,6 +88,13 @@ class Streams:
         items = self.cluster.get("pods", "-l", f"epochal.dev/stream={name}", namespace=self.namespace)["items"]
         return {pod["metadata"]["name"]: pod for pod in items}
 
+    def lose(self, name: str, segment: int) -> None:
+        """Delete a publisher pod by force, which waits for no process to end; returns when another one is there."""
+        pod = f"{name}-{segment}"
+        before = self.pods(name)[pod]["metadata"]["uid"]
+        self.cluster.kubectl("delete", "pod", pod, "-n", self.namespace, "--grace-period=0", "--force", "--wait=false")
+        eventually(lambda: self.pods(name).get(pod, {}).get("metadata", {}).get("uid") not in (None, before))
+
     def delete(self, name: str, *, wait: bool = True) -> None:
         """Delete a stream."""
         waiting = f"--timeout={PATIENCE:.0f}s" if wait else "--wait=false"

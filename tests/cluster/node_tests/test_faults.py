@@ -1,7 +1,7 @@
 """Kill -9 of each component under load, one after the other, judged by the chaos kit: not a record is lost.
 
 Streams with storage come first, of which the checker excuses nothing: no loss, no duplicate, and no epoch is aborted
-that no writer wanted to abort. Of one without, what was in a dead publisher's memory may be missing, if that was told.
+that no writer wanted to abort. Of one without, epochs that were open when a publisher died are aborted, as a whole.
 Faults 1, 2, 3, 6, 8, 33, 45 and 60 of the kit's own rounds, on a real cluster.
 """
 
@@ -104,5 +104,32 @@ def test_publishers_without_storage_are_killed_lost_and_drained(cluster, release
         load.tell("lost", segments=[str(segment)])
         eventually(lambda: {"orders-0", "orders-1", "orders-2"} == streams.pods("orders").keys())
         streams.settled("orders")
+        load.goes_on()
+    judge(load)
+
+
+@pytest.mark.rule("E11")
+def test_epochs_without_storage_are_whole_or_aborted_when_pods_are_deleted_by_force(
+    cluster, release, streams, own_node, tmp_path
+):
+    """Epochs are open, and complete, at each deletion; every second pod has no time to say a word.
+
+    The checker excuses nothing: what was acknowledged is in its epoch, or nobody is given that epoch. After each
+    deletion another reader asks for all there is from the start.
+    """
+    release.may_restart.add("orders-")
+    streams.start(stream("orders", storage=False, **{**SPEC, "segments": 2}))
+    load = Load(cluster, streams.namespace, tmp_path, pause=0.1)
+    load.start(f"{streams.namespace}/orders", release.catalog_url)
+    for number in range(6):
+        segment, silently = number % 2, number % 4 < 2
+        load.tell("kill", target=f"orders-{segment}")
+        if silently:
+            load.tell("lost", segments=[str(segment)])
+            kill_9(streams.pods("orders")[f"orders-{segment}"])
+        load.tell("lost", segments=[str(segment)])  # again: what was killed may have come back meanwhile
+        streams.lose("orders", segment)
+        streams.settled("orders")
+        load.join()
         load.goes_on()
     judge(load)

@@ -1,18 +1,21 @@
 """New versions and old ones again: pods are replaced one at a time, and nobody who publishes or reads loses anything.
 
 Sources: faults 51 and 52. The next version is the same code under another tag, in a chart of another version: what is
-tried is the way there and back.
+tried is the way there and back. The version before is that of an earlier commit, with its own images and chart: what is
+tried is the way from there.
 """
 
 import json
 import shutil
 import subprocess
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
 import pytest
 import yaml
+from tests.cluster.harness.before import Before, NoHistoryError, built
 from tests.cluster.harness.kubernetes import Kubernetes, eventually
 from tests.cluster.harness.load import SPEC, Load
 from tests.cluster.harness.release import CATALOGS, CHART, CRD, OPERATORS, TAG, Release
@@ -39,13 +42,32 @@ def next_chart(own_node, tmp_path) -> Path:
     return chart
 
 
-class Watching:
-    """Sees each change of a stream's pods, and keeps count of how many were missing at once."""
+@pytest.fixture(scope="module")
+def before(own_node) -> Before:
+    """The version before: its chart, and its images, which are there."""
+    try:
+        found = built()
+    except NoHistoryError as error:
+        pytest.skip(str(error))
+    for archive in found.archives:
+        own_node.import_image(archive)
+    return found
 
-    def __init__(self, cluster: Kubernetes, namespace: str, name: str) -> None:
+
+class Watching:
+    """Sees each change of a stream's pods, and keeps count of how many were missing at once.
+
+    `on_going` is called with the name of each pod that is told to end, as that is seen.
+    """
+
+    def __init__(
+        self, cluster: Kubernetes, namespace: str, name: str, on_going: Callable[[str], None] = lambda _: None
+    ) -> None:
         self.most_missing = 0
-        self._serving: dict[str, bool] = dict.fromkeys(PODS, True)
+        self._on_going = on_going
+        self._serving: dict[str, bool] = {}
         self._ready_once: set[str] = set()
+        self._told: set[str] = set()
         line = '{.metadata.name} {.metadata.uid} {.status.conditions[?(@.type=="Ready")].status} '
         command = ["kubectl", "get", "pods", "-n", namespace, "-l", f"epochal.dev/stream={name}", "--watch"]
         command += ["-o", f"jsonpath={line}{{.metadata.deletionTimestamp}}{{'\\n'}}"]
@@ -69,22 +91,25 @@ class Watching:
             if more[:1] == ["True"]:
                 self._ready_once.add(uid)  # a probe that came late does not count as missing
             going = any(word not in ("True", "False") for word in more)
+            if going and uid not in self._told:
+                self._told.add(uid)
+                self._on_going(name)
             self._serving[name] = uid in self._ready_once and not going
             self.most_missing = max(self.most_missing, list(self._serving.values()).count(False))
 
 
-def images(streams: Streams) -> set[str]:
-    return {pod["spec"]["containers"][0]["image"] for pod in streams.pods("orders").values()}
+def images(streams: Streams, name: str) -> set[str]:
+    return {pod["spec"]["containers"][0]["image"] for pod in streams.pods(name).values()}
 
 
 def uids(streams: Streams) -> set[str]:
     return {pod["metadata"]["uid"] for pod in streams.pods("orders").values()}
 
 
-def rolled_to(streams: Streams, tag: str) -> None:
+def rolled_to(streams: Streams, tag: str, name: str = "orders") -> None:
     """Wait until all pods have the image, and serve."""
-    eventually(lambda: images(streams) == {f"localhost/epochal-publisher:{tag}"}, 300)
-    streams.settled("orders")
+    eventually(lambda: images(streams, name) == {f"localhost/epochal-publisher:{tag}"}, 300)
+    streams.settled(name)
 
 
 def short_names(release: Release) -> list[str]:
@@ -168,3 +193,43 @@ def lease_ttl(release: Release) -> str:
     [pod] = release.pods(CATALOGS)
     told: dict[str, str] = {item["name"]: item["value"] for item in pod["spec"]["containers"][0]["env"]}
     return told["EPOCHAL_CATALOG_LEASE_TTL"]
+
+
+@pytest.mark.rule("E11")
+def test_from_the_version_before_under_load(cluster, no_release, before, namespaces, tmp_path):
+    """The clients of the stream with storage stay those of before; those of the other one are new before it is."""
+    release, spec = no_release, {**SPEC, "segments": 2}
+    release.upgrade({"image.tag": before.tag}, before.chart)
+    with release.watched():
+        streams = Streams(cluster, namespaces())
+        streams.start(stream("orders", **spec), stream("ticks", storage=False, **spec))
+        old = f"localhost/epochal-toolbox:{before.tag}"
+        orders = Load(cluster, streams.namespace, tmp_path / "orders", "load-orders", image=old)
+        ticks = Load(cluster, streams.namespace, tmp_path / "ticks", "load-ticks")
+        loads = {"orders": orders, "ticks": ticks}
+        orders.tell("stored", targets=["release", "orders-0", "orders-1"])
+
+        def going(pod: str) -> None:
+            """What it has in memory is gone with it."""
+            ticks.tell("lost", segments=[pod.rpartition("-")[2]])
+
+        for name, load in loads.items():
+            load.start(f"{streams.namespace}/{name}", release.catalog_url)
+            load.tell("upgrade", target="release")
+        with Watching(cluster, streams.namespace, "ticks", going):
+            release.upgrade()
+            for name, load in loads.items():
+                rolled_to(streams, TAG, name)
+                load.goes_on()
+                load.join()
+            # What the new version keeps of the old one's segments is what the next incarnation begins with.
+            ticks.tell("kill", target="ticks-0")
+            ticks.tell("lost", segments=["0"])
+            streams.lose("ticks", 0)
+            streams.settled("ticks")
+            ticks.goes_on()
+            ticks.join()
+    for load in loads.values():
+        broken, facts = load.finish()
+        assert not broken, "\n".join(broken)
+        assert facts["acknowledged"] > 50, facts

@@ -1,0 +1,77 @@
+"""The version before: chart and images of an earlier commit of this repository, for tests of the way to this one.
+
+Built once, and kept beside the images of the present version, whose layers they share.
+"""
+
+import io
+import os
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+from tests.cluster.harness.building import BuildError, locked
+from tests.cluster.harness.places import ROOT
+
+COMMIT = "862f78b"
+"""The last commit whose publishers record no horizon."""
+TAG = "before"
+_COMPONENTS = ("catalog", "publisher", "operator", "toolbox")
+_IMAGES = ROOT / ".cache" / "images"
+_SHARED = ("storage", "run", "driver", "lock")
+"""What builds of both versions share: layers, and that they take turns."""
+
+
+class NoHistoryError(Exception):
+    """This clone has not the commit."""
+
+
+class Before(NamedTuple):
+    """What `built` has made. `archives`: images `localhost/epochal-NAME:TAG`."""
+
+    tag: str
+    chart: Path
+    archives: tuple[Path, ...]
+
+
+def built() -> Before:
+    """Chart and images, built if need be: a minute or two the first time.
+
+    Raises:
+        NoHistoryError: The repository has not the commit, as in a shallow clone.
+        BuildError: An image could not be built.
+    """
+    target = _IMAGES / f"{TAG}-{COMMIT}"
+    with locked(_IMAGES / f"{TAG}.lock"):
+        if not target.exists():
+            _build(target)
+    return Before(TAG, target / "chart", tuple(target / f"{name}.tar" for name in _COMPONENTS))
+
+
+def _build(target: Path) -> None:
+    archive = subprocess.run(["git", "-C", str(ROOT), "archive", COMMIT], capture_output=True, check=False)
+    if archive.returncode:
+        raise NoHistoryError(f"needs a clone with the commit {COMMIT} in its history: {archive.stderr.decode()}")
+    with TemporaryDirectory(dir=_IMAGES) as directory:
+        sources = Path(directory)
+        with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
+            files.extractall(sources, filter="data")
+        images = sources / ".cache" / "images"
+        images.mkdir(parents=True)
+        for name in _SHARED:
+            if name in ("storage", "run"):
+                (_IMAGES / name).mkdir(exist_ok=True)
+            (images / name).symlink_to(_IMAGES / name)
+        # Else git, which is asked which commit this is, would find the repository around.
+        environment = {**os.environ, "TAG": TAG, "GIT_CEILING_DIRECTORIES": str(_IMAGES)}
+        command = [str(sources / "tools" / "images"), *_COMPONENTS]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise BuildError(f"the images of {COMMIT} could not be built:\n{done.stdout}{done.stderr}")
+        made = sources / "made"
+        shutil.copytree(sources / "charts" / "epochal", made / "chart")
+        for name in _COMPONENTS:
+            (images / f"{name}.tar").rename(made / f"{name}.tar")
+        made.rename(target)
