@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 import zmq
+from tests.protocol.recorded import record_all
 
 from epochal.client.catalog_types import Registration, SegmentGrant, StreamInfo
 from epochal.protocol import messages as m
@@ -37,6 +38,7 @@ async def publisher() -> AsyncIterator[Publisher]:
 @pytest.mark.rule("S9", "E14")
 async def test_a_snapshot_leaves_behind_the_events_it_stands_for_and_before_all_later_ones(publisher, wires):
     served, peer, nonce = publisher.segments["0"], b"writer", bytes(16)
+    record_all(served.publisher)
     line = wires.line(zmq.SUB, publisher.addresses["events"], prefix=1)
     line.socket.subscribe(b"C" + served.server.channel)
     line.socket.subscribe(b"P" + nonce)
