@@ -18,8 +18,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Begin to listen."""
-    names = json.loads(config.getoption("--named").read_text())
-    config.pluginmanager.register(_Named(names, config.getoption("--outcomes")), "named-tests")
+    named: Path = config.getoption("--named")  # pyright: ignore[reportAssignmentType]  # both are always given
+    outcomes: Path = config.getoption("--outcomes")  # pyright: ignore[reportAssignmentType]
+    config.pluginmanager.register(_Named(json.loads(named.read_text()), outcomes), "named-tests")
 
 
 class _Named:

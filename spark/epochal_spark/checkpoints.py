@@ -28,11 +28,11 @@ class Checkpoint:
 
     def __init__(self, spark: SparkSession, location: str) -> None:
         self.location = location
-        jvm = spark._jvm
-        assert jvm is not None
-        self._path: Any = jvm.org.apache.hadoop.fs.Path
+        jvm: Any = spark._jvm
+        session: Any = spark._jsparkSession
+        self._path = jvm.org.apache.hadoop.fs.Path
         self._root = self._path(location)
-        self._files = self._root.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+        self._files = self._root.getFileSystem(session.sessionState().newHadoopConf())
         self._utf_8 = jvm.java.nio.charset.StandardCharsets.UTF_8
         self._io = jvm.org.apache.commons.io.IOUtils
 

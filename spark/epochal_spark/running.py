@@ -39,4 +39,5 @@ def planned(query: StreamingQuery) -> tuple[int, int]:
 
 
 def _context(query: StreamingQuery) -> Any:
-    return query._jsq.streamingQuery().getLatestExecutionContext()
+    jvm_query: Any = query._jsq
+    return jvm_query.streamingQuery().getLatestExecutionContext()

@@ -17,7 +17,7 @@ import epochal
 pytestmark = [pytest.mark.java, pytest.mark.long]  # each starts Spark several times
 
 JOB = Path(__file__).with_name("job.py")
-PATIENCE = 120.0
+PATIENCE = 240.0
 """Seconds for a JVM to start and a batch to run, on a busy machine."""
 
 
