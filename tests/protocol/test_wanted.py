@@ -4,7 +4,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from epochal.protocol import history as histories
@@ -63,6 +63,7 @@ def test_a_log_is_untouched_up_to_some_event_and_touched_from_there_on(steps: An
             assert wanted.whole_behind(state)
 
 
+@example([("move", (2, 2), 0)], Wanted(((0, 0),)), 5000, False)  # a wanted epoch that is over, and had no data
 @given(STEPS, WANTED, st.integers(0, 5000), st.booleans())
 def test_the_beginning_is_behind_all_that_does_not_matter(
     steps: Any, wanted: Wanted, kept: int, frequent: bool
