@@ -59,7 +59,7 @@ async def test_every_metric_of_the_catalog_is_described_and_none_that_is_not_the
     telemetry.store_failed()
     telemetry.watcher_cut()
     telemetry.refused("max_body")
-    await client.apply()
+    await client.apply(progress={"whenLost": "hold"})
     await client("GET", "/healthz")
     printed = metrics((await client("GET", "/metrics")).body.decode())
     described = {name for name, *_ in rows("(?:epochal|http)_[a-z_]+")}

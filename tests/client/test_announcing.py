@@ -115,6 +115,7 @@ async def test_a_lapsed_subscription_is_entered_anew_and_reports(realm, monkeypa
             "aborted": 0,
             "damaged": 0,
             "waiting_bytes": 0,
+            "wrong_addresses": 0,
         }
         assert new.lower == (3,)
 

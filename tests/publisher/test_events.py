@@ -114,7 +114,7 @@ def test_500_joins_and_leaves_leave_the_process_as_it_was(start, wires, wait_unt
             subscriber.hello()
             subscriber.subscribe()
             if number % 3:
-                assert isinstance(subscriber.events.receive(), m.Snapshot)
+                assert isinstance(subscriber.events.await_(m.Snapshot), m.Snapshot)
             subscriber.close()
             if number % 10 == 0:
                 writer.line.send(m.Alive("0"))
