@@ -11,7 +11,7 @@ from epochal.protocol.times import TimeShape
 from epochal_spark.declared import Declared
 from epochal_spark.options import Complete, SinkOptions
 from epochal_spark.schemas import check_schema
-from epochal_spark.sink import EpochalDataSource
+from epochal_spark.sink import EpochalDataSource, EpochalSink
 
 GIVEN = {"stream": "demo/x", "catalog": "http://c", "time": "t", "query": "q", "handover": "h:1/t"}
 OPTIONS = SinkOptions.parse(GIVEN)
@@ -61,7 +61,7 @@ def test_overwriting_is_refused() -> None:
 
 def test_a_commit_without_word_of_its_tasks_is_refused() -> None:
     """So commits look under a continuous trigger, where the sink would never be asked to write."""
-    sink = EpochalDataSource(GIVEN).streamWriter(fields(t=t.LongType()), overwrite=False)
+    sink = EpochalSink(OPTIONS)
     with pytest.raises(UsageError, match="continuous"):
         sink.commit([None, None], 3)
 
