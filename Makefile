@@ -62,8 +62,8 @@ types: $(READY) ## check types (mypy strict, pyright)
 imports: $(READY) ## check which part may import which (import-linter)
 	@$(BIN)/lint-imports --no-logo --cache-dir .cache/import-linter
 
-# Much of a run is waiting, for processes to start and to end: two at a time take half as long.
-TEST_PROCESSES ?= 2
+# Much of a run is waiting, for processes to start and to end: three at a time keep two cores busy.
+TEST_PROCESSES ?= 3
 
 # A run of some tests only (TEST_ARGS) says nothing about the other rules, so it writes no report.
 test: $(READY) ## run the tests (without those marked long or cluster)
@@ -87,7 +87,7 @@ test-cluster: $(READY) ## run the tests on a real Kubernetes: ours, or that of K
 ifeq ($(TEST_ARGS),)
 	@$(if $(KUBECONFIG),true,tools/images)
 	@$(BIN)/python -m tests.cluster build $(if $(KUBECONFIG),--tier api)
-	@$(CLUSTER_TESTS) -n $(TEST_PROCESSES) --dist loadfile tests/cluster/api
+	@$(CLUSTER_TESTS) -n 2 --dist loadfile tests/cluster/api
 	@$(CLUSTER_TESTS) --ignore tests/cluster/api tests/cluster
 else
 	@$(CLUSTER_TESTS) $(TEST_ARGS)

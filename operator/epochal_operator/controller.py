@@ -16,7 +16,7 @@ from epochal.resources.cluster.names import SELECTOR, STREAM_LABEL, Object
 from epochal_operator.api import CHILDREN, KINDS, STREAM, Api, ApiError, Kind
 from epochal_operator.cache import Cache, Place
 from epochal_operator.claims import Claims
-from epochal_operator.declaring import NOTHING_LOST, Declaring, frontier_of, lost_of, object_uid
+from epochal_operator.declaring import NO_CONCERNS, Concerns, Declaring, concerns_of, frontier_of, object_uid
 from epochal_operator.lease import LeaseLost
 from epochal_operator.queue import WorkQueue
 from epochal_operator.reconciler import OutOfDate, Reconciler
@@ -48,8 +48,8 @@ class Controller:
         self._list_now, self._listed_again = asyncio.Event(), asyncio.Event()
         self._unlisted = ""
         """Why not everything could be listed when that was last tried."""
-        self._lost: dict[Place, tuple[tuple[str, ...], tuple[str, ...]]] = {}
-        """The lost writers that each stream waits for, when the catalog was last asked (E46)."""
+        self._concerns: dict[Place, Concerns] = {}
+        """Those of each stream, when the catalog was last asked (E11, E46)."""
         self._beat: float | None = None
         """When everything was last listed, or was first going to be; None while another operator acts."""
 
@@ -178,9 +178,9 @@ class Controller:
 
     def _look_at_what_moved(self, found: Iterable[StreamInfo]) -> None:
         known = {(each.namespace, each.name): each for each in found}
-        lost = {place: lost_of(each) for place, each in known.items()}
-        moved = {place for place in known if lost[place] != self._lost.get(place, NOTHING_LOST)}
-        self._lost = lost
+        concerns = {place: concerns_of(each) for place, each in known.items()}
+        moved = {place for place in known if concerns[place] != self._concerns.get(place, NO_CONCERNS)}
+        self._concerns = concerns
         for place, stream in self._cache.streams.items():
             each, status = known.get(place), stream.get("status", {})
             told = status.get("catalogUid"), status.get("frontier")

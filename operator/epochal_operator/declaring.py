@@ -9,10 +9,10 @@ Sources: faults 42 and 43.
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from epochal.client.catalog import CatalogClient
-from epochal.client.catalog_types import StreamInfo
+from epochal.client.catalog_types import SegmentInfo, StreamInfo
 from epochal.client.held_back import show_time
 from epochal.errors import EpochalError, ManifestError, ProtocolError, StreamNotFound, Unavailable
 from epochal.protocol.holders import HolderKind
@@ -23,9 +23,24 @@ from epochal.resources.cluster.status import frontier_text
 logger = logging.getLogger("epochal.operator")
 
 Confirm = Callable[[], Awaitable[None]]
-NOTHING_LOST: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+LONGEST_WAIT = 5.0
+"""Seconds that appends may wait for the catalog before people are told: it records a time within milliseconds."""
 _NOT_OURS = ("kubectl.kubernetes.io/", OPERATOR)
 """Annotations that begin so say nothing about the stream: kubectl's holds it a second time."""
+
+
+class Concerns(NamedTuple):
+    """What the publishers of a stream report that people should know, in the order in which it is shown."""
+
+    lost_writers: tuple[str, ...] = ()
+    """Ids of the writers that were lost and are waited for (E46)."""
+    lost_epochs: tuple[str, ...] = ()
+    """Which epochs are aborted with a lost memory, and not past: in words, by segment (E11)."""
+    waiting_segments: tuple[str, ...] = ()
+    """Segments of which appends have waited for the catalog for too long (E11)."""
+
+
+NO_CONCERNS = Concerns()
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +52,7 @@ class Declared:
     frontier: str | None = None
     trouble: str = ""
     """Why the catalog was not asked."""
-    lost_writers: tuple[str, ...] = ()
-    """Writers that were lost and are waited for (E46)."""
-    lost_epochs: tuple[str, ...] = ()
-    """Which epochs are aborted with a lost memory, and not past (E11)."""
+    concerns: Concerns = NO_CONCERNS
 
 
 def manifest_of(stream: Object) -> StreamManifest:
@@ -138,8 +150,7 @@ class Declaring:
 def declared_of(found: StreamInfo) -> Declared:
     """What is known of a stream that the catalog has told."""
     segments = tuple(segment.id for segment in found.segments if segment.state == "open")
-    writers, epochs = lost_of(found)
-    return Declared(found.uid, segments, frontier_of(found), lost_writers=writers, lost_epochs=epochs)
+    return Declared(found.uid, segments, frontier_of(found), concerns=concerns_of(found))
 
 
 def trouble_of(error: EpochalError) -> str:
@@ -152,11 +163,20 @@ def frontier_of(found: StreamInfo) -> str | None:
     return frontier_text(segment.lower for segment in found.segments)
 
 
-def lost_of(found: StreamInfo) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The writers that were lost and are waited for, by id; and the epochs lost with a memory, in words by segment."""
+def concerns_of(found: StreamInfo) -> Concerns:
+    """What the publishers of a stream reported last, as far as people should know it."""
     writers = {held.writer for held in found.held_back if held.kind == HolderKind.LOST and held.writer}
     lost = [(segment.id, ", ".join(map(show_time, segment.below))) for segment in found.segments if segment.below]
-    return tuple(sorted(writers)), tuple(f"segment {segment} up to {times}" for segment, times in lost)
+    epochs = tuple(f"segment {segment} up to {times}" for segment, times in lost)
+    return Concerns(tuple(sorted(writers)), epochs, tuple(each.id for each in found.segments if _waits(each)))
+
+
+def _waits(segment: SegmentInfo) -> bool:
+    """Whether appends have waited for the catalog for long. For a moment some do with each new epoch (E11)."""
+    counters = segment.counters
+    if segment.publisher is None or not counters.get("waiting_bytes"):
+        return False
+    return float(counters.get("waiting_seconds", 0.0)) + (segment.reported or 0.0) >= LONGEST_WAIT
 
 
 def refused(error: ManifestError) -> str:

@@ -166,8 +166,7 @@ class Reconciler:
             segments=declared.segments,
             catalog_uid=declared.uid,
             frontier=declared.frontier,
-            lost_writers=declared.lost_writers,
-            lost_epochs=declared.lost_epochs,
+            **declared.concerns._asdict(),
             not_in_effect=tuple(item.path for item in target.manifest.not_in_effect()),
         )
 

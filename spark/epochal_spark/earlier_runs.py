@@ -6,6 +6,7 @@ everything again.
 """
 
 import asyncio
+import contextlib
 import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -17,19 +18,25 @@ from epochal.protocol.holders import HolderKind
 from epochal.protocol.sessions import GROUP
 
 SILENCE = 3.0
-"""Seconds without a heartbeat, of which there is one a second, after which a driver is taken to be gone."""
+"""Seconds without a heartbeat, as a publisher reports them, after which a driver is taken to be gone.
+
+There is one a second, and a publisher that reports later than usual knows nothing of those since.
+"""
 
 LOOK = 0.2
 """Seconds between looks at the catalog."""
 
 BETWEEN = 0.5
-"""Seconds between two heartbeats at least; the catalog's word of one is up to a tenth of a second old."""
+"""Seconds between two heartbeats at least: two reports of one heartbeat differ by less."""
 
 PATIENCE = 10.0
 """Seconds for the catalog to say when the writer was last heard: publishers report every second."""
 
 PROBED = 8
 """Tasks' writers that are asked for the last batch; each takes some ten milliseconds."""
+
+PROBE_SECONDS = 5.0
+"""How long that may take; the batch is only shown in a message."""
 
 
 class Asked(NamedTuple):
@@ -56,7 +63,9 @@ async def check(client: epochal.Client, info: StreamInfo, asked: Asked) -> None:
     if info.phase != "Complete" and not asked.new_checkpoint:
         known = _tasks(asked.query, sessions)
         if known and (asked.spark_id or "")[:8] not in known:
-            raise _is_new(asked, known, await _last_batch(client, info, asked, known))
+            # with take_over the other query may run, and its tasks' sessions would be fenced (E6)
+            last = None if asked.take_over else await _last_batch(client, info, asked, known)
+            raise _is_new(asked, known, last)
 
 
 async def _refuse_a_second(client: epochal.Client, info: StreamInfo, asked: Asked) -> None:
@@ -74,25 +83,35 @@ async def _refuse_a_second(client: epochal.Client, info: StreamInfo, asked: Aske
         found = await client.catalog.get(info.namespace, info.name)
         if asked.query not in found.writers:
             return
-        silent = min(_silent(found, asked.query), default=None)
-        if silent is not None and silent >= SILENCE:
+        said = min(_silent(found, asked.query), default=None)
+        if said is not None and said.silent - said.reported >= SILENCE:
             return
-        if silent is not None and now - silent > heard + BETWEEN:
-            heard, beats = now - silent, beats + 1
+        if said is not None and now - said.silent > heard + BETWEEN:
+            heard, beats = now - said.silent, beats + 1
         if beats > 1:
             raise running(asked.stream, asked.query, "it was heard just now")
         if now - began > PATIENCE:
-            detail = "its writer is open, and the catalog does not say when it was last heard"
+            detail = (
+                "its writer is open, and the catalog does not say when it was last heard. If its driver is gone, start "
+                "with take_over=True before progress.writerTimeout is over: after that the batch it began is aborted"
+            )
             raise running(asked.stream, asked.query, detail)
         await asyncio.sleep(LOOK)
 
 
-def _silent(info: StreamInfo, writer: str) -> Iterator[float]:
-    """Seconds since a publisher has heard the writer, at each time that it holds back."""
+class _Silence(NamedTuple):
+    """Seconds since a publisher has heard a writer, and since it has reported that."""
+
+    silent: float
+    reported: float
+
+
+def _silent(info: StreamInfo, writer: str) -> Iterator[_Silence]:
+    """What each publisher says of the writer, if it holds time back there."""
     for segment in info.segments:
         for holder in segment.holders:
             if holder.writer == writer and holder.kind == HolderKind.WRITER and holder.silent is not None:
-                yield holder.silent
+                yield _Silence(holder.silent, segment.reported or 0.0)
 
 
 def running(stream: str, query: str, detail: str) -> QueryRunning:
@@ -122,17 +141,16 @@ async def _last_batch(
     if any(segment.finishing for segment in info.segments):
         return None  # an open would cancel that (E7)
     ids = sorted((partition, spark_id) for spark_id, partitions in known.items() for partition in partitions)
-    last = None
-    for partition, spark_id in ids[:PROBED]:
-        writer_id = f"{asked.query}/{spark_id}/{partition}"
-        try:
-            async with client.writer(asked.stream, writer_id, under=asked.query) as task:
-                numbers = [task.machine.number(segment) for segment in task.directory.segments]
-        except EpochalError:
-            continue  # it is only told to people
-        batches = [number >> GROUP for number in numbers if number >= 0]
-        last = max([*batches, *([] if last is None else [last])], default=None)
-    return last
+    batches: list[int] = []
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(PROBE_SECONDS):
+            for partition, spark_id in ids[:PROBED]:
+                writer_id = f"{asked.query}/{spark_id}/{partition}"
+                with contextlib.suppress(EpochalError):
+                    async with client.writer(asked.stream, writer_id, under=asked.query) as task:
+                        numbers = [task.machine.number(segment) for segment in task.directory.segments]
+                    batches += [number >> GROUP for number in numbers if number >= 0]
+    return max(batches, default=None)
 
 
 def _is_new(asked: Asked, known: dict[str, list[int]], batch: int | None) -> QueryIsNew:

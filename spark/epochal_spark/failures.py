@@ -15,11 +15,15 @@ _RAISED = re.compile(
     r"^(?:\S.*?: )?epochal\.errors\.(\w+): (.*?)(?=\s+SQLSTATE: |\n\s*\n|\n\s+at |\n=== |\Z)", re.MULTILINE | re.DOTALL
 )
 """The last line of a Python traceback; its message can be of several lines, and Spark's own words follow."""
+_BECAME = re.compile(
+    r"^(?:The above exception was the direct cause|During handling of the above exception)\b", re.MULTILINE
+)
+"""What Python prints between an exception and the one that it became: only the last of these was raised."""
 
 
 def ours(error: PySparkException) -> EpochalError | None:
     """The error of ours that made a query fail, of its own class and with its whole message; None for another cause."""
-    found = _RAISED.search(str(error))
+    found = _RAISED.search(_BECAME.split(str(error))[-1])
     if found is None:
         return None
     kind: Any = getattr(errors, found[1], None)

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from epochal.errors import EpochalError, RemoteProtocolError, Unavailable, from_code
+from epochal.errors import EpochalError, LocalProtocolError, RemoteProtocolError, Unavailable, from_code
 from epochal.protocol.times import Time, from_json, to_json
 
 COMMIT_TIMEOUT = 120.0
@@ -100,6 +100,8 @@ class HandoverServer:
                 await self._act(ask)
         except EpochalError as error:
             return _refusal(error)
+        except Exception as error:  # whoever asked must hear why, or would be told that the writer has left
+            return _refusal(LocalProtocolError(f"the query's writer failed: {type(error).__name__}: {error}"))
         return {"ok": True}
 
     async def _act(self, ask: dict[str, Any]) -> None:
@@ -150,6 +152,11 @@ def _ask(address: str, ask: dict[str, Any], what: str, timeout: float) -> None:
             connection.sendall(json.dumps({**ask, "token": token}).encode() + b"\n")
             with connection.makefile("rb") as lines:
                 line = lines.readline(MAX_LINE)
+    except TimeoutError:
+        raise Unavailable(
+            f"the writer that holds the capability did not answer within {timeout:g} s, when {what}; `epochal describe "
+            "stream` says what it waits for"
+        ) from None
     except OSError as error:
         raise Unavailable(f"the writer that holds the capability left before {what}: {error}") from None
     if not line:

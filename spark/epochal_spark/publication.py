@@ -8,19 +8,23 @@ program does.
 import asyncio
 import contextlib
 import threading
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future
+from dataclasses import replace
 from enum import Enum, auto
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no types
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
 
 import epochal
 from epochal.client.catalog import catalog_url
-from epochal.errors import ConfigError, EpochalError, UsageError, WriterFenced
+from epochal.client.catalog_types import StreamInfo
+from epochal.errors import ConfigError, EpochalError, Unavailable, UsageError, WriterFenced
 from epochal.protocol.times import Time
 from epochal.resources import parse_stream_name
 from epochal_spark import earlier_runs
@@ -119,32 +123,47 @@ def publish(
     name = query or f"spark/{stream}"
     kept = Checkpoint(df.sparkSession, checkpoint)
     holder = _Holder(stream, name, catalog_url(catalog), Complete(_known(complete)), wait)
-    with _THIS_PROGRAM.runs(holder, take_over=take_over) as left:
-        spark_id = kept.query_id()
-        holder.asked = Asked(stream, name, checkpoint, spark_id, take_over, new_checkpoint, left)
+    options = SinkOptions(
+        stream=stream, catalog=holder.catalog, time=time, query=name, key=key, complete=holder.complete
+    )  # fmt: skip
+    with _THIS_PROGRAM.runs(holder, take_over=take_over) as before:
+        asked = Asked(stream, name, checkpoint, kept.query_id(), take_over, new_checkpoint, before.left)
+        holder.before_opening = partial(_check_and_replace, df.schema, options, asked, before.other)
         with holder:
-            options = SinkOptions(
-                stream=stream, catalog=holder.catalog, time=time, query=name, key=key, complete=holder.complete,
-                handover=holder.address,
-            )  # fmt: skip
-            check_schema(df.schema, options, holder.declared)
             register(df.sparkSession)
-            writer = df.writeStream.format("epochal").options(**options.to_spark()).outputMode("append").queryName(name)
+            settings = replace(options, handover=holder.address).to_spark()
+            writer = df.writeStream.format("epochal").options(**settings).outputMode("append").queryName(name)
             writer = writer.option("checkpointLocation", checkpoint)
             if trigger:
                 writer = writer.trigger(**trigger)
-            running = holder.started(writer.start(), kept)
+            running: StreamingQuery | None = None
             try:
+                running = holder.started(writer.start(), kept)
                 with holder.named_failures():
                     yield Publication(running, holder)
                     running.awaitTermination()
             finally:
-                if running.isActive:
+                if running is not None and running.isActive:
                     running.stop()
             if ended_by_itself(running, kind):
                 holder.leave(finish=finish)
             else:
                 holder.detach()
+
+
+async def _check_and_replace(
+    schema: StructType,
+    options: SinkOptions,
+    asked: Asked,
+    other: "_Holder | None",
+    client: epochal.Client,
+    info: StreamInfo,
+) -> None:
+    """Raise for a query that cannot be published; only then stop the one that it takes over in this program."""
+    check_schema(schema, options, Declared.of(info))
+    await earlier_runs.check(client, info, asked)
+    if other is not None:
+        await asyncio.to_thread(other.give_way)
 
 
 def _known(complete: str) -> str:
@@ -169,6 +188,13 @@ def _check_query(df: DataFrame, trigger: Mapping[str, Any], *, finish: bool) -> 
     return kind
 
 
+class _Before(NamedTuple):
+    """What this program knows of a query that is to begin: the session that it left last, and the run to take over."""
+
+    left: int | None
+    other: "_Holder | None"
+
+
 class _ThisProgram:
     """The queries that publish from this program, so that a second one of a name is refused or takes over at once."""
 
@@ -179,11 +205,8 @@ class _ThisProgram:
         """The session that was left last, to tell a capability that nobody uses from one of another program."""
 
     @contextlib.contextmanager
-    def runs(self, holder: "_Holder", *, take_over: bool) -> Iterator[int | None]:
-        """Count `holder` as running meanwhile; gives the session that its query left here last.
-
-        Raises `QueryRunning` where one runs and is not to be taken over; else stops that one.
-        """
+    def runs(self, holder: "_Holder", *, take_over: bool) -> Iterator[_Before]:
+        """Count `holder` as running meanwhile. Raises `QueryRunning` where one runs and is not to be taken over."""
         key = (holder.catalog, holder.stream, holder.query)
         with self._lock:
             other = self._running.get(key)
@@ -191,15 +214,16 @@ class _ThisProgram:
                 raise earlier_runs.running(holder.stream, holder.query, "from this program")
             self._running[key] = holder
         try:
-            if other is not None:
-                other.give_way()
-            yield self._left.get(key)
+            yield _Before(self._left.get(key), other)
         finally:
             with self._lock:
                 if holder.session is not None:
                     self._left[key] = holder.session
                 if self._running.get(key) is holder:
-                    del self._running[key]
+                    if other is not None and not other.ended:  # this one began nothing, and that one goes on
+                        self._running[key] = other
+                    else:
+                        del self._running[key]
 
 
 _THIS_PROGRAM = _ThisProgram()
@@ -212,7 +236,10 @@ class _Holder:
         self.stream, self.query, self.catalog, self.complete = stream, query, catalog, complete
         self._wait = wait
         self._opened: Future[None] = Future()
-        self._leaving: asyncio.Future[_Leaving]
+        self._how: _Leaving | None = None
+        """How to leave, once that is known."""
+        self._leaving: asyncio.Event
+        self._task: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop
         self._holding: Holding
         self._thread = threading.Thread(target=self._run, name=f"epochal {query}", daemon=True)
@@ -220,11 +247,13 @@ class _Holder:
         self._refusal: EpochalError | None = None
         """Why a batch was not begun or not committed."""
         self._running: Future[tuple[StreamingQuery, Checkpoint]] = Future()
+        self._begun_batch: tuple[int, int] | None = None
+        """The batch that was begun last, and its partitions."""
         self._gave_way = False
         self.address = ""
         self.session: int | None = None
-        self.asked: Asked
-        self.declared: Declared
+        self.before_opening: Callable[[epochal.Client, StreamInfo], Awaitable[None]]
+        """Raises why the writer may not open, which would fence the query's writer of before (E6)."""
 
     # ---- the driver's side ----
 
@@ -233,7 +262,7 @@ class _Holder:
         try:
             self._opened.result()
         except BaseException:
-            self._thread.join()
+            self._end(_Leaving.DETACH)  # interrupted: what is being opened is given up
             raise
         return self
 
@@ -283,13 +312,16 @@ class _Holder:
         """What the writer holds."""
         return self._holding.writer.held
 
-    def _end(self, how: "_Leaving") -> None:
-        def say() -> None:
-            if not self._leaving.done():
-                self._leaving.set_result(how)
+    @property
+    def ended(self) -> bool:
+        """Whether its thread, and so its writer, is gone."""
+        return not self._thread.is_alive()
 
-        with contextlib.suppress(RuntimeError):  # the loop has ended already
-            self._loop.call_soon_threadsafe(say)
+    def _end(self, how: "_Leaving") -> None:
+        self._how = self._how or how
+        if self._task is not None:  # else the thread will see `_how` as it begins
+            with contextlib.suppress(RuntimeError):  # the loop has ended already
+                self._loop.call_soon_threadsafe(self._leave)
         self._thread.join()
 
     def _fenced(self) -> WriterFenced:
@@ -305,15 +337,22 @@ class _Holder:
             if not self._opened.done():
                 self._opened.set_exception(error)
 
+    def _leave(self) -> None:
+        if self._opened.done():
+            self._leaving.set()
+        elif self._task is not None:
+            self._task.cancel()
+
     async def _hold(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._leaving = self._loop.create_future()
+        self._loop, self._leaving = asyncio.get_running_loop(), asyncio.Event()
+        self._task = asyncio.current_task()
+        if self._how is not None:
+            self._leave()
         async with epochal.connect(self.catalog) as client:
             info = await client.catalog.lookup(*parse_stream_name(self.stream), wait=self._wait)
-            self.declared = Declared.of(info)
-            await earlier_runs.check(client, info, self.asked)
+            await self.before_opening(client, info)
             async with client.writer(self.stream, writer_id=self.query, shared=True, wait=self._wait) as writer:
-                self._holding = Holding(writer, self.declared.shape, self.complete)
+                self._holding = Holding(writer, Declared.of(info).shape, self.complete)
                 await self._hold_while_running(writer)
 
     async def _hold_while_running(self, writer: epochal.Writer) -> None:
@@ -321,11 +360,11 @@ class _Holder:
         self.address = await server.start()
         self._opened.set_result(None)
         try:
-            how = await self._leaving
+            await self._leaving.wait()
         finally:
             self.session = writer.machine.session
             await server.close()
-        match how:
+        match self._how:
             case _Leaving.DETACH:
                 writer.detach()
             case _Leaving.FINISH:
@@ -342,9 +381,16 @@ class _Holder:
             await asyncio.to_thread(self._check_partitions)
 
     def _check_partitions(self) -> None:
-        query, kept = self._running.result(START_TIMEOUT)
+        """Spark asks again before it commits or aborts the batch: then there is nothing new."""
         try:
-            kept.begin(self.query, *planned(query))
+            query, kept = self._running.result(START_TIMEOUT)
+        except TimeoutError:
+            raise Unavailable(f"Spark's start() has not returned the query within {START_TIMEOUT:g} s") from None
+        try:
+            batch = planned(query)
+            if batch != self._begun_batch:
+                kept.begin(self.query, *batch)
+                self._begun_batch = batch
         except Py4JError as error:
             raise UsageError(f"Spark does not say how the batch is divided, or cannot note it: {error}") from error
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 import epochal
-from epochal.errors import CapabilityError, EpochAbortedError, EpochalError, TimeShapeError
+from epochal.errors import CapabilityError, EpochAbortedError, EpochalError, RepeatDiffers, TimeShapeError
 from epochal.protocol.times import Time, join
 from epochal_spark.columns import Group, groups
 from epochal_spark.declared import Declared
@@ -25,9 +25,6 @@ UNFLUSHED_BYTES = 8 << 20
 
 _FORBIDDEN = (CapabilityError, EpochAbortedError, TimeShapeError)
 """What is wrong with a time, so that the error names it."""
-
-_DIFFERS = "repeat_differs"
-"""The code of the error for an append that comes again and is not the one that was logged (E49)."""
 
 _WHY_A_QUERY = (
     "A batch can publish only while the writer of epochal_spark.publish() is open, and at times that it still holds: "
@@ -134,7 +131,7 @@ class _Part:
 
     def _named(self, error: EpochalError) -> EpochalError:
         """The error with batch, partition and times, where these are at fault."""
-        differs = error.code == _DIFFERS
+        differs = isinstance(error, RepeatDiffers)
         if not (differs or isinstance(error, _FORBIDDEN)):
             return error
         times = self._unacknowledged
@@ -144,6 +141,8 @@ class _Part:
             where, why = f"batch {self._run.batch}, {where}", _WHY_A_QUERY
         if differs:
             why = _WHY_IT_DIFFERS
+        if isinstance(error, RepeatDiffers):
+            return RepeatDiffers(where + why, error.writer, error.segment, error.number)
         return type(error)(where + why)
 
 

@@ -91,7 +91,11 @@ async def test_a_lock_held_by_another_process_is_answered_and_shows_nowhere(
     await until_ready(url, 200)  # without a request that tries it
     async with CatalogClient(url) as catalog:
         assert (await catalog.apply(document("demo/s"), "demo", "s"))[1]
-        assert await catalog.revision() > 0
+        async with aclosing(cast(Any, catalog.watch(since=0))) as events, asyncio.timeout(30):
+            seen = [await anext(events) for _ in range(2)]
+        assert [(event.kind, event.name) for event in seen] == [("stream", "demo/s"), ("segment", "demo/s/0")]
+        last = await catalog.revision()
+        assert [event.revision for event in seen] == [last - 1, last], "what was refused left nothing"
 
 
 @pytest.mark.long

@@ -36,8 +36,10 @@ async def test_who_holds_the_least_time_of_all_segments_is_named_the_longest_fir
         s0={"incarnation": 1, "lower": [4], "holders": [holder(4, "w1", 10.0), holder(4, None, 20.0, "opening")]},
         s1={"incarnation": 1, "lower": [7], "holders": [holder(7, "w2", 99.0)]},
     )
+    assert [segment["reported"] for segment in (await shown(client))["segments"]] == [0.0, 0.0]
     clock.now += 0.25
     stream = await shown(client)
+    assert [segment["reported"] for segment in stream["segments"]] == [0.25, 0.25]
     assert brief(stream["held_back"]) == [
         ("0", 4, "opening", None, 20.25),
         ("0", 4, "writer", "w1", 10.25),
@@ -91,7 +93,11 @@ async def test_a_segment_that_lost_its_publisher_is_named_with_its_last_time(cli
         clock.now += 0.5
         leases.sweep(clock.now, stall=1.0)
     assert brief((await shown(client))["held_back"]) == [("0", 4, "no_publisher", None, 1.0)]
-    assert (await shown(client))["segments"][0]["holders"] == []
+    [segment] = (await shown(client))["segments"]
+    assert (segment["publisher"], segment["holders"], segment["reported"]) == (None, [], 2.0)
+    await client.register("p", uid)
+    [segment] = (await shown(client))["segments"]
+    assert segment["reported"] is None
 
 
 @pytest.mark.rule("E7")

@@ -48,20 +48,28 @@ async def publisher(client: Any, shape: str = "int") -> Publisher:
 async def test_a_record_is_stored_whole_and_handed_to_the_next_incarnation(start: Any) -> None:
     async with start() as client:
         one = await publisher(client, "(int, int)")
-        assert (one.segment["lower"], one.segment["horizon"]) == (None, None)
-        answer = await one.report(number=0, lower=[[0, 0]], writers=["w"], horizon=[[3, 0], [1, 0], [0, 5], [3, 0]])
+        assert (one.segment["lower"], one.segment["horizon"], one.segment["marks"]) == (None, None, [])
+        answer = await one.report(
+            number=0, lower=[[0, 0]], writers=["w"], horizon=[[3, 0], [1, 0], [0, 5], [3, 0]], marks=["opened:w"]
+        )
         assert answer.body["recorded"] == {"0": 0}
         kept = client.server.catalog.state.stream("demo", "flights").segments["0"]
         assert kept.horizon == [[3, 0], [0, 5]]  # the maximal ones say it all
     async with start() as client:
         again = Publisher(client, one.granted)
         assert (await again.report(number=0, lower=[[9, 9]], horizon=[])).body["recorded"] == {"0": 0}
-        assert (await again.report(number=1, lower=[[0, 0]], horizon=[[4, 0], [0, 5]])).body["recorded"] == {"0": 1}
+        kept = client.server.catalog.state.stream("demo", "flights").segments["0"]
+        assert (kept.writers, kept.marks) == (("w",), ("opened:w",)), "late, and nothing of it counts"
+        moved = await again.report(
+            number=1, lower=[[0, 0]], horizon=[[4, 0], [0, 5]], marks=["finished", "opened:w", "of a later version"]
+        )
+        assert moved.body["recorded"] == {"0": 1}
     async with start() as client:
         again = Publisher(client, one.granted)
         assert (await again.report(number=1, lower=[[9, 9]], horizon=[])).body["recorded"] == {"0": 1}
         assert await again.kept() == ([[0, 0]], [[4, 0], [0, 5]])  # also the one in which only the horizon moved
         assert again.segment["writers"] == ["w"]
+        assert again.segment["marks"] == ["finished", "opened:w", "of a later version"]
 
 
 @pytest.mark.rule("E11")
@@ -175,7 +183,9 @@ async def test_a_horizon_by_itself_is_on_disk_and_shown_to_no_one(client: Any) -
     again = await client("GET", "/v1/streams", headers={"If-None-Match": listed.headers["Etag"]})
     assert again.status == 304
     assert (await client("GET", "/v1/streams")).body["revision"] == listed.body["revision"]
-    await one.report(number=2, lower=[3], horizon=[9])
+    assert (await one.report(number=2, lower=[2], horizon=[9], marks=["enough"])).body["recorded"] == {"0": 2}
+    assert [type(change) for change in written if not hasattr(change, "reports")] == [HorizonRecorded] * 2
+    await one.report(number=3, lower=[3], horizon=[9], marks=["enough"])
     assert [type(change) for change in written if isinstance(change, SegmentRecord)] == [SegmentRecord]
     changed = await client("GET", "/v1/streams", headers={"If-None-Match": listed.headers["Etag"]})
     assert (changed.status, changed.body["revision"]) == (200, listed.body["revision"] + 1)

@@ -70,6 +70,8 @@ class ModelSegment:
     number: int = -1
     horizon: list[int] | None = None
     record: int = -1
+    marks: tuple[str, ...] = ()
+    writers: tuple[str, ...] = ()
     lost: tuple[int, float, str] | None = None
     """By which token, when and for whom the segment was last reported to wait."""
 
@@ -308,7 +310,8 @@ class CatalogMachine(RuleBasedStateMachine):
             mine[granted["id"]] = segment.incarnation
             assert granted["incarnation"] == segment.incarnation
             assert granted["lower"] == (None if segment.lower is None else [segment.lower])
-            assert granted["horizon"] == segment.horizon
+            assert (granted["horizon"], granted["marks"]) == (segment.horizon, list(segment.marks))
+            assert granted["writers"] == list(segment.writers)
             assert (granted["finishing"], granted["complete"]) == (segment.finishing, stream.complete)
         assert answer["sessions"] == {key: stream.sessions[key] for key in stream.returned}
         self.publishers[publisher] = ModelPublisher(self.token, name, stream.uid, mine, Leased(self.now + TTL))
@@ -319,7 +322,7 @@ class CatalogMachine(RuleBasedStateMachine):
         if known is None:
             return UnknownPublisher
         if known.token != token:
-            return Superseded
+            return UnknownPublisher if token > known.token else Superseded
         stream = self.streams.get(known.stream)
         if stream is None or stream.uid != known.uid:
             return StreamGone
@@ -327,26 +330,38 @@ class CatalogMachine(RuleBasedStateMachine):
             return Superseded
         return known, stream
 
-    @rule(publisher=PUBLISHERS, segment=st.sampled_from(SEGMENTS), back=WHICH, lower=st.integers(0, 9))
-    def renew(self, publisher: str, segment: str, back: int, lower: int) -> None:
+    def released(self, owner: ModelPublisher, stream: ModelStream, *lost: str) -> dict[str, int]:
+        """What an answer tells a publisher: those that its segments count, or are `lost` by its report."""
+        counted = {*lost, *(writer for key in owner.segments for writer in stream.segments[key].writers)}
+        return {writer: session for writer, session in stream.released.items() if writer in counted}
+
+    @rule(
+        publisher=PUBLISHERS,
+        segment=st.sampled_from(SEGMENTS),
+        back=WHICH,
+        lower=st.integers(0, 9),
+        writers=st.none() | st.sets(WRITERS),
+    )
+    def renew(self, publisher: str, segment: str, back: int, lower: int, writers: set[str] | None) -> None:
         known = self.publishers.get(publisher)
-        token = (known.token if known else 1) - (back == 2)
+        token = (known.token if known else 1) - (back == 2) + (back == 3)
         incarnation = (known.segments.get(segment, 1) if known else 1) - (back == 1)
-        report = {segment: Report(incarnation, [lower])}
+        report = {segment: Report(incarnation, [lower], None if writers is None else tuple(writers))}
         answer = self.do(lambda registry: registry.renew(publisher, token, report))
         match self.judge(publisher, token):
             case (owner, stream):
                 if owner.segments.get(segment) != incarnation:
                     assert answer is Superseded
                 else:
-                    stream.segments[segment].lower, stream.segments[segment].horizon = lower, None
+                    own = stream.segments[segment]
+                    own.lower, own.horizon = lower, None
+                    own.writers = own.writers if writers is None else tuple(sorted(writers))
                     owner.lease = Leased(self.now + TTL)
-                    recorded = {segment: stream.segments[segment].record}
                     assert answer == {
                         "ttl": TTL,
                         "complete": stream.complete,
-                        "recorded": recorded,
-                        "released": stream.released,
+                        "recorded": {segment: own.record},
+                        "released": self.released(owner, stream),
                     }
             case error:
                 assert answer is error
@@ -358,9 +373,17 @@ class CatalogMachine(RuleBasedStateMachine):
         lower=st.none() | st.integers(0, 9),
         horizon=st.none() | st.lists(st.integers(0, 9), max_size=2),
         final=st.booleans(),
+        marks=st.sets(st.sampled_from(["finished", "enough", "opened:w1"])),
     )
     def record(
-        self, publisher: str, segment: str, up: int, lower: int | None, horizon: list[int] | None, final: bool
+        self,
+        publisher: str,
+        segment: str,
+        up: int,
+        lower: int | None,
+        horizon: list[int] | None,
+        final: bool,
+        marks: set[str],
     ) -> None:
         """A numbered report: new, sent again, or overtaken by a later one."""
         judged = self.judge(publisher, self.publishers[publisher].token) if publisher in self.publishers else None
@@ -369,8 +392,9 @@ class CatalogMachine(RuleBasedStateMachine):
         owner, stream = judged
         own, before = stream.segments[segment], len(self.follower.frames)
         number = max(own.record + up, 0)
+        reported = None if lower is None else [lower]
         report = Report(
-            owner.segments[segment], None if lower is None else [lower], number=number, horizon=horizon, final=final
+            owner.segments[segment], reported, number=number, horizon=horizon, final=final, marks=tuple(marks)
         )
         answer = self.do(lambda registry: registry.renew(publisher, owner.token, {segment: report}))
         reached = own.lower if lower is None else lower
@@ -382,11 +406,12 @@ class CatalogMachine(RuleBasedStateMachine):
             return
         seen = number > own.record and reached != own.lower
         if number > own.record:
-            own.lower, own.horizon, own.record = reached, sorted(horizon)[-1:], number
+            own.lower, own.horizon, own.record, own.marks = reached, sorted(horizon)[-1:], number, tuple(marks)
         came_back = not owner.lease.live
         owner.lease = Leased(self.now + TTL)
         recorded = {segment: own.record}
-        assert answer == {"ttl": TTL, "complete": stream.complete, "recorded": recorded, "released": stream.released}
+        released = self.released(owner, stream)
+        assert answer == {"ttl": TTL, "complete": stream.complete, "recorded": recorded, "released": released}
         assert len(self.follower.frames) == before + seen + came_back
 
     @rule(publisher=PUBLISHERS, segment=st.sampled_from(SEGMENTS), writer=st.sampled_from(["w1", "w2", ""]))
@@ -401,7 +426,7 @@ class CatalogMachine(RuleBasedStateMachine):
         answer = self.do(lambda registry: registry.renew(publisher, owner.token, {segment: report}))
         stream.segments[segment].lost = owner.token, self.now, writer
         owner.lease = Leased(self.now + TTL)
-        assert answer["released"] == stream.released
+        assert answer["released"] == self.released(owner, stream, writer)
 
     @rule(publisher=PUBLISHERS, segment=st.sampled_from(SEGMENTS), number=st.integers(0, 9), finishing=st.booleans())
     def mark(self, publisher: str, segment: str, number: int, finishing: bool) -> None:
@@ -431,15 +456,15 @@ class CatalogMachine(RuleBasedStateMachine):
             stream.complete = all(other.finishing for other in stream.segments.values())
         assert answer == {"complete": stream.complete}
 
-    @rule(publisher=PUBLISHERS, wrong=st.booleans())
-    def deregister(self, publisher: str, wrong: bool) -> None:
+    @rule(publisher=PUBLISHERS, wrong=st.integers(-1, 1))
+    def deregister(self, publisher: str, wrong: int) -> None:
         known = self.publishers.get(publisher)
         token = (known.token if known else 1) + wrong
         answer = self.do(lambda registry: registry.deregister(publisher, token))
         if known is None:
             assert answer is UnknownPublisher
         elif wrong:
-            assert answer is Superseded
+            assert answer is (UnknownPublisher if wrong > 0 else Superseded)
         else:
             assert answer is None
             del self.publishers[publisher]
@@ -534,10 +559,11 @@ class CatalogMachine(RuleBasedStateMachine):
         self.tidy()
 
     def shown(self) -> list[dict[str, Any]]:
-        """All streams, without their publishers, whose leases are new after a restart."""
+        """All streams, without their publishers, whose leases are new after a restart, and what these only report."""
         found = [views.stream(self.state, entry, self.now) for entry in self.state.streams()]
         for segment in (segment for item in found for segment in item["segments"]):
-            del segment["publisher"]
+            for name in ("publisher", "reported", "counters", "holders", "below"):
+                del segment[name]
         return found
 
     @rule(floor=st.integers(0, 200))
@@ -580,6 +606,7 @@ class CatalogMachine(RuleBasedStateMachine):
                 assert (segment.incarnation, segment.finishing) == (model.incarnation, model.finishing)
                 assert segment.lower == (None if model.lower is None else [model.lower])
                 assert (segment.horizon, segment.record_number) == (model.horizon, model.record)
+                assert (segment.marks, segment.writers) == (model.marks, model.writers)
 
     @invariant()
     def leases_are_as_in_the_model(self) -> None:

@@ -60,6 +60,41 @@ async def test_an_older_copy_gives_no_number_out_twice(start: Any, tmp_path: Pat
         assert given[-1] < 2**53, "as every JSON reader knows it"
 
 
+@pytest.mark.rule("E11", "E12")
+async def test_publishers_that_outlive_a_copy_renew_or_are_to_register_again_and_none_is_superseded(
+    start: Any, tmp_path: Path, wall: Any
+) -> None:
+    """A superseded one leaves a mark and never starts again: only who lost its segments may be told so."""
+    data, saved = tmp_path / "data", tmp_path / "copy.sqlite"
+    data.mkdir()
+    wall.now = 1.8e9
+    async with start(data=data) as client:
+        uid = (await client.apply(segments=3)).body["uid"]
+        stays, again = [(await client.register(name, uid, key)).body for name, key in (("stays", "0"), ("again", "1"))]
+        copy(data / "catalog.sqlite", saved)
+        wall.now += 1
+        again, late = [(await client.register(name, uid, key)).body for name, key in (("again", "1"), ("late", "2"))]
+    wall.now += 1
+    put_back(data, saved)
+
+    def report(granted: Any) -> Any:
+        [segment] = granted["segments"]
+        return {f"s{segment['id']}": {"incarnation": segment["incarnation"], "number": 0, "lower": [3], "horizon": [4]}}
+
+    async with start(data=data) as client:
+        for name, granted in (("again", again), ("late", late)):
+            refused = await client.renew(name, granted["token"], **report(granted))
+            assert (refused.status, refused.code) == (404, "unknown_publisher")
+            left = await client("DELETE", f"/v1/publishers/{name}?token={granted['token']}")
+            assert left.code == "unknown_publisher"
+        assert "older copy; register again" in (await client.renew("again", again["token"])).body["detail"]
+        assert (await client.renew("stays", stays["token"], **report(stays))).body["recorded"] == {"0": 0}
+        new = (await client.register("again", uid, "1")).body
+        assert new["token"] > again["token"]
+        assert new["segments"][0]["incarnation"] > again["segments"][0]["incarnation"]
+        assert (await client.renew("again", again["token"])).code == "superseded"
+
+
 @pytest.mark.rule("S26", "E12")
 async def test_a_watcher_of_the_lost_past_is_refused_and_not_led_on_over_the_hole(
     start: Any, tmp_path: Path, wall: Any

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from epochal.errors import Superseded
+from epochal_catalog.errors import UnknownPublisher
 from epochal_catalog.records import SegmentRecord
 from epochal_catalog.registry import Renewing, Report
 
@@ -124,7 +124,7 @@ async def test_renewals_that_wait_together_share_a_transaction_and_nothing_else(
     again = [renewing(at, 100, tokens[at]) for at in range(3)]
     answers = await asyncio.gather(*first, *again, client.session_of("w"), return_exceptions=True)
     assert [at for at, answer in enumerate(answers) if isinstance(answer, Exception)] == [7]
-    assert isinstance(answers[7], Superseded)
+    assert isinstance(answers[7], UnknownPublisher)
     assert (written[:2], sum(written)) == ([19, 3], 22)
     shown = (await client("GET", "/v1/streams/demo/flights")).body["segments"]
     assert [segment["lower"] for segment in shown[:9]] == [

@@ -30,8 +30,9 @@ from epochal_catalog.store import Store
 
 STREAM = StreamRecord("u", "demo", "s", 1, {"kind": "Stream"}, "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z")
 SEGMENT = SegmentRecord(
-    "u", "0", 0, 2**64, lower=[[1, 2]], writers=("a", "b"), token=3, finishing=True, horizon=[[2, 2]], record_number=5
-)
+    "u", "0", 0, 2**64, lower=[[1, 2]], writers=("a", "b"), token=3, finishing=True, horizon=[[2, 2]], record_number=5,
+    marks=("enough", "opened:a"),
+)  # fmt: skip
 REGISTRATION = RegistrationRecord("p", 3, "i", "demo/s", "u", {"0": 1}, {"events": "tcp://h:1"}, "now")
 
 

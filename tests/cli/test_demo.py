@@ -85,6 +85,7 @@ def test_two_weeks_are_equal_to_plain_spark_in_every_number(environment: dict[st
     assert re.search(r"a publisher +killed with -9 at \d+ % +back after [\d.]+ s", ended.stdout)
 
 
+@pytest.mark.long
 @needs_java
 async def test_an_interrupt_leaves_nothing_behind(environment: dict[str, str], tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(

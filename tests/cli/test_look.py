@@ -1,6 +1,9 @@
 """`get` and `describe`: every format, every kind, and what holds time back in words."""
 
+import contextlib
+import io
 import json
+import re
 import signal
 import subprocess
 import time
@@ -8,6 +11,7 @@ import time
 import pytest
 import yaml
 
+from epochal.cli.describe import _show
 from epochal.client.held_back import HeldBack, describe_holder
 from epochal.local.child import console_script
 
@@ -78,6 +82,20 @@ def test_held_back_stands_at_the_top_in_the_words_of_the_document(run, declared)
     assert line.split(":", 1)[1].strip().startswith("segment 0 stands at 0: it has had no writer for")
     assert run("pub", stream, "--finish").status == 0
     assert "Held back:      nothing: it is complete" in run("describe", "stream", stream).out
+
+
+def test_a_segment_shows_what_was_lost_and_what_waits(run, declared) -> None:
+    stream = declared(segments=1, shape="(int, int)")
+    (segment,) = (item := json.loads(run("describe", "stream", stream, "-o", "json").out))["segments"]
+    assert (segment["below"], segment["counters"].get("waiting_bytes", 0)) == ([], 0)
+    whole = run("describe", "stream", stream).out
+    assert not re.search(r"^  (Lost|Waiting): ", whole, re.MULTILINE)
+    segment.update(below=[[3, 4], [5, 0]], counters={"waiting_bytes": 12_345})
+    with contextlib.redirect_stdout(io.StringIO()) as shown:
+        _show(item, wide=False)
+    lines = dict(line.strip().split(":", 1) for line in shown.getvalue().splitlines() if ":" in line)
+    assert lines["Lost"].strip() == "open epochs up to (3, 4), (5, 0): the previous publisher ended without its history"
+    assert lines["Waiting"].strip() == "12,345 bytes of appends, until the catalog has recorded their times"
 
 
 def test_a_watch_shows_what_changes_and_ends_by_ctrl_c(run, declared, catalog: str) -> None:

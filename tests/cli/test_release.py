@@ -67,7 +67,7 @@ def test_yes_releases_without_a_question(publisher: Publisher, epochal: Any) -> 
     assert "segment 0 stands at 5: it has waited for 1m" in told
     result = epochal("release", publisher.stream, "w1", "--yes")
     assert (result.status, result.err) == (0, "")
-    released = publisher("w2")
+    released = publisher("w1", "w2")
     assert released.keys() == {"w1"}
     assert result.out == f"writer w1 of {publisher.stream} released (session {released['w1']})\n"
     assert epochal("release", publisher.name, "-n", "demo", "w1", "-y").out == result.out
@@ -97,6 +97,20 @@ def test_a_terminal_is_told_what_will_happen_and_asked(publisher: Publisher, ans
     assert "had not left are aborted, for good" in asked.stderr
     assert "Release w1? [y/N]" in asked.stderr
     assert ("w1" in publisher("w1")) == (answer == "y")
+
+
+@pytest.mark.rule("E46")
+def test_a_terminal_is_not_asked_about_a_writer_that_is_not_waited_for(publisher: Publisher) -> None:
+    publisher("w1")
+    ours, theirs = pty.openpty()
+    command = [console_script("epochal"), "release", publisher.stream, "w2"]
+    refused = subprocess.run(command, stdin=theirs, capture_output=True, text=True, timeout=60)
+    os.close(ours)
+    os.close(theirs)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr.startswith(f"error: no segment of {publisher.stream} waits for writer 'w2' as lost\n")
+    assert "what to do: `epochal describe stream NAME`" in refused.stderr
+    assert "[y/N]" not in refused.stderr
 
 
 @pytest.mark.rule("E46")

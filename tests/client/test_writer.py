@@ -28,6 +28,7 @@ from epochal.errors import (
     WriterFenced,
     WriterLost,
 )
+from epochal.protocol.messages import Alive
 from epochal.protocol.times import TimeCodec
 
 
@@ -326,11 +327,16 @@ async def test_batches_by_linger_and_size(realm) -> None:
 @pytest.mark.parametrize("sizes", [(15, 2), (2, 15)], ids=["its first", "its last"])
 async def test_a_divided_batch_fails_with_any_part_of_it(realm, sizes: tuple[int, int]) -> None:
     stream = await realm.stream(history={"retention": {"bytes": "4Mi"}})
-    async with epochal.connect(realm.url) as client, client.writer(stream, linger=0.001) as writer:
-        with pytest.raises(EpochTooLarge):
-            await writer.append(0, [b"x" * (size << 20) for size in sizes])
-        await writer.advance(1)  # its caller was told
-        assert not writer._parts
+    async with epochal.connect(realm.url) as client, client.subscribe(stream) as sub:
+        await sub.ready.wait()
+        async with client.writer(stream, linger=0.001) as writer:
+            with pytest.raises(EpochTooLarge):
+                await writer.append(0, [b"x" * (size << 20) for size in sizes])
+            await writer.advance(1)  # its caller was told
+            assert not writer._parts
+        epoch = await anext(sub.epochs())
+        assert isinstance(epoch, epochal.Epoch)
+        assert [len(record) for record in epoch.records()] == [2 << 20], "the other part is there"
 
 
 async def test_a_divided_batch_is_acknowledged_with_its_last_part(realm) -> None:
@@ -442,12 +448,11 @@ async def test_a_writer_lost_at_one_segment_opens_again_by_itself(realm, pipelin
             keys = {writer.segment(bytes([n])): bytes([n]) for n in range(64)}
             await writer.append(1, ["lost"], key=keys["0"])
             await writer.append(1, ["lost"], key=keys["1"])
-            link, silenced = writer._links["0"], writer._links["0"].send
-            link.send = lambda message: None  # type: ignore[method-assign]  # no heartbeat reaches segment 0
+            link, send = writer._links["0"], writer._links["0"].send
+            link.send = lambda message: None if isinstance(message, Alive) else send(message)  # type: ignore[method-assign]
             async with asyncio.timeout(8):
                 while writer._reopening is None:  # noqa: ASYNC110 - it is nobody's event
                     await asyncio.sleep(0.02)
-            link.send = silenced  # type: ignore[method-assign]
             with pytest.raises(WriterLost):
                 await (writer.flush() if pipelined else writer.append(1, ["again"]))
             await writer.flush()

@@ -76,7 +76,7 @@ async def test_a_reader_without_a_loop_that_meets_another_stream_looks_up_again(
     reading = asyncio.create_task(
         asyncio.to_thread(read_without_a_loop, places.url, mine.name, lambda: loop.call_soon_threadsafe(ready.set))
     )
-    await ready.wait()
+    await asyncio.wait_for(ready.wait(), PATIENCE)
     old.stop()
     places.start(other, at=old)
     async with epochal.connect(places.url) as client:
@@ -118,7 +118,7 @@ async def test_a_writer_that_meets_a_socket_for_readers_looks_up_again(places) -
         places._started.append(other.start(requests_port=old.addresses["ingest"].rpartition(":")[2]))
         await until(lambda: writer.wrong_addresses >= 2)
         places.start(mine)
-        await writer.append(0, [b"x"])
+        await asyncio.wait_for(writer.append(0, [b"x"]), PATIENCE)
 
 
 @pytest.mark.rule("E48", "S26")

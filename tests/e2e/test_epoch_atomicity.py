@@ -77,8 +77,15 @@ def whole(time: object, writers: list[str]) -> list[str]:
 
 
 @pytest.mark.rule("E14", "E15", "S9", "S10", "S25")
-@pytest.mark.parametrize("writers", [["a"], ["a", "b", "c"]])
-@pytest.mark.parametrize("segments", [1, 3])
+@pytest.mark.parametrize(
+    ("segments", "writers"),
+    [
+        (3, ["a", "b", "c"]),
+        pytest.param(3, ["a"], marks=pytest.mark.long),
+        pytest.param(1, ["a", "b", "c"], marks=pytest.mark.long),
+        pytest.param(1, ["a"], marks=pytest.mark.long),
+    ],
+)
 async def test_int_times(realm, writers: list[str], segments: int) -> None:
     stream = await realm.stream(segments=segments, progress={"minWriters": len(writers)})
     times: list[tuple[object, object]] = [(time, time + 1) for time in range(40)]

@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
 import epochal
 
 WARM_UP, JOINS = 150, 500
@@ -51,6 +53,7 @@ async def join(client: epochal.Client, stream: str, *, number: int) -> None:
             assert epoch.time == 0
 
 
+@pytest.mark.long
 async def test_joins_and_leaves(realm) -> None:
     stream = await realm.stream(segments=2)
     (publisher,) = realm.publishers(stream)

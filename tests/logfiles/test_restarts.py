@@ -21,6 +21,8 @@ from epochal.protocol.times import Time, TimeShape
 from epochal_publisher.settings import Settings
 from epochal_publisher.store import QUIET, Commit, Store
 
+QUIET_AT_THE_END = (5, 8)
+"""Seeds of the test below after which the log is quiet when its machine dies."""
 SETTINGS = Settings(catalog="http://127.0.0.1:1", stream="test/s", segments=("0",), publisher="p", sync_interval=60.0)
 
 
@@ -177,14 +179,17 @@ def test_whatever_part_a_machine_takes_an_epoch_is_whole_or_aborted(machine: Any
     acknowledged: dict[int, int] = {}
     numbers = {"v": 0, "w": 0}
     completed = 0
+    vouched = False
     for _ in range(chance.randint(1, 30)):
         writer = chance.choice("vw")
+        vouched = False
         if chance.random() < 0.2:
             completed += 1
             at.hold(completed, "v")
             at.hold(completed, "w")
         elif chance.random() < 0.1:
             at.quiet(QUIET + 0.1)
+            vouched = True
         else:
             time = completed + chance.randint(0, 2)
             assert isinstance(at.append(numbers[writer], time, writer=writer), m.Ack)
@@ -196,8 +201,13 @@ def test_whatever_part_a_machine_takes_an_epoch_is_whole_or_aborted(machine: Any
     for event in at.logged():
         if isinstance(event, m.Data):
             found[event.time] = found.get(event.time, 0) + 1
+    lost = aborts(at.logged())
     for time, count in acknowledged.items():
-        assert found.get(time, 0) == count or time in aborts(at.logged()), f"epoch {time}"
+        assert found.get(time, 0) == count or time in lost, f"epoch {time}"
+    assert set(lost) <= {time for time in acknowledged if time >= completed}, "only what was active"
+    assert vouched == (seed in QUIET_AT_THE_END), "both are tried"
+    if vouched:
+        assert lost == [], "the disk had all of it"
 
 
 @pytest.mark.rule("E11")

@@ -18,7 +18,7 @@ class Clause(Enum):
     # (b) which frontier may be told
     COVERED = "a frontier is told only if the recorded horizon covers what it passes"
     LOSSES_COVERED = "a frontier that a writer's loss has moved is told no sooner than another"
-    OPENS_WAIT = "no writer opens while the frontier told lags behind the true one"
+    TRUE_GRANTED = "a writer that opens is granted the true frontier, not the one told"
     # the record at the catalog
     TOGETHER = "frontier and horizon are written together"
     NUMBERED = "an older record of the same incarnation is refused"

@@ -211,7 +211,7 @@ class Publisher:
     # ---- writers ----
 
     def open(self, writer: str, session: int, resume: Resume | None) -> Opened | str:
-        """A session comes, for the first time or again: what it holds here, or `wait`, `lost`, `fenced`, `complete`."""
+        """A session comes, for the first time or again: what it holds here, or `lost`, `fenced`, `complete`."""
         known = self.writers.get(writer)
         if session < max(self.floors.get(writer, 0), known.session if known else 0):
             return "fenced"
@@ -230,12 +230,10 @@ class Publisher:
             self.writers[writer] = Known(session, resume.held)
             if Clause.LOST_TOLD not in self.off:
                 self.writers[writer].lost = resume.touched
-        elif self.told != self.true and Clause.OPENS_WAIT not in self.off:
-            return "wait"
         elif known and known.present:
             self.writers[writer] = Known(session, known.held, known.touched)  # goes on where the session before was
         else:
-            self.writers[writer] = Known(session, self.told)
+            self.writers[writer] = Known(session, self.told if Clause.TRUE_GRANTED in self.off else self.true)
         self.awaited.discard(writer)
         self.finishing = False
         self._admit()

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from epochal.client.catalog_types import SegmentInfo, StreamInfo
+from epochal.client.catalog_types import PublisherInfo, SegmentInfo, StreamInfo
 from epochal.client.held_back import HeldBack
 from epochal.resources.cluster.names import FINALIZER, OPERATOR
 from epochal_operator.api import Api
@@ -21,6 +21,7 @@ from epochal_operator.settings import Settings
 from epochal_operator.telemetry import Telemetry
 
 SETTINGS = Settings(catalog="http://c:1", image="i", retry_first=0.05, retry_last=0.1)
+SERVES = PublisherInfo("n.a-0", 1, True, {}, "now")
 
 
 @dataclass
@@ -116,12 +117,42 @@ async def test_a_stream_is_looked_at_when_it_begins_and_ends_to_wait_for_lost_wr
     ):  # fmt: skip
         acting._look_at_what_moved([at_catalog(*lost)])
         assert await woken() == expected, lost
-    assert declared_of(at_catalog("w", "v")).lost_writers == ("v", "w")
+    assert declared_of(at_catalog("w", "v")).concerns.lost_writers == ("v", "w")
     acting._look_at_what_moved([after_a_crash(7)])
     assert await woken()
     acting._look_at_what_moved([after_a_crash(7)])
     assert not await woken()
-    assert declared_of(after_a_crash(7)).lost_epochs == ("segment 0 up to 7",)
+    assert declared_of(after_a_crash(7)).concerns.lost_epochs == ("segment 0 up to 7",)
+    for seconds, expected in ((0.0, True), (4.5, False), (5.0, True), (6.0, False), (0.0, True)):
+        acting._look_at_what_moved([waiting(seconds)])
+        assert await woken() == expected, seconds
+
+
+@pytest.mark.rule("E11")
+@pytest.mark.parametrize(
+    ("segment", "expected"),
+    [
+        ({"seconds": 0.1, "reported": 0.2}, ()),  # as with each new epoch
+        ({"seconds": 5.0, "reported": 0.0}, ("0",)),
+        ({"seconds": 0.0, "reported": 6.0}, ("0",)),  # it was so when the publisher was last heard
+        ({"seconds": 9.0, "reported": 0.0, "size": 0}, ()),
+        ({"seconds": 9.0, "reported": 9.0, "publisher": None}, ()),
+        ({"seconds": 9.0, "reported": None}, ("0",)),  # the catalog is of the version before
+    ],
+)
+def test_appends_that_wait_for_the_catalog_are_a_concern_once_they_have_waited_for_long(
+    segment: dict[str, Any], expected: tuple[str, ...]
+) -> None:
+    assert declared_of(waiting(**segment)).concerns.waiting_segments == expected
+
+
+def waiting(
+    seconds: float, reported: float | None = 0.0, size: int = 9, publisher: PublisherInfo | None = SERVES
+) -> StreamInfo:
+    """The same stream, of whose segment appends wait for the catalog."""
+    counters = {"waiting_bytes": size, "waiting_seconds": seconds}
+    segment = SegmentInfo("0", 0, 2**64, "open", 1, (5,), False, publisher, counters, reported=reported)
+    return StreamInfo("n", "a", "u", 1, "Ready", {}, (segment,), (), "")
 
 
 def after_a_crash(*below: int) -> StreamInfo:

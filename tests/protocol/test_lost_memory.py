@@ -7,13 +7,37 @@ import pytest
 from tests.protocol.recorded import record_all
 
 from epochal.protocol import messages as m
-from epochal.protocol.effects import Answer, Over
+from epochal.protocol.effects import Answer, Over, Reply, ReportFinishing
 from epochal.protocol.following import From
+from epochal.protocol.frontier import Antichain
 from epochal.protocol.holders import HolderKind
+from epochal.protocol.horizon import Horizon, Marks, Record
 from epochal.protocol.progress import EpochState
+from epochal.protocol.publishing import PublisherSettings, SegmentPublisher
 from epochal.protocol.subscribing import EpochWasAborted, GapFound
+from epochal.protocol.times import TimeShape
 
 WireUp = Callable[..., Any]
+
+
+def fresh(**settings: Any) -> SegmentPublisher:
+    """A publisher by itself, of which the catalog has recorded nothing yet."""
+    limits = PublisherSettings(TimeShape.parse(settings.pop("shape", "int")), **settings.pop("limits", {}))
+    return SegmentPublisher("uid", "0", limits, incarnation=2, now=0.0, **settings)
+
+
+def opening(writer: str, session: int = 1, resume: m.Resume | None = None) -> m.Open:
+    return m.Open(1, "uid", "0", writer, session, None, resume)
+
+
+def replies(publisher: SegmentPublisher, peer: bytes) -> list[Any]:
+    return [effect.message for effect in publisher.take() if isinstance(effect, Reply) and effect.peer == peer]
+
+
+def answer(publisher: SegmentPublisher, record: Record | None) -> None:
+    """The catalog has stored a record that the publisher made."""
+    assert record is not None
+    publisher.recorded(record.number, 0.0)
 
 
 def times(found: list[Any]) -> list[Any]:
@@ -107,6 +131,23 @@ def test_many_small_appends_may_wait_as_long_as_the_window_has_room(wire_up: Wir
     assert writer.errors() == []
 
 
+@pytest.mark.rule("E4", "E11")
+def test_moves_that_wait_behind_an_abort_are_counted_and_all_answered() -> None:
+    publisher = fresh()
+    publisher.receive(b"peer", opening("w"), 0.0)
+    publisher.take()
+    publisher.receive(b"peer", m.Abort(1, "0", (9,)), 0.0)
+    for op in range(2, 1002):
+        publisher.receive(b"peer", m.Hold(op, "0", (1,)), 0.0)
+    assert publisher.waiting_bytes > 1000 * 200, "the shell reads no more of anybody once this is too much"
+    publisher.receive(b"peer", m.Leave(1002, "0", m.Leaving.ABORT), 0.0)
+    assert publisher.waiting_bytes > 1000 * 200
+    record_all(publisher)
+    assert publisher.waiting_bytes == 0
+    answered = [effect.message for effect in publisher.take() if isinstance(effect, Reply)]
+    assert {each.op for each in answered if isinstance(each, m.Done | m.Refused)} == set(range(1, 1003))
+
+
 @pytest.mark.rule("E11")
 @pytest.mark.parametrize("shape", ["int", "(int, int)"])
 def test_a_frontier_is_reported_once_a_crash_could_not_take_it_back(wire_up: WireUp, shape: str) -> None:
@@ -137,30 +178,115 @@ def test_who_opens_while_a_frontier_is_being_recorded_is_granted_that_one(wire_u
     wiring.catalog_answers = False
     first.advance(9)
     second = wiring.writer("w2")
-    assert not second.machine.is_open_at("0")
-    wiring.catalog_answers = True
-    wiring.run()
     assert second.machine.is_open_at("0")
-    assert list(second.machine.held) == [9]
+    assert list(second.machine.held) == [9], "a crash may begin there, once it is recorded"
+    assert list(wiring.publishers["0"].progress.lower.frontier) == [0]
+
+
+@pytest.mark.rule("E11")
+@pytest.mark.parametrize("shape", ["int", "(int, int)"])
+def test_a_frontier_that_moves_faster_than_it_is_recorded_is_reported_all_the_same(shape: str) -> None:
+    publisher = fresh(shape=shape)
+    publisher.receive(b"peer", opening("w"), 0.0)
+    reported = []
+    for number in range(1, 40):
+        record = publisher.record()
+        time = number if shape == "int" else (number, 0)
+        publisher.receive(b"peer", m.Hold(number, "0", (time,)), 0.0)
+        answer(publisher, record)  # of where it was before the last move
+        reported.append(list(publisher.progress.lower.frontier))
+    assert reported[-1] == [38 if shape == "int" else (38, 0)]
+    assert len(reported) == len({str(each) for each in reported})
+
+
+@pytest.mark.rule("E5", "E11")
+def test_who_opens_while_frontiers_move_fast_is_not_kept_waiting() -> None:
+    publisher = fresh()
+    publisher.receive(b"one", opening("w1"), 0.0)
+    publisher.receive(b"one", m.Hold(2, "0", (7,)), 0.0)
+    publisher.take()
+    publisher.receive(b"two", opening("w2"), 0.0)
+    [opened] = replies(publisher, b"two")
+    assert (opened.held, opened.frontier) == ((7,), (0,))
+
+
+@pytest.mark.rule("E11")
+def test_who_comes_back_to_what_is_over_is_refused_though_that_is_not_reported_yet() -> None:
+    publisher = fresh()
+    publisher.receive(b"one", opening("w1"), 0.0)
+    publisher.receive(b"one", m.Hold(2, "0", (7,)), 0.0)
+    publisher.take()
+    publisher.receive(b"two", opening("w2", resume=m.Resume(-1, (5,), ())), 0.0)
+    assert [answer.code for answer in replies(publisher, b"two")] == ["writer_lost"]
+
+
+@pytest.mark.rule("E11")
+def test_an_open_that_was_given_up_for_a_newer_session_leaves_nothing_that_waits() -> None:
+    publisher = fresh()
+    publisher.receive(b"old", opening("w"), 0.0)
+    publisher.receive(b"old", m.Abort(2, "0", (9,)), 0.0)
+    assert publisher.waiting_bytes > 0
+    publisher.receive(b"new", opening("w", 2, m.Resume(-1, (0,), ())), 0.0)
+    assert publisher.waiting_bytes == 0
+
+
+@pytest.mark.rule("E11")
+def test_what_one_writer_makes_the_horizon_cover_is_bounded() -> None:
+    horizon = Horizon(TimeShape.parse("(int, int)"), [(0, 0)], [])
+    most = horizon._most
+    for number in range(3 * most):
+        horizon.want((number, 3 * most - number))
+    made = horizon.record(Antichain([(0, 0)]), Marks())
+    assert len(made.horizon) <= most
+
+
+@pytest.mark.rule("E11")
+def test_what_writers_say_is_lost_is_aborted_only_once_that_is_recorded() -> None:
+    publisher = fresh(lower=[5], horizon=None, known_writers=["w1", "w2"])
+    publisher.receive(b"one", opening("w1", resume=m.Resume(-1, (5,), ())), 0.0)
+    before = publisher.record()
+    publisher.receive(b"two", opening("w2", resume=m.Resume(3, (6,), ())), 0.0)
+    publisher.tick(0.1)
+    answer(publisher, before)  # made before anybody knew that 5 may be lost
+    assert not replies(publisher, b"one")
+    answer(publisher, publisher.record())
+    assert publisher.progress.is_aborted(5), "w2 may have appended there before it left"
+    assert [type(each) for each in replies(publisher, b"one")] == [m.Opened]
+
+
+@pytest.mark.rule("E11")
+def test_where_nothing_may_be_lost_nothing_has_to_be_recorded() -> None:
+    publisher = fresh(lower=[5], horizon=None, known_writers=["w1"])
+    answer(publisher, publisher.record())
+    publisher.receive(b"one", opening("w1", resume=m.Resume(-1, (5,), ())), 0.0)
+    publisher.tick(0.1)
+    assert [type(each) for each in replies(publisher, b"one")] == [m.Opened]
+
+
+@pytest.mark.rule("E3", "E7", "E47")
+def test_who_asks_again_whether_it_has_closed_does_not_finish_the_stream() -> None:
+    publisher = fresh()
+    for name in ("w1", "w2"):
+        publisher.receive(name.encode(), opening(name), 0.0)
+    publisher.receive(b"w1", m.Leave(2, "0", m.Leaving.FINISH), 0.0)
+    publisher.receive(b"w2", m.Leave(2, "0", m.Leaving.CLOSE), 0.0)
+    answer(publisher, publisher.record())
+    publisher.receive(b"again", opening("w2"), 0.0)  # the answer to its leave was lost
+    assert not [effect for effect in publisher.take() if isinstance(effect, ReportFinishing)]
 
 
 @pytest.mark.rule("E8", "E11")
-def test_who_waits_for_the_catalog_to_be_admitted_is_not_silent(wire_up: WireUp) -> None:
-    wiring = wire_up(writer_timeout=3.0)
-    one, other = wiring.writer("w1"), wiring.writer("w2")
-    one.append("0", 9)
-    wiring.catalog_answers = False
-    for writer in (one, other):
-        writer.advance(20)
-    one.cut()
-    wiring.writers.remove(one)
-    back = wiring.writer("w1", 2)
-    wiring.tick(9)
-    assert not back.machine.is_open_at("0")
-    assert wiring.publishers["0"].writers == ["w1", "w2"]
-    wiring.catalog_answers = True
-    wiring.run()
-    assert back.machine.is_open_at("0")
+def test_who_waits_for_the_catalog_to_be_admitted_is_not_silent() -> None:
+    publisher = fresh(limits={"writer_timeout": 3.0})
+    publisher.receive(b"old", opening("w"), 0.0)
+    publisher.take()
+    publisher.receive(b"new", opening("w", 2, m.Resume(-1, (0,), (9,))), 0.0)
+    for second in range(9):
+        publisher.tick(float(second))
+    assert not replies(publisher, b"new"), "9 is aborted, so it must be recorded first"
+    assert publisher.writers == ["w"]
+    record_all(publisher)
+    assert [type(answer) for answer in replies(publisher, b"new")] == [m.Opened]
 
 
 @pytest.mark.rule("E2", "E11")
@@ -394,6 +520,19 @@ def test_a_finish_stands_whatever_is_lost_before_or_after_it(wire_up: WireUp, lo
     wiring.writers.remove(lost)
     wiring.tick(8)
     assert [publisher.complete for publisher in wiring.publishers.values()] == [True, True]
+
+
+@pytest.mark.rule("E46")
+def test_a_lost_writer_is_told_of_although_another_holds_an_earlier_time() -> None:
+    publisher = fresh(limits={"writer_timeout": 3.0, "hold_lost": True})
+    for name in ("lost", "behind"):
+        publisher.receive(name.encode(), opening(name), 0.0)
+    publisher.receive(b"lost", m.Hold(2, "0", (5,)), 0.0)
+    for second in range(1, 5):
+        publisher.receive(b"behind", m.Alive("0"), float(second))
+        publisher.tick(float(second))
+    found = [(held.kind, held.writer, held.time) for held in publisher.holders(4.0)]
+    assert found[:2] == [(HolderKind.LOST, "lost", 5), (HolderKind.WRITER, "behind", 0)]
 
 
 @pytest.mark.rule("E46")

@@ -181,7 +181,7 @@ def test_a_log_without_fingerprints_is_read_and_what_it_holds_is_acknowledged_as
 )
 def test_fingerprints_that_no_version_writes_are_refused(last: int, numbers: bytes, prints: bytes) -> None:
     notes = encode_notes([Fingerprints("w", last, numbers, prints)])
-    with pytest.raises(LocalProtocolError, match="fingerprints that nobody wrote"):
+    with pytest.raises(LocalProtocolError, match="fingerprints that are not valid"):
         Restoring.behind(State(-1, (0,), (), ()), notes)
 
 

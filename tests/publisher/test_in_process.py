@@ -4,16 +4,20 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from itertools import pairwise
+from pathlib import Path
 from time import monotonic
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import google_crc32c
 import pytest
 from aiohttp import web
 
 from epochal.client.catalog_types import Registration, Renewal, SegmentGrant, StreamInfo
+from epochal.errors import EpochalError
 from epochal.protocol import messages as m
+from epochal_publisher.__main__ import _until_over
 from epochal_publisher.errors import SubscriptionUsed
 from epochal_publisher.follower import Follower, Since
 from epochal_publisher.lease import Lease
@@ -39,15 +43,18 @@ SETTINGS = Settings.read(
 
 
 @asynccontextmanager
-async def serving(**progress: Any) -> AsyncIterator[Publisher]:
-    """A publisher of one segment, whose catalog answers when the test says so; `progress` as a stream declares it."""
+async def serving(*segments: str, **progress: Any) -> AsyncIterator[Publisher]:
+    """A publisher of segment 0 or of those given, whose catalog answers when the test says so.
+
+    `progress` as a stream declares it.
+    """
     spec = {**MANIFEST["spec"], "progress": {"writerTimeout": "1s", **progress}}
     stream = StreamInfo("test", "s", "u", 1, "Ready", {**MANIFEST, "spec": spec}, (), (), "")
     async with Lease(SETTINGS) as lease:
         made = Publisher(SETTINGS, lease)
         async with Stores(SETTINGS, stream, lease.instance) as stores:
-            granted = Registration(1, 10.0, (SegmentGrant("0", 1, 0, 2**64, None, (), False),))
-            await made.serve(stream, granted, stores)
+            grants = tuple(SegmentGrant(segment, 1, 0, 2**64, None, (), False) for segment in segments or ("0",))
+            await made.serve(stream, Registration(1, 10.0, grants), stores)
             yield made
         made.close()
 
@@ -125,9 +132,17 @@ async def keeping_time(publisher: Publisher) -> AsyncIterator[None]:
             await task
 
 
-def open_writer(publisher: Publisher, writer: str = "w") -> None:
-    opens = m.Open(1, "u", "0", writer, 1, None, None)
-    publisher.segments["0"].publisher.receive(writer.encode(), opens, monotonic())
+def open_writer(publisher: Publisher, writer: str = "w", segment: str = "0") -> None:
+    opens = m.Open(1, "u", segment, writer, 1, None, None)
+    publisher.segments[segment].publisher.receive(writer.encode(), opens, monotonic())
+
+
+def send(publisher: Publisher, number: int, *, at: int, segment: str = "0") -> None:
+    """An append of the writer arrives."""
+    payload = b"\x91\xc4\x01x"
+    append = m.Append(segment, number, at, b"", 1, google_crc32c.value(payload), payload)
+    publisher.segments[segment].publisher.receive(b"w", append, monotonic())
+    publisher.flush()
 
 
 async def ticks(publisher: Publisher, seconds: float) -> None:
@@ -166,14 +181,65 @@ async def test_an_append_that_waits_is_asked_for_at_once_and_goes_on_when_it_is_
     open_writer(publisher)
     publisher.flush()
     publisher._lease._soon.clear()
-    payload = b"\x91\xc4\x01x"
-    append = m.Append("0", 0, 5, b"", 1, google_crc32c.value(payload), payload)
-    machine.receive(b"w", append, monotonic())
-    publisher.flush()
+    send(publisher, 0, at=5)
     assert publisher._lease._soon.is_set(), "the lease is not renewed at its next time, but now"
     assert (machine.seq, machine.waiting_bytes > 0) == (-1, True)
     renew(publisher)
     assert (machine.seq, machine.waiting_bytes) == (0, 0)
+
+
+@pytest.mark.rule("E11")
+async def test_of_a_process_of_many_segments_only_those_are_reported_at_once_that_wait_for_it() -> None:
+    async with serving("0", "1", "2") as publisher:
+        open_writer(publisher, segment="1")
+        publisher.flush()
+        assert publisher.reports(urgent=True).keys() == {"1"}, "an incarnation after this one must know of the writer"
+        assert publisher.reports(urgent=True).keys() == set()
+        send(publisher, 0, at=5, segment="1")
+        assert publisher.reports(urgent=True)["1"].horizon == (5,)
+        send(publisher, 1, at=6, segment="1")
+        assert publisher.reports().keys() == {"0", "1", "2"}
+        assert publisher.reports(urgent=True).keys() == set(), "that report was of all"
+
+
+@pytest.mark.rule("E11")
+async def test_how_long_appends_have_waited_is_counted_from_what_was_recorded_last() -> None:
+    async with serving(writerTimeout="1h") as publisher:
+        served, now = publisher.segments["0"], monotonic()
+
+        def waited(seconds: float) -> float:
+            served.tick(now + seconds)
+            return served.report(now + seconds).counters["waiting_seconds"]
+
+        open_writer(publisher)
+        send(publisher, 0, at=5)
+        assert [waited(seconds) for seconds in (1.0, 2.5, 4.0)] == [0.0, 1.5, 3.0]
+        renew(publisher)
+        assert waited(5.0) == 0.0
+        send(publisher, 1, at=6)
+        asked = publisher.reports()["0"].number
+        assert asked is not None
+        send(publisher, 2, at=7)
+        assert waited(6.0) == 0.0
+        served.recorded(served.recorded_number, now)  # no news
+        assert waited(9.0) == 3.0
+        served.recorded(asked, now)  # 7 waits still, but not in vain
+        assert waited(10.0) == 0.0
+
+
+@pytest.mark.rule("E11")
+async def test_an_append_that_waits_is_not_taken_once_the_publisher_stops(publisher: Publisher) -> None:
+    """The answer to what was asked before the stop comes after it: the last record would lack what became active."""
+    machine = publisher.segments["0"].publisher
+    open_writer(publisher)
+    send(publisher, 0, at=5)
+    asked = publisher.reports()["0"]
+    publisher.drain()
+    assert asked.number is not None
+    publisher.renewed(Renewal(10.0, False, {"0": asked.number}, {}))
+    last = publisher.reports(final=True)["0"]
+    assert (machine.seq, last.horizon, last.final) == (-1, (), True)
+    assert last.number == asked.number + 1
 
 
 @pytest.mark.rule("E46")
@@ -218,7 +284,7 @@ async def test_a_renewal_that_was_asked_for_before_a_stall_proves_nothing_after_
         return web.json_response({"ttl": 10.0, "complete": False})
 
     confirmed: asyncio.Queue[int] = asyncio.Queue()
-    owner: Any = SimpleNamespace(stalls=0, reports=dict, confirmed=confirmed.put_nowait, renewed=[].append)
+    owner: Any = SimpleNamespace(stalls=0, reports=lambda urgent: {}, confirmed=confirmed.put_nowait, renewed=[].append)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(asyncio.timeout(30))
         url = await stack.enter_async_context(server(renew))
@@ -232,6 +298,87 @@ async def test_a_renewal_that_was_asked_for_before_a_stall_proves_nothing_after_
         (await asked.get()).set()
         assert await confirmed.get() == 1
         keeping.cancel()
+
+
+class Asks:
+    """An owner that asks again at each renewal; notes when each was made, and whether it was only what is urgent."""
+
+    stalls = 0
+
+    def __init__(self) -> None:
+        self.renewals: asyncio.Queue[tuple[float, bool]] = asyncio.Queue()
+        self.over: asyncio.Future[EpochalError] = asyncio.get_running_loop().create_future()
+
+    def reports(self, *, urgent: bool) -> dict[str, Any]:
+        self.renewals.put_nowait((monotonic(), urgent))
+        self.lease.ask_now()
+        return {}
+
+    def confirmed(self, stalls: int) -> None: ...
+    def renewed(self, renewal: Renewal) -> None: ...
+    def ended(self, error: EpochalError) -> None:
+        self.over.set_result(error)
+
+    @asynccontextmanager
+    async def kept(self, url: str, **settings: Any) -> AsyncIterator[None]:
+        async with asyncio.timeout(30), Lease(SETTINGS.model_copy(update={"catalog": url, **settings})) as self.lease:
+            keeping = asyncio.create_task(self.lease.keep(cast("Any", self)))
+            try:
+                yield
+            finally:
+                keeping.cancel()
+
+
+async def test_however_often_it_is_asked_a_catalog_that_is_away_is_not_tried_without_a_pause() -> None:
+    owner = Asks()
+    async with owner.kept("http://127.0.0.1:9"):
+        made = [await owner.renewals.get() for _ in range(4)]
+    assert all(later[0] - before[0] > 0.15 for before, later in pairwise(made))
+    assert [urgent for _, urgent in made] == [False] * 4, "what of it was stored is not known"
+
+
+async def test_all_is_reported_at_each_interval_however_often_it_is_asked() -> None:
+    async def renewed(request: web.Request) -> web.Response:
+        return web.json_response({"ttl": 10.0, "complete": False})
+
+    owner = Asks()
+    async with server(renewed) as url, owner.kept(url, renew_interval=0.3):
+        made = [await owner.renewals.get()]
+        while [urgent for _, urgent in made].count(False) < 3:
+            made.append(await owner.renewals.get())
+    assert sum(urgent for _, urgent in made) > 4
+    regular = [at for at, urgent in made if not urgent]
+    assert all(later - before >= 0.3 for before, later in pairwise(regular))
+
+
+@pytest.mark.parametrize(
+    ("status", "answer", "expected", "code"),
+    [
+        (404, {"code": "unknown_publisher", "detail": "who?"}, "does not know this registration any more: who?", 3),
+        (409, {"code": "superseded", "detail": "another one"}, "another one", 3),
+        (
+            422,
+            {"code": "invalid_request", "detail": "the report of segment 0 is odd"},
+            "segment 0 is odd; this is a bug",
+            1,
+        ),
+        (404, {"not": "a catalog"}, "is the address right?", 1),
+    ],
+)
+async def test_what_ends_a_lease_is_told_apart(
+    status: int, answer: dict[str, str], expected: str, code: int, tmp_path: Path
+) -> None:
+    """Only who was superseded leaves its mark, and only who lost its lease ends with 3."""
+
+    async def refused(request: web.Request) -> web.Response:
+        return web.json_response(answer, status=status, content_type="application/problem+json")
+
+    owner, mark = Asks(), tmp_path / "mark"
+    async with server(refused) as url, owner.kept(url):
+        assert expected in str(await owner.over)
+    settings = SETTINGS.model_copy(update={"superseded_mark": mark})
+    assert await _until_over(settings, cast("Any", owner), owner.lease, asyncio.Future(), []) == code
+    assert mark.exists() == (answer.get("code") == "superseded")
 
 
 # ---- web-hooks: Q7, Q9 ----
@@ -256,10 +403,7 @@ async def hooked(publisher: Publisher, *statuses: int) -> AsyncIterator[tuple[We
 
 
 def append(publisher: Publisher, number: int) -> None:
-    machine, payload = publisher.segments["0"].publisher, b"\x91\xc4\x01x"
-    crc = google_crc32c.value(payload)
-    machine.receive(b"w", m.Append("0", number, 0, b"", 1, crc, payload), monotonic())
-    publisher.flush()
+    send(publisher, number, at=0)
     renew(publisher)
 
 

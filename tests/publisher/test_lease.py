@@ -1,7 +1,9 @@
 """Who owns a segment, and what a successor starts from; with real processes that are killed, stopped and superseded."""
 
+import json
 import signal
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -52,7 +54,7 @@ def test_a_successor_starts_a_new_incarnation_at_the_reported_frontier(start, wi
         subscriber.subscribe()
         snapshot = subscriber.events.receive()
         assert (snapshot.incarnation, snapshot.lower, snapshot.seq) == (2, (7,), -1)
-        assert snapshot.below[0] > 7  # what was appended to 7 is lost, and said to be so at once (E11)
+        assert snapshot.below[0] >= 7  # what was appended to 7 is lost, and said to be so at once (E11)
         other = wires.writer(successor, stream)
         other.open("w2")
         other.advance(9)  # w1 is awaited: nothing completes before it is back
@@ -145,6 +147,8 @@ def test_a_catalog_that_is_away_keeps_a_start_waiting_and_a_running_stream_going
         writer, subscriber = wires.writer(publisher, stream), wires.subscriber(publisher, stream)
         writer.open()
         subscriber.join()
+        writer.acked(0, b"recorded")  # a time that the catalog has heard of needs no more of it
+        assert subscriber.next_event().payload == b"recorded"
         catalog.signal(signal.SIGKILL)
         catalog.ended()
         wait_until(lambda: "cannot be renewed" in publisher.log.read_text())
@@ -157,6 +161,82 @@ def test_a_catalog_that_is_away_keeps_a_start_waiting_and_a_running_stream_going
         wait_until(lambda: "renewed again" in publisher.log.read_text())
     finally:
         publisher.stop()
+
+
+@pytest.mark.rule("E11")
+def test_an_append_beyond_the_horizon_waits_while_the_catalog_is_away_and_is_in_it_before_it_counts(
+    own_catalog, at_catalog, wires, wait_until
+):
+    catalog = own_catalog()
+    stream = at_catalog(catalog.ready, "beyond")
+    port = port_of(catalog.ready)
+    publisher = stream.start()
+    try:
+        writer = wires.writer(publisher, stream)
+        writer.open()
+        writer.acked(0, b"recorded")
+        assert [publisher.metric(name) for name in ("horizon_waiting_bytes", "memory_lost")] == [0, 0]
+        catalog.signal(signal.SIGKILL)
+        catalog.ended()
+        wait_until(lambda: "cannot be renewed" in publisher.log.read_text())
+        writer.append(5, b"beyond")
+        wait_until(lambda: publisher.metric("horizon_waiting_bytes") > 0)
+        assert not writer.line.poll(0.5)
+        own_catalog(port)
+        assert writer.line.await_(m.Ack).number == writer.number - 1
+        assert publisher.metric("horizon_waiting_bytes") == 0
+        publisher.signal(signal.SIGKILL)
+        publisher.ended()
+        publisher = stream.start()
+        assert wires.subscriber(publisher, stream).join().below == (5,)
+        assert publisher.metric("memory_lost") == 1
+        resumed = wires.writer(publisher, stream)
+        assert resumed.open(resume=m.Resume(1, (0,), (0, 5))).lost == (0, 5)
+        resumed.advance(6)
+        wait_until(lambda: publisher.metric("memory_lost") == 0)
+    finally:
+        publisher.stop()
+
+
+@pytest.mark.rule("E11")
+def test_the_last_record_of_a_publisher_that_stops_is_the_one_that_stays(own_catalog, at_catalog, wires, wait_until):
+    """What was asked for before the stop is answered after it, and changes nothing any more."""
+    catalog = own_catalog()
+    stream = at_catalog(catalog.ready, "last")
+    publisher = stream.start()
+    try:
+        writer = wires.writer(publisher, stream)
+        writer.open()
+        writer.acked(0, b"recorded")
+        catalog.signal(signal.SIGSTOP)
+        writer.append(5, b"asked for, and not answered")
+        waiting = wait_until(lambda: publisher.metric("horizon_waiting_bytes"))
+        writer.append(9, b"to be asked for next")
+        wait_until(lambda: publisher.metric("horizon_waiting_bytes") > waiting)
+        publisher.signal(signal.SIGTERM)
+        wait_until(lambda: "stopping" in publisher.log.read_text())
+        time.sleep(1.1)  # a renewal is due when the catalog goes on
+        catalog.signal(signal.SIGCONT)
+        assert publisher.ended() == 0
+        assert "not given up" not in publisher.log.read_text()
+        while writer.line.poll(0.2):
+            assert not isinstance(writer.line.receive(), m.Ack)
+        assert handed_over(stream)["horizon"] == [0], "5 and 9 were never active"
+    finally:
+        publisher.stop()
+
+
+def handed_over(stream: Any) -> Any:
+    """What a next publisher of segment 0 is told."""
+    body = {
+        "publisher": "next", "instance": "i", "stream": stream.name, "uid": stream.uid, "segments": ["0"],
+        "addresses": {"events": "tcp://h:1", "requests": "tcp://h:2", "ingest": "tcp://h:3"},
+    }  # fmt: skip
+    request = urllib.request.Request(
+        f"{stream.catalog}/v1/publishers", json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return json.load(answer)["segments"][0]
 
 
 @pytest.mark.rule("S26")

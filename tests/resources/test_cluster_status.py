@@ -278,6 +278,20 @@ def test_a_stream_whose_publisher_lost_its_memory_is_degraded_until_that_is_past
     assert told(seen(running(STREAM)))["Degraded"] == ("False", "AsExpected")
 
 
+@pytest.mark.rule("E11")
+def test_a_stream_whose_appends_wait_for_the_catalog_is_degraded_unless_something_worse_is_known() -> None:
+    waits: dict[str, Any] = {"waiting_segments": tuple(map(str, range(7)))}
+    assert told(seen(running(STREAM), **waits))["Degraded"] == ("True", "AppendsWaiting")
+    assert "0, 1, 2, 3, 4 and 2 more; see that the catalog" in str(status_of({}, seen(running(STREAM), **waits)))
+    for worse, reason in (
+        ({"lost_epochs": ("segment 0 up to 7",)}, "MemoryLost"),
+        ({"lost_writers": ("w",)}, "WriterLost"),
+    ):
+        waits |= worse
+        assert told(seen(running(STREAM), **waits))["Degraded"] == ("True", reason)
+    assert told(seen(running(STREAM)))["Degraded"] == ("False", "AsExpected")
+
+
 @pytest.mark.rule("E46")
 def test_a_stream_that_waits_for_lost_writers_is_degraded_until_none_is_left() -> None:
     waiting_for = seen(running(STREAM), lost_writers=("w1", "w2"))

@@ -41,3 +41,19 @@ def test_the_error_is_of_its_class_with_its_whole_message(kind: type[EpochalErro
 @pytest.mark.parametrize("line", ["ValueError: 3", "epochal.errors.Problem: no error", "epochal.errors.asdict: x"])
 def test_another_error_is_none_of_ours(line: Any) -> None:
     assert ours(PySparkException(SPARK % line)) is None
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        "The above exception was the direct cause of the following exception:",
+        "During handling of the above exception, another exception occurred:",
+    ],
+)
+def test_an_error_that_became_another_is_that_one(between: str) -> None:
+    became = "%s\n\n" + between + '\n\nTraceback (most recent call last):\n  File "job.py", line 3, in row\n%s'
+    ours_first = became % ("epochal.errors.TimedOut: no", "ValueError: no rows")
+    assert ours(PySparkException(SPARK % ours_first)) is None
+    found = ours(PySparkException(SPARK % (became % ("ValueError: no rows", "epochal.errors.ConfigError: key"))))
+    assert type(found) is ConfigError
+    assert str(found) == "key"

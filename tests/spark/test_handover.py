@@ -5,8 +5,8 @@ import socket
 
 import pytest
 
-from epochal.errors import CapabilityError, EpochalError, RemoteProtocolError, Unavailable
-from epochal_spark.handover import Committed, HandoverServer, hand_over
+from epochal.errors import CapabilityError, EpochalError, LocalProtocolError, RemoteProtocolError, Unavailable
+from epochal_spark.handover import Committed, HandoverServer, ask_to_begin, hand_over
 
 
 async def test_a_commit_is_answered_after_the_writer_has_acted() -> None:
@@ -52,6 +52,35 @@ async def test_the_writers_error_is_raised_where_the_commit_runs() -> None:
         await asyncio.to_thread(hand_over, address, Committed(0, 7, 3))
     with pytest.raises(RemoteProtocolError, match="token"):
         await asyncio.to_thread(hand_over, f"{address}0", Committed(0, 7, 3))
+    await server.close()
+
+
+async def nothing(_: Committed) -> None:
+    """Stands for a commit that is not under test."""
+
+
+async def test_another_exception_of_the_writer_is_told_by_its_text() -> None:
+    async def fail() -> None:
+        raise KeyError("batch 3")
+
+    server = HandoverServer(nothing, on_begin=fail)
+    address = await server.start()
+    with pytest.raises(LocalProtocolError, match=r"the query's writer failed: KeyError: 'batch 3'"):
+        await asyncio.to_thread(ask_to_begin, address)
+    await server.close()
+
+
+async def test_a_writer_that_does_not_answer_in_time_is_told_from_one_that_left() -> None:
+    never = asyncio.Event()
+
+    async def hang() -> None:
+        await never.wait()
+
+    server = HandoverServer(nothing, on_begin=hang)
+    address = await server.start()
+    with pytest.raises(Unavailable, match=r"did not answer within 0\.3 s, when a batch was begun"):
+        await asyncio.to_thread(ask_to_begin, address, 0.3)
+    never.set()
     await server.close()
 
 

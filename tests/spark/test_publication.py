@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,8 @@ from pyspark.sql import functions as f
 import epochal
 import epochal_spark
 from epochal.errors import CapabilityError, ConfigError, SchemaMismatch, StreamNotFound, UsageError
+from epochal_spark.options import Complete
+from epochal_spark.publication import _Holder
 
 pytestmark = [
     pytest.mark.java,
@@ -201,3 +205,35 @@ def test_the_plain_data_source_refuses_what_it_cannot_do(
         start(rate, "append", trigger={"continuous": "1 second"}, **plain)
     with pytest.raises(PySparkException, match="REAL_TIME_MODE"):
         start(rate, "append", trigger={"realTime": "5 seconds"}, **plain)
+
+
+class Interrupted(BaseException):
+    """Stands for Ctrl-C."""
+
+
+@pytest.mark.parametrize("by", [Interrupted, CapabilityError])
+def test_a_writer_that_could_not_be_opened_is_gone_at_once(
+    catalog: str, declare: Callable[..., str], by: type[BaseException]
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise Interrupted
+
+    async def before_opening(*_: object) -> None:
+        if by is CapabilityError:
+            raise CapabilityError("refused")
+        signal.setitimer(signal.ITIMER_REAL, 0.1, 20)  # the second one is for a thread that goes on
+        await asyncio.Event().wait()
+
+    stream = declare()
+    holder = _Holder(stream, "q", catalog, Complete.BATCH, 30.0)
+    holder.before_opening = before_opening
+    before = signal.signal(signal.SIGALRM, interrupt)
+    began = time.monotonic()
+    try:
+        with pytest.raises(by), holder:
+            raise AssertionError("it was opened")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert holder.ended
+    assert time.monotonic() - began < 10

@@ -77,7 +77,7 @@ def run(parts: Parts, df: DataFrame | None = None, **options: Any) -> None:
     """Publish all that is there."""
     options = {"time": "t", "checkpoint": parts.checkpoint, "trigger": NOW, **options}
     with epochal_spark.publish(parts.read() if df is None else df, **options) as publication:
-        publication.wait()
+        assert publication.wait(PATIENCE)
 
 
 async def numbers(sub: epochal.Subscription) -> dict[Any, list[int]]:
@@ -118,24 +118,27 @@ class Running:
             finally:
                 self._begun.set()
 
-        self._thread = threading.Thread(target=work)
+        self._thread = threading.Thread(target=work, daemon=True)
 
     def __enter__(self) -> "Running":
         self._thread.start()
-        self._begun.wait()
+        assert self._begun.wait(PATIENCE)
         return self
+
+    def _join(self) -> None:
+        self._end.set()
+        self._thread.join(PATIENCE)
+        assert not self._thread.is_alive()
 
     def stop(self) -> None:
         """Stop the query within its block; raises what the block raised."""
-        self._end.set()
-        self._thread.join()
+        self._join()
         error, self._error = self._error, None
         if error is not None:
             raise error
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._end.set()
-        self._thread.join()
+        self._join()
         if kind is None and self._error is not None:
             raise self._error
 

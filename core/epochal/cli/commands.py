@@ -22,7 +22,7 @@ SHORT = {
     "delete": "Delete streams, by name or by their manifests.",
     "get": "List streams, publishers, writers or subscriptions.",
     "describe": "Show a stream whole, and what holds its time back.",
-    "release": "Let a lost writer go that a stream waits for.",
+    "release": "Release a lost writer that a stream is waiting for.",
     "pub": "Publish records to a stream.",
     "sub": "Subscribe to a stream and print what comes.",
     "doctor": "Look what does not work, and say what to do.",

@@ -122,7 +122,7 @@ def _segment(segment: SegmentInfo, document: Document, wide: bool) -> list[tuple
     ]
     if segment.below:
         times = ", ".join(map(show_time, segment.below))
-        fields.append(("Lost", f"every epoch that is at most {times}: the publisher before had no storage, and died"))
+        fields.append(("Lost", f"open epochs up to {times}: the previous publisher ended without its history"))
     waiting = segment.counters.get("waiting_bytes", 0)
     if waiting:
         fields.append(("Waiting", f"{waiting:,} bytes of appends, until the catalog has recorded their times"))

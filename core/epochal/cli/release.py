@@ -1,4 +1,4 @@
-"""`epochal release`: let a lost writer go that a stream waits for.
+"""`epochal release`: release a lost writer that a stream is waiting for.
 
 Separate from `delete` because nothing is removed: epochs are aborted, and others complete without the writer.
 """
@@ -12,6 +12,7 @@ from epochal.cli.options import DEFAULT_TIMEOUT, Catalog, Namespace, Stream, Tim
 from epochal.cli.terminal import note
 from epochal.client.catalog_types import StreamInfo
 from epochal.client.held_back import describe_holder
+from epochal.errors import EpochalError
 from epochal.protocol.holders import HolderKind
 from epochal.resources import DEFAULT_NAMESPACE, parse_stream_name
 
@@ -37,7 +38,7 @@ def release(
     catalog: Catalog = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
 ) -> None:
-    """Let a lost writer go that a stream waits for."""
+    """Release a lost writer that a stream is waiting for."""
     if not yes and not sys.stdin.isatty():
         raise typer.BadParameter("this asks before it aborts epochs, and standard input is no terminal; add --yes")
     run(_release(parse_stream_name(stream, namespace or DEFAULT_NAMESPACE), writer, yes, catalog, timeout))
@@ -53,10 +54,14 @@ async def _release(name: tuple[str, str], writer: str, yes: bool, url: str | Non
 
 
 def _what_happens(stream: StreamInfo, writer: str) -> str:
-    waits = [
+    """What to ask about; raises the catalog's refusal where no segment waits for the writer."""
+    seen = "\n".join(
         describe_holder(held) for held in stream.held_back if held.kind == HolderKind.LOST and held.writer == writer
-    ]
-    seen = "\n".join(waits) or f"no segment of {stream.qualified} waits for {writer} as lost at the moment"
+    )
+    if not seen:
+        refusal = EpochalError(f"no segment of {stream.qualified} waits for writer {writer!r} as lost")
+        refusal.code = "writer_not_lost"  # type: ignore[misc]  # on this instance only
+        raise refusal
     return (
         f"{seen}\nThe epochs that {writer} published to and had not left are aborted, for good, and what it holds is"
         " released: later epochs complete without it."

@@ -70,9 +70,13 @@ class Items(Generic[T]):
     """
 
     def __init__(
-        self, loop: LoopThread, fill: Callable[[Hand[T]], Coroutine[Any, Any, None]], timeout: float | None
+        self,
+        loop: LoopThread,
+        fill: Callable[[Hand[T]], Coroutine[Any, Any, None]],
+        timeout: float | None,
+        wake: Callable[[], None] = lambda: None,
     ) -> None:
-        self._loop, self._fill, self._timeout = loop, fill, timeout
+        self._loop, self._fill, self._timeout, self._wake = loop, fill, timeout, wake
 
     def __iter__(self) -> Self:
         return self
@@ -84,6 +88,8 @@ class Items(Generic[T]):
             self._loop.run(lambda: self._fill(hand), self._timeout)
         except BaseException:
             hand.state = GIVEN_UP
+            if hasattr(hand, "item"):
+                self._loop.submit(self._wake)  # another thread may wait, and can have the item now
             raise
         if hand.state == OVER:
             raise StopIteration
@@ -92,7 +98,7 @@ class Items(Generic[T]):
 
 
 class _Repeated(Generic[T]):
-    """An asynchronous generator as a source of `Items`: begun anew by `iterate` where a call was ended in it."""
+    """An asynchronous generator as a source of `Items`: started again by `iterate` after a call ended within it."""
 
     def __init__(self, iterate: Callable[[], AsyncIterator[T]]) -> None:
         self._iterate, self._source, self._over = iterate, iterate(), False
@@ -205,7 +211,11 @@ class BlockingWriter(_Opened[Writer]):
     @property
     def wrong_addresses(self) -> int:
         """How often the publisher at an address from the catalog served something else (E48)."""
-        return self._inner.wrong_addresses
+
+        async def work() -> int:
+            return self._inner.wrong_addresses
+
+        return self._loop.run(work)
 
     @property
     def held(self) -> tuple[Any, ...]:
@@ -244,11 +254,13 @@ class BlockingSubscription(_Opened[Subscription]):
 
         `timeout`: seconds to wait for each; then `TimedOut` is raised, and the iterator can be asked again.
         """
-        return Items(self._loop, self._inner.epochs().fill, timeout)
+        reading = self._inner.epochs()
+        return Items(self._loop, reading.fill, timeout, reading.wake)
 
     def events(self, timeout: float | None = None) -> Items[values.Event]:
         """Everything as it comes, as `Subscription.events` (S16); `timeout` as with `epochs`."""
-        return Items(self._loop, self._inner.events().fill, timeout)
+        reading = self._inner.events()
+        return Items(self._loop, reading.fill, timeout, reading.wake)
 
 
 class BlockingCatalog(_Blocking[CatalogClient]):

@@ -21,8 +21,8 @@ AFTER_INTERRUPT = 5.0
 class _Call(Generic[R]):
     """One piece of work in the loop; `start` and `cancel` are called there, in the order in which they are submitted.
 
-    `ended` is a lock that can be had once the work is over. Waiting for a plain lock leaves nothing half done when an
-    interrupt ends it, wherever that comes.
+    `ended` is locked until the work is over. A plain lock, because an interrupt that ends `acquire` leaves it taken or
+    not taken, nothing between.
     """
 
     def __init__(self, work: Callable[[], Coroutine[Any, Any, R]], timeout: float | None) -> None:
@@ -70,7 +70,7 @@ class LoopThread:
     """One thread that runs one event loop until `stop`; `run` may be called from any other thread."""
 
     def __init__(self, name: str) -> None:
-        # The lock is one that a signal's handler can take which calls the client while it is held here.
+        # Reentrant: a signal handler may call the client while its thread holds the lock.
         self._pid, self._lock, self._stopped = os.getpid(), threading.RLock(), False
         self._running = threading.Event()
         # A daemon: a program that forgets to close its client ends all the same.
@@ -97,18 +97,18 @@ class LoopThread:
         self._check()
         call = _Call(work, timeout)
         try:
-            submitted = self._submit(call.start)
+            submitted = self.submit(call.start)
             if submitted:
                 call.ended.acquire()
         except BaseException:  # an interrupt of this thread
-            if self._submit(call.cancel):
+            if self.submit(call.cancel):
                 call.ended.acquire(timeout=AFTER_INTERRUPT)
             raise
         if not submitted:
             raise UsageError("the client was closed; connect a new one")
         return call.outcome()
 
-    def _submit(self, step: Callable[[], None]) -> bool:
+    def submit(self, step: Callable[[], None]) -> bool:
         """Have the loop call `step`, in the order of submission; False where the loop has ended and never would."""
         with self._lock:
             if not self._stopped:

@@ -70,7 +70,9 @@ class SegmentInfo:
     counters: Mapping[str, Any]
     holders: tuple[HeldBack, ...] = ()
     below: tuple[Time, ...] = ()
-    """Every time that is <= one of these is aborted, for a publisher lost its memory (E11)."""
+    """Every time that is <= one of these, and was not complete, is aborted: a publisher lost its memory (E11)."""
+    reported: float | None = None
+    """How many seconds ago the publisher said what `counters` and `holders` say."""
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
@@ -88,6 +90,7 @@ class SegmentInfo:
             counters=dict(value.get("counters") or {}),
             holders=tuple(HeldBack.from_json({**item, "segment": value["id"]}) for item in value.get("holders", ())),
             below=tuple(from_json(time) for time in value.get("below", ())),
+            reported=value.get("reported"),
         )
 
 
@@ -254,7 +257,7 @@ class Renewal:
     """The answer to a renewal; `complete` once every writer has finished the stream (E7).
 
     `recorded`: the number of the record that the catalog has of each segment that was reported, -1 for none (E11).
-    `released`: the session of each lost writer that was released (E46). Both are empty from a catalog of the release
+    `released`: the session of each released writer that it still counts (E46). Both are empty from a catalog of the release
     before.
     """
 

@@ -1,10 +1,13 @@
-"""Handing items to callers, so that an interrupt or a cancellation at any moment loses none (E16).
+"""Hand each item to exactly one caller, also when a call is interrupted or cancelled (E16).
 
-Apart from what is read because one order of steps makes it safe, for tasks and for threads: an item counts as given
-when `Hand.state` is GIVEN, and storing that is the last thing done before it is returned. CPython looks for signals and
-for exceptions of other threads where calls end, where functions begin and where loops go back, and there is none of
-these between that store and the return, nor between the return and a `for` loop's variable. Whatever ends a call before
-the store makes the item available to the next call.
+Separate from the readers because safety rests on the order of a few steps. An item counts as returned once `Hand.state`
+is GIVEN, and that store is the last step before `return`. CPython handles signals, and exceptions from other threads,
+only where a call ends, a function begins or a loop jumps back. None of these lies between the store and the return, nor
+between the return and the variable of a `for` loop. (`x = next(items)` is a call: an interrupt can come before the
+assignment.) If a call ends before the store, the next call gets the item.
+
+In the loop's own thread this holds for cancellations only. An exception from a signal handler there can end
+`Hands.take` between two steps: then the item comes again only to a reader that resumes from the cursor.
 """
 
 from collections.abc import Callable, Coroutine
@@ -20,25 +23,31 @@ OVER = 3
 
 
 class Hand(Generic[T]):
-    """What one call is about to return. The caller's side writes `state`; the side that fills it reads it later."""
+    """The place for the item of one call. The caller sets `state`; only OVER is set by the filler."""
 
     __slots__ = ("item", "state")
 
     def __init__(self) -> None:
         self.item: T
         self.state = UNDER_WAY
-        """UNDER_WAY; GIVEN to the caller; GIVEN_UP, as the call was ended before that; OVER, as nothing follows."""
+        """UNDER_WAY: not returned yet. GIVEN: returned. GIVEN_UP: the call ended before it returned.
+
+        OVER: there are no more items.
+        """
 
 
 class Hands(Generic[Raw]):
-    """Items between their source and the callers. `passed(item)` is called for each once a caller has it."""
+    """Items that were taken from their source, until it is known that the caller has them.
+
+    Calls `passed(item)` once for each item that was returned.
+    """
 
     def __init__(self, passed: Callable[[Raw], None]) -> None:
         self._passed = passed
         self._out: list[tuple[Hand[Any], Raw]] = []
 
     def settle(self) -> None:
-        """Pass what was given since the last call."""
+        """Pass the items that were returned since the last time."""
         out = self._out
         for place in reversed(range(len(out))):
             hand, raw = out[place]
@@ -47,7 +56,7 @@ class Hands(Generic[Raw]):
                 self._passed(raw)
 
     def take(self, hand: Hand[Any], source: Callable[[], Raw | None]) -> Raw | None:
-        """The next item for `hand`: one that was given up, else one of `source`; None when there is none."""
+        """The next item for `hand`: one whose call was given up, else the next of `source`; None if there is none."""
         out = self._out
         if out:
             self.settle()
@@ -62,27 +71,32 @@ class Hands(Generic[Raw]):
 
 
 class Reading(Generic[T]):
-    """An asynchronous iterator that goes on after a call was cancelled or timed out; any number of tasks may use it.
+    """An asynchronous iterator that can be used again after a cancelled or timed-out call, and by several tasks.
 
-    `take(hand)` puts the next item into the hand, or sets its state to OVER, and returns whether it did one of these;
-    `wait()` waits until asking it again can help.
+    `take(hand)` puts the next item into the hand, or sets its state to OVER when there are no more items; returns False
+    if it did neither. `wait()` waits until something has changed, or `wake()` was called.
     """
 
-    def __init__(self, take: Callable[[Hand[T]], bool], wait: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        self._take, self._wait = take, wait
+    def __init__(
+        self,
+        take: Callable[[Hand[T]], bool],
+        wait: Callable[[], Coroutine[Any, Any, None]],
+        wake: Callable[[], None],
+    ) -> None:
+        self._take, self._wait, self.wake = take, wait, wake
 
     def __aiter__(self) -> Self:
         return self
 
     async def fill(self, hand: Hand[T]) -> None:
-        """Take the next one, once there is one."""
+        """Wait for the next item and put it into the hand, or set the hand's state to OVER."""
         while not self._take(hand):
             await self._wait()
 
     async def __anext__(self) -> T:
         """The next one."""
         hand: Hand[T] = Hand()
-        try:
+        try:  # the loop of `fill`, repeated because a call of it costs time
             while not self._take(hand):
                 await self._wait()
         except BaseException:

@@ -77,7 +77,7 @@ def _reason(held: HeldBack) -> str:
         case "finishing":
             return f"its writers have finished; it has waited{lasting} for the other segments to finish"
         case "recording":
-            return f"everybody has left it; it has waited{lasting} for the catalog to record the next frontier"
+            return f"no writer holds it any more; it has waited{lasting} for the catalog to record the next frontier"
         case "no_publisher":
             return f"it has had no publisher{lasting}"
         case other:

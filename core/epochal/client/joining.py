@@ -59,7 +59,7 @@ class Link:
         self._reader = reader
         self._begin: Begin = begin
         self._continuing = False
-        # The highest seen, by whoever the cursor is of too (E12).
+        # The highest incarnation seen, also by the reader that saved the cursor (E12).
         self._incarnation = begin.incarnation if isinstance(begin, m.Position) else 0
         self._damaged = 0
         self.wrong_addresses = 0

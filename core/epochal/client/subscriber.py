@@ -145,7 +145,7 @@ class Subscription:
         when `since` is older than the history, `StreamGone` when the stream is deleted, and `UsageError` with `partial`
         or where `events()` is read already.
         """
-        return Reading(self._take_epoch, self._more)
+        return Reading(self._take_epoch, self._more, self._changed.set)
 
     def _take_epoch(self, hand: Hand[values.Epoch | values.EpochAborted]) -> bool:
         """Put the next one into the hand, if it is there, or the end."""
@@ -170,7 +170,7 @@ class Subscription:
         A read raises `HistoryTruncated` when `since` is older than the history, `StreamGone` when the stream is
         deleted, and `UsageError` where `epochs()` is read already.
         """
-        return Reading(self._take_event, self._more)
+        return Reading(self._take_event, self._more, self._changed.set)
 
     def _take_event(self, hand: Hand[values.Event]) -> bool:
         if self._reads != "events":

@@ -83,7 +83,7 @@ class Gap:
     seq: int
     """The event that they come after; -1 for none."""
     below: tuple[Any, ...] = ()
-    """Every epoch that is <= one of these is aborted: the publisher lost its memory (E11)."""
+    """Every epoch that is <= one of these, and was not complete, is aborted: the publisher lost its memory (E11)."""
 
 
 @dataclass(frozen=True, slots=True)

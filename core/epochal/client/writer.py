@@ -130,7 +130,8 @@ class Writer(Session):
 
         Raises `CapabilityError` for a time below what the writer holds, `TimeShapeError`, `RecordTypeError`,
         `PayloadTooLarge`, `EpochAbortedError`, and `WriterFenced`, `WriterLost` or `StreamGone` when the session is
-        over; nothing of the batch is published then.
+        over: then the batch may be published all the same, and in the other cases nothing of it is. With `linger`,
+        other parts of a batch that was divided may be published: `abort(time)` to drop the epoch.
         """
         at = self._check(time, records, key, topic)
         await self._reopened()
@@ -217,11 +218,11 @@ class Writer(Session):
     def _send_batch(self, slot: Slot, records: list[Any], awaited: bool, promise: asyncio.Future[m.Position]) -> None:
         """Send a batch, in several appends if it is too large for one: its promise is kept once all are logged (E1)."""
         divided = parts(records, self._encode)
-        if len(divided) > 1:
-            self._parts[promise] = len(divided)
         for payload, count in divided:
             ticket = self.machine.append(slot.segment, slot.time, slot.topic, count, payload, awaited=awaited)
             self._futures[ticket] = promise
+        if len(divided) > 1:
+            self._parts[promise] = len(divided)
         self._act_soon()
 
     # ---- moves ----

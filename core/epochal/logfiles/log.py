@@ -140,7 +140,7 @@ class SegmentLog:
         self._recovered = None
 
     def may_lack(self, *, relaxed: bool) -> bool:
-        """Whether events may be missing behind `last` that were acknowledged (E11): the machine took them with it.
+        """Whether acknowledged events after `last` may be missing, because the machine died (E11).
 
         So it is where the last owner acknowledged what was not synced, the end of the log is not vouched for, and the
         machine has started again since, or that cannot be known. To be asked before `begin`. Where the last owner does

@@ -1,7 +1,8 @@
 """Who owns a log: the lock that ends with its process, the file that names the incarnation, and what it ran on.
 
-Apart from the log because owning is checked at every group commit, and is all that keeps two publishers apart when the
-catalog cannot (E12). The lock keeps out whoever starts beside us; the file, whoever took the volume from under us.
+Separate from the log because ownership is checked at every group commit, and alone keeps two publishers apart when the
+catalog cannot (E12). The lock keeps out a second process on this machine; the file shows that another machine has taken
+the volume.
 """
 
 import json
@@ -19,12 +20,12 @@ BOOT = "boot"
 
 
 class LastOwner(NamedTuple):
-    """How the last owner kept the log; None for what is not known."""
+    """What the file `boot` says of the process that owned the log last; None where it says nothing."""
 
     boot: str | None
-    """The start of the machine that it ran on."""
+    """The boot id of its machine: another one after each start of the machine."""
     relaxed: bool | None
-    """Whether it acknowledged appends that were not synced yet."""
+    """Whether it acknowledged appends before they were synced (`durability: interval`)."""
 
 
 class Owner:
@@ -71,9 +72,9 @@ class Owner:
             return LastOwner(None, None)
 
     def note_boot(self, boot: str | None, *, relaxed: bool) -> None:
-        """Write down, durably, how the log is kept from now on; on a full disk, or without a `boot`, nothing is known.
+        """Write, durably, how the log is kept from now on. On a full disk, or without `boot`, the file is removed.
 
-        To be called once the log itself says all that `last` had made necessary. Raises `OSError`.
+        Call it only after the log has recorded the aborts that `last` made necessary. Raises `OSError`.
         """
         try:
             if boot is not None:

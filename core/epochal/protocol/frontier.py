@@ -83,9 +83,10 @@ class Antichain:
 
 
 class Downset:
-    """Every time that is <= one of its elements, which are kept maximal: the dual of what an `Antichain` stands for.
+    """A downward-closed set of times: every time that is <= one of its maximal elements.
 
-    Costs are linear in its (small) size.
+    An `Antichain` stands for the times at or above its elements; this is the dual. Each operation is linear in the
+    number of maximal elements, which is small.
 
     >>> lost = Downset([(0, 3), (2, 1)])
     >>> (1, 1) in lost, (1, 2) in lost
@@ -110,7 +111,7 @@ class Downset:
         return True
 
     def drop_passed(self, frontier: Antichain) -> bool:
-        """Forget the elements that no element of `frontier` is <=: nothing in their reach can arrive any more.
+        """Drop each maximal element that `frontier` does not reach: no time <= it can arrive any more.
 
         Returns whether there were any.
         """

@@ -1,16 +1,15 @@
-"""What the catalog has of a segment without a log, so that a crash takes every open epoch with it, as a whole (E11).
+"""What the catalog records of a segment without a log, so that a crash aborts every open epoch as a whole (E11).
 
-The catalog keeps a frontier F and a horizon H, a set of times closed downwards. After a crash the next incarnation
-begins at F, with every time in H aborted. That is exact because of two gates, which are judged here:
+The catalog keeps a frontier F and a horizon H, a downward-closed set of times. After a crash the next incarnation
+begins at F, and every time in H that F reaches is aborted. Two conditions make that safe; this module checks them:
 
-- A time becomes active, or is aborted, only once it is in the recorded H. So whatever was acknowledged, or reported to
-  anyone, is in H, and aborted afterwards.
-- A frontier f is reported only if every time that the recorded F reaches and f does not is in the recorded H. So no
-  time that somebody was told is complete can become another epoch afterwards.
+- A time becomes active, or is aborted, only when it is in the recorded H. So everything that was acknowledged or
+  reported is in H, and is aborted after a crash.
+- A frontier f is reported only if every time that the recorded F reaches and f does not reach is in the recorded H. So
+  an epoch that was reported complete cannot get other records after a crash.
 
-What must be recorded goes to the catalog as a `Record`: numbered, one at a time, F and H together. Only what the
-catalog has answered counts as recorded. Separate from the publisher, which decides what waits, because this is the
-whole of what is asked of the catalog, and can be tested without writers.
+The publisher sends F and H together as a numbered `Record`, one at a time. Only what the catalog has confirmed counts
+as recorded. Separate from the publisher, which decides what waits: this can be tested without writers.
 
 Sources: rule E11.
 """
@@ -23,11 +22,11 @@ from epochal.protocol.frontier import Antichain, Downset
 from epochal.protocol.times import MAX_TIME, Time, TimeShape, join
 
 MOST_BYTES = 3_750
-"""Bytes that the times of a horizon may take in a message; above it neighbours are covered by one larger time."""
+"""Most bytes that the times of a horizon take in a message; a larger horizon is coarsened to fewer, larger times."""
 MOST_CORNERS = 8
-"""Elements of a frontier of which it is worked out whether it must be recorded; a larger one always is."""
+"""Most elements of a frontier for which `allows` computes what it has passed; a larger one is always recorded first."""
 PACE_SECONDS = 1.0
-"""Over how long it is measured how fast times move."""
+"""The period over which `Pace` measures how far times move."""
 
 
 class Record(NamedTuple):
@@ -45,10 +44,10 @@ class Record(NamedTuple):
 
 
 class Marks(NamedTuple):
-    """What stays true of a segment whatever is lost: facts, each a text, so that the catalog need not know them.
+    """Facts about a segment that stay true over a crash. The catalog stores them as texts and does not read them.
 
-    `finished`: some writer has finished there (E47). `enough`: `progress.minWriters` have opened it, and before that
-    `opened`, those who have (E5).
+    `finished`: some writer has finished there (E47). `enough`: `progress.minWriters` writers have opened the segment;
+    until then `opened` names those that have (E5).
     """
 
     finished: bool = False
@@ -71,7 +70,7 @@ class Marks(NamedTuple):
 class Pace:
     """How far the maximal times of a segment moved within the last second, in each component.
 
-    An epoch now and then is no pace: `ahead` is None then, for what is asked for ahead is lost with a crash.
+    For rare epochs `ahead` is None: what is asked for ahead would be lost with a crash, for little gain.
     """
 
     __slots__ = ("_began", "_count", "_first", "_last", "_used")
@@ -124,6 +123,11 @@ class Horizon:
         """Whether something waits for a record, or soon would, and none has been made since."""
 
     @property
+    def lower(self) -> Antichain:
+        """F as the catalog has it."""
+        return self._lower
+
+    @property
     def recorded(self) -> Downset:
         """H as the catalog has it."""
         return self._recorded
@@ -134,8 +138,10 @@ class Horizon:
 
     def want(self, time: Time) -> None:
         """The next record must cover `time`: something waits for that."""
-        self._wanted.insert(time)
-        self.urgent = True
+        if self._wanted.insert(time):  # else a record that covers it is under way, or is to be made
+            self.urgent = True
+            if len(self._wanted) > 2 * self._most:
+                self._coarsen()
 
     def began(self, time: Time, now: float) -> None:
         """The epoch `time` has become active; where times move fast, more of them are asked for ahead."""
@@ -148,8 +154,8 @@ class Horizon:
     def allows(self, frontier: Antichain) -> bool:
         """Whether `frontier` may be reported now.
 
-        What it has passed is given by its corners. In a partial order these have no bound in some component, as a rule,
-        and it has to be recorded itself.
+        The maximal times that it has passed must all be in the recorded horizon. In a partial order these are unbounded
+        in some component, as a rule, and then the frontier itself has to be recorded first.
         """
         if frontier == self._lower:
             return True
@@ -194,9 +200,9 @@ class Horizon:
         return self._made
 
     def answered(self, number: int) -> bool:
-        """The catalog says that record `number` is the newest that it has; returns whether that is news.
+        """The catalog has answered that record `number` is its newest; returns whether that is new.
 
-        An answer about an older one is none: what was asked since may have been stored before it, or not at all.
+        An answer about an older record is ignored: a later one may have been stored since, or may be lost.
         """
         made = self._made
         if made is None or made.number != number or number <= self._answered:

@@ -1,9 +1,8 @@
 """What a segment's log keeps beside its events, so that the next incarnation goes on where the last one ended.
 
 Events say what subscribers must know; a publisher must also know who its writers are, what each holds, and which
-numbers it has logged. Those are notes: they stand in the log with the events of the same group commit, so that both are
-there after a crash, or neither. Apart from the publisher because this is the one place where its state is written down
-and read back.
+numbers it has logged. Those are notes: they are in the log in the same group commit as the events, so that after a
+crash both are there, or neither. Separate from the publisher because its state is written and read back only here.
 
 Each take of the publisher's effects is one entry of the log. Notes state how things are at its end, not what happened
 within, so restoring needs no second copy of the publisher's rules.
@@ -29,7 +28,7 @@ KEPT_RUNS = 64
 """Runs of a writer's last appends that a checkpoint keeps; of older ones the oldest known position is answered."""
 
 KEPT_FINGERPRINTS = 32 * 2**20
-"""Bytes that fingerprints take in a checkpoint, of all writers together; who has few leaves room to the others."""
+"""Most bytes of fingerprints in a checkpoint, for all writers together; what one does not need is left to others."""
 
 KEPT_DETAIL = 100
 """Characters of the reason for a refused append that a log keeps; its code says the same."""
@@ -95,9 +94,9 @@ class EpochIs(NamedTuple):
 
 
 class Fingerprints(NamedTuple):
-    """What a writer's last appends were, as `WriterState.fingerprints` gives it (E49); of a checkpoint.
+    """The fingerprints of a writer's last appends, as `WriterState.fingerprints` returns them (E49).
 
-    Those of later appends are known from their events.
+    Only checkpoints have them: those of later appends are computed from the events of the log.
     """
 
     writer: str
@@ -245,7 +244,7 @@ class Restoring:
         self._note(decode_notes(notes), marks)
 
     def _note(self, notes: Iterable[Note], marks: Sequence[int]) -> None:
-        """Take notes; `marks` are the fingerprints of the events up to here that stand with them."""
+        """Apply the notes of one entry; `marks` are the fingerprints of its events, 0 for one that is not data."""
         for note in notes:
             match note:
                 case Ran(writer, number, seq, run):
@@ -271,7 +270,7 @@ class Restoring:
         try:
             self._writer(note.writer).restore_fingerprints(note.last, note.numbers, note.prints)
         except (ValueError, OverflowError) as error:
-            raise LocalProtocolError(f"the log holds fingerprints that nobody wrote: {error}") from None
+            raise LocalProtocolError(f"the log holds fingerprints that are not valid: {error}") from None
 
     def _writer(self, writer: str) -> WriterState:
         """The writer of that id, as it is known so far."""
@@ -320,7 +319,7 @@ def checkpoint_notes(publisher: PublisherIs, writers: Iterable[WriterState], siz
 
 
 def fair_share(sizes: Sequence[int], room: int) -> int:
-    """The most that each may have so that all together have `room`, those that need less leaving it to the others.
+    """The largest limit for each, such that all together stay within `room`; what one does not need goes to others.
 
     >>> fair_share([1, 9, 9], 11), fair_share([1, 2], 11)
     (5, 2)

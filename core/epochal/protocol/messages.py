@@ -70,8 +70,8 @@ Event: TypeAlias = Data | Frontier | Aborted
 class Snapshot(NamedTuple):
     """The segment's state exactly after event `seq`, the last one pushed.
 
-    The first message of a subscription (S8, E14). Every time that is <= an element of `below` is aborted (E11); those
-    elements are among what `upper` covers, too.
+    The first message of a subscription (S8, E14). Every time that is <= an element of `below`, and that
+    `lower` still reaches, is aborted (E11); those elements are among what `upper` covers, too.
     """
 
     seq: int

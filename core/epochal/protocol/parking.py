@@ -6,7 +6,7 @@ new segment's, one that the last writer has left, one that waits for those whom 
 Sources: rules E3, E5, E7, E11.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Self
 
@@ -35,7 +35,7 @@ class Parked:
     def at(
         cls,
         start: Iterable[Time],
-        known: Iterable[str],
+        known: Collection[str],
         min_writers: int,
         now: float,
         *,
@@ -43,9 +43,9 @@ class Parked:
         enough: bool,
     ) -> Self:
         """As an incarnation without a log begins: `known` writers are awaited, `opened` ones count, if not `enough`."""
-        awaited = set(known)
-        counted = awaited.union(opened)
-        return cls(Antichain(start), now, min_writers, awaited, counted, enough or len(counted) >= min_writers)
+        parked = cls(Antichain(start), now, min_writers, set(known), {*known, *opened}, enough)
+        parked._count()
+        return parked
 
     @classmethod
     def restored(cls, note: PublisherIs, min_writers: int, now: float) -> Self:
@@ -61,7 +61,12 @@ class Parked:
         """A writer has its capability."""
         self.awaited.discard(writer)
         self.opened.add(writer)
+        self._count()
+
+    def _count(self) -> None:
         self.enough = self.enough or len(self.opened) >= self.min_writers
+        if self.enough:
+            self.opened.clear()  # nobody need be counted any more, for ever
 
     def park(self, held: Antichain, now: float) -> list[Change]:
         """Hold what the last writer held; returns the changes of the lower frontier's counts."""
@@ -74,7 +79,7 @@ class Parked:
         return [(time, -1) for time in held]
 
     def holders(self, now: float, *, finishing: bool, overdue: bool) -> list[Holder]:
-        """Each time that is held, with why; `overdue`: who is awaited counts as lost by now, and is held for (E46)."""
+        """Each time that is held, with the reason; `overdue`: the awaited writers count as lost now (E46)."""
         return [Holder(time, kind, writer, now - self.since, None)
                 for time in self.held for kind, writer in self._why(finishing, overdue)]  # fmt: skip
 

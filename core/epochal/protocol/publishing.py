@@ -6,7 +6,6 @@ in order. Apart from `serving`, which answers subscribers from the same log, so 
 Sources: rules S1-S7, S20, S35; E1-E8, E11, E12.
 """
 
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -38,7 +37,7 @@ from epochal.protocol.journal import Journal, Note, PublisherIs, Restored, check
 from epochal.protocol.limits import MAX_DETAIL, MAX_WAITING_OPENS, MAX_WRITER_ID, MAX_WRITERS, SegmentLimits
 from epochal.protocol.parking import Parked
 from epochal.protocol.progress import Progress
-from epochal.protocol.sessions import Writers, WriterState, fingerprint, follows
+from epochal.protocol.sessions import Asked, WaitingLine, Writers, WriterState, fingerprint, follows
 from epochal.protocol.times import Time, TimeShape
 
 Writer: TypeAlias = bytes
@@ -114,6 +113,9 @@ class SegmentPublisher:
         self._held = MutableAntichain(start)
         """What all capabilities together hold; the frontier in `progress` is what may be reported of that (E11)."""
         self._horizon = None if settings.durable else Horizon(settings.shape, start, lost)
+        self._asked_for_record = False
+        self._lags_since = now
+        """Since when more is over than may be reported, if it is."""
         kept = settings.retention_bytes
         self.history = History(
             empty_state(start, tuple(self.progress.below)),
@@ -122,17 +124,24 @@ class SegmentPublisher:
         )
         known = Marks.from_texts(marks)
         self._own = Parked.at(
-            start, known_writers, settings.min_writers, now, opened=known.opened, enough=known.enough or start != bottom
+            start,
+            tuple(known_writers),
+            settings.min_writers,
+            now,
+            opened=known.opened,
+            enough=known.enough or start != bottom,
         )
         self._writers = Writers()
         self._sessions = {} if sessions is None or settings.durable else dict(sessions)
         self._waiting_opens: dict[Writer, m.Open] = {}
         """Opens that wait for a record (E11)."""
         self.gathering = horizon is None and lower is not None and restored is None and not complete
-        """Whether it is not known yet what the last incarnation may have had: its writers are waited for.
+        """Whether the publisher still waits for the known writers to say what the last incarnation may have had.
 
-        It had a log that is gone, or was of a version that recorded no horizon.
+        The catalog has no horizon of it: it had a log that is gone, or was of a version that recorded none.
         """
+        self._gathered: Downset | None = None
+        """What they may have lost, once all of them have asked, or are waited for no longer; it has to be recorded."""
         self._finishing = Finishing(complete, stands=finishing and not complete, asked=known.finished)
         self._unrecorded_finishes: list[Reply] = []
         """Confirmations that wait until the catalog has recorded that somebody finished (E47)."""
@@ -140,7 +149,7 @@ class SegmentPublisher:
         self.untaken_bytes = 0
         """Bytes of appends that wait for `take`, never fewer than they take in the log."""
         self.waiting_bytes = 0
-        """Bytes of appends that wait for the catalog (E11)."""
+        """Bytes of what waits for the catalog, never fewer than it takes in memory (E11)."""
         self._acks: dict[Writer, tuple[int, int, int, str]] = {}
         self._told_to_open: set[Writer] = set()
         """Who was told so since effects were last taken."""
@@ -197,7 +206,10 @@ class SegmentPublisher:
         return sorted(w.writer for w in self._writers if w.present and w.under is None) + sorted(self._own.awaited)
 
     def holders(self, now: float) -> list[Holder]:
-        """Who holds the elements of the lower frontier, the longest holder first; at most `MOST_HOLDERS`."""
+        """Who holds the elements of the lower frontier, and every lost writer that is waited for.
+
+        The lost ones first (E46), then the longest holder; at most `MOST_HOLDERS`.
+        """
         frontier = self._held.frontier
         found = [
             Holder(
@@ -209,22 +221,19 @@ class SegmentPublisher:
             )
             for state in self._writers
             for time in state.held
-            if time in frontier
+            if state.lost or time in frontier
         ]
         overdue = self.settings.hold_lost and now - self._started >= self.settings.writer_timeout
         found += self._own.holders(now, finishing=self._finishing.stands, overdue=overdue)
         if self._lags:
             passed = set(self.progress.lower.frontier) - set(frontier)
             found += [Holder(time, HolderKind.RECORDING, None, now - self._lags_since, None) for time in passed]
-        found.sort(key=lambda holder: (-holder.seconds, holder.time, holder.writer or ""))
+        found.sort(key=lambda held: (held.kind != HolderKind.LOST, -held.seconds, held.time, held.writer or ""))
         return found[:MOST_HOLDERS]
 
     def state(self) -> State:
         """The state exactly after the last event."""
         return State.of(self.seq, self.progress)
-
-    _asked_for_record = _gathered = False
-    _lags_since = 0.0
 
     def take(self) -> list[PublisherEffect]:
         """What must be done since the last call, in order; acknowledgements come merged."""
@@ -289,7 +298,7 @@ class SegmentPublisher:
             )
         if self._own.awaited and self._started <= deadline and not self.settings.hold_lost:
             self._own.awaited.clear()
-            self._settle()
+            self._settle(lost=True)
         self.history.trim(now)
 
     def receive(self, peer: Writer, message: m.Message, now: float) -> None:
@@ -347,7 +356,7 @@ class SegmentPublisher:
             return
         self._asked_for_record = False
         if self.gathering:
-            self._gather(self._horizon.recorded, now)
+            self._gather(now)
         else:
             self._go_on(now)
 
@@ -359,14 +368,13 @@ class SegmentPublisher:
                 self._confirm_finish(done)
         for state in [state for state in self._writers if state.waiting]:
             self._retry(state)
-        if not self._lags:
-            waiting, self._waiting_opens = self._waiting_opens, {}
-            for peer, ask in waiting.items():
-                self._open(peer, ask, now)
+        waiting, self._waiting_opens = self._waiting_opens, {}
+        for peer, ask in waiting.items():
+            self._open(peer, ask, now)
 
     def _retry(self, state: WriterState) -> None:
         """Do what the writer has asked for, up to what has to wait still."""
-        waiting = self._take_waiting(state)
+        waiting = self._take_waiting(state).messages
         while waiting and self._writers.at(state.peer) is state:
             message = waiting.popleft()
             if type(message) is m.Append:
@@ -378,29 +386,25 @@ class SegmentPublisher:
                     self._wait_in_line(state, later)
                 return
 
-    def _take_waiting(self, state: WriterState) -> deque[m.Append | m.Hold | m.Abort | m.Leave]:
+    def _take_waiting(self, state: WriterState) -> WaitingLine:
         """What waits of one writer, which is no longer kept."""
-        waiting, state.waiting, state.waiting_bytes = state.waiting, deque(), 0
-        for message in waiting:
-            if type(message) is m.Append:
-                self.waiting_bytes -= len(message.payload) + len(message.topic) + EVENT_OVERHEAD
+        waiting, state.waiting = state.waiting, WaitingLine()
+        self.waiting_bytes -= waiting.bytes
         return waiting
 
-    def _wait(self, state: WriterState, message: m.Append | m.Hold | m.Abort | m.Leave, *times: Time) -> None:
+    def _wait(self, state: WriterState, message: Asked, *times: Time) -> None:
         """Keep what cannot be done before the catalog has a horizon with `times`."""
         assert self._horizon is not None
         for time in times:
             self._horizon.want(time)
-        if type(message) is m.Append:
-            size = len(message.payload)
-            state.waiting_bytes += size
-            self.waiting_bytes += size + len(message.topic) + EVENT_OVERHEAD
-            if state.waiting_bytes > 2 * self.settings.window + size:
-                self._take_waiting(state)
-                detail = f"more than {self.settings.window} bytes are unacknowledged; wait for acknowledgements"
-                self._drop(state.peer, RemoteProtocolError(detail))
-                return
-        state.waiting.append(message)
+        if type(message) is m.Append and state.waiting.payload_bytes > 2 * self.settings.window:
+            self._take_waiting(state)
+            detail = f"more than {self.settings.window} bytes are unacknowledged; wait for acknowledgements"
+            self._dismiss(state.peer, RemoteProtocolError(detail))
+            return
+        before = state.waiting.bytes
+        state.waiting.add(message)
+        self.waiting_bytes += state.waiting.bytes - before
 
     def _uncovered(self, times: Iterable[Time]) -> list[Time]:
         """Those of `times` that may become active or aborted here only once the catalog has recorded it."""
@@ -415,7 +419,7 @@ class SegmentPublisher:
         return self._horizon is not None and self._held.frontier != self.progress.lower.frontier
 
     def _publish(self) -> None:
-        """Log the frontier of all that is held, unless the catalog must have recorded it first."""
+        """Log the frontier of all that is held; if the catalog must have recorded it first, the one that it has."""
         frontier, reported = self._held.frontier, self.progress.lower.frontier
         if frontier == reported:
             return
@@ -423,7 +427,9 @@ class SegmentPublisher:
             if not self._horizon.urgent:
                 self._lags_since = self._ticked
             self._horizon.urgent = True
-            return
+            frontier = self._horizon.lower  # what is held may move on before each answer: this keeps up with it
+            if frontier == reported or not reported.reaches_all(frontier):
+                return
         old, new = set(reported), set(frontier)
         changes: list[Change] = [(time, -1) for time in sorted(old - new)]
         changes += [(time, 1) for time in sorted(new - old)]
@@ -434,41 +440,41 @@ class SegmentPublisher:
     # ---- a last incarnation of which nothing is recorded ----
 
     def _gather_when_all_ask(self, now: float) -> None:
-        """Once every known writer has asked to open, or is waited for no longer, abort what may be lost of theirs.
+        """When every known writer has asked to open, or is waited for no longer, abort what may be lost.
 
-        A time that one of them no longer holds may have been appended at; so were those that it had not left.
+        A writer may have appended at every time that it no longer holds, and at those that it had not left.
         """
         asking = {ask.writer for ask in self._waiting_opens.values()}
-        if self._gathered or (self._own.awaited - asking and now - self._started < self.settings.writer_timeout):
+        heard_all = not self._own.awaited - asking or now - self._started >= self.settings.writer_timeout
+        if self._gathered is not None or not heard_all:
             return
-        self._gathered = True
         lost = Downset()
         for resume in [ask.resume for ask in self._waiting_opens.values() if ask.resume is not None]:
             for time in (*self.settings.shape.not_reached(resume.held), *resume.touched):
                 lost.insert(time)
         lost.drop_passed(self.progress.lower.frontier)
-        if self._horizon is None:
-            self._gather(lost, now)
-            return
-        for time in lost:
-            self._horizon.want(time)
-        self._horizon.urgent = True
+        if self._horizon is not None:
+            for time in lost:
+                self._horizon.want(time)
+        self._gathered = lost
+        self._gather(now)
 
-    def _gather(self, lost: Iterable[Time], now: float) -> None:
-        """Begin, with all that is `lost` aborted."""
-        if not self._gathered:
+    def _gather(self, now: float) -> None:
+        """Begin once all that may be lost is recorded; it is aborted."""
+        lost = self._gathered
+        if lost is None or (self._horizon is not None and not all(map(self._horizon.covers, lost))):
             return
         self.gathering = False
         lower, told = tuple(self.progress.lower.frontier), self.history.told
-        self.progress = Progress(lower, below=lost)
+        self.progress = Progress(lower, below=lost if self._horizon is None else self._horizon.recorded)
         self.history = self.history.empty_behind(empty_state(lower, tuple(self.progress.below)))
         self.history.told, self.history.incarnations = told, [(self.incarnation, 0)]
         self._go_on(now)
 
     def doubt(self) -> tuple[Time, ...]:
-        """The log may lack appends that were acknowledged: every active epoch may, and is aborted (E11). Returns them.
+        """Abort every active epoch, as the log may lack acknowledged appends of any of them (E11); returns their times.
 
-        To be called before anything else.
+        Call it before anything else.
         """
         active = tuple(sorted(self.progress.upper.active))
         self._abort(active)
@@ -492,12 +498,12 @@ class SegmentPublisher:
             self._answer_again(state, append)
             return
         if number != last + 1 and not follows(number, last):
-            self._drop(
+            self._dismiss(
                 peer, RemoteProtocolError(f"append {number} leaves a hole after {state.number}; resume from there")
             )
             return
         if google_crc32c.value(payload) != append.crc:
-            self._drop(peer, RemoteProtocolError(f"the payload of append {number} arrived damaged; send it again"))
+            self._dismiss(peer, RemoteProtocolError(f"the payload of append {number} arrived damaged; send it again"))
             return
         holder = state if state.under is None else self._writers.get(state.under)
         admitted = self._admitted.get(peer) == time
@@ -529,7 +535,7 @@ class SegmentPublisher:
             self._flush_ack(peer)
             self._acks[peer] = (number, seq, 1, state.writer)
 
-    def _wait_in_line(self, state: WriterState, message: m.Append | m.Hold | m.Abort | m.Leave) -> None:
+    def _wait_in_line(self, state: WriterState, message: Asked) -> None:
         """Keep what came after something that waits; what an append needs is asked for with what that needs."""
         wanted: list[Time] = []
         if type(message) is m.Append:
@@ -594,17 +600,12 @@ class SegmentPublisher:
             self._admit(peer, ask, now)
 
     def _must_wait(self, peer: Writer, ask: m.Open) -> bool:
-        """Whether an open waits for the catalog's record.
-
-        What is granted is the reported frontier, and while that lags, a later one may be recorded already (E11).
-        """
+        """Whether an open waits for the catalog's record (E11)."""
         touched = () if ask.resume is None else ask.resume.touched
         if ask.resume is not None and not all(map(self._fits, (*touched, *ask.resume.held))):
             return False  # refused in a moment
         uncovered = self._uncovered(touched)
-        known = self._writers.get(ask.writer)
-        goes_on = known is not None and known.session == ask.session and len(known.held) > 0  # nothing is granted
-        if not (self.gathering or (self._lags and not goes_on) or uncovered):
+        if not (self.gathering or uncovered):
             return False
         if len(self._waiting_opens) >= MAX_WAITING_OPENS:
             self._refuse(peer, ask.op, Unavailable("too many writers wait to open; try again"))
@@ -693,6 +694,7 @@ class SegmentPublisher:
         """
         self._dismiss(state.peer, WriterFenced(f"a newer session of writer {ask.writer!r} has opened"))
         self._depart(state, abort=True, finish=False)
+        self._take_waiting(state)
         if self._writers.get(state.writer) is state:
             self._writers.forget(state)
             self._forgot(state.writer)
@@ -706,7 +708,7 @@ class SegmentPublisher:
         if resume is None:
             return False
         if self._journal is None:  # whatever it had appended at is over, or aborted by the horizon
-            return not self.progress.lower.frontier.reaches_all(resume.held)
+            return not self._held.frontier.reaches_all(resume.held)
         self._abort(resume.touched)
         return True
 
@@ -739,22 +741,25 @@ class SegmentPublisher:
     def _grant(self, state: WriterState, resume: m.Resume | None) -> None:
         """Give a writer its capability.
 
-        What it says it held, as far as still reachable here, else the whole frontier (E5, E11).
+        What it says it held, as far as still reachable here, else the frontier of all that is held (E5, E11). That can
+        be beyond the reported one, and the catalog may have recorded it: what nobody holds any more, nobody gets back.
         """
-        frontier = self.progress.lower.frontier
-        held = Antichain(frontier)
+        held = Antichain(self._held.frontier)
         if resume is not None and resume.held:
             held = held.join(Antichain(resume.held))
         self._move_held(state, held)
         self._own.came(state.writer)
         self._finishing.early = False
 
-    def _settle(self) -> None:
-        """Release the publisher's own capability once the writers that must be counted are there (E5, E11)."""
+    def _settle(self, *, lost: bool = False) -> None:
+        """Release the publisher's own capability once the writers that must be counted are there (E5, E11).
+
+        `lost`: some of them were given up just now. If nobody is left then, an earlier finish decides (E47).
+        """
         if not self._own.may_go:
             return
         holders = any(len(w.held) for w in self._writers)
-        if self._finishing.early or (self._finishing.asked and not holders):  # all others are lost (E47)
+        if self._finishing.early or (lost and self._finishing.asked and not holders):
             self._finishing.early = False
             self._effects.append(self._finishing.report(True))
         elif holders:
@@ -777,8 +782,6 @@ class SegmentPublisher:
         if self._writers.unbind(peer):
             self._reply(peer, m.Lost(self.segment, error.code, str(error)))
 
-    _drop = _dismiss
-
     def _lose(self, state: WriterState, error: WriterLost) -> None:
         """E3: abort what the writer appended at and holds, then release its capability; or hold all that (E46)."""
         self._dismiss(state.peer, error)
@@ -796,7 +799,7 @@ class SegmentPublisher:
                 self._own.awaited.discard(writer)
             elif state.lost and state.present and state.session <= session:
                 self._depart(state, abort=True, finish=False)
-        self._settle()
+        self._settle(lost=True)
 
     # ---- operations ----
 
@@ -806,11 +809,11 @@ class SegmentPublisher:
             return
         # Appends that wait were asked for after every move that is sent (E1), so none of these waits for them.
         at_once = isinstance(ask, m.Leave) and ask.how is m.Leaving.ABORT  # E4
-        waiting = [] if not state.waiting else [each for each in state.waiting if type(each) is not m.Append]
-        if at_once:
-            self._take_waiting(state)
-            state.waiting.extend(waiting)  # they are answered, if only by a refusal
-        if waiting and not at_once:
+        if at_once and state.waiting:
+            for each in self._take_waiting(state).messages:
+                if type(each) is not m.Append:
+                    self._wait(state, each)  # it is answered, if only by a refusal
+        if state.waiting.operations and not at_once:
             self._wait(state, ask)
         else:
             self._take_operation(state, ask)
@@ -874,8 +877,9 @@ class SegmentPublisher:
             self._finishing.early = over
         self._move_held(state, Antichain())
         self._note(state)
-        for writer in self._writers.departed(state):
-            self._forgot(writer)
+        for forgotten in self._writers.departed(state):
+            self._take_waiting(forgotten)
+            self._forgot(forgotten.writer)
 
     # ---- finish (E7) ----
 

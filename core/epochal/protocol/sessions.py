@@ -15,10 +15,12 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import islice
+from typing import TypeAlias
 
 from epochal.errors import CapabilityError
 from epochal.protocol import messages as m
 from epochal.protocol.frontier import Antichain
+from epochal.protocol.history import EVENT_OVERHEAD
 from epochal.protocol.times import Time
 
 REMEMBERED_RUNS = 4096
@@ -38,7 +40,7 @@ REMEMBERED_WRITERS = 10_000
 """How many writers that left are remembered for their numbers, oldest forgotten first."""
 
 DEPARTED_BYTES = 16 * 2**20
-"""Bytes of fingerprints of writers that left, all together; who left longest ago loses its own first."""
+"""Most bytes of fingerprints of all writers that left; those of the writer that left longest ago are dropped first."""
 
 FIRST_SESSION = 1
 """The number of a writer's first session where sessions are counted: no earlier one has left anything (E6).
@@ -75,6 +77,37 @@ def _time_bits(time: Time) -> int:
     return int.from_bytes(blake2b(repr(time).encode(), digest_size=8).digest(), "big")
 
 
+Asked: TypeAlias = m.Append | m.Hold | m.Abort | m.Leave
+"""What a writer asks for within its session."""
+
+
+@dataclass(slots=True)
+class WaitingLine:
+    """What one writer has asked for and must wait, in order, with what it takes."""
+
+    messages: deque[Asked] = field(default_factory=deque)
+    payload_bytes: int = 0
+    """Of the appends: what a writer counts of its window."""
+    bytes: int = 0
+    """Of all, never fewer than they take in memory."""
+    operations: int = 0
+    """How many of them are not appends."""
+
+    def __bool__(self) -> bool:
+        return bool(self.messages)
+
+    def add(self, message: Asked) -> None:
+        """Put one message behind the others."""
+        self.messages.append(message)
+        if isinstance(message, m.Append):
+            self.payload_bytes += len(message.payload)
+            self.bytes += len(message.payload) + len(message.topic) + EVENT_OVERHEAD
+            return
+        self.operations += 1
+        times = 0 if isinstance(message, m.Leave) else len(message.times)
+        self.bytes += EVENT_OVERHEAD * (1 + times)
+
+
 @dataclass(slots=True)
 class WriterState:
     """One writer at one segment; outlives its sessions, so that a writer that comes back is recognised."""
@@ -95,12 +128,10 @@ class WriterState:
     """False once it left or was lost; the record stays for its numbers."""
     lost: bool = False
     answered_lost: set[Time] = field(default_factory=set)
-    """Times of appends that this incarnation does not have: said again whenever the writer asks, who may not have heard
-    it (E10)."""
-    waiting: deque[m.Append | m.Hold | m.Abort | m.Leave] = field(default_factory=deque)
+    """Times of appends that this incarnation has lost. Every answer to a resume repeats them, as the writer may not
+    have got an earlier one (E10)."""
+    waiting: WaitingLine = field(default_factory=WaitingLine)
     """What cannot be done before the catalog has recorded a horizon that covers it, and what came after that (E11)."""
-    waiting_bytes: int = 0
-    """Payload bytes of the appends among that."""
     anew: bool = False
     """Whether `held` was granted and not moved since: then some session may not know yet that it was given up (E3)."""
     _runs: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=REMEMBERED_RUNS))
@@ -323,10 +354,10 @@ class Writers:
         """Forget a connection, not its writer; returns whether it was known."""
         return self._by_peer.pop(peer, None) is not None
 
-    def departed(self, state: WriterState) -> list[str]:
+    def departed(self, state: WriterState) -> list[WriterState]:
         """The writer left: remember it for its numbers, and forget who left longest ago if there are too many.
 
-        Returns the ids of those.
+        Returns those.
         """
         self._departed.append(state)
         self._bound_fingerprints(state)
@@ -335,7 +366,7 @@ class Writers:
             oldest = self._departed.popleft()
             if not oldest.present and self._by_id.get(oldest.writer) is oldest:
                 self.forget(oldest)
-                forgotten.append(oldest.writer)
+                forgotten.append(oldest)
         return forgotten
 
     def _bound_fingerprints(self, left: WriterState) -> None:

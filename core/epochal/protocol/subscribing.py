@@ -171,7 +171,7 @@ class Subscriber:
         self._queued_aborts: set[Time] = set()
         """Those that wait in `_ready` to be taken."""
         self._lost: list[tuple[Antichain, Downset]] = []
-        """What segments lost with their memory, behind a frontier: aborted, also where it begins only now (E11)."""
+        """(frontier, times) of each lost memory: what is in both is aborted, even if it begins only now (E11)."""
         self._aborts_remembered: dict[Time, None] = {}
         self._open: dict[Time, _Open] = {}
         self._ready: deque[EpochBatches | EpochWasAborted] = deque()
@@ -470,7 +470,7 @@ class Subscriber:
         return all(active.admits(time) for active in self._filters)  # with `partial` only what was asked for
 
     def _tell_if_lost(self, time: Time) -> None:
-        """Somebody publishes at a time that is aborted without an event of its own: who reads is told of that one."""
+        """Report the abort of `time` if a lost memory covers it: no event of the log says so."""
         is_lost = any(lower.less_equal(time) and time in below for lower, below in self._lost)
         if is_lost and time not in self._aborted and self._merged.less_equal(time):
             self._drop_epoch(time, tell=self._reached is None or self._reached.less_equal(time))

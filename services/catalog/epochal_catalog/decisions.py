@@ -5,7 +5,7 @@ in the history (S26).
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from epochal_catalog.numbering import following
@@ -24,6 +24,7 @@ from epochal_catalog.records import (
     StreamRemoved,
     SubscriptionRecord,
     SubscriptionRemoved,
+    fields_of,
 )
 from epochal_catalog.state import FLOOR, State
 
@@ -68,22 +69,22 @@ def _tell(state: State, changes: Sequence[Change]) -> Iterator[_Told]:
     for change in changes:
         match change:
             case StreamRecord(uid=uid):
-                yield "stream", names[uid], asdict(change)
+                yield "stream", names[uid], fields_of(change)
             case SegmentRecord(uid=uid, id=segment):
                 name = names.get(uid) or state.name_of(uid)
-                shown = {**asdict(change), "lo": str(change.lo), "hi": str(change.hi), "stream": name}
+                shown = {**fields_of(change), "lo": str(change.lo), "hi": str(change.hi), "stream": name}
                 for hidden in ("finishing_number", "horizon", "record_number", "marks"):
                     del shown[hidden]
                 yield "segment", f"{name}/{segment}", shown
             case SessionRecord(uid=uid, writer=writer):
                 name = state.name_of(uid)
-                yield "session", f"{name}/{writer}", {**asdict(change), "stream": name}
+                yield "session", f"{name}/{writer}", {**fields_of(change), "stream": name}
             case RegistrationRecord(publisher=publisher):
-                yield "publisher", publisher, {**asdict(change), "live": True}
+                yield "publisher", publisher, {**fields_of(change), "live": True}
             case LivenessNoticed(token, live):
                 known = state.registration(token)
                 if known is not None:
-                    yield "publisher", known.publisher, {**asdict(known), "live": live}
+                    yield "publisher", known.publisher, {**fields_of(known), "live": live}
             case SubscriptionRecord(id=key, uid=uid, subscriber=subscriber, since=since):
                 shown = {"id": key, "stream": state.name_of(uid), "uid": uid, "subscriber": subscriber, "since": since}
                 yield "subscription", key, shown  # never its token: that is its owner's (S29)

@@ -6,12 +6,11 @@ is no hole for who watches (S26).
 
 import json
 from bisect import bisect_right
-from dataclasses import asdict
 from operator import itemgetter
 
 from epochal.errors import HistoryTruncated
 from epochal_catalog.errors import RevisionAhead
-from epochal_catalog.records import ChangeRecord
+from epochal_catalog.records import ChangeRecord, fields_of
 
 
 class History:
@@ -93,5 +92,5 @@ class History:
 
 def frame(change: ChangeRecord) -> bytes:
     """A change as a server-sent event."""
-    data = json.dumps(asdict(change), separators=(",", ":"))
+    data = json.dumps(fields_of(change), separators=(",", ":"))
     return f"id: {change.revision}\nevent: {change.kind}\ndata: {data}\n\n".encode()

@@ -154,7 +154,8 @@ class HeldBack(_Answer):
 class Segment(_Answer):
     """A key range of a stream. `lo` and `hi` are decimal strings; `lower` is null until first reported.
 
-    Every time that is <= one of `below` is aborted, for a publisher without storage lost it with its memory.
+    Every time that is <= one of `below`, and was not complete, is aborted: a publisher lost it with its memory.
+    `reported`: how many seconds ago the publisher said what `counters` and `holders` say.
     """
 
     id: str
@@ -166,6 +167,7 @@ class Segment(_Answer):
     below: list[Any]
     finishing: bool
     publisher: Owner | None
+    reported: float | None
     counters: dict[str, Number]
     holders: list[Held]
 
@@ -343,7 +345,7 @@ class Renewed(_Answer):
     """The lease lasts another `ttl` seconds.
 
     `recorded`: segment -> the number of the record that is stored of it now, -1 for none, of those that were reported.
-    `released`: writer -> its session that was released (E46).
+    `released`: writer -> its session that was released, of the writers that the publisher's segments still count (E46).
     """
 
     ttl: float

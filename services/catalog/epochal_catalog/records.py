@@ -4,13 +4,18 @@ Apart from the rules and the store because both speak in these: a decision is a 
 writes them, and memory then takes over exactly what was written.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, TypeAlias
 
 from epochal.protocol.holders import HolderKind
 
 Json: TypeAlias = Any
 """A value as JSON gives it. Times are kept in this form: an int or nested lists."""
+
+
+def fields_of(record: Any) -> dict[str, Json]:
+    """The fields of a record by name; their values are not copied."""
+    return {each.name: getattr(record, each.name) for each in fields(record)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ Apart from store and server because it is pure: every method looks at the state,
 over, so memory is never ahead of what survives a crash.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
@@ -207,8 +207,7 @@ class Registry:
             return Decision((), lambda: answer)
         if not self.state.lost_at(entry, writer):
             raise WriterNotLost(
-                f"no segment of {entry.qualified} waits for writer {writer!r} as lost: {self._waited_for(entry)}; a"
-                " publisher reports within a second, and a writer counts as lost after progress.writerTimeout"
+                f"no segment of {entry.qualified} waits for writer {writer!r} as lost: {self._waited_for(entry)}"
             )
         return self.write(lambda: answer, replace(session, released=session.number))
 
@@ -293,7 +292,7 @@ class Registry:
 
         def answer() -> dict[str, Json]:
             recorded = {name: entry.segments[name].record_number for name in reports}
-            released = dict(self.state.released(entry.record.uid))
+            released = self._released(entry, registration, reports.values())
             ttl = self.state.leases.ttl
             return {"ttl": ttl, "complete": entry.complete, "recorded": recorded, "released": released}
 
@@ -373,6 +372,20 @@ class Registry:
             and self.state.current(before)
         )
 
+    def _released(
+        self, entry: StreamEntry, registration: RegistrationRecord, reports: Iterable[Report]
+    ) -> dict[str, int]:
+        """The released writers that a publisher may still hold time for: it counts them among its writers (E46).
+
+        Until a report no longer does, each answer repeats them: an earlier one may have been lost.
+        """
+        released = self.state.released(entry.record.uid)
+        if not released:
+            return {}
+        counted = {writer for name in registration.segments for writer in entry.segments[name].writers}
+        counted |= {holder["writer"] for report in reports for holder in report.holders}
+        return {writer: session for writer, session in released.items() if writer in counted}
+
     def _granted(self, registration: RegistrationRecord, entry: StreamEntry) -> Callable[[], dict[str, Json]]:
         def answer() -> dict[str, Json]:
             segments = [_grant(entry.segments[name], entry.complete) for name in registration.segments]
@@ -392,7 +405,9 @@ class Registry:
         return found
 
     def _waited_for(self, entry: StreamEntry) -> str:
-        """Whom the segments wait for as lost, in words."""
+        """Whom the segments wait for as lost, or why for none, in words."""
+        if entry.manifest.spec.progress.when_lost != "hold":
+            return "none ever does with progress.whenLost: release, which lets lost writers go by itself"
         found = ((segment.id, self.state.report_of(segment)) for segment in entry.open_segments())
         lost = [
             f"segment {key} waits for {holder['writer']}"
@@ -401,13 +416,19 @@ class Registry:
             for holder in known[1].holders
             if holder["kind"] == HolderKind.LOST
         ]
-        return ", ".join(dict.fromkeys(lost[:10])) or "none waits for a lost writer"
+        waits = ", ".join(dict.fromkeys(lost[:10])) or "none waits for a lost writer"
+        return f"{waits}; a publisher reports within a second, and a writer counts as lost after progress.writerTimeout"
 
     def _registration(self, publisher: str, token: int) -> RegistrationRecord:
         registration = self.state.registrations.get(publisher)
         if registration is None:
             raise UnknownPublisher(f"no publisher {publisher!r} is registered; register it (POST /v1/publishers)")
-        if registration.token != token:
+        if token > registration.token:  # of one that was given out later than the copy was taken
+            raise UnknownPublisher(
+                f"token {token} of publisher {publisher} is above the newest one known here, {registration.token}:"
+                " this catalog is an older copy; register again"
+            )
+        if token != registration.token:
             raise Superseded(
                 f"publisher {publisher} has registered anew with token {registration.token}; {token} is old"
             )
@@ -459,7 +480,7 @@ def _shaped(times: Sequence[Json], shape: TimeShape, path: str) -> list[Json]:
         return [to_json(shape.from_json(time)) for time in times]
     except TimeShapeError as error:
         problem = Problem(path, str(error), f"the stream's time shape is {shape}")
-        raise InvalidRequest("the report has a time of another shape", [problem]) from None
+        raise InvalidRequest(f"{path} has a time of another shape: {error}", [problem]) from None
 
 
 def _reported(segment: SegmentRecord, report: Report, shape: TimeShape) -> SegmentRecord:
@@ -487,7 +508,7 @@ def _horizon(segment: SegmentRecord, report: Report, shape: TimeShape) -> list[J
     path = f"segments.{segment.id}.horizon"
     if report.horizon is None:
         problem = Problem(path, "is missing", "a record (`number`) has a horizon; [] when no time may become active")
-        raise InvalidRequest("the report is a record without a horizon", [problem])
+        raise InvalidRequest(f"the report of segment {segment.id} is a record without a horizon", [problem])
     times = list(dict.fromkeys(from_json(time) for time in _shaped(report.horizon, shape, path)))
     return [to_json(time) for time in times if not any(less_than(time, other) for other in times)]
 
@@ -504,7 +525,8 @@ def _check_growth(segment: SegmentRecord, lower: list[Json] | None, horizon: lis
                 f"no longer covers {to_json(stored)}, which the frontier still reaches",
                 "a horizon only grows, but for what the frontier has passed; `final` is for a publisher that stops",
             )
-            raise InvalidRequest("the report takes a part of the stored horizon back", [problem])
+            reason = f"the report of segment {segment.id} takes {to_json(stored)} of the stored horizon back"
+            raise InvalidRequest(reason, [problem])
 
 
 def _mismatches(entry: StreamEntry, expected: Expected) -> list[Problem]:

@@ -68,7 +68,6 @@ class Catalog:
         self._started = self._store_ok = False
         self._store_trouble = ""
         self._asking: list[float] = []
-        self._registry = Registry(self.state)
         self._store = store
         self._clock, self._wall = clock, wall
         self._pending: asyncio.Queue[_Pending] = asyncio.Queue(settings.max_pending)
@@ -96,6 +95,9 @@ class Catalog:
     def now(self) -> float:
         """The time by the catalog's clock, in monotonic seconds."""
         return self._clock()
+
+    def _rules(self) -> Registry:
+        return Registry(self.state, least(self._wall()))
 
     def drain(self) -> None:
         """Refuse new writes, and send waiting lookups and watchers home."""
@@ -156,7 +158,7 @@ class Catalog:
 
     def _find(self, namespace: str, name: str, expected: Expected) -> StreamEntry | StreamNotFound | NoPublisher:
         try:
-            entry = self._registry.lookup(namespace, name, expected)
+            entry = self._rules().lookup(namespace, name, expected)
         except StreamNotFound as error:
             return error
         if self.state.served(entry):
@@ -192,7 +194,7 @@ class Catalog:
         waits: list[asyncio.Future[Any]] = []
         for renewing, waiting in together.values():
             try:
-                renewals.append(self._registry.renewal(renewing))
+                renewals.append(self._rules().renewal(renewing))
                 waits.append(waiting)
             except Exception as error:
                 _fail([waiting], error)
@@ -211,7 +213,7 @@ class Catalog:
             _fail(waits, error)
 
     async def _write_one(self, decide: Callable[[Registry], Decision[A]]) -> A:
-        decision = decide(Registry(self.state, least(self._wall())))
+        decision = decide(self._rules())
         in_memory = [change for change in decision.changes if isinstance(change, InMemory)]
         if len(in_memory) < len(decision.changes):
             try:
@@ -277,7 +279,7 @@ class Catalog:
             self.telemetry.lapsed(self.state.sweep(now, stall=period + 1.0))
             # decided again when its turn comes, and tried again at the next sweep when it fails
             with suppress(StoreUnavailable, Overloaded, ShuttingDown):
-                if self._store_ok and self._tidy(self._registry) is not None:
+                if self._store_ok and self._tidy(self._rules()) is not None:
                     await self.submit(lambda registry: self._tidy(registry) or Decision((), lambda: None))
 
     def _tidy(self, registry: Registry) -> Decision[None] | None:

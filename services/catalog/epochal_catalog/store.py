@@ -9,12 +9,11 @@ import secrets
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, Table, and_, create_engine, event, or_, select
-from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy.dialects.sqlite import Insert, insert
 from sqlalchemy.exc import DatabaseError, IntegrityError
 from sqlalchemy.pool import StaticPool
 
@@ -38,6 +37,7 @@ from epochal_catalog.records import (
     SubscriptionRecord,
     SubscriptionRemoved,
     SubscriptionRenewed,
+    fields_of,
 )
 from epochal_catalog.schema import migrate
 
@@ -197,7 +197,7 @@ def _record(kind: type[Any], row: dict[str, Any]) -> Any:
 
 
 def _row(record: Any) -> dict[str, Any]:
-    row = asdict(record)
+    row = fields_of(record)
     if isinstance(record, SegmentRecord):
         row |= {
             "lo": str(record.lo),
@@ -228,26 +228,34 @@ def _write_one(connection: Connection, change: Change) -> None:
 
 
 def _put(connection: Connection, record: Any) -> None:
-    table, row = _TABLES[type(record)], _row(record)
-    column, strictly = _RISING[type(record)]
-    keys = [key.name for key in table.primary_key.columns]
-    statement = insert(table).values(**row)
+    kind = type(record)
+    if connection.execute(_PUT[kind], _row(record)).rowcount != 1:
+        name, column = _TABLES[kind].name, _RISING[kind][0]
+        raise Superseded(f"{name} already holds what fences this write off (a newer {column}, or completion)")
+
+
+def _statement(kind: type[Any]) -> Insert:
+    """Inserts a record of this kind, or replaces the one with its key unless its fence forbids that."""
+    table, statement = _TABLES[kind], insert(_TABLES[kind])
+    column, strictly = _RISING[kind]
     new, old = statement.excluded[column], table.c[column]
     fence = new > old if strictly else new >= old
-    if isinstance(record, StreamRecord):  # completion is recorded once, for ever (E7)
+    if kind is StreamRecord:  # completion is recorded once, for ever (E7)
         done = tables.streams.c.completed
         fence = and_(fence, or_(done.is_(None), done == statement.excluded.completed))
-    if isinstance(record, SessionRecord):  # the same number again only to release it (E46)
+    if kind is SessionRecord:  # the same number again only to release it (E46)
         fence = or_(fence, and_(new == old, statement.excluded.released == new))
-    if isinstance(record, SegmentRecord):  # an incarnation's records overtake each other in no way (E11)
+    if kind is SegmentRecord:  # an incarnation's records overtake each other in no way (E11)
         fence = or_(new > old, and_(new == old, statement.excluded.record_number >= table.c.record_number))
-    statement = statement.on_conflict_do_update(
-        index_elements=keys,
-        set_={name: statement.excluded[name] for name in row if name not in keys},
+    return statement.on_conflict_do_update(
+        index_elements=list(table.primary_key.columns),
+        set_={each.name: statement.excluded[each.name] for each in table.columns if not each.primary_key},
         where=fence,
     )
-    if connection.execute(statement).rowcount != 1:
-        raise Superseded(f"{table.name} already holds what fences this write off (a newer {column}, or completion)")
+
+
+_PUT = {kind: _statement(kind) for kind in _TABLES}
+"""Made once, so that they are turned into SQL once: each time, that would take ten times as long as to run them."""
 
 
 def _identify(connection: Connection) -> str:

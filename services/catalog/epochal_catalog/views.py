@@ -80,6 +80,7 @@ def segment(state: State, segment: SegmentRecord, now: float) -> dict[str, Any]:
         "below": [] if report is None else list(report[1].below),
         "finishing": segment.finishing,
         "publisher": None if owner is None else _owner(state, owner),
+        "reported": None if report is None else max(now - report[0], 0.0),
         "counters": {} if report is None else report[1].counters,
         "holders": held.holders(state, segment, now) if owner is not None else [],
     }

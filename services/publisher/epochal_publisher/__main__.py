@@ -9,7 +9,7 @@ publisher of the same segments, now or before a start beside its mark.
 import asyncio
 import gc
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,7 +18,7 @@ import typer
 
 from epochal.client.memory import PUBLISHER_KEEPS, keep_freed_memory
 from epochal.client.sockets import check_libzmq
-from epochal.errors import LogError, StreamGone
+from epochal.errors import LogError, StreamGone, Superseded
 from epochal.service.process import command_line, run
 from epochal_publisher.http import HttpServer
 from epochal_publisher.lease import Forgotten, Lease
@@ -101,9 +101,7 @@ async def _serve(
         print("ready", *(f"{name}={addresses[name]}" for name in names), flush=True)
         return await _until_over(settings, publisher, lease, stopped, tasks[2:])
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await _cancel(tasks)
 
 
 async def _start(
@@ -131,6 +129,8 @@ async def _until_over(
         logger.info("stopping")
         publisher.drain()
         await publisher.settle()
+        _, *reporting = running
+        await _cancel(reporting)  # nothing may be reported after the last record, or without the lease
         await lease.give_up(publisher)
         return 0
     error = publisher.over.result()
@@ -141,10 +141,19 @@ async def _until_over(
     if isinstance(error, LogError):
         logger.error("the log cannot be written, nothing more is sent: %s", error)
         return EXIT_FAILED
+    if not isinstance(error, Superseded):
+        logger.error("nothing more is sent: %s", error)
+        return EXIT_FAILED
     logger.error("superseded, nothing more is sent: %s", error)
     if not isinstance(error, Forgotten):
         leave_mark(settings.superseded_mark, str(error))
     return EXIT_SUPERSEDED
+
+
+async def _cancel(tasks: "Sequence[asyncio.Future[Any]]") -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ from typing import Protocol, Self
 
 from epochal.client.catalog import CatalogClient
 from epochal.client.catalog_types import Registration, Renewal, SegmentReport, StreamInfo
-from epochal.errors import EpochalError, StreamGone, StreamNotFound, Superseded, Unavailable
+from epochal.errors import EpochalError, ProtocolError, StreamGone, StreamNotFound, Superseded, Unavailable
 from epochal_publisher.settings import Settings
 
 logger = logging.getLogger("epochal.publisher")
@@ -27,14 +27,23 @@ class Forgotten(Superseded):
     """The catalog does not know this registration: it may have lost its database, and nobody need have taken over."""
 
 
+class ReportRefused(EpochalError):
+    """The catalog does not take what this publisher reports: a mistake of this program, not a lost lease."""
+
+    code = "report_refused"
+
+
 class Owner(Protocol):
     """Who is told what the catalog says."""
 
     stalls: int
     """Rises at each stall: a renewal asked for before the last one proves nothing."""
 
-    def reports(self, *, final: bool = False) -> Mapping[str, SegmentReport]:
-        """What to tell of each segment; `final`: for the last time, as this process stops in order."""
+    def reports(self, *, urgent: bool = False, final: bool = False) -> Mapping[str, SegmentReport]:
+        """What to report of each segment; `urgent`: only of those that asked for it since the last time.
+
+        `final`: for the last time, as this process stops in order.
+        """
         ...
 
     def renewed(self, renewal: Renewal) -> None:
@@ -102,7 +111,10 @@ class Lease:
             # Once more: now that the last owner is fenced, what is recorded of its segments stands.
             stream = await client.get(namespace, name)
         if not registration.keeps_horizons:
-            logger.warning("the catalog is of a version that keeps no horizon; appends to streams without storage wait")
+            logger.warning(
+                "the catalog is of a version that keeps no horizon, and appends to streams without storage wait:"
+                " upgrade the catalog first"
+            )
         self._token = registration.token
         self._incarnations = {grant.id: grant.incarnation for grant in registration.segments}
         return stream, registration
@@ -111,16 +123,17 @@ class Lease:
         logger.warning("no catalog answers at %s (%s); trying again until one does", self._settings.catalog, reason)
 
     def ask_now(self) -> None:
-        """Renew at once; everything waits for the answer (E12)."""
+        """Renew at once: something waits for the answer (E11, E12)."""
         self._soon.set()
 
     async def keep(self, owner: Owner) -> None:
-        """Renew for ever, until the lease is lost."""
-        away, stalls = False, 0
+        """Renew for ever, until the lease is lost. Between regular renewals only what is asked for is reported."""
+        loop = asyncio.get_running_loop()
+        away, stalls, due = False, 0, loop.time()
         while True:
-            confirmed, stalls = stalls, owner.stalls
+            confirmed, stalls, urgent = stalls, owner.stalls, not away and loop.time() < due
             try:
-                renewal = await self._client.renew(self._settings.publisher, self._token, owner.reports())
+                renewal = await self._client.renew(self._settings.publisher, self._token, owner.reports(urgent=urgent))
             except Unavailable as error:
                 if isinstance(error, Superseded):
                     owner.ended(error)
@@ -139,7 +152,11 @@ class Lease:
                 owner.renewed(renewal)
                 if renewal.complete:
                     owner.completed()
-            await self._pause(self._settings.renew_interval if stalls == owner.stalls else _RETRY)
+            if not urgent:
+                due = loop.time() + self._settings.renew_interval
+            if away:
+                await asyncio.sleep(_RETRY)  # however many ask: each would be another attempt
+            await self._pause(due - loop.time() if stalls == owner.stalls else _RETRY)
 
     async def _pause(self, seconds: float) -> None:
         try:
@@ -199,4 +216,8 @@ def _meaning(error: EpochalError) -> EpochalError:
     """What an answer that is no renewal means for the owner."""
     if isinstance(error, StreamGone | StreamNotFound):
         return StreamGone("the stream was deleted")
-    return Forgotten(f"the catalog does not know this registration any more: {error}")
+    if error.code == "unknown_publisher":
+        return Forgotten(f"the catalog does not know this registration any more: {error}")
+    if isinstance(error, ProtocolError):
+        return error
+    return ReportRefused(f"the catalog refused what this publisher reports: {error}; this is a bug, report it")

@@ -68,7 +68,8 @@ With what is read at once, less than one frame holds.
 class Publisher:
     """Bound sockets from the start; serves from `serve` on.
 
-    `over` tells why nothing is taken any more: another owns the segments, the stream is gone, or its log has failed.
+    `over` tells why nothing is taken any more: another owns the segments, the stream is gone, its log has failed, or
+    the catalog refuses its reports.
     """
 
     def __init__(self, settings: Settings, lease: Lease) -> None:
@@ -383,7 +384,7 @@ class Publisher:
                     counters.acks += 1
                     counters.appends += message.run
                 elif type(message) is m.Opened and message.granted:
-                    self._lease.ask_now()  # an incarnation after this one must know whom to wait for (E11)
+                    self._ask_now(served)  # an incarnation after this one must know whom to wait for (E11)
 
     def _carry_out_rare(self, served: Served, effect: Effect) -> None:
         match effect:
@@ -399,24 +400,33 @@ class Publisher:
                 served.counters.answered(messages[0])
                 self._requests.router.send(peer, messages)
             case AskRecord():
-                self._lease.ask_now()
+                self._ask_now(served)
             case ReportFinishing(number, finishing):
                 self._lease.report_finishing(served.publisher.segment, number, finishing)
             case FindState() | FindBeginning() | ReadLog() if served.store is not None:
                 self._read(served, served.store, effect)
 
+    def _ask_now(self, served: Served) -> None:
+        served.asks = True
+        self._lease.ask_now()
+
     # ---- what the catalog says ----
 
-    def reports(self, *, final: bool = False) -> Mapping[str, SegmentReport]:
-        """The state of each segment, for the catalog."""
+    def reports(self, *, urgent: bool = False, final: bool = False) -> Mapping[str, SegmentReport]:
+        """The state of each segment, for the catalog; `urgent`: only of those that have asked for it."""
         now = monotonic()
-        return {segment: served.report(now, final=final) for segment, served in self.segments.items()}
+        reported = {segment: served for segment, served in self.segments.items() if served.asks or not urgent}
+        for served in reported.values():
+            served.asks = False
+        return {segment: served.report(now, final=final) for segment, served in reported.items()}
 
     def renewed(self, renewal: Renewal) -> None:
         """What was reported is recorded: what waited for that goes out (E11). Lost writers were released (E46)."""
+        if self._draining:
+            return  # an append that became active now would be missing in the last record
         now = monotonic()
         for segment, number in renewal.recorded.items():
-            self.segments[segment].publisher.recorded(number, now)
+            self.segments[segment].recorded(number, now)
         if renewal.released:
             for served in self.segments.values():
                 served.publisher.release(renewal.released)

@@ -39,6 +39,12 @@ class Served:
     """What subscribers are answered from while the disk is awaited; None without a disk."""
     subscribed: bool = False
     """Whether anybody has subscribed to the channel; while nobody has, events are not even encoded (S21)."""
+    asks: bool = False
+    """Whether the catalog should hear of it before the next regular renewal."""
+    recorded_number: int = -1
+    """The last record that the catalog has answered."""
+    waiting_since: float | None = None
+    """Since when appends have waited while the catalog recorded nothing; None: none waits."""
     listeners: set[asyncio.Event] = field(default_factory=set)
     """Set when `told_seq` moves, and at the end."""
     counters: SegmentCounters = field(default_factory=SegmentCounters)
@@ -95,9 +101,19 @@ class Served:
         if reads:
             self.publisher.tick(now)
         self.server.tick(now)
+        if not self.publisher.waiting_bytes:
+            self.waiting_since = None
+        elif self.waiting_since is None:
+            self.waiting_since = now
         frontier = self.publisher.progress.lower.frontier
         if frontier is not self._frontier:
             self._frontier, self.frontier_since = frontier, now
+
+    def recorded(self, number: int, now: float) -> None:
+        """The catalog has stored record `number`, and none after it (E11)."""
+        if number != self.recorded_number:
+            self.recorded_number, self.waiting_since = number, None
+        self.publisher.recorded(number, now)
 
     def carried_out(self, effects: Sequence[Effect]) -> None:
         """`effects` are about to be; an event or heartbeat among them says how far that is."""
@@ -127,7 +143,7 @@ class Served:
             final=final and record is not None,
             marks=() if record is None else record.marks,
             below=tuple(publisher.progress.below),
-            writers=publisher.writers if record is None else record.writers,
+            writers=publisher.writers,
             holders=publisher.holders(now),
             counters={
                 "events": publisher.seq + 1,
@@ -136,5 +152,6 @@ class Served:
                 "subscribers": len(self.server.subscriptions),
                 "history_bytes": publisher.history.bytes,
                 "waiting_bytes": publisher.waiting_bytes,
+                "waiting_seconds": 0.0 if self.waiting_since is None else now - self.waiting_since,
             },
         )

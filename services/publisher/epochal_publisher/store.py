@@ -149,7 +149,7 @@ class Store:
         assert isinstance(told, Log)
         events, buffers = _of(effects)
         notes = encode_notes(told.notes)
-        # In one frame with the start: no incarnation is there that has begun and does not say what may be missing.
+        # In one frame with the start: no incarnation ever begins in the log without the aborts that it needs.
         self.commit = Commit(effects, None, deque([
             lambda: self.log.begin(incarnation, checkpoint, notes, count=events, events=buffers, relaxed=relaxed)
         ]))  # fmt: skip
@@ -160,7 +160,7 @@ class Store:
         """The commit of what was just taken; nothing else may be taken before it is done."""
         events, buffers = _of(effects)
         notes, now = encode_notes(told.notes), monotonic()
-        # Behind a frame that vouches as well: whatever may be lost comes behind something that does not (E11).
+        # Also after a vouching frame: what a crash may take then always follows a frame that does not vouch (E11).
         sync = told.secure or self._always_sync or self._vouched
         sync = sync or now - self._synced >= self._settings.sync_interval
         if sync:

@@ -163,7 +163,7 @@ asyncio.run(main(*sys.argv[1:]))
 @pytest.mark.rule("E46")
 async def test_a_lost_writer_is_told_and_waited_for_until_it_is_released(running: Stage) -> None:
     await running.operator().start()
-    await running.declare(segments=1, progress={"minWriters": 2, "writerTimeout": "1s", "whenLost": "hold"})
+    await running.declare(segments=1, progress={"minWriters": 2, "writerTimeout": "5s", "whenLost": "hold"})
     await running.is_ready()
     url, stream = running.catalog.url, f"{running.namespace}/flights"
     async with epochal.connect(url) as client, client.subscribe(stream) as subscriber:

@@ -55,6 +55,8 @@ class Seen:
     """Writers that were lost and are waited for (`progress.whenLost: hold`)."""
     lost_epochs: tuple[str, ...] = ()
     """Which epochs a publisher without storage took with it, and may still be written at: text by segment (E11)."""
+    waiting_segments: tuple[str, ...] = ()
+    """Segments of which appends have waited for the catalog for too long (E11)."""
     patience: float = 300.0
     """Seconds that a pod may take to become ready before it counts as stuck."""
 
@@ -177,11 +179,16 @@ def _progressing(seen: Seen) -> tuple[bool, str, str]:
 def _complete(plan: ClusterPlan) -> str:
     if not plan.waiting_for_restart:
         return "everything is as declared"
-    pods, more = ", ".join(plan.waiting_for_restart[:5]), len(plan.waiting_for_restart) - 5
     return (
-        f"everything is as declared, but {pods}{f' and {more} more' if more > 0 else ''} were made under other settings"
+        f"everything is as declared, but {_some(plan.waiting_for_restart)} were made under other settings"
         " (history, progress, push); without storage a publisher takes changed ones when it next starts"
     )
+
+
+def _some(items: Sequence[str]) -> str:
+    """The first five, and how many there are beside."""
+    more = len(items) - 5
+    return f"{', '.join(items[:5])}{f' and {more} more' if more > 0 else ''}"
 
 
 def _degraded(seen: Seen) -> tuple[bool, str, str]:
@@ -208,18 +215,25 @@ def _degraded(seen: Seen) -> tuple[bool, str, str]:
     if seen.lost_writers:
         return True, "WriterLost", _lost(seen)
     if seen.lost_epochs:
-        first, more = seen.lost_epochs[:5], len(seen.lost_epochs) - 5
-        segments = f"{', '.join(first)}{f' and {more} more' if more > 0 else ''}"
-        return True, "MemoryLost", f"a publisher without storage ended, and epochs are aborted with it: {segments}"
+        epochs = _some(seen.lost_epochs)
+        return True, "MemoryLost", f"a publisher ended without its history, and open epochs are aborted: {epochs}"
+    if seen.waiting_segments:
+        return (
+            True,
+            "AppendsWaiting",
+            (
+                "appends wait until the catalog has recorded their times, in these segments:"
+                f" {_some(seen.waiting_segments)}; see that the catalog can write its database and is not older than"
+                " the publishers, and that these reach it"
+            ),
+        )
     return False, "AsExpected", "nothing is wrong"
 
 
 def _lost(seen: Seen) -> str:
-    first, more = seen.lost_writers[:5], len(seen.lost_writers) - 5
-    names = f"{', '.join(first)}{f' and {more} more' if more > 0 else ''}"
     return (
-        f"nothing completes that these lost writers may still write at (progress.whenLost: hold): {names}; start them"
-        f" again, or let each go with `epochal release {seen.name} WRITER`"
+        "nothing completes that these lost writers may still write at (progress.whenLost: hold):"
+        f" {_some(seen.lost_writers)}; start them again, or let each go with `epochal release {seen.name} WRITER`"
     )
 
 
