@@ -145,7 +145,7 @@ def publish(
             finally:
                 if running is not None and running.isActive:
                     running.stop()
-            if ended_by_itself(running, kind):
+            if running is not None and ended_by_itself(running, kind):
                 holder.leave(finish=finish)
             else:
                 holder.detach()

@@ -7,10 +7,12 @@ invoke without an outcome may have been done or not. `info` is what somebody saw
 Of the project's own code it uses nothing: what is judged must not be read by what is judged.
 """
 
+import asyncio
+import contextlib
 import json
 import os
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from time import monotonic
@@ -20,6 +22,8 @@ Time: TypeAlias = int | tuple["Time", ...]
 """A logical time: an int, or times in a tuple."""
 NEMESIS = "nemesis"
 """The actor that does things to the others."""
+LOOK_SECONDS, LATE_SECONDS = 0.25, 1.0
+"""How often a loop is watched, and how late it must be for that to be written down."""
 
 
 class Phase(StrEnum):
@@ -79,6 +83,31 @@ class Recorder:
         """Write a line; what must be kept before anything else happens."""
         entry = Entry(monotonic(), self.actor, self.life, op, phase, data)
         os.write(self._file, entry.to_json().encode() + b"\n")
+
+
+@contextlib.asynccontextmanager
+async def watched(*recorders: Recorder) -> AsyncIterator[None]:
+    """Write a line `stalled` to each of `recorders` whenever this event loop was late by more than `LATE_SECONDS`.
+
+    A machine without time for a process silences whoever it carries: that is no fault of what is judged.
+    """
+    watching = asyncio.create_task(_watch(recorders))
+    try:
+        yield
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+
+
+async def _watch(recorders: Iterable[Recorder]) -> None:
+    clock = asyncio.get_running_loop().time
+    while True:
+        due = clock() + LOOK_SECONDS
+        await asyncio.sleep(LOOK_SECONDS)
+        late = clock() - due
+        if late > LATE_SECONDS:
+            for recorder in recorders:
+                recorder.write("stalled", seconds=round(late, 3))
 
 
 def as_time(value: Any) -> Time:

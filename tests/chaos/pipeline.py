@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from tests.chaos.history import Phase, Recorder, digest, times
+from tests.chaos.history import Phase, Recorder, digest, times, watched
 
 import epochal
 from epochal.errors import (
@@ -83,6 +83,10 @@ class _Writing:
         self._appends = self._moves = 0
 
     async def run(self) -> None:
+        async with watched(self._recorder):
+            await self._write()
+
+    async def _write(self) -> None:
         part = self._part
         async with epochal.connect(part.url) as client:
             while True:

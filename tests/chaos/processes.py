@@ -7,12 +7,13 @@ from a server that has imported everything, so that their start costs millisecon
 import asyncio
 import contextlib
 import multiprocessing
+import multiprocessing.connection
 import multiprocessing.process
 import os
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Self
 
 from tests.chaos.pipeline import Part
 from tests.chaos.proxy import Proxy
@@ -22,6 +23,8 @@ from epochal.local.child import Child, console_script
 NEAR, FAR = "127.0.0.1", "127.0.0.2"
 """Where publishers listen, and where they say that they do."""
 START_TIMEOUT = 60.0
+LOOK_SECONDS = 0.05
+"""How often it is looked whether an actor has ended."""
 LOG_BYTES = 1 << 20
 SOCKETS = ("events", "requests", "ingest")
 STREAM = "test/chaos"
@@ -30,6 +33,8 @@ SUPERSEDED = 3
 
 _fork = multiprocessing.get_context("forkserver")
 _fork.set_forkserver_preload(["tests.chaos.pipeline"])
+_forking = ThreadPoolExecutor(1, "forking")
+"""Where the server that forks is waited for, so that the loop, and the proxies in it, need not; one call at a time."""
 
 
 def _timed(prefix: str, settings: Mapping[str, object]) -> list[str]:
@@ -182,31 +187,44 @@ class Actor:
     @property
     def lives(self) -> bool:
         """Whether its process runs, or is stopped."""
-        return self.process is not None and self.process.is_alive()
+        return self.process is not None and not _has_ended(self.process)
 
-    def start(self) -> Self:
+    async def start(self) -> None:
         """Start it."""
+        await asyncio.get_running_loop().run_in_executor(_forking, self._start)
+
+    def _start(self) -> None:
         arguments = (self.part, *self._arguments)
-        self.process = _fork.Process(target=self._act, args=arguments, name=self.name, daemon=True)
-        self.process.start()
-        return self
+        process = _fork.Process(target=self._act, args=arguments, name=self.name, daemon=True)
+        process.start()
+        self.process = process
 
     async def kill(self) -> None:
         """SIGKILL; gone when this returns."""
         assert self.process is not None
-        self.process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
         await self.ended(START_TIMEOUT)
 
-    def restart(self) -> None:
+    async def restart(self) -> None:
         """Begin its next life."""
         self.part = self.part._replace(life=self.part.life + 1)
-        self.start()
+        await self.start()
 
     async def ended(self, timeout: float) -> int | None:
         """Its exit status; None when it has not ended after `timeout` seconds."""
-        assert self.process is not None
-        await asyncio.to_thread(self.process.join, timeout)
-        return self.process.exitcode
+        process = self.process
+        assert process is not None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                while not _has_ended(process):  # noqa: ASYNC110 - another process tells, by its end
+                    await asyncio.sleep(LOOK_SECONDS)
+        return await asyncio.get_running_loop().run_in_executor(_forking, lambda: process.exitcode)
+
+
+def _has_ended(process: multiprocessing.process.BaseProcess) -> bool:
+    """Whether it has, in any thread: unlike `is_alive`, this reads nothing."""
+    return bool(multiprocessing.connection.wait([process.sentinel], 0))
 
 
 @contextlib.asynccontextmanager

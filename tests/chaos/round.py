@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 from tests.chaos import pipeline
 from tests.chaos.checker import Violation, check, counts, faults
-from tests.chaos.history import NEMESIS, Phase, Recorder, read, read_file
+from tests.chaos.history import NEMESIS, Phase, Recorder, read, read_file, watched
 from tests.chaos.pipeline import Part
 from tests.chaos.processes import SUPERSEDED, Actor, Catalog, Publisher, stopped
 from tests.chaos.proxy import BOTH, Proxy, Trouble, Way
@@ -49,8 +49,8 @@ BLOCKING = "b1"
 PACES = {"s2": 0.2, "s3": 0.05, BLOCKING: 0.1}
 """How long these work on an epoch, at most: the one is always behind, the others now and then."""
 SPEC = {"time": {"shape": "int"}, "payload": {"encoding": "msgpack"}, "segments": 3}
-SILENT, BUSY = "3s", "15s"
-"""When a writer counts as lost: where faults silence writers, and where only a machine without time could."""
+SILENT, BUSY = 3.0, 15.0
+"""Seconds until a writer counts as lost: where faults silence writers, and where only a machine without time could."""
 KINDS = (
     "kill publisher", "kill publisher and writers", "end publisher", "end publishers in turn", "stop publisher",
     "replace publisher", "hand publisher over", "kill publisher without catalog", "end publisher without catalog",
@@ -82,7 +82,7 @@ class Stream:
             for number, segments in enumerate(OWNED)
         ]
         self.actors: list[Actor] = []
-        self._recorder = Recorder(self.directory, NEMESIS)
+        self.recorder = Recorder(self.directory, NEMESIS)
 
     @property
     def only_publishers(self) -> bool:
@@ -100,7 +100,10 @@ class Stream:
             # That the catalog is away aborts nothing either: publishers go on, and writers wait.
             self.tell("stored", targets=[*(publisher.name for publisher in self.publishers), "catalog"])
         history = {"storage": {"size": "1Gi"}, "durability": self.policy} if self.stored else {}
-        progress = {"minWriters": len(WRITERS), "writerTimeout": BUSY if self.only_publishers else SILENT}
+        timeout = BUSY if self.only_publishers else SILENT
+        if self.only_publishers:
+            self.tell("spared", targets=WRITERS, seconds=timeout)
+        progress = {"minWriters": len(WRITERS), "writerTimeout": f"{timeout:g}s"}
         document: dict[str, Any] = {"apiVersion": "epochal.dev/v1alpha1", "kind": "Stream"}
         document |= {"spec": {**SPEC, "history": history, "progress": progress}}
         document["metadata"] = {"name": self.policy, "namespace": NAMESPACE}
@@ -111,10 +114,12 @@ class Stream:
         self.actors.append(Actor(pipeline.read_blocking, self._part(BLOCKING), "start"))
         await asyncio.gather(*(publisher.start() for publisher in self.publishers))
         for actor in self.actors:
-            actor.start()
+            await actor.start()
+        idle = self.actors
         async with asyncio.timeout(PATIENCE):
-            while not all(map(self._works, self.actors)):  # noqa: ASYNC110 - other processes tell, by files
+            while idle:
                 await asyncio.sleep(0.1)
+                idle = await asyncio.to_thread(lambda waiting: [x for x in waiting if not self._works(x)], idle)
 
     def _part(self, name: str) -> Part:
         seed = f"{self._round.seed}/{self.policy}"
@@ -126,16 +131,15 @@ class Stream:
         return any((entry.op, entry.phase) == wanted for entry in read_file(self.directory / f"{actor.name}.jsonl"))
 
     async def finish(self) -> list[Violation]:
-        """Heal, wait for everybody's end, and judge."""
+        """Heal, and wait for everybody's end; who has not come to it."""
         self.tell("over")
         (self.directory / "over").touch()
         statuses = await asyncio.gather(*(actor.ended(PATIENCE) for actor in self.actors))
-        left = [
-            Violation("ended", f"{actor.name} ended with {status}")
+        return [
+            Violation(f"{self.policy} ended", f"{actor.name} ended with {status}")
             for actor, status in zip(self.actors, statuses, strict=True)
             if status != 0
         ]
-        return [*check(read(self.directory)), *left]
 
     async def clean_up(self) -> None:
         """End what is left."""
@@ -146,11 +150,11 @@ class Stream:
             await publisher.close()
             with contextlib.suppress(AssertionError):  # it was not started
                 await publisher.kill()
-        self._recorder.close()
+        self.recorder.close()
 
     def tell(self, op: str, **data: Any) -> None:
         """Write down what is done."""
-        self._recorder.write(op, **data)
+        self.recorder.write(op, **data)
 
     def lanes(self) -> dict[str, list[Fault]]:
         """What is done to this stream, by lanes: one fault after the other in each, each healed before the next."""
@@ -187,7 +191,7 @@ class Stream:
     def _tell_lost(self, publisher: Publisher) -> None:
         """What it had in memory is gone; a log on disk is not."""
         if not self.stored:
-            self.tell("lost", segments=list(publisher.segments))
+            self.tell("lost", target=publisher.name, segments=publisher.segments)
 
     async def _kill_publisher(self, rng: random.Random) -> None:
         publisher = self._one(rng, "kill publisher")
@@ -208,7 +212,7 @@ class Stream:
             await publisher.start()
         await asyncio.sleep(rng.choice((0.0, 0.5)))
         for actor in writers:
-            actor.restart()
+            await actor.restart()
         if not first:
             await publisher.start()
 
@@ -289,7 +293,7 @@ class Stream:
             self.tell(kind, target=actor.name)
             await actor.kill()
             await asyncio.sleep(rng.choice((0.0, 0.2, 1.0)))
-            actor.restart()
+            await actor.restart()
 
     async def _stop_actor(self, rng: random.Random) -> None:
         actor = rng.choice(self.actors)
@@ -346,25 +350,25 @@ class Round:
         self.streams = [Stream(self, policy) for policy in POLICIES]
 
     async def run(self) -> list[Violation]:
-        """Do it; returns what was broken."""
+        """Do it; returns who has not come to an end.
+
+        Nothing of it runs any more then: judging takes the time of the loop that the proxies are in.
+        """
         try:
-            begun = time.monotonic()
-            await self.catalog.start()
-            await asyncio.gather(*(stream.begin() for stream in self.streams))
-            healthy = time.monotonic()
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._lane("catalog", [self._hurt_catalog, self._spare_catalog]))
-                for stream in self.streams:
-                    for name, faults in stream.lanes().items():
-                        tasks.create_task(self._lane(name, faults))
-            over = time.monotonic()
-            found = await asyncio.gather(*(stream.finish() for stream in self.streams))
-            self.took = (healthy - begun, over - healthy, time.monotonic() - over)
-            return [
-                Violation(f"{stream.policy} {rule}", detail)
-                for stream, broken in zip(self.streams, found, strict=True)
-                for rule, detail in broken
-            ]
+            async with watched(*(stream.recorder for stream in self.streams)):
+                begun = time.monotonic()
+                await self.catalog.start()
+                await asyncio.gather(*(stream.begin() for stream in self.streams))
+                healthy = time.monotonic()
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(self._lane("catalog", [self._hurt_catalog, self._spare_catalog]))
+                    for stream in self.streams:
+                        for name, faults in stream.lanes().items():
+                            tasks.create_task(self._lane(name, faults))
+                over = time.monotonic()
+                left = await asyncio.gather(*(stream.finish() for stream in self.streams))
+                self.took = (healthy - begun, over - healthy, time.monotonic() - over)
+                return [violation for each in left for violation in each]
         finally:
             for stream in self.streams:
                 await stream.clean_up()
@@ -415,19 +419,13 @@ async def run(seed: str, seconds: float = SECONDS, keep: Path | None = None) -> 
     directory = Path(tempfile.mkdtemp(prefix=f"epochal-chaos-{seed}-"))
     whole = Round(seed, directory, seconds)
     try:
-        broken = _grouped(await whole.run())
+        left, raised = await whole.run(), ""
     except Exception:
-        broken = [traceback.format_exc()]
+        left, raised = [], traceback.format_exc()
+    # In a thread: the proxies of other rounds are in this loop.
+    found, facts, done = await asyncio.to_thread(_judged, directory)
+    broken = [raised] if raised else _grouped([*found, *left])
     took = "+".join(f"{phase:.0f}" for phase in whole.took)
-    facts: Counter[str] = Counter()
-    done: Counter[str] = Counter()
-    for policy in POLICIES:
-        history = read(directory / policy)
-        facts.update(counts(history))
-        done.update(faults(history))
-    for kind in ("kill catalog", "stop catalog"):  # each stream has written it down
-        done[kind] //= len(POLICIES)
-    facts["faults"] = done.total()
     print(f"{'BROKEN' if broken else 'ok'} seed={seed} {took} s {_listed(facts)}", flush=True)
     print(f"  {_listed(+done)}", flush=True)
     for line in broken:
@@ -440,6 +438,23 @@ async def run(seed: str, seconds: float = SECONDS, keep: Path | None = None) -> 
     else:
         shutil.rmtree(directory)
     return Outcome(bool(broken), done)
+
+
+def _judged(directory: Path) -> tuple[list[Violation], Counter[str], Counter[str]]:
+    """What was broken in the streams of a round, how much happened, and how often each kind of fault was done."""
+    found: list[Violation] = []
+    facts: Counter[str] = Counter()
+    done: Counter[str] = Counter()
+    for policy in POLICIES:
+        history = read(directory / policy)
+        found += [Violation(f"{policy} {rule}", detail) for rule, detail in check(history)]
+        facts.update(counts(history))
+        done.update(faults(history))
+    for kind in ("kill catalog", "stop catalog"):  # each stream has written it down
+        done[kind] //= len(POLICIES)
+    facts["stalls"] //= len(POLICIES)  # as well
+    facts["faults"] = done.total()
+    return found, facts, done
 
 
 def _grouped(found: Sequence[Violation]) -> list[str]:

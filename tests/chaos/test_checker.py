@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.chaos.checker import RULES, check, reaches
+from tests.chaos.checker import RULES, check, counts, faults
 from tests.chaos.history import NEMESIS, Entry, Phase
+from tests.chaos.story import reaches
 
 EPOCHS, WRITERS, SEGMENTS = 4, ("w1", "w2"), ("0", "1")
 READERS = ("s1", "s2")
@@ -177,6 +178,13 @@ def given_to_one_who_joined_after_an_abort(h: History, n: int) -> None:
     h.insert(0, Entry(-2.0, "w1", 0, "abort", Phase.INVOKE, {"time": n}))
 
 
+def aborted_for_one_alone(h: History, n: int) -> None:
+    """A writer was killed in the middle of it, so that the epoch may be aborted; but then for everybody."""
+    aborted_in_place_of(h, "s1", n)
+    at = place(h, "w1", "append", Phase.OK, skip=4 * n)
+    h.insert(at + 1, Entry(h[at].at + 0.5, NEMESIS, 0, "kill writer", Phase.INFO, {"target": "w1"}))
+
+
 def seen_whole_before_it_was_complete(h: History, n: int) -> None:
     """Asked as the reader joined."""
     change(h, place(h, "s1", "whole"), times=[n])
@@ -225,7 +233,8 @@ def seen_whole_without_a_record(h: History, n: int) -> None:
 
 def lose(h: History, at: int, *segments: str) -> None:
     """Directly before an entry, the publisher of these ended with all that it remembered."""
-    h.insert(at, Entry(h[at].at - 0.05, NEMESIS, 0, "lost", Phase.INFO, {"segments": list(segments)}))
+    lost = {"target": "p0", "segments": list(segments)}
+    h.insert(at, Entry(h[at].at - 0.05, NEMESIS, 0, "lost", Phase.INFO, lost))
 
 
 def refused(h: History, n: int) -> None:
@@ -364,6 +373,7 @@ FAULTS: dict[Callable[[History, int], None], str] = {
     given_to_one_who_joined_after_a_reader_was_told: "final",
     given_to_one_who_joined_after_a_writer_was_told: "final",
     given_to_one_who_joined_after_an_abort: "final",
+    aborted_for_one_alone: "agree",
     never_left: "left",
     left_after_it_was_given: "left",
     left_by_an_earlier_life_only: "left",
@@ -422,25 +432,245 @@ def test_two_readers_that_were_given_different_epochs() -> None:
     assert rules(history) == {"same", "whole"}, "no loss of memory excuses it"
 
 
-def test_an_abort_needs_a_cause() -> None:
-    history = [entry for entry in good() if entry.op != "stop"]
-    aborted_in_place_of(history, "s1", 1)
+def with_entries(history: History, *entries: Entry) -> History:
+    return sorted([*history, *entries], key=lambda entry: entry.at)
+
+
+def aborted_for_all(n: int) -> History:
+    history = good()
+    for reader in READERS:
+        aborted_in_place_of(history, reader, n)
+    return history
+
+
+def test_an_abort_that_one_reader_alone_was_told_of() -> None:
+    """A writer was killed, long before; a gap of that reader may excuse it, and nothing else."""
+    history = good()
+    at = aborted_in_place_of(history, "s2", 0)
+    kill = Entry(0.5, NEMESIS, 0, "kill writer", Phase.INFO, {"target": "w1"})
+    assert rules(with_entries(history, kill)) == {"agree", "causeless"}
+    lose(history, at, "0")
+    assert rules(with_entries(history, kill)) == set()
+
+
+def failed(actor: str, code: str) -> Entry:
+    return Entry(0.0, actor, 0, "error", Phase.INFO, {"code": code, "text": "x"})
+
+
+def done(op: str, *targets: str) -> Entry:
+    return Entry(0.0, NEMESIS, 0, op, Phase.INFO, {"targets": targets})
+
+
+CAUSES: dict[str, tuple[str, Entry]] = {
+    "it is given up": ("w1", failed("w1", "writer_lost")),
+    "its appends are lost": ("w2", failed("w2", "appends_lost")),
+    "it ends its session by an exception": ("w1", failed("w1", "timed_out")),
+    "it is killed": ("w1", Entry(0.0, NEMESIS, 0, "kill writer", Phase.INFO, {"target": "w1"})),
+    "it is killed with others": ("w2", done("kill publisher and writers", "p0", "w2")),
+}
+NO_CAUSES: dict[str, Entry] = {
+    "a writer is told of the abort": failed("w1", "epoch_aborted"),
+    "it has left": failed("w1", "capability"),
+    "it stands still": done("stop actor", "w1"),
+    "its network is cut": done("cut", "p0/ingest"),
+    "a reader fails": failed("s1", "unavailable"),
+    "a publisher is killed that loses nothing": done("kill publisher", "p0"),
+    "the catalog is killed": done("kill catalog", "catalog"),
+}
+
+
+def between(history: History, writer: str, n: int) -> tuple[float, float]:
+    """When a writer first appended at an epoch, and when it had left it."""
+    first, left = place(history, writer, "append", Phase.INVOKE, 4 * n), place(history, writer, "leave", Phase.OK, n)
+    return history[first].at, history[left].at
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+@pytest.mark.parametrize("n", range(EPOCHS))
+def test_a_lost_writer_aborts_what_it_appended_at_and_has_not_left(cause: str, n: int) -> None:
+    writer, entry = CAUSES[cause]
+    history = aborted_for_all(n)
     assert rules(history) == {"causeless"}
+    first, left = between(history, writer, n)
+    for at, found in ((first - 0.5, {"causeless"}), (left - 0.5, set()), (left + 0.5, {"causeless"})):
+        assert rules(with_entries(history, entry._replace(at=at))) == found, at
+    lost = entry._replace(at=left - 0.5)
+    moved = [Entry(left - 0.8, writer, 0, "leave", phase, {"n": 90, "to": n}) for phase in (Phase.INVOKE, Phase.OK)]
+    assert rules(with_entries(history, *moved, lost)) == set(), "it did not leave that epoch"
+    before = [Entry(0.1, writer, 0, "leave", phase, {"n": 91, "to": n + 1}) for phase in (Phase.INVOKE, Phase.OK)]
+    assert rules(with_entries(history, *before, lost)) == set(), "it was given it again"
+
+
+def test_a_writer_that_was_lost_after_the_abort_was_told_is_no_cause() -> None:
+    history = aborted_for_all(1)
+    told = history[place(history, "s2", "aborted")].at
+    late = {"ids": ["w1/late"], "digests": [0], "segment": "0", "time": 1}
+    append = Entry(told + 0.3, "w1", 0, "append", Phase.INVOKE, late)
+    assert rules(with_entries(history, append, failed("w1", "writer_lost")._replace(at=told + 0.5))) == {"causeless"}
+
+
+@pytest.mark.parametrize("cause", NO_CAUSES)
+@pytest.mark.parametrize("writer", WRITERS)
+def test_what_aborts_nothing_by_itself(cause: str, writer: str) -> None:
+    history = aborted_for_all(1)
+    _, left = between(history, writer, 1)
+    assert rules(with_entries(history, NO_CAUSES[cause]._replace(at=left - 0.5))) == {"causeless"}
+
+
+def test_an_abort_that_a_writer_asked_for() -> None:
+    history = aborted_for_all(1)
     asked = Entry(0.5, "w1", 0, "abort", Phase.INVOKE, {"time": 1})
-    assert check([asked, *history]) == []
+    assert check(with_entries(history, asked)) == []
+    assert rules(with_entries(history, asked._replace(data={"time": 2}))) == {"causeless"}
+    assert rules(with_entries(history, asked._replace(at=1000.0))) == {"causeless"}
 
 
-def test_the_death_of_a_publisher_with_a_log_on_disk_is_no_cause() -> None:
-    without = [entry for entry in good() if entry.op != "stop"]
-    aborted_in_place_of(without, "s1", 1)
-    kill = Entry(0.1, NEMESIS, 0, "kill", Phase.INFO, {"target": "p0"})
-    stored = kill._replace(op="stored", data={"targets": ["p0", "p1"]})
-    assert rules([kill, *without]) == set()
-    assert rules([stored, kill, *without]) == {"causeless"}
-    assert rules([stored, kill._replace(data={"target": "s2"}), *without]) == {"causeless"}
-    assert rules([stored, kill._replace(data={"targets": ["p0", "p1"]}), *without]) == {"causeless"}
-    assert rules([stored, kill._replace(data={"targets": ["p0", "w1"]}), *without]) == set()
-    assert rules([stored, kill, kill._replace(data={"target": "p0/ingest"}), *without]) == set()
+def test_a_writer_that_began_again_was_lost() -> None:
+    history = aborted_for_all(1)
+    leave = place(history, "w1", "leave", Phase.OK, skip=1)
+    for m, entry in enumerate(history[leave - 1 :], leave - 1):
+        if entry.actor == "w1":
+            history[m] = entry._replace(life=1)
+    assert rules(history) == set()
+
+
+def test_a_writer_may_hear_later_than_a_reader_that_it_was_lost() -> None:
+    """Its connection was blocked; but it cannot have left the epoch at every segment meanwhile."""
+    history = aborted_for_all(1)
+    told = history[place(history, "s2", "aborted")].at
+    heard = failed("w1", "writer_lost")._replace(at=told + 0.5)
+    assert rules(with_entries(history, heard)) == {"causeless"}
+    del history[place(history, "w1", "leave", Phase.OK, skip=1)]
+    assert rules(history) == {"causeless"}
+    assert rules(with_entries(history, heard)) == set()
+    appends = [entry for entry in history if (entry.actor, entry.op, entry.data.get("time")) == ("w1", "append", 1)]
+    only_later = [entry for entry in history if entry not in appends]
+    assert rules(with_entries(only_later, heard)) == {"causeless"}, "it had appended nothing there"
+
+
+def after_a_loss(n: int, lost: str = "0", refusing: str = "") -> History:
+    """Epoch `n` is aborted; a segment lost its memory before epoch 2, and both readers are back before that begins.
+
+    `refusing`: which segment acknowledges nothing at epoch `n`.
+    """
+    history = aborted_for_all(n)
+    for m, entry in reversed(list(enumerate(history))):
+        if entry.op == "append" and entry.phase is Phase.OK and entry.data["time"] >= 2:
+            change(history, m, position=[2, entry.data["position"][1]])
+            if (entry.data["time"], entry.data["segment"]) == (n, refusing):
+                del history[m]
+    begun = place(history, "w1", "append", Phase.INVOKE, skip=8)
+    at = history[begun].at
+    lose(history, begun, lost)
+    joins = [Entry(at - 0.04, reader, 0, "join", Phase.INFO, {"since": "cursor", "n": 2}) for reader in READERS]
+    ready = [Entry(at - 0.03, reader, 0, "ready", Phase.INFO, {"frontier": [2]}) for reader in READERS]
+    return with_entries(history, *joins, *ready)
+
+
+def test_a_loss_of_memory_aborts_what_the_next_publisher_accepts_nothing_of() -> None:
+    """E11: the times that it aborts are downward closed, and some of them begin only after it."""
+    assert rules(after_a_loss(1)) == {"causeless"}, "it came later"
+    assert rules(after_a_loss(2)) == {"causeless"}, "the next one accepted something there"
+    assert rules(after_a_loss(3, refusing="0")) == {"causeless"}, "it accepted something before"
+    assert rules(after_a_loss(2, refusing="0")) == set()
+    assert rules(after_a_loss(2, lost="1", refusing="0")) == {"causeless"}, "another one refused it"
+    not_back = [entry for entry in after_a_loss(2) if not (entry.op == "ready" and entry.at > 50)]
+    assert rules(not_back) == set(), "a gap took it from both"
+
+
+@pytest.mark.parametrize("incarnation", [1, 2])
+def test_what_the_lost_publisher_has_acknowledged_says_nothing_of_the_next(incarnation: int) -> None:
+    """An acknowledgement may be on its way at the loss, or be the old publisher's: one that is stopped and goes on."""
+    history = after_a_loss(2, refusing="0")
+    (loss,) = (entry for entry in history if entry.op == "lost")
+    record = {"ids": ["w1/more"], "digests": [0], "segment": "0", "time": 1}  # which says nothing of a gap at 2
+    invoked = Entry(loss.at - 0.01, "w1", 0, "append", Phase.INVOKE, record)
+    done = Entry(loss.at + 0.01, "w1", 0, "append", Phase.OK, {**record, "position": [incarnation, 99]})
+    assert "causeless" not in rules(with_entries(history, invoked, done))
+    after = invoked._replace(at=loss.at + 0.005)
+    assert ("causeless" in rules(with_entries(history, after, done))) == (incarnation == 2)
+
+
+def test_a_publisher_that_ends_in_order_aborts_before_it_is_gone() -> None:
+    history = aborted_for_all(1)
+    first, last = (history[place(history, reader, "aborted")].at for reader in READERS)
+    end = Entry(first - 0.2, NEMESIS, 0, "end publisher", Phase.INFO, {"target": "p0"})
+    lost = Entry(last + 5.0, NEMESIS, 0, "lost", Phase.INFO, {"target": "p0", "segments": ["0"]})
+    assert rules(with_entries(history, end, lost)) == set()
+    assert rules(with_entries(history, end)) == {"causeless"}
+    assert rules(with_entries(history, end._replace(at=last + 0.1), lost)) == {"causeless"}
+    assert rules(with_entries(history, end, lost._replace(data={"target": "p1", "segments": ["0"]}))) == {"causeless"}
+    assert rules(with_entries(history, end, lost._replace(data={"segments": ["0"]}))) == set(), "it says nobody's name"
+
+
+def given_up_in_silence() -> History:
+    """As a round had it: nothing was hurt yet, but the proxies had no time, and a publisher heard nothing of w1."""
+    history: History = []
+
+    def add(at: float, actor: str, op: str, phase: Phase = Phase.INFO, **data: Any) -> None:
+        history.append(Entry(100.0 + at, actor, 0, op, phase, data))
+
+    lost: dict[str, Any] = {"ids": ["w1/0"], "digests": [1], "segment": "2", "time": 0}
+    one: dict[str, Any] = {"ids": ["w1/1"], "digests": [2], "segment": "0", "time": 1}
+    other: dict[str, Any] = {"ids": ["w2/0"], "digests": [3], "segment": "0", "time": 0}
+    add(0.0, "s1", "join", since="start")
+    add(5.0, "w1", "append", Phase.INVOKE, **lost)
+    add(5.6, "w1", "error", code="writer_lost", text="nothing was heard of writer 'w1' for 3 s")
+    add(5.7, "w1", "leave", Phase.INVOKE, n=1, to=1)
+    add(5.8, "s1", "ready", frontier=[0])
+    add(5.9, "w1", "leave", Phase.OK, n=1, to=1)
+    add(6.0, "w1", "append", Phase.INVOKE, **one)
+    add(6.1, "w2", "append", Phase.INVOKE, **other)
+    add(6.2, "w1", "append", Phase.OK, **one, position=[1, 0])
+    add(6.3, "w2", "append", Phase.OK, **other, position=[1, 1])
+    add(6.4, "w2", "leave", Phase.INVOKE, n=1, to=None)
+    add(6.5, "w2", "leave", Phase.OK, n=1, to=None)
+    add(6.6, "s1", "aborted", time=0, frontier=[1])
+    add(6.7, "s1", "save", n=1, frontier=[1])
+    add(6.8, NEMESIS, "interrupt reader", target="b1")
+    add(6.9, NEMESIS, "over")
+    add(7.0, "w1", "leave", Phase.INVOKE, n=2, to=None)
+    add(7.1, "w1", "leave", Phase.OK, n=2, to=None)
+    add(7.2, "s1", "epoch", time=1, frontier=[], parts={"0": [["w1/1", 2]]})
+    add(7.3, "s1", "save", n=2, frontier=[])
+    add(7.4, "s1", "end", frontier=[])
+    return history
+
+
+def test_a_writer_that_was_given_up_in_silence_is_a_cause() -> None:
+    history = given_up_in_silence()
+    assert check(history) == []
+    assert rules([entry for entry in history if entry.op != "error"]) == {"causeless"}
+
+
+STALLS = {
+    "none": ([], False),
+    "of the proxies": ([(NEMESIS, 105.5, 8.0)], True),
+    "of the writer": ([("w1", 105.7, 8.0)], True),
+    "of somebody else": ([("w2", 105.5, 8.0)], False),
+    "too short": ([(NEMESIS, 105.5, 3.0)], False),
+    "too long ago": ([(NEMESIS, 90.0, 50.0)], False),
+    "one after the other": ([("w1", 95.0, 4.0), (NEMESIS, 99.0, 4.0)], True),
+    "of both at the same time": ([("w1", 99.0, 4.0), (NEMESIS, 99.0, 4.0)], False),
+}
+
+
+@pytest.mark.parametrize("stalls", STALLS)
+def test_a_writer_that_nothing_hurts_is_not_given_up(stalls: str) -> None:
+    """Unless its own loop, or that of the proxies, stood still for most of the time-out."""
+    lines, excused = STALLS[stalls]
+    late = [Entry(at, actor, 0, "stalled", Phase.INFO, {"seconds": seconds}) for actor, at, seconds in lines]
+    spared = Entry(99.9, NEMESIS, 0, "spared", Phase.INFO, {"targets": ["w1", "w2"], "seconds": 15.0})
+    history = with_entries(given_up_in_silence(), *late, spared)
+    assert rules(history) == (set() if excused else {"kept"})
+    assert counts(history)["stalls"] == sum(actor == NEMESIS for actor, _, _ in lines)
+    assert set(faults(history)) == {"interrupt reader"}
+    otherwise = [
+        entry._replace(data={**entry.data, "code": "timed_out"}) if entry.op == "error" else entry for entry in history
+    ]
+    assert rules(otherwise) == set()
+    others = with_entries(history, spared._replace(at=99.95, data={"targets": ["w2"], "seconds": 15.0}))
+    assert rules([entry for entry in others if entry != spared]) == set()
 
 
 @pytest.mark.parametrize("op", ["told", "error"])
@@ -479,6 +709,7 @@ def test_a_live_reader_keeps_what_it_was_given_and_one_that_joins_later_is_told_
 def test_what_a_killed_reader_knew_and_had_not_saved_may_come_otherwise() -> None:
     """It said that it saw an epoch whole that it had not yielded yet, was killed, and its publisher lost its memory."""
     history = good()
+    lose(history, place(history, "s2", "epoch", skip=1), "0")
     at = aborted_in_place_of(history, "s2", 1)
     join = place(history, "s2", "join", skip=1)
     told = history.pop(at)

@@ -1,11 +1,15 @@
 """A history outlives the process that wrote it, to the last line."""
 
+import asyncio
 import multiprocessing
 import os
 import signal
+import time
 from pathlib import Path
 
-from tests.chaos.history import Entry, Phase, Recorder, digest, read, read_file, times
+import pytest
+from tests.chaos import history
+from tests.chaos.history import Entry, Phase, Recorder, digest, read, read_file, times, watched
 
 
 def _write_and_die(directory: Path) -> None:
@@ -37,6 +41,22 @@ def test_several_files_are_one_history_and_a_cut_line_is_left_out(tmp_path: Path
     assert read_file(tmp_path / "nobody.jsonl") == []
     early.close()
     late.close()
+
+
+async def test_a_loop_that_was_late_is_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "LOOK_SECONDS", 0.01)
+    recorders = [Recorder(tmp_path, name) for name in ("one", "two")]
+    async with watched(*recorders):
+        await asyncio.sleep(0.05)
+        begun = time.monotonic()
+        time.sleep(1.2)  # noqa: ASYNC251 - that is what is to be seen
+        await asyncio.sleep(0.05)
+    for recorder in recorders:
+        recorder.close()
+        (line,) = read_file(tmp_path / f"{recorder.actor}.jsonl")
+        assert line.op == "stalled"
+        assert line.data["seconds"] > 1.1
+        assert line.at - line.data["seconds"] > begun - 0.02, "from when to when it was late"
 
 
 def test_an_entry_is_one_line_and_comes_back() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import google_crc32c
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from epochal.protocol import messages as m
@@ -331,6 +331,7 @@ def test_history_from_elsewhere_is_a_protocol_error():
 
 @pytest.mark.rule("E14", "S24", "Q1", "Q7", "Q10")
 @given(st.lists(st.sampled_from(["append", "advance", "lose", "heal", "beat"]), max_size=30))
+@example(["lose", "append", "heal", "append"])
 def test_whatever_is_lost_on_the_way_every_event_is_taken_in_once_and_in_order(wire_up, steps):
     wiring = wire_up()
     writer, reader = wiring.writer(), wiring.reader()

@@ -1,6 +1,8 @@
 """The runner of mutants, on a tiny tree of its own: what is caught, what survives, what cannot be judged."""
 
 import json
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -158,7 +160,51 @@ def test_a_patch_without_its_header_is_refused(tree, capsys):
     assert "no line Fault:" in capsys.readouterr().err
 
 
-def test_a_test_that_hangs_on_the_mutant_has_caught_it(tree, monkeypatch):
-    monkeypatch.setattr(mutants, "SPARE_SECONDS", 4.0)
+def test_a_test_that_hangs_on_the_mutant_has_caught_it(tree, monkeypatch, capsys):
+    monkeypatch.setattr(mutants, "SPARE_SECONDS", 1.0)
+    monkeypatch.setattr(mutants, "TIMES", 1.0)
     add_mutant(tree, after="__import__('time').sleep(60)")
     assert mutants.main(["--root", str(tree)]) == 0
+    assert "(the test did not end)" in capsys.readouterr().out
+
+
+def test_one_that_is_too_slow_beside_others_is_tried_again_alone_with_twice_the_time(tree, tmp_path, monkeypatch):
+    for name in ("slow", "survivor", "third"):
+        add_mutant(tree, name, after="b > a")
+    run, lock, running, ran = mutants.run_pytest, threading.Lock(), [0], []
+
+    def slow_beside_others(where, arguments, seconds, *, compile_files):
+        if compile_files:
+            return run(where, arguments, seconds, compile_files=compile_files)
+        with lock:
+            running[0] += 1
+            ran.append((where.name, running[0], seconds))
+        code = run(where, arguments, seconds, compile_files=compile_files)
+        with lock:
+            running[0] -= 1
+        return None if where.name == "0" else code
+
+    monkeypatch.setattr(mutants, "run_pytest", slow_beside_others)
+    report = tmp_path / "mutants.json"
+    assert mutants.main(["--root", str(tree), "--report", str(report), "--jobs", "3"]) == 1
+    assert {one["mutant"]: one["verdict"] for one in json.loads(report.read_text())} == dict.fromkeys(
+        ("slow", "survivor", "third"), "SURVIVED"
+    )
+    first = next(seconds for name, _, seconds in ran if name == "0")
+    assert ran[-1] == ("alone", 1, 2 * first)
+    assert len(ran) == 4
+
+
+def test_what_a_test_takes_is_measured_with_the_start_of_pytest(tree, monkeypatch):
+    run = mutants.run_pytest
+
+    def late(*arguments, **options):
+        time.sleep(1.0)
+        return run(*arguments, **options)
+
+    monkeypatch.setattr(mutants, "run_pytest", late)
+    test = "tests/test_tiny.py::test_smaller"
+    found = mutants.try_unchanged(tree, [test])[test]
+    assert found.passed
+    assert 1.0 < found.seconds < 30.0
+    assert found.patience > mutants.SPARE_SECONDS + mutants.TIMES

@@ -257,8 +257,8 @@ class Renewal:
     """The answer to a renewal; `complete` once every writer has finished the stream (E7).
 
     `recorded`: the number of the record that the catalog has of each segment that was reported, -1 for none (E11).
-    `released`: the session of each released writer that it still counts (E46). Both are empty from a catalog of the release
-    before.
+    `released`: the session of each released writer that it still counts (E46). Both are empty from a catalog of the
+    release before.
     """
 
     ttl: float

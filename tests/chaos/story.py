@@ -1,0 +1,381 @@
+"""A history put together: who appended what, left what, was told what, and what was done to whom.
+
+Separate from the rules because they all judge the same story. It uses nothing of the project but the codes of its
+errors: times are compared here, by brute force. What a reader may miss without a word is bounded in one place,
+`Story.missed_by_a_gap`, and what may have aborted an epoch in another, `Story.has_a_cause`.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tests.chaos.history import NEMESIS, Entry, Phase, Time
+
+EPOCH_ABORTED, CAPABILITY = "epoch_aborted", "capability"
+"""The errors after which a writer goes on as before: its session is as good as it was."""
+NEVER = float("inf")
+NO_FAULT = ("over", "stored", "lost", "spared", "stalled")
+"""What the nemesis writes down without having done something: who is hurt by it, and how, stands beside it."""
+
+
+@dataclass(slots=True)
+class Append:
+    """One record that a writer asked for. `position` is (segment, incarnation, seq) once it was acknowledged.
+
+    `batch`: all records of the same call.
+    """
+
+    id: str
+    writer: str
+    life: int
+    order: int
+    time: Time
+    segment: str
+    digest: int
+    batch: tuple[str, ...]
+    invoked: float
+    done: float | None = None
+    position: tuple[str, int, int] | None = None
+    failed: bool = False
+
+
+@dataclass(slots=True)
+class Leave:
+    """A call that gave up every time that `to` does not reach (None: all times)."""
+
+    writer: str
+    life: int
+    to: Time | None
+    invoked: float
+    done: float | None = None
+    failed: bool = False
+
+    def leaves(self, time: Time) -> bool:
+        """Whether `time` cannot be written to after it."""
+        return not self.failed and (self.to is None or not reaches(self.to, time))
+
+
+@dataclass(slots=True)
+class Told:
+    """What a reader was told of one time: per segment (id, digest) pairs, or None where it was aborted.
+
+    `stay`: the number of the subscription; `joined`: when that was asked for.
+    """
+
+    at: float
+    stay: int
+    joined: float
+    time: Time
+    frontier: tuple[Time, ...]
+    parts: dict[str, list[tuple[str, int]]] | None
+
+    @property
+    def ids(self) -> list[str]:
+        """All records."""
+        return [record for part in (self.parts or {}).values() for record, _ in part]
+
+
+@dataclass(slots=True)
+class Asked:
+    """Which times a reader said that it saw whole, of those that it was asked about."""
+
+    at: float
+    stay: int
+    frontier: tuple[Time, ...]
+    whole: tuple[Time, ...]
+
+
+@dataclass(slots=True)
+class Reader:
+    """All subscriptions of one reader from one beginning; one that resumes a cursor belongs to the one before.
+
+    `told` is everything; `kept` is what it knows: a yield that no saved cursor covers is forgotten by a kill, and comes
+    again (E16). `saves`: (when, frontier) of the saved cursors that were not forgotten.
+    """
+
+    name: str
+    entries: list[Entry] = field(default_factory=list)
+    told: list[Told] = field(default_factory=list)
+    kept: list[Told] = field(default_factory=list)
+    saves: list[tuple[float, tuple[Time, ...]]] = field(default_factory=list)
+    asked: list[Asked] = field(default_factory=list)
+    ended: bool = False
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def given(self) -> list[Told]:
+        """All epochs."""
+        return [told for told in self.told if told.parts is not None]
+
+    def at_the_beginning(self) -> float:
+        """When the first subscription was ready, or was asked for if it never was."""
+        return next((entry.at for entry in self.entries if entry.op == "ready"), self.entries[0].at)
+
+
+class Loss(NamedTuple):
+    """A publisher of `segment` ended with all that it remembered.
+
+    `begun`: when it was hurt; one that ends in order aborts what is open before it is gone, which it is `at`.
+    """
+
+    segment: str
+    begun: float
+    at: float
+
+
+def reaches(element: Time, time: Time) -> bool:
+    """Whether `element <= time`: component by component, all the way down."""
+    if isinstance(element, int) and isinstance(time, int):
+        return element <= time
+    assert isinstance(element, tuple)
+    assert isinstance(time, tuple)
+    return all(reaches(a, b) for a, b in zip(element, time, strict=True))
+
+
+def reached(frontier: Sequence[Time], time: Time) -> bool:
+    """Whether something at `time` can still come."""
+    return any(reaches(element, time) for element in frontier)
+
+
+class Story:
+    """The history, put together."""
+
+    def __init__(self, history: Sequence[Entry]) -> None:
+        self.appends: dict[str, Append] = {}
+        self.at: dict[Time, list[Append]] = defaultdict(list)
+        self.leaves: list[Leave] = []
+        self.told_lost: list[Entry] = []
+        self.losses: list[Loss] = []
+        self.faults: list[Entry] = []
+        self.stored: set[str] = set()
+        """Whose death aborts nothing and loses nothing: publishers whose logs are on disk."""
+        self.spared: dict[str, float] = {}
+        """Writers that nothing hurts -> after how many seconds of silence they are given up."""
+        self.given_up: dict[str, list[float]] = defaultdict(list)
+        """When a writer was killed, had begun again, or heard that a session is over, or ended one by an error."""
+        self.stalls: list[tuple[str, float, float]] = []
+        """(whose loop was late, from when, until when)"""
+        self.errors: list[Entry] = []
+        self.asked: dict[Time, float] = {}
+        """Time -> when a writer first asked to abort it."""
+        self.over: dict[Time, tuple[float, str]] = {}
+        """Time -> when a writer was first told that it was aborted, and which."""
+        self.readers: list[Reader] = []
+        self.healed = False
+        self._hurt: dict[str | None, float] = {}
+        """Name -> when something was last done to it; None: to anybody."""
+        self._acknowledged_after: dict[Loss, set[Time]] = {}
+        orders: Counter[tuple[str, int]] = Counter()
+        current: dict[str, Reader] = {}
+        moves: dict[tuple[str, int, int], Leave] = {}
+        lives: Counter[str] = Counter()
+        for entry in history:
+            if entry.life > lives[entry.actor]:
+                lives[entry.actor] = entry.life
+                self.given_up[entry.actor].append(entry.at)
+            if entry.op == "stalled":
+                self.stalls.append((entry.actor, entry.at - entry.data["seconds"], entry.at))
+            elif entry.actor == NEMESIS:
+                self._suffer(entry)
+            elif entry.op == "append":
+                self._append(entry, orders)
+            elif entry.op == "leave":
+                self._leave(entry, moves)
+            elif entry.op == "abort":
+                self.asked.setdefault(entry.time(), entry.at)
+                if entry.phase is Phase.OK:
+                    self._aborted(entry)
+            elif entry.op == "told":
+                self.told_lost.append(entry)
+            else:
+                if entry.op == "error":
+                    self._fail(entry)
+                self._read(entry, current)
+        for reader in self.readers:
+            self._tell(reader)
+
+    def _suffer(self, entry: Entry) -> None:
+        """Take in what the nemesis wrote down."""
+        data = entry.data
+        targets = data.get("targets", [data["target"]] if "target" in data else [])
+        if entry.op == "over":
+            self.healed = True
+        elif entry.op == "stored":
+            self.stored |= set(targets)
+        elif entry.op == "spared":
+            self.spared |= dict.fromkeys(targets, data["seconds"])
+        elif entry.op == "lost":
+            begun = self._hurt.get(data.get("target"), entry.at)
+            self.losses += [Loss(segment, begun, entry.at) for segment in data["segments"]]
+        else:
+            self.faults.append(entry)
+            self._hurt |= dict.fromkeys([None, *targets], entry.at)
+            if entry.op.startswith("kill"):
+                for name in targets:
+                    self.given_up[name].append(entry.at)
+
+    def _fail(self, entry: Entry) -> None:
+        self.errors.append(entry)
+        if entry.data["code"] not in (EPOCH_ABORTED, CAPABILITY):
+            self.given_up[entry.actor].append(entry.at)
+
+    def _append(self, entry: Entry, orders: Counter[tuple[str, int]]) -> None:
+        data = entry.data
+        for index, record in enumerate(data["ids"]):
+            if entry.phase is Phase.INVOKE:
+                key = (entry.actor, entry.life)
+                orders[key] += 1
+                append = Append(
+                    record, *key, orders[key], entry.time(), data["segment"], data["digests"][index],
+                    tuple(data["ids"]), entry.at,
+                )  # fmt: skip
+                self.appends[record] = append
+                self.at[append.time].append(append)
+            elif record in self.appends:
+                append = self.appends[record]
+                append.done, append.failed = entry.at, entry.phase is Phase.FAIL
+                if entry.phase is Phase.OK:
+                    append.position = (append.segment, *data["position"])
+        if entry.phase is Phase.FAIL and data.get("code") == EPOCH_ABORTED:
+            self._aborted(entry)
+
+    def _leave(self, entry: Entry, moves: dict[tuple[str, int, int], Leave]) -> None:
+        key = (entry.actor, entry.life, entry.data["n"])
+        if entry.phase is Phase.INVOKE:
+            to = None if entry.data["to"] is None else entry.time("to")
+            moves[key] = Leave(*key[:2], to, entry.at)
+            self.leaves.append(moves[key])
+        elif key in moves:
+            moves[key].failed, moves[key].done = entry.phase is Phase.FAIL, entry.at
+
+    def _aborted(self, entry: Entry) -> None:
+        self.over.setdefault(entry.time(), (entry.at, entry.actor))
+
+    def _read(self, entry: Entry, current: dict[str, Reader]) -> None:
+        if entry.op == "join" and (entry.data["since"] != "cursor" or entry.actor not in current):
+            current[entry.actor] = Reader(entry.actor)
+            self.readers.append(current[entry.actor])
+        if entry.actor in current:
+            current[entry.actor].entries.append(entry)
+
+    def _tell(self, reader: Reader) -> None:
+        """Replay what a reader wrote down: each subscription forgets what the cursor that it resumes does not cover."""
+        saved: dict[int, tuple[int, int]] = {}
+        stay, joined = 0, 0.0
+        for entry in reader.entries:
+            if entry.op == "join":
+                stay, joined = stay + 1, entry.at
+                if entry.data["since"] == "cursor":
+                    kept, saves = saved.get(entry.data["n"], (0, 0))
+                    del reader.kept[kept:], reader.saves[saves:]
+            elif entry.op in ("epoch", "aborted"):
+                parts = entry.data.get("parts")
+                parts = None if parts is None else {name: [(r, d) for r, d in part] for name, part in parts.items()}
+                told = Told(entry.at, stay, joined, entry.time(), entry.times("frontier"), parts)
+                reader.told.append(told)
+                reader.kept.append(told)
+            elif entry.op == "save":
+                reader.saves.append((entry.at, entry.times("frontier")))
+                saved[entry.data["n"]] = (len(reader.kept), len(reader.saves))
+            elif entry.op == "whole":
+                reader.asked.append(Asked(entry.at, stay, entry.times("frontier"), entry.times("times")))
+            elif entry.op == "end":
+                reader.ended = True
+
+    def acknowledged(self, time: Time) -> set[str]:
+        """The records at a time that were promised."""
+        return {append.id for append in self.at[time] if append.position is not None}
+
+    def missed_by_a_gap(self, reader: Reader, time: Time) -> bool:
+        """Whether `time` may have passed a reader by without a word: it was under way where it joined (E15, E17).
+
+        A publisher ended with its memory before the reader was through with the time, and the time (or one that can
+        hold it back) was under way before the reader was back at the next one.
+        """
+        begun = self.begun(time)
+        through = next((at for at, frontier in reader.saves if not reached(frontier, time)), NEVER)
+        return any(loss.at <= through and begun <= self._back_by(reader, loss) for loss in self.losses)
+
+    def begun(self, time: Time) -> float:
+        """When somebody first asked to write at a time, or at one after it."""
+        return min((append.invoked for append in self.appends.values() if reaches(time, append.time)), default=NEVER)
+
+    def _before(self, loss: Loss) -> int:
+        """The incarnation that lost its memory; 0 when it acknowledged nothing that would say so."""
+        return max(
+            (x.position[1] for x in self.appends.values()
+             if x.position and x.segment == loss.segment and x.done is not None and x.done <= loss.at),
+            default=0,
+        )  # fmt: skip
+
+    def _back_by(self, reader: Reader, loss: Loss) -> float:
+        """When the reader certainly followed the publisher that came after a loss of memory.
+
+        It was ready again after it asked to, or it was given what only that publisher can have had.
+        """
+        segment, old, lost = loss.segment, self._before(loss), loss.at
+        ready = [
+            later.at
+            for number, entry in enumerate(reader.entries)
+            if entry.op == "join" and entry.at > lost
+            for later in reader.entries[number:]
+            if later.op == "ready"
+        ]
+        given = [
+            told.at
+            for told in reader.given
+            if told.at > lost
+            for record, _ in (told.parts or {}).get(segment, ())
+            if record in self.appends and (self.appends[record].position or ("", 0))[1] > old
+        ]
+        return min([*ready, *given], default=NEVER)
+
+    def has_a_cause(self, reader: Reader, told: Told) -> bool:
+        """Whether anything that happened in time may abort the epoch that a reader was told is aborted (E2)."""
+        return (
+            self.asked.get(told.time, told.at) < told.at
+            or any(self._was_not_left(append) for append in self.at.get(told.time, ()) if append.invoked < told.at)
+            or any(loss.begun < told.at and not self._went_on(loss, told.time) for loss in self.losses)
+            or self.missed_by_a_gap(reader, told.time)
+        )
+
+    def _was_not_left(self, append: Append) -> bool:
+        """Whether its writer may have been lost after it, while it still held the time (E3, E4).
+
+        What says so may come later than the abort: a connection may be blocked. But once every segment has confirmed
+        that the writer left the time, no loss of the writer aborts it any more.
+        """
+        gone = min((at for at in self.given_up[append.writer] if at > append.invoked), default=None)
+        return gone is not None and not any(
+            leave.writer == append.writer
+            and leave.leaves(append.time)
+            and leave.done is not None
+            and append.invoked < leave.done <= gone
+            for leave in self.leaves
+        )
+
+    def _went_on(self, loss: Loss, time: Time) -> bool:
+        """Whether the publisher that came after a loss has acknowledged something at a time or before it.
+
+        What a loss of memory aborts is downward closed (E11), so then it did not abort that time.
+        """
+        if loss not in self._acknowledged_after:
+            old = self._before(loss)
+            self._acknowledged_after[loss] = {
+                x.time
+                for x in self.appends.values()
+                if x.position and x.segment == loss.segment and x.invoked > loss.at and x.position[1] > old
+            }
+        return any(reaches(accepted, time) for accepted in self._acknowledged_after[loss])
+
+    def late(self, actor: str, since: float, until: float) -> float:
+        """For how many seconds between two moments the loop of an actor or of the round itself stood still."""
+        seconds = 0.0
+        for whose, begun, over in sorted(self.stalls, key=lambda stall: stall[1]):
+            if whose in (actor, NEMESIS):
+                seconds += max(0.0, min(over, until) - max(begun, since))
+                since = max(since, over)  # the time that both stood still counts once
+        return seconds
