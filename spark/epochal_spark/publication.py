@@ -136,16 +136,14 @@ def publish(
             writer = writer.option("checkpointLocation", checkpoint)
             if trigger:
                 writer = writer.trigger(**trigger)
-            running: StreamingQuery | None = None
             try:
                 running = holder.started(writer.start(), kept)
                 with holder.named_failures():
                     yield Publication(running, holder)
                     running.awaitTermination()
             finally:
-                if running is not None and running.isActive:
-                    running.stop()
-            if running is not None and ended_by_itself(running, kind):
+                holder.stop_query()
+            if ended_by_itself(running, kind):
                 holder.leave(finish=finish)
             else:
                 holder.detach()
@@ -289,8 +287,12 @@ class _Holder:
     def give_way(self) -> None:
         """Another run in this program takes over: stop the query, so that Spark can start the other one."""
         self._gave_way = True
-        if self._running.done():
-            self._running.result()[0].stop()
+        self.stop_query()
+
+    def stop_query(self) -> None:
+        """Stop the query, if Spark has started it and it runs still."""
+        if self._running.done() and (query := self._running.result()[0]).isActive:
+            query.stop()
 
     @contextlib.contextmanager
     def named_failures(self) -> Iterator[None]:
