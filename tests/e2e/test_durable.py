@@ -75,7 +75,7 @@ async def test_a_cursor_goes_on_behind_a_publisher_that_was_killed(realm) -> Non
 @pytest.mark.rule("E3", "E10")
 async def test_a_writer_that_died_with_its_publisher_is_given_up_and_its_epoch_aborted(realm) -> None:
     """Its sessions and what it holds are in the log: the next incarnation waits for it, and no longer than that."""
-    stream = await realm.stream(progress={"writerTimeout": "1s"}, **STORED)
+    stream = await realm.stream(progress={"writerTimeout": "4s"}, **STORED)
     script = (
         "import asyncio, sys, epochal\n"
         "async def main():\n"

@@ -244,10 +244,9 @@ def test_what_one_writer_makes_the_horizon_cover_is_bounded() -> None:
 def test_what_writers_say_is_lost_is_aborted_only_once_that_is_recorded() -> None:
     publisher = fresh(lower=[5], horizon=None, known_writers=["w1", "w2"])
     publisher.receive(b"one", opening("w1", resume=m.Resume(-1, (5,), ())), 0.0)
-    before = publisher.record()
+    assert publisher.record() is None, "nobody knows yet what may be lost"
     publisher.receive(b"two", opening("w2", resume=m.Resume(3, (6,), ())), 0.0)
     publisher.tick(0.1)
-    answer(publisher, before)  # made before anybody knew that 5 may be lost
     assert not replies(publisher, b"one")
     answer(publisher, publisher.record())
     assert publisher.progress.is_aborted(5), "w2 may have appended there before it left"
@@ -257,10 +256,38 @@ def test_what_writers_say_is_lost_is_aborted_only_once_that_is_recorded() -> Non
 @pytest.mark.rule("E11")
 def test_where_nothing_may_be_lost_nothing_has_to_be_recorded() -> None:
     publisher = fresh(lower=[5], horizon=None, known_writers=["w1"])
-    answer(publisher, publisher.record())
     publisher.receive(b"one", opening("w1", resume=m.Resume(-1, (5,), ())), 0.0)
     publisher.tick(0.1)
     assert [type(each) for each in replies(publisher, b"one")] == [m.Opened]
+
+
+@pytest.mark.rule("E11")
+def test_a_publisher_that_ends_before_it_has_heard_its_writers_says_nothing_of_what_is_lost() -> None:
+    publisher = fresh(lower=[5], horizon=None, known_writers=["w1", "w2"])
+    publisher.receive(b"one", opening("w1", resume=m.Resume(-1, (5,), ())), 0.0)
+    publisher.drain()
+    assert publisher.record(final=True) is None
+
+
+@pytest.mark.rule("E6", "E11")
+def test_a_publisher_that_has_lost_its_volume_knows_by_the_catalog_which_sessions_are_fenced() -> None:
+    publisher = fresh(lower=[5], horizon=None, known_writers=["w"], sessions={"w": 3}, limits={"durable": True})
+    publisher.receive(b"old", opening("w", 2, m.Resume(-1, (5,), ())), 0.0)
+    assert [answer.code for answer in replies(publisher, b"old")] == ["writer_fenced"]
+
+
+@pytest.mark.rule("E11")
+def test_nothing_happens_after_the_last_record() -> None:
+    publisher = fresh(limits={"writer_timeout": 3.0})
+    publisher.receive(b"peer", opening("w"), 0.0)
+    publisher.drain()
+    last = publisher.record(final=True)
+    publisher.receive(b"peer", m.Hold(2, "0", (12,)), 0.1)
+    for second in range(1, 6):
+        publisher.tick(float(second))
+    answer(publisher, last)
+    assert list(publisher.progress.lower.frontier) == [0]
+    assert publisher.writers == ["w"]
 
 
 @pytest.mark.rule("E3", "E7", "E47")
@@ -445,9 +472,7 @@ def test_a_publisher_with_a_log_that_stops_in_order_says_what_one_without_it_mus
     assert (record.lower, record.horizon, record.final, record.writers) == ((1,), (6,), True, ("w",))
     assert publisher.progress.state(2) is EpochState.ACTIVE, "its log keeps that"
     writer.append("0", 9)
-    record = publisher.record(final=True)
-    assert record is not None
-    assert record.horizon == (9,)
+    assert publisher.record(final=True) == record, "what came later is not taken"
 
 
 @pytest.mark.rule("E6", "E11")

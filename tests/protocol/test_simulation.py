@@ -12,13 +12,21 @@ from typing import Any
 
 import pytest
 
+from epochal.errors import CapabilityError, EpochalError, StreamGone
 from epochal.protocol import frontier
+from epochal.protocol import messages as m
 from epochal.protocol.filters import JoinFilter
+from epochal.protocol.following import Began
+from epochal.protocol.history import History
+from epochal.protocol.horizon import Horizon
+from epochal.protocol.lanes import Lane
 from epochal.protocol.moves import Moves
 from epochal.protocol.publishing import SegmentPublisher
 from epochal.protocol.sessions import WriterState
 from epochal.protocol.simulation import Report, SimulationFailed, __main__, simulate
 from epochal.protocol.subscribing import EpochBatches, EpochWasAborted, Subscriber
+from epochal.protocol.times import Time
+from epochal.protocol.writing import WriterMachine
 
 FRESH = 700
 STORED = 200
@@ -77,31 +85,20 @@ CHECKED = (
 """The rules that every run is checked against, or that a run cannot pass without."""
 
 
+TRIED = (
+    "logged", "yielded", "aborted", "gaps", "resumed", "crashes", "stops", "stalls", "deaths", "hangs", "hurries",
+    "breaks", "pauses", "dropped", "misled", "pulling", "switched", "asked", "skipped", "together", "away", "gathered",
+    "claims", "interrupts", "product order", "an empty segment", "several segments", "several in a process",
+)  # fmt: skip
+"""What must have happened in enough runs, whatever keeps the logs."""
+TRIED_ON_DISK = ("crashes", "stops", "restored", "volumes lost", "gathered", "read")
+
+
 def tried(reports: list[Report]) -> Counter[str]:
     """What happened in all of these runs together."""
     total: Counter[str] = Counter()
     for report in reports:
-        for name in (
-            "logged",
-            "yielded",
-            "aborted",
-            "gaps",
-            "resumed",
-            "crashes",
-            "stalls",
-            "deaths",
-            "hangs",
-            "lost",
-            "pulling",
-            "switched",
-            "asked",
-            "skipped",
-            "together",
-            "away",
-            "claims",
-            "interrupts",
-        ):
-            total[name] += getattr(report, name)
+        total.update(report.counts)
         total["product order"] += report.scenario.shape != "int"
         total["an empty segment"] += 0 in report.scenario.skew
         total["several segments"] += report.scenario.segments > 1
@@ -109,14 +106,19 @@ def tried(reports: list[Report]) -> Counter[str]:
     return total
 
 
+def check_tried(reports: list[Report], *names: str) -> None:
+    """Each of these things has happened, be it once."""
+    total = tried(reports)
+    never = [name for name in names if not total[name]]
+    assert not never, f"never tried: {never}; {total}"
+
+
 @pytest.mark.rule(*CHECKED)
 def test_hundreds_of_fresh_seeds_keep_every_rule() -> None:
     base = random.SystemRandom().randrange(2**40)
     print(f"seeds {base} to {base + FRESH - 1}")
     reports = [simulate(seed) for seed in range(base, base + FRESH)]  # SimulationFailed tells the seed and its replay
-    total = tried(reports)
-    del total["lost"]  # by disks alone
-    assert all(total.values()), f"some kind of fault was never tried: {total}"
+    check_tried(reports, *TRIED)
 
 
 @pytest.mark.rule("E6", "E7", "E9", "E10", "E12", "E16", "Q5", "Q7", "Q15")
@@ -124,8 +126,7 @@ def test_fresh_seeds_keep_every_rule_with_logs_on_disk() -> None:
     """What the disk had when a publisher died is there afterwards, what was told above all; nothing is told before."""
     base = random.SystemRandom().randrange(2**40)
     print(f"seeds {base} to {base + STORED - 1} with {DURABLE}")
-    reports = [simulate(seed, **DURABLE) for seed in range(base, base + STORED)]
-    assert tried(reports)["crashes"]
+    check_tried([simulate(seed, **DURABLE) for seed in range(base, base + STORED)], *TRIED_ON_DISK)
 
 
 @pytest.mark.rule("E9", "E10", "E16", "E17")
@@ -133,8 +134,7 @@ def test_fresh_seeds_keep_every_rule_where_a_crash_loses_what_was_told_before_it
     """Policy `interval`: only further data of active epochs goes, and whoever had it is told."""
     base = random.SystemRandom().randrange(2**40)
     print(f"seeds {base} to {base + STORED - 1} with {INTERVAL}")
-    reports = [simulate(seed, **INTERVAL) for seed in range(base, base + STORED)]
-    assert tried(reports)["lost"]
+    check_tried([simulate(seed, **INTERVAL) for seed in range(base, base + STORED)], *TRIED_ON_DISK, "lost")
 
 
 @pytest.mark.long
@@ -147,49 +147,89 @@ def test_twenty_thousand_fresh_seeds_keep_every_rule() -> None:
         reports = list(pool.map(simulate, range(base, base + LONG), chunksize=CHUNK))
         stored = list(pool.map(partial(simulate, **DURABLE), range(base, base + LONG // 3), chunksize=CHUNK))
         lax = list(pool.map(partial(simulate, **INTERVAL), range(base, base + LONG // 3), chunksize=CHUNK))
-    total = tried(reports)
-    del total["lost"]  # by disks alone
-    assert all(total.values())
-    assert tried(stored)["crashes"]
-    assert tried(lax)["lost"]
+    check_tried(reports, *TRIED)
+    check_tried(stored, *TRIED_ON_DISK)
+    check_tried(lax, *TRIED_ON_DISK, "lost")
 
 
 @pytest.mark.parametrize(
-    "overrides",
+    ("overrides", "happens"),
     [
-        pytest.param({"crash_rate": 0.4, "seconds": 8.0}, id="publishers crash all the time"),
+        pytest.param({"crash_rate": 0.4, "seconds": 8.0}, ["crashes", "gaps"], id="publishers crash all the time"),
         pytest.param(
-            {"death_rate": 0.5, "hang_rate": 0.3, "writers": 3, "skew": (1, 1), "segments": 2}, id="writers die"
+            {"death_rate": 0.5, "hang_rate": 0.3, "writers": 3, "skew": (1, 1), "segments": 2},
+            ["deaths", "hangs"],
+            id="writers die",
         ),
-        pytest.param({"break_rate": 1.0, "all_finish": True}, id="connections break"),
+        pytest.param({"break_rate": 1.0, "all_finish": True}, ["breaks"], id="connections break"),
         pytest.param(
             {"lost_at_end": 1, "all_finish": True, "writers": 3, "min_writers": 1, "crash_rate": 0.2},
+            ["vanished", "crashes"],
             id="some vanish while the others finish",
         ),
-        pytest.param({"crash_rate": 0.4, **DURABLE}, id="publishers with logs on disk crash all the time"),
-        pytest.param({"crash_rate": 0.4, **INTERVAL}, id="machines crash all the time"),
-        pytest.param({"retention_bytes": 6_000, "subscribers": 6, **DURABLE}, id="history is on disk"),
-        pytest.param({"subscriber_crash_rate": 1.0, "subscribers": 6}, id="subscribers crash"),
+        pytest.param({"crash_rate": 0.4, **DURABLE}, ["crashes"], id="publishers with logs on disk crash all the time"),
+        pytest.param({"crash_rate": 0.4, **INTERVAL}, ["crashes", "lost"], id="machines crash all the time"),
         pytest.param(
-            {"subscriber_crash_rate": 0.5, "interrupt_rate": 0.5, "subscribers": 6}, id="calls are interrupted"
+            {"retention_bytes": 6_000, "subscribers": 6, **DURABLE}, ["read", "resumed"], id="history is on disk"
+        ),
+        pytest.param({"subscriber_crash_rate": 1.0, "subscribers": 6}, ["resumed"], id="subscribers crash"),
+        pytest.param(
+            {"subscriber_crash_rate": 0.5, "interrupt_rate": 0.5, "subscribers": 6},
+            ["resumed", "interrupts"],
+            id="calls are interrupted",
         ),
         pytest.param(
             {"together_rate": 0.3, "per_process": 2, "segments": 4, "skew": (1, 1, 1, 1), **DURABLE},
+            ["together"],
             id="machines die with their writers",
         ),
-        pytest.param({"catalog_away_rate": 0.5, "crash_rate": 0.1, **DURABLE}, id="the catalog is away"),
-        pytest.param({"catalog_away_rate": 0.5, "crash_rate": 0.1}, id="the catalog is away and memory is lost"),
-        pytest.param({"catalog_restored_rate": 0.2, "crash_rate": 0.1, **DURABLE}, id="older catalogs are put back"),
-        pytest.param({"pulling": 1.0, "switch_rate": 0.0, "break_rate": 0.2}, id="nothing is pushed"),
-        pytest.param({"switch_rate": 3.0, "break_rate": 0.2, "crash_rate": 0.1}, id="pushes come and go"),
         pytest.param(
-            {"high_water": 2, "pause_rate": 0.5, "retention_bytes": 4_000}, id="pushes drop, history is short"
+            {"catalog_away_rate": 0.5, "crash_rate": 0.1, **DURABLE}, ["away", "crashes"], id="the catalog is away"
+        ),
+        pytest.param(
+            {"catalog_away_rate": 0.5, "crash_rate": 0.1},
+            ["away", "crashes"],
+            id="the catalog is away and memory is lost",
+        ),
+        pytest.param(
+            {"catalog_restored_rate": 0.2, "crash_rate": 0.1, **DURABLE},
+            ["restored", "crashes"],
+            id="older catalogs are put back",
+        ),
+        pytest.param({"pulling": 1.0, "switch_rate": 0.0, "break_rate": 0.2}, ["pulling"], id="nothing is pushed"),
+        pytest.param(
+            {"switch_rate": 3.0, "break_rate": 0.2, "crash_rate": 0.1}, ["switched", "breaks"], id="pushes come and go"
+        ),
+        pytest.param(
+            {"high_water": 2, "pause_rate": 0.5, "retention_bytes": 4_000},
+            ["dropped", "pauses", "gaps"],
+            id="pushes drop, history is short",
+        ),
+        pytest.param({"retention_age": 2.0, "pause_rate": 0.5}, ["pauses", "gaps"], id="history is soon too old"),
+        pytest.param({"stop_rate": 0.4, "slow_reports": 0.3}, ["stops"], id="publishers stop in order"),
+        pytest.param({"stop_rate": 0.4, **INTERVAL}, ["stops"], id="publishers with logs on disk stop in order"),
+        pytest.param(
+            {"unknown_horizons": 1.0, "crash_rate": 0.2, "stop_rate": 0.1}, ["gathered"], id="no horizon is recorded"
+        ),
+        pytest.param(
+            {"unknown_horizons": 1.0, "crash_rate": 0.2, "catalog_restored_rate": 0.0, **DURABLE},
+            ["volumes lost", "gathered"],
+            id="volumes are lost",
+        ),
+        pytest.param(
+            {"wrong_address_rate": 0.3, "break_rate": 0.2, "crash_rate": 0.1},
+            ["misled"],
+            id="addresses are those of another stream",
+        ),
+        pytest.param(
+            {"hurry_rate": 0.3, "record_trip": 0.05, "writers": 2, "min_writers": 1},
+            ["hurries"],
+            id="writers move faster than the catalog records",
         ),
     ],
 )
-def test_the_rules_hold_where_one_kind_of_fault_is_frequent(overrides: dict[str, Any]) -> None:
-    for seed in range(60):
-        simulate(seed, **overrides)
+def test_the_rules_hold_where_one_kind_of_fault_is_frequent(overrides: dict[str, Any], happens: list[str]) -> None:
+    check_tried([simulate(seed, **overrides) for seed in range(60)], *happens)
 
 
 def test_a_seed_is_replayed_exactly() -> None:
@@ -256,6 +296,105 @@ def _believes_it_saw_all(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Subscriber, "saw_whole", lambda self, time: self.ready and not self.frontier.less_equal(time))
 
 
+def _aborts_all_after_a_gap(patch: pytest.MonkeyPatch) -> None:
+    gap, complete, doubtful = Subscriber._gap, Subscriber._complete, list[Subscriber]()
+
+    def after_a_gap(self: Subscriber, name: str, began: Began) -> None:
+        gap(self, name, began)
+        doubtful.append(self)
+
+    def aborts(self: Subscriber) -> None:
+        if any(self is each for each in doubtful):
+            for time in [time for time in self._open if not self._merged.less_equal(time)]:
+                self._drop_epoch(time, tell=True)
+        complete(self)
+
+    patch.setattr(Subscriber, "_gap", after_a_gap)
+    patch.setattr(Subscriber, "_complete", aborts)
+
+
+def _keeps_too_few_events(patch: pytest.MonkeyPatch) -> None:
+    init = History.__init__
+    patch.setattr(
+        History, "__init__", lambda self, start, max_bytes, max_age: init(self, start, max_bytes=600, max_age=max_age)
+    )
+
+
+def _keeps_events_too_briefly(patch: pytest.MonkeyPatch) -> None:
+    init = History.__init__
+    patch.setattr(
+        History, "__init__", lambda self, start, max_bytes, max_age: init(self, start, max_bytes=max_bytes, max_age=0.5)
+    )
+
+
+def _forgets_earlier_lives(patch: pytest.MonkeyPatch) -> None:
+    def end_of(self: History, incarnation: int) -> int | None:
+        return self.last if self.incarnations[-1][0] == incarnation else None
+
+    patch.setattr(History, "end_of", end_of)
+
+
+def _reports_only_in_a_quiet_moment(patch: pytest.MonkeyPatch) -> None:
+    publish = SegmentPublisher._publish
+
+    def waits(self: SegmentPublisher) -> None:
+        if self._horizon is None or self._horizon.allows(self._held.frontier):
+            publish(self)
+        else:
+            self._horizon.urgent = True
+
+    patch.setattr(SegmentPublisher, "_publish", waits)
+
+
+def _leaves_who_opens_in_line(patch: pytest.MonkeyPatch) -> None:
+    must_wait = SegmentPublisher._must_wait
+
+    def waits(self: SegmentPublisher, peer: bytes, ask: m.Open) -> bool:
+        if ask.session % 4:
+            return must_wait(self, peer, ask)
+        self._waiting_opens[peer] = ask
+        return True
+
+    patch.setattr(SegmentPublisher, "_must_wait", waits)
+
+
+def _refuses_who_comes_back(patch: pytest.MonkeyPatch) -> None:
+    refusal = SegmentPublisher._refusal
+
+    def refuses(self: SegmentPublisher, holder: WriterState | None, time: Time) -> EpochalError | None:
+        forgot = self.incarnation > 1 and time not in self.progress.upper
+        return CapabilityError("it forgot") if forgot else refusal(self, holder, time)
+
+    patch.setattr(SegmentPublisher, "_refusal", refuses)
+
+
+def _records_nothing_as_it_stops(patch: pytest.MonkeyPatch) -> None:
+    last_record = Horizon.last_record
+    patch.setattr(Horizon, "last_record", lambda self, lower, aborted, *rest: last_record(self, lower, (), *rest))
+
+
+def _waits_for_nobody(patch: pytest.MonkeyPatch) -> None:
+    gather = SegmentPublisher._gather_when_all_ask
+
+    def at_once(self: SegmentPublisher, now: float) -> None:
+        self._started = now - self.settings.writer_timeout
+        gather(self, now)
+
+    patch.setattr(SegmentPublisher, "_gather_when_all_ask", at_once)
+
+
+def _ends_at_a_wrong_address(patch: pytest.MonkeyPatch) -> None:
+    refused = WriterMachine._refused
+
+    def ends(self: WriterMachine, segment: str, lane: Lane, answer: m.Refused) -> None:
+        if answer.code == StreamGone.code:
+            self._end(StreamGone(answer.detail), except_segment=segment)
+        else:
+            refused(self, segment, lane, answer)
+
+    patch.setattr(WriterMachine, "_refused", ends)
+
+
 def _moves_before_appends_are_acknowledged(patch: pytest.MonkeyPatch) -> None:
     take = Moves.take
     patch.setattr(Moves, "take", lambda self, oldest: take(self, 2**62))
@@ -284,6 +423,16 @@ def _orders_tuples_as_python_does(patch: pytest.MonkeyPatch) -> None:
         (_takes_nothing_in_hand, "I2|E16", {"subscriber_crash_rate": 0.5, "interrupt_rate": 0.5}),
         (_drops_records, "I1|I2|E18", {}),
         (_gives_epochs_twice, "E16", {}),
+        (_aborts_all_after_a_gap, "E17|E16", {"crash_rate": 0.2, "seconds": 8.0}),
+        (_keeps_too_few_events, "I2|E13", {"retention_bytes": 1 << 30}),
+        (_keeps_events_too_briefly, "I2|E13", {"retention_age": 3600.0}),
+        (_forgets_earlier_lives, "I2|E10", {"crash_rate": 0.2, **DURABLE}),
+        (_reports_only_in_a_quiet_moment, "liveness", {"hurry_rate": 0.5, "record_trip": 0.05}),
+        (_leaves_who_opens_in_line, "liveness", {"death_rate": 0.5, "seconds": 12.0}),
+        (_refuses_who_comes_back, "E5", {"crash_rate": 0.2}),
+        (_records_nothing_as_it_stops, "E1|E11|I1", {"stop_rate": 0.4}),
+        (_waits_for_nobody, "E11", {"crash_rate": 0.2, "unknown_horizons": 1.0}),
+        (_ends_at_a_wrong_address, "E48", {"wrong_address_rate": 0.5}),
         (_believes_it_saw_all, "E18", {}),
         (_moves_before_appends_are_acknowledged, "E1", {}),
         (_aborts_nothing_of_lost_writers, "E3", {"death_rate": 0.3}),
@@ -299,10 +448,11 @@ def test_a_machine_that_breaks_a_promise_is_found_out(
     overrides: dict[str, Any],
 ) -> None:
     break_it(monkeypatch)
+    fixed = {"crash_rate": 0.0, "together_rate": 0.0, **overrides}
     with pytest.raises(SimulationFailed, match=f"Violation: ({rule})[:,]"):
-        collections.deque(map(partial(simulate, crash_rate=0.0, together_rate=0.0, **overrides), range(60)), maxlen=0)
+        collections.deque(map(partial(simulate, **fixed), range(60)), maxlen=0)
 
 
 def test_a_field_of_the_scenario_can_be_fixed() -> None:
     fixed = partial(simulate, segments=1, writers=1, crash_rate=0.0, together_rate=0.0, skew=(1,), min_writers=1)
-    assert all(fixed(seed).scenario.segments == 1 and fixed(seed).crashes == 0 for seed in range(3))
+    assert all(fixed(seed).scenario.segments == 1 and fixed(seed).counts["crashes"] == 0 for seed in range(3))

@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 
 from epochal.protocol import messages as m
-from epochal.protocol.simulation import checks, oracle, order, stories
+from epochal.protocol.simulation import checks, gathering, liveness, oracle, order, retention, stories
 from epochal.protocol.simulation.checks import check_memory
+from epochal.protocol.simulation.gathering import Gathering
+from epochal.protocol.simulation.liveness import Liveness
 from epochal.protocol.simulation.oracle import Asked, Log, Oracle, Outcome, Session, Violation
 from epochal.protocol.simulation.scenario import Scenario
 from epochal.protocol.simulation.stories import Claim, Join, Memory
@@ -164,13 +166,28 @@ def an_epoch_is_told_as_aborted_that_is_not(story: Story) -> None:
     story.reader.aborted.add(0)
 
 
+def all_is_told_as_aborted_after_a_gap(story: Story) -> None:
+    story.given(0, a=[b"a0"], b=[b"b0"])
+    story.appends("0", 1, b"half")
+    story.joins("0", gap=True)
+    story.reader.torn.add(1)
+    story.moves("0", [1], [2])
+    story.moves("1", [1], [2])
+    story.whole_epoch(2)
+    story.reader.aborted.update((1, 2))
+
+
+def what_was_complete_is_told_as_lost(story: Story) -> None:
+    story.restarts("0", 2, [1], below=(3,))
+    story.reader.aborted.add(0)
+
+
 def a_whole_epoch_is_not_given(story: Story) -> None:
     story.reader.frontier = frozenset({1})
 
 
 def a_whole_epoch_is_not_given_after_a_gap(story: Story) -> None:
     story.given(0, a=[b"a0"], b=[b"b0"])
-    story.reader.gap = True
     story.joins("0", gap=True)
     story.whole_epoch(1)
     story.reader.frontier = frozenset({2})
@@ -226,6 +243,8 @@ def an_aborted_epoch_counts_as_seen_whole(story: Story) -> None:
         (an_epoch_is_given_and_told_as_aborted, "I1: r was given .* and told"),
         (an_aborted_epoch_is_given, "I1"),
         (an_epoch_is_told_as_aborted_that_is_not, "E17"),
+        (all_is_told_as_aborted_after_a_gap, "E17: .* 2 was aborted"),
+        (what_was_complete_is_told_as_lost, "E17: .* 0 was aborted"),
         (a_whole_epoch_is_not_given, "I2"),
         (a_whole_epoch_is_not_given_after_a_gap, "I2"),
         (an_abort_is_not_told, "E16"),
@@ -333,6 +352,119 @@ def test_a_session_that_was_fenced_before_a_loss_is_not_opened_after_it() -> Non
     story.restarts("0", 2, [0])
     with pytest.raises(Violation, match="E11: segment 0, incarnation 2, opened session 1 of w"):
         story.oracle.opened(story.logs["0"], "w", 1)
+
+
+@pytest.mark.rule("E11")
+def test_what_a_life_without_a_record_had_is_aborted_as_far_as_somebody_could_say_so() -> None:
+    story = Story()
+    other = story.opens("v", 1)
+    story.appends("0", 1, b"mine")
+    story.appends("0", 2, b"theirs", by=other)
+    story.appends("0", 3, b"under way", acked=False)
+    log = story.restarts("0", 2, [0])
+    with pytest.raises(Violation, match=r"E11: .* begins with .*acknowledged to who asked was b'mine' at 1"):
+        story.oracle.gathered(log, [0], [0], {("w", 1)})
+    story.oracle.gathered(log, [0], [1], {("w", 1)})
+    assert [story.oracle.unknowable(time) for time in (1, 2, 3)] == [False, True, False]
+    story.appends("0", 3, b"again", by=story.opens("w", 2))
+
+
+@pytest.mark.rule("E11")
+def test_what_a_life_without_a_record_had_completed_need_not_be_known() -> None:
+    story = Story()
+    story.whole_epoch()
+    log = story.restarts("0", 2, [0])
+    story.oracle.gathered(log, [0], [], set())
+    assert story.oracle.was_complete(0)
+    assert [story.oracle.unknowable(time) for time in (0, 1)] == [True, False]
+
+
+@pytest.mark.rule("E11")
+def test_who_could_be_heard_is_waited_for() -> None:
+    ask = m.Open(1, "uid", "0", "w", 1, None, m.Resume(-1, (0,), ()))
+    gathering = Gathering("segment 0", ["w", "v"], 3.0, cancels=False)
+    gathering.asks(b"peer", ("w", 1), ask)
+    gathering.tick(1.0)
+    with pytest.raises(Violation, match=r"E11: segment 0, .* has not heard \['v'\]"):
+        gathering.begins(1.0)
+    with pytest.raises(Violation, match="has not heard"):
+        gathering.died()
+    gathering.tick(3.0)
+    gathering.asks(b"late", ("v", 1), ask._replace(writer="v"))
+    gathering.begins(3.0)
+    gathering.died()
+    assert gathering.heard == {("w", 1)}
+    gathering.refused(b"peer")
+    assert gathering.heard == set()
+
+
+# ---- what must be kept ----
+
+
+@pytest.mark.rule("E13")
+def test_events_may_go_once_newer_ones_fill_the_retention_or_they_are_too_old() -> None:
+    story = Story(retention_bytes=700, retention_age=10.0)
+    log = story.logs["0"]
+    for payload in (b"a", b"b", b"c", b"d"):  # 201 bytes each
+        story.appends("0", 0, payload)
+    gone = [story.oracle.may_be_gone(log, m.Position(1, seq), 5.0) for seq in (-1, 0, 3)]
+    assert gone == [True, False, False]
+    assert story.oracle.may_be_gone(log, m.Position(1, 2), 11.0), "all are 11 s old"
+    assert not story.oracle.may_be_gone(log, m.Position(1, 3), 11.0), "nothing is after it"
+    assert story.oracle.wanted_may_be_gone(log, [0], 5.0), "0 has begun before"
+    assert not story.oracle.wanted_may_be_gone(log, [1], 5.0)
+    assert story.oracle.wanted_may_be_gone(log, [1], 11.0) is False
+
+
+@pytest.mark.rule("E10")
+def test_events_of_a_memory_go_with_it_and_those_on_disk_stay_as_far_as_the_disk_had_them() -> None:
+    story = Story()
+    story.appends("0", 0, b"x")
+    log = story.restarts("0", 2, [0])
+    assert story.oracle.may_be_gone(log, m.Position(1, 0), 6.0)
+    kept = Story(durable=True, interval=True, retention_bytes=300)
+    for payload in (b"x", b"y", b"z"):
+        kept.appends("0", 0, payload)
+    log = kept.oracle.incarnation("0", 2, [0], 1)  # z is lost
+    assert log.survived(m.Position(1, 2)) == 1
+    assert log.survived(m.Position(1, 0)) == 0
+    assert [kept.oracle.may_be_gone(log, m.Position(1, seq), 1.0) for seq in (-1, 0, 2)] == [True, False, False]
+    fresh = kept.oracle.incarnation("0", 3, [0], m.NOTHING_YET, fresh=True)
+    assert kept.oracle.may_be_gone(fresh, m.Position(2, 1), 1.0), "that volume is lost"
+
+
+# ---- what must not wait for ever ----
+
+
+@pytest.mark.rule("E11")
+def test_a_frontier_that_is_recorded_must_be_reported_soon() -> None:
+    liveness = Liveness("0", records=True)
+    liveness.recorded([5], 1.0)
+    liveness.judge([3], 1.9)
+    with pytest.raises(Violation, match=r"liveness, E11: segment 0 reports \[3\], and \[5\] is recorded for 1.1 s"):
+        liveness.judge([3], 2.1)
+    liveness.excused(2.1)
+    liveness.judge([3], 3.0)
+    liveness.judge([6], 9.0)
+    liveness.judge([], 99.0)
+
+
+@pytest.mark.rule("E5", "E11")
+def test_who_opens_must_be_answered_while_the_catalog_answers() -> None:
+    liveness = Liveness("0", records=True)
+    liveness.asks(b"peer", 0.0)
+    liveness.judge([0], 9.0)  # the catalog has answered nothing
+    for at in range(5):
+        liveness.recorded([0], float(at))
+    with pytest.raises(Violation, match=r"liveness, E5: segment 0 leaves an open without an answer for 9\.0 s"):
+        liveness.judge([0], 9.0)
+    liveness.opens_excused(9.0)
+    liveness.judge([0], 20.0)
+    liveness.answered(b"peer")
+    on_disk = Liveness("0", records=False)
+    on_disk.asks(b"peer", 0.0)
+    with pytest.raises(Violation, match="liveness, E5"):
+        on_disk.judge([0], 9.0)
 
 
 # ---- logs and writers ----
@@ -443,11 +575,12 @@ def test_the_order_that_judges_is_that_of_products() -> None:
     assert not order.is_antichain([1, 2])
 
 
-def test_the_judges_share_no_code_with_what_they_judge() -> None:
-    """Beside themselves they know messages, the scenario and the type of a time."""
+def test_the_judges_use_nothing_of_what_they_judge() -> None:
+    """Beside themselves they know messages, the scenario and the type of a time: no algebra, filters or histories."""
     allowed = {"epochal.protocol", "epochal.protocol.times", "epochal.protocol.simulation.scenario"}
-    allowed |= {module.__name__ for module in (checks, oracle, order, stories)}
-    for module in (checks, oracle, order, stories):
+    judges = (checks, gathering, liveness, oracle, order, retention, stories)
+    allowed |= {module.__name__ for module in judges}
+    for module in judges:
         assert module.__file__
         for node in ast.walk(ast.parse(Path(module.__file__).read_text())):
             if isinstance(node, ast.Import):

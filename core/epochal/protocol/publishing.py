@@ -132,7 +132,7 @@ class SegmentPublisher:
             enough=known.enough or start != bottom,
         )
         self._writers = Writers()
-        self._sessions = {} if sessions is None or settings.durable else dict(sessions)
+        self._sessions = {} if sessions is None or restored is not None else dict(sessions)
         self._waiting_opens: dict[Writer, m.Open] = {}
         """Opens that wait for a record (E11)."""
         self.gathering = horizon is None and lower is not None and restored is None and not complete
@@ -156,6 +156,8 @@ class SegmentPublisher:
         self._admitted: dict[Writer, Time] = {}
         """The time of each writer's last append, while it may append there again: a run at one time is judged once."""
         self._started = self._ticked = now
+        self._stopped = False
+        """Whether the last record was made: nothing may happen that is not in it."""
         self._journal = Journal() if settings.durable else None
         if restored is not None:
             self._restore(restored, complete, now)
@@ -278,6 +280,8 @@ class SegmentPublisher:
 
     def tick(self, now: float) -> None:
         """Let time pass; call it only after everything received so far has been handed to `receive` (E8)."""
+        if self._stopped:
+            return
         stalled = now - self._ticked > self.settings.stall
         self._ticked = now
         if stalled:
@@ -303,6 +307,8 @@ class SegmentPublisher:
 
     def receive(self, peer: Writer, message: m.Message, now: float) -> None:
         """Handle one message of a writer. Raises `RemoteProtocolError` for a message that no writer may send."""
+        if self._stopped:
+            return
         match message:
             case m.Append():
                 self._append(peer, message, now)
@@ -331,13 +337,19 @@ class SegmentPublisher:
     # ---- what the catalog must have recorded first (E11) ----
 
     def record(self, *, final: bool = False) -> Record | None:
-        """What the catalog is to store of this segment now; None for one with a log, which keeps all that itself.
+        """What the catalog is to store of this segment now.
 
-        `final`: after `drain`, of a publisher that stops in order.
+        None for one with a log, which keeps all that itself, and while it is not known what the last one had.
+        `final`: after `drain`, of a publisher that stops in order; from then on nothing happens here any more.
         """
         progress, frontier = self.progress, self._held.frontier
         marks, writers = Marks(self._finishing.asked, self._own.enough, frozenset(self._own.opened)), self.writers
         lost = (*progress.aborted, *progress.below)
+        self._stopped = self._stopped or final
+        if self.gathering:
+            if self._gathered is None:
+                return None  # the next one does not know either
+            lost = tuple(self._gathered)
         if self._horizon is None:  # the next incarnation may be one without a log
             lost = (*progress.upper.active, *lost)
             return (
@@ -352,7 +364,7 @@ class SegmentPublisher:
 
     def recorded(self, number: int, now: float) -> None:
         """The catalog has stored record `number`, and none after it: what waited for that goes on."""
-        if self._horizon is None or not self._horizon.answered(number):
+        if self._horizon is None or self._stopped or not self._horizon.answered(number):
             return
         self._asked_for_record = False
         if self.gathering:

@@ -80,8 +80,12 @@ class Catalog:
         """Note what a publisher with a log reports; returns whether the stream is complete."""
         entry = self._segments[segment]
         if entry.incarnation == incarnation:
-            entry.lower, entry.writers = lower, writers
+            entry.lower, entry.writers, entry.horizon = lower, writers, None
         return self.complete
+
+    def forget_horizon(self, segment: str) -> None:
+        """As if the last publisher had been of a version that recorded none."""
+        self._segments[segment].horizon = None
 
     def store(self, segment: str, incarnation: int, record: Record) -> int:
         """Store a record, unless a later one of the incarnation is stored; returns the number of the one that is (E11).

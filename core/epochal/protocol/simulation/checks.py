@@ -13,10 +13,13 @@ from epochal.protocol.times import Time
 def check_memory(oracle: Oracle, memory: Memory) -> None:
     """Judge all that one reading application was given and told."""
     for claim in memory.claims:
-        _check_claim(oracle, memory, claim)
+        if not oracle.unknowable(claim.time) and not oracle.was_complete(claim.time):
+            _check_claim(oracle, memory, claim)
     if memory.partial:
         return
     for epoch in memory.yields:
+        if oracle.unknowable(epoch[0]):
+            continue
         _check_content(oracle, memory, epoch)
         _check_acknowledged(oracle, memory, epoch)
         _check_writers(oracle, memory, epoch)
@@ -40,7 +43,7 @@ def _check_content(oracle: Oracle, memory: Memory, epoch: Yield) -> None:
     time, payloads = epoch
     for segment, logs in oracle.logs.items():
         got = payloads.get(segment, [])
-        with_data = [log for log in logs if log.data.get(time)]
+        with_data = [log for log in logs if log.data.get(time) and time not in log.repeated]
         if not any(log.whole(time) and log.data.get(time, []) == got for log in with_data or logs):
             known = {log.incarnation: (log.whole(time), log.data.get(time, [])) for log in logs}
             raise Violation(f"I1: {memory.name} was given {got} of {time!r} at segment {segment}; logged: {known}")
@@ -107,10 +110,8 @@ def _check_only(oracle: Oracle, memory: Memory) -> None:
         if not _admitted(memory, time, gaps=False):
             raise Violation(f"E15: {memory.name} was given {time!r}, which was under way as it joined")
     logs = [log for logs in oracle.logs.values() for log in logs]
-    for time in memory.aborted - oracle.rewound:
-        if any(log.is_aborted(time) for log in logs):
-            continue
-        if not (memory.gap and any(time in log.data for log in logs)):
+    for time in memory.aborted - memory.torn:
+        if not any(log.is_aborted(time) for log in logs) and not oracle.unknowable(time):
             raise Violation(f"E17: {memory.name} was told that {time!r} was aborted, which is not so")
 
 
@@ -123,10 +124,10 @@ def _check_all(oracle: Oracle, memory: Memory, frontier: frozenset[Time]) -> Non
     yielded = {time for time, _ in memory.yields}
     aborted = {time for log in logs for time in log.aborted}
     for time in sorted(aborted - memory.aborted):
-        if not reached(frontier, time) and _admitted(memory, time, gaps=True):
+        if not reached(frontier, time) and _admitted(memory, time, gaps=True) and not oracle.unknowable(time):
             raise Violation(f"E16: {memory.name} was never told that {time!r} was aborted")
-    for time in sorted({time for log in logs for time in log.data} - yielded - memory.aborted - oracle.rewound):
-        if reached(frontier, time) or any(log.is_aborted(time) for log in logs):
+    for time in sorted({time for log in logs for time in log.data} - yielded - memory.aborted):
+        if reached(frontier, time) or any(log.is_aborted(time) for log in logs) or oracle.unknowable(time):
             continue
         if _admitted(memory, time, gaps=True):
             raise Violation(f"I2: {memory.name} was not given {time!r}, which is whole")

@@ -4,6 +4,7 @@ Apart from the node because this is the simulated counterpart of log files; only
 """
 
 from collections.abc import Sequence
+from math import inf
 
 from epochal.protocol import messages as m
 from epochal.protocol.effects import Log, PublisherEffect, Push
@@ -32,6 +33,8 @@ class Disk:
         """Whether the log says of its end that it is on disk."""
         self._begun_at = 0
         """`boots` when the incarnation began."""
+        self.keeps = inf
+        """How many bytes of events it must keep at least, as its settings say."""
         self.relaxed = False
         """Whether it acknowledges what is not synced (policy `interval`)."""
         self.boots = 0
@@ -98,6 +101,17 @@ class Disk:
 
     def _sync(self) -> None:
         self._unsynced = 0
+
+    def close(self) -> None:
+        """The process ends in order: all is synced, and the log says so."""
+        self._sync()
+        self._vouched = True
+
+    def lose(self) -> None:
+        """The volume is gone, and the next incarnation is given an empty one."""
+        self._checkpoint = self._start = None
+        self._entries, self._events, self.incarnations = [], [], []
+        self._unsynced, self._vouched = 0, False
 
     def crash(self) -> None:
         """The machine dies: of what was not synced a part is lost, from the end. A process's death takes nothing."""

@@ -6,11 +6,20 @@ above a high-water mark, and lose whatever is under way when the connection brea
 
 from collections import deque
 from collections.abc import Callable
+from enum import StrEnum
 
 from epochal.protocol.simulation.world import World
 
 Frames = list[bytes]
 Receive = Callable[[Frames], object]
+
+
+class Socket(StrEnum):
+    """Which of a publisher's sockets a connection is made to."""
+
+    EVENTS = "events"
+    REQUESTS = "requests"
+    INGEST = "ingest"
 
 
 class Connection:
@@ -48,6 +57,8 @@ class Connection:
         """Send to the client unless too much waits already: then it is dropped, silently."""
         if self.backlog < high_water:
             self.to_client(frames)
+        else:
+            self.world.count("dropped")
 
     def _arrive(self, frames: Frames) -> None:
         if not self.up:

@@ -4,9 +4,11 @@ Apart from the network and the oracle because this is the simulated counterpart 
 """
 
 from collections.abc import Callable
-from enum import StrEnum
+from dataclasses import replace
+from functools import partial
+from math import inf
 
-from epochal.errors import HistoryTruncated, WriterLost
+from epochal.errors import HistoryTruncated, Unavailable, WriterLost
 from epochal.protocol import messages as m
 from epochal.protocol import wire
 from epochal.protocol.effects import (
@@ -25,29 +27,41 @@ from epochal.protocol.effects import (
 from epochal.protocol.history import State
 from epochal.protocol.publishing import PublisherSettings, SegmentPublisher
 from epochal.protocol.serving import SegmentServer, ServingSettings
-from epochal.protocol.simulation.catalog import Catalog
+from epochal.protocol.simulation.catalog import Catalog, Grant
 from epochal.protocol.simulation.disk import Disk, events_of
-from epochal.protocol.simulation.links import Connection, Frames
+from epochal.protocol.simulation.gathering import Gathering
+from epochal.protocol.simulation.links import Connection, Frames, Socket
+from epochal.protocol.simulation.liveness import Liveness
 from epochal.protocol.simulation.oracle import Oracle, Violation
+from epochal.protocol.simulation.reporting import RETRY, Reporting
 from epochal.protocol.simulation.scenario import Scenario
-from epochal.protocol.simulation.world import World
+from epochal.protocol.simulation.strangers import Stranger
+from epochal.protocol.simulation.world import Act, World
 from epochal.protocol.told import Told
 
 TICK = 0.2
-REPORT = 0.8
-REPORT_TIMEOUT = 1.0
-"""Seconds after which a report without an answer is made again; it may still get there."""
 SYNC = 0.1
 """How often a tick syncs the disk, under the policy `interval`."""
 STALL = 1.0
+GATHERING = 2.0
+"""Seconds for what an incarnation has to have recorded once it has heard its writers, or waits for them no longer."""
 
 
-class Socket(StrEnum):
-    """Which of a publisher's sockets a connection is made to."""
+class Incarnation:
+    """One life of a node, to which the catalog may answer late: that must not reach the next one."""
 
-    EVENTS = "events"
-    REQUESTS = "requests"
-    INGEST = "ingest"
+    def __init__(self, node: "Node", publisher: SegmentPublisher) -> None:
+        self._node, self._publisher = node, publisher
+
+    @property
+    def alive(self) -> bool:
+        """Whether this life goes on."""
+        return self._node.up and self._node.publisher is self._publisher
+
+    def when_running(self, act: Act) -> None:
+        """Do something once the process runs, in this life; then carry out what comes of it."""
+        if self.alive:
+            self._node.when_running(act)
 
 
 class Node:
@@ -65,12 +79,18 @@ class Node:
         self.world, self.scenario, self.catalog, self.oracle = world, scenario, catalog, oracle
         self.segment = segment
         self.up = False
-        self.crashes = self.stalls = 0
+        self.draining = False
+        """Whether the process stops in order: it takes nothing more of writers."""
         self._connections: dict[bytes, tuple[Socket, Connection]] = {}
         self._names = 0
         self._inbox: list[Callable[[], object]] = []
         self._stalled_since = self._stalled_until = 0.0
         self._fair_since = 0.0
+        self._gathering: Gathering | None = None
+        """Of an incarnation that does not know yet what may be lost of the last one (E11)."""
+        self._wrong_until = 0.0
+        """Until then its address leads to `_stranger`."""
+        self._stranger: Stranger | None = None
         self._disk = make_disk(world, segment) if scenario.durable else None
         if self._disk is not None:
             self._disk.relaxed = scenario.interval
@@ -84,7 +104,11 @@ class Node:
 
     def start(self) -> None:
         """Begin the next incarnation, as the catalog says (E11)."""
-        grant = self.catalog.register(self.segment)
+        grant, before = self.catalog.register(self.segment), self._gathering
+        fresh = grant.lower is not None and before is None and not self.world.calm
+        fresh = fresh and self.world.chance(self.scenario.unknown_horizons)
+        if fresh:
+            grant = self._forget(grant)
         scenario, now = self.scenario, self.world.now
         settings = PublisherSettings(
             scenario.time_shape,
@@ -93,6 +117,7 @@ class Node:
             stall=STALL,
             window=400,
             retention_bytes=scenario.retention_bytes,
+            retention_age=scenario.retention_age,
             durable=scenario.durable,
         )
         restored = None if self._disk is None else self._disk.restore(grant.incarnation)
@@ -102,58 +127,132 @@ class Node:
             finishing=grant.finishing, marks=grant.marks, restored=restored,
             incarnations=[] if self._disk is None else self._disk.incarnations,
         )  # fmt: skip
-        first = [] if self._disk is None else self._disk.begin(self.publisher)
+        self._gathering, self._begins_complete = None, False
+        if self.publisher.gathering:
+            where = f"segment {self.segment}, incarnation {grant.incarnation}"
+            self._gathering = Gathering(where, grant.writers, scenario.writer_timeout, cancels=grant.finishing)
+        first = [] if self._disk is None or self._gathering else self._disk.begin(self.publisher)
         self.channel = self.world.random.randbytes(8)
         state = restored.state if restored is not None else self.publisher.state()
         self._told = None if self._disk is None else Told(self.publisher, state.seq)
         self.server = SegmentServer(self._told or self.publisher, self.channel, ServingSettings(), now)
         self.log = self.oracle.incarnation(
-            self.segment, grant.incarnation, state.lower, state.seq, below=state.below, now=now
-        )
+            self.segment, grant.incarnation, state.lower, state.seq, below=state.below, now=now, fresh=fresh,
+            kept_bytes=None if self._disk is None else self._disk.keeps,
+            kept_seconds=None if self._disk is None else inf,
+        )  # fmt: skip
+        if before is not None and self._gathering is None and not grant.complete:  # it has recorded what may be lost
+            before.died()
+            self.oracle.gathered(self.log, self.log.start, state.below, before.heard)
+        self.liveness = Liveness(self.segment, records=not scenario.durable)
+        self._reporting = Reporting(
+            self.world, scenario, self.catalog, self.publisher, self.liveness, Incarnation(self, self.publisher),
+            lambda: self.log.lower,
+        )  # fmt: skip
+        self._ticked = now
+        """What the publisher's clock says."""
         if self._told is not None and first:
             self._logged(first)
             self._told.seq = self.publisher.seq
         self._heard: dict[bytes, float] = {}
         self._longest_silence: dict[bytes, float] = {}
-        self._fair_since = self._reported = now
-        self._asked = 0
-        """Reports under way to the catalog are numbered; of a publisher without a log one at a time."""
-        self._under_way = 0
-        self.up = True
+        self._fair_since = now
+        self.up, self.draining = True, False
         self._carry_out(first)
+        self._reporting.begin()
+
+    def _forget(self, grant: Grant) -> Grant:
+        """The log is lost with its volume; or the last publisher was of a version that recorded no horizon."""
+        self.world.note(f"segment {self.segment}: nothing is known of the last incarnation")
+        if self._disk is not None:
+            self.world.count("volumes lost")
+            self._disk.lose()
+            return grant
+        self.catalog.forget_horizon(self.segment)
+        return replace(grant, horizon=None)
+
+    def _gathered(self) -> None:
+        """It begins now, after a life of which nothing was recorded."""
+        gathering, self._gathering = self._gathering, None
+        assert gathering is not None
+        gathering.begins(self.world.now - self._fair_since)
+        self.world.count("gathered")
+        self.world.note(f"segment {self.segment}: has heard {sorted(gathering.heard)}")
+        # What it began with; it may have gone on by now.
+        below = self._reporting.horizon if self._disk is None else self.publisher.history.states()[0].below
+        start = () if self._begins_complete else self.log.start
+        self.oracle.gathered(self.log, start, below, gathering.heard)
+        if self._disk is not None:
+            self._carry_out(self._disk.begin(self.publisher))
 
     def crash(self, back_after: float, *, machine: bool = True) -> None:
         """Die, or the machine does: memory and connections are gone; a new incarnation starts after a while."""
         self.up = False
-        self.crashes += 1
+        self.world.count("crashes")
         if self._committing is not None and self.world.chance(0.5):
             self._commit(self._committing)  # the disk had it, and nobody was told
             for effect in self._committing:
                 entry = self._connections.get(effect.peer) if isinstance(effect, Reply) else None
                 if entry is not None and isinstance(effect, Reply) and isinstance(effect.message, m.Opened):
                     self.oracle.counted(self.segment, entry[1].owner[0])
-        self._committing = None
         if self._disk is not None and machine:
             self._disk.crash()
+        self._end(back_after)
+        self.world.note(f"segment {self.segment}: crash (machine={machine}), back after {back_after:.2f} s")
+
+    def _end(self, back_after: float) -> None:
+        self.up, self._committing = False, None
         self._inbox.clear()
         self._stalled_until = 0.0
         connections, self._connections = self._connections, {}
         for _, connection in connections.values():
             connection.on_left = lambda: None
             connection.sever(0.5)
-        self.world.note(f"segment {self.segment}: crash (machine={machine}), back after {back_after:.2f} s")
         self.world.after(back_after, self._restart)
+
+    # ---- the end of a process in order: `drain`, once `settled` the `last_record`, then `stop` ----
+
+    def drain(self) -> None:
+        """Take nothing more of writers, and abort what can never complete (fault 60)."""
+        self.draining = self._reporting.draining = True
+        self.publisher.drain()
+        self._pump()
+
+    @property
+    def settled(self) -> bool:
+        """Whether the disk has what was decided."""
+        return self._committing is None and not self.stalled
+
+    @property
+    def stalled(self) -> bool:
+        """Whether the loop does not run."""
+        return bool(self._stalled_until)
+
+    def last_record(self) -> Callable[[], object]:
+        """What the next incarnation is to begin with, made now; to be called as it gets to the catalog."""
+        record, incarnation = self.publisher.record(final=True), self.publisher.incarnation
+        if record is None:
+            return lambda: None
+        return partial(self.catalog.store, self.segment, incarnation, record)
+
+    def stop(self, back_after: float) -> None:
+        """The process ends."""
+        self.world.count("stops")
+        if self._disk is not None:
+            self._disk.close()
+        self._end(back_after)
+        self.world.note(f"segment {self.segment}: stops in order, back after {back_after:.2f} s")
 
     def _restart(self) -> None:
         if self.catalog.away:
-            self.world.after(0.3, self._restart)
+            self.world.after(RETRY, self._restart)
         elif not self.up:
             self.start()
             self.world.note(f"segment {self.segment}: incarnation {self.publisher.incarnation}")
 
     def stall(self, seconds: float) -> None:
         """The loop does not run for a while; what arrives waits."""
-        self.stalls += 1
+        self.world.count("stalls")
         self._longest_silence.update({peer: self._silence(peer) for peer in self._heard})
         self._stalled_since, self._stalled_until = self.world.now, self.world.now + seconds
         self.world.note(f"segment {self.segment}: stall of {seconds:.2f} s")
@@ -167,6 +266,7 @@ class Node:
                     silent = self._stalled_since - max(heard, self._fair_since)
                     self._longest_silence[peer] = max(self._longest_silence.get(peer, 0.0), silent)
                 self._fair_since = self.world.now
+            self.liveness.excused(self.world.now)
             inbox, self._inbox = self._inbox, []
             for act in inbox:
                 act()
@@ -174,7 +274,10 @@ class Node:
     # ---- connections ----
 
     def connect(self, socket: Socket, owner: tuple[str, int]) -> Connection | None:
-        """Accept a connection of session `owner` (writer id, number); None while the process is down."""
+        """Accept a connection of session `owner` (writer id, number); None while nobody does."""
+        if self._stranger is not None and self.world.now < self._wrong_until:
+            self.world.count("misled")
+            return self._stranger.connect(socket, owner)
         if not self.up:
             return None
         self._names += 1
@@ -185,11 +288,26 @@ class Node:
         connection.on_left = lambda: self._when_running(lambda: self._left(connection))
         return connection
 
+    def mislead(self, seconds: float) -> None:
+        """For a while who connects to its address finds a publisher of another stream there (E48)."""
+        self._stranger = Stranger(self.world, self.scenario, self.segment)
+        self._wrong_until = self.world.now + seconds
+        self.world.note(f"segment {self.segment}: its address is another stream's for {seconds:.2f} s")
+
     def connections(self) -> list[Connection]:
         """All that stand."""
         return [connection for _, connection in self._connections.values() if connection.up]
 
-    def _when_running(self, act: Callable[[], object]) -> None:
+    def when_running(self, act: Act) -> None:
+        """Do something once the process runs, and carry out what comes of it."""
+
+        def acts() -> None:
+            act()
+            self._pump()
+
+        self._when_running(acts)
+
+    def _when_running(self, act: Act) -> None:
         if not self.up:
             return
         if self._stalled_until:
@@ -199,6 +317,7 @@ class Node:
 
     def _left(self, connection: Connection) -> None:
         self._connections.pop(connection.name, None)
+        self.liveness.answered(connection.name)
         for prefix in connection.prefixes:
             if prefix[:1] == b"P":
                 self.server.unsubscribed(prefix[1:])
@@ -211,13 +330,31 @@ class Node:
             for message in wire.decode(frames):
                 if self.world.tracing and type(message) is not m.Alive:
                     self.world.note(f"segment {self.segment} <- {connection.name.decode()} {message}")
-                if socket is Socket.INGEST:
-                    self._longest_silence[connection.name] = self._silence(connection.name)
-                    self._heard[connection.name] = now
-                    self.publisher.receive(connection.name, message, now)
-                else:
+                if socket is Socket.REQUESTS:
                     self.server.receive(connection.name, message, now)
+                elif self.draining:
+                    self._decline(connection, message)
+                else:
+                    self._take_in(connection, message, now)
         self._pump()
+
+    def _take_in(self, connection: Connection, message: m.Message, now: float) -> None:
+        peer = connection.name
+        self._longest_silence[peer] = self._silence(peer)
+        self._heard[peer] = now
+        if isinstance(message, m.Open):
+            self.liveness.asks(peer, now)
+            if self._gathering is not None:
+                self._gathering.asks(peer, connection.owner, message)
+        self.publisher.receive(peer, message, now)
+
+    def _decline(self, connection: Connection, message: m.Message) -> None:
+        """Have a writer look the segment up again: this process stops."""
+        error = Unavailable("the publisher stops; look the segment up again")
+        answer: m.Message = m.Lost(self.segment, error.code, str(error))
+        if isinstance(message, m.Open):
+            answer = m.Refused(message.op, error.code, str(error))
+        self._to(connection.name, wire.encode(answer))
 
     def _subscription(self, connection: Connection, notice: bytes) -> None:
         comes, prefix = notice[0] == 1, notice[1:]
@@ -236,69 +373,32 @@ class Node:
     def _ticks(self) -> None:
         self.world.after(TICK, self._ticks)
         if self.up and not self._stalled_until:
-            now = self.world.now
+            now = self._ticked = self.world.now
             self.publisher.tick(now)
+            if self._gathering is not None:
+                self._gathering.tick(now - self._fair_since)
             self.server.tick(now)
             if self._disk is not None and self._committing is None and self.world.chance(SYNC):
                 self._disk.sync()
             self._pump()
-            if now - self._reported >= REPORT:
-                self._report()
+            self._reporting.tick()
+            self._judge_liveness(now)
 
-    def _report(self) -> None:
-        publisher, self._reported = self.publisher, self.world.now
-        if not self.scenario.durable:
-            self._report_record()
-            return
-        if self.catalog.away:
-            return
-        lower = tuple(sorted(self.log.lower))
-        if self.catalog.report(self.segment, publisher.incarnation, lower, tuple(publisher.writers)):
-            publisher.completed()
-            self._pump()
-
-    def _report_record(self) -> None:
-        """Have the catalog store a record, which may take long, or get there after the next one (E11)."""
-        if self._under_way:
-            return
-        publisher, world, scenario = self.publisher, self.world, self.scenario
-        record = publisher.record()
-        assert record is not None
-        self._asked += 1
-        request = self._under_way = self._asked
-        slow = not world.calm and world.chance(0.1)
-        longest = REPORT_TIMEOUT * 2 if slow else min(scenario.longest_delay, REPORT_TIMEOUT / 4)
-
-        def arrives() -> None:
-            if self.catalog.away:
-                return
-            stored = self.catalog.store(self.segment, publisher.incarnation, record)
-            complete = self.catalog.complete
-            if world.calm or not world.chance(0.05):
-                world.after(
-                    world.between(0.0005, longest), lambda: self._when_running(lambda: answer(stored, complete))
-                )
-
-        def answer(stored: int, complete: bool) -> None:
-            if self.publisher is not publisher or self._under_way != request:
-                return
-            self._under_way = 0
-            publisher.recorded(stored, world.now)
-            if complete:
-                publisher.completed()
-            self._pump()
-
-        def given_up() -> None:
-            if self.publisher is publisher and self.up and self._under_way == request:
-                self._under_way = 0
-                self._report_record()
-
-        world.after(world.between(0.0005, longest), arrives)
-        world.after(REPORT_TIMEOUT, given_up)
+    def _judge_liveness(self, now: float) -> None:
+        waits = self._gathering is not None and now - self._fair_since < self.scenario.writer_timeout + GATHERING
+        if self.draining or waits:
+            self.liveness.excused(now)
+        elif self.catalog.away:
+            self.liveness.opens_excused(now)
+        self.liveness.judge(self.log.lower, now)
 
     # ---- effects ----
 
     def _pump(self) -> None:
+        if self._gathering is not None:
+            if not self.publisher.gathering:
+                self._gathered()
+            self._begins_complete = self.publisher.complete
         if self._told is not None:
             self._carry_out(self._told.take())  # readers do not wait for the disk
         if self._committing is not None:
@@ -313,7 +413,7 @@ class Node:
                 lambda: self._when_running(lambda: self._committed(incarnation)),
             )
         else:
-            if self._disk is None:
+            if self._disk is None and self._gathering is None:
                 self._logged(effects)
             self._carry_out(effects)
 
@@ -354,17 +454,18 @@ class Node:
                     frames = wire.encode(effect.message, prefix=b"P" + effect.subscription)
                     self._publish(b"P" + effect.subscription, frames)
                 case ReportFinishing():
-                    self._finishing(effect)
+                    self._reporting.finishing(effect)
                 case AskRecord():
                     ask = True
                 case FindState() | FindBeginning() | ReadLog():
                     self._read(effect)
         self._push(packer)
         if ask:
-            self._report_record()
+            self._reporting.record()
 
     def _read(self, ask: FindState | FindBeginning | ReadLog) -> None:
         """Ask the disk, which takes a while."""
+        self.world.count("read")
         disk, incarnation = self._disk, self.publisher.incarnation
         assert disk is not None
 
@@ -390,7 +491,7 @@ class Node:
         for event in events_of(effects):
             if self.world.tracing:
                 self.world.note(f"segment {self.segment} log {event}")
-            self.oracle.logged(self.log, event)
+            self.oracle.logged(self.log, event, self._ticked)
 
     def _push(self, packer: wire.Packer) -> None:
         self._publish(b"C" + self.channel, packer.flush())
@@ -412,6 +513,10 @@ class Node:
         if self.world.tracing:
             self.world.note(f"segment {self.segment} -> {reply.peer.decode()} {reply.message}")
         message, entry = reply.message, self._connections.get(reply.peer)
+        if isinstance(message, m.Opened | m.Refused | m.Lost):
+            self.liveness.answered(reply.peer)
+        if self._gathering is not None:
+            self._gathering.refused(reply.peer)
         if type(message) is m.Opened and entry is not None:
             self.oracle.opened(self.log, *entry[1].owner)
         elif type(message) is m.Lost and message.code == WriterLost.code:
@@ -427,21 +532,3 @@ class Node:
         """
         silent = self.world.now - max(self._heard.get(peer, 0.0), self._fair_since)
         return max(silent, self._longest_silence.get(peer, 0.0)) if self.scenario.durable else silent
-
-    def _finishing(self, report: ReportFinishing) -> None:
-        incarnation = self.publisher.incarnation
-
-        def answered(complete: bool) -> None:
-            if self.up and self.publisher.incarnation == incarnation:
-                self.publisher.finishing_answered(report.number, complete, self.world.now)
-                self._pump()
-
-        def arrives() -> None:
-            if self.catalog.away:
-                self.world.after(0.3, arrives)
-                return
-            complete = self.catalog.finish(self.segment, incarnation, report.number, report.finishing)
-            self.world.note(f"catalog: segment {self.segment} finishing={report.finishing}, complete={complete}")
-            self.world.after(self.world.between(0.001, 0.3), lambda: self._when_running(lambda: answered(complete)))
-
-        self.world.after(self.world.between(0.001, 0.3), arrives)

@@ -8,10 +8,12 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import inf
 from typing import NamedTuple
 
 from epochal.protocol import messages as m
 from epochal.protocol.simulation.order import covered, is_antichain, reached
+from epochal.protocol.simulation.retention import Retention
 from epochal.protocol.simulation.scenario import Scenario
 from epochal.protocol.times import Time
 
@@ -110,10 +112,23 @@ class Log:
     """Writer -> its newest session that was opened here."""
     orders: dict[tuple[str, int], int] = field(default_factory=dict)
     events: list[m.Event] = field(default_factory=list)
+    retention: Retention = field(default_factory=lambda: Retention(m.NOTHING_YET, inf, inf))
+    lives: list[tuple[int, int]] = field(default_factory=list)
+    """Its incarnations, each with the last event of the log when it began."""
+    repeated: set[Time] = field(default_factory=set)
+    """Times that it has data of, of which no writer was told; lost without a record, they are sent and logged again."""
 
     def is_aborted(self, time: Time) -> bool:
-        """Whether `time` can never complete here."""
-        return time in self.aborted or covered(time, self.below)
+        """Whether `time` can never complete here: it was aborted, or lost, and not complete before that."""
+        return time in self.aborted or (covered(time, self.below) and reached(self.start, time))
+
+    def knows(self, incarnation: int) -> bool:
+        """Whether it is one of its lives."""
+        return any(incarnation == life for life, _ in self.lives)
+
+    def survived(self, position: m.Position) -> int:
+        """The last event at or before `position` that is in the log: what came after it was lost with a machine."""
+        return min([position.seq, *(last for incarnation, last in self.lives if incarnation > position.incarnation)])
 
     def whole(self, time: Time) -> bool:
         """Whether this incarnation has completed `time`, and began before it."""
@@ -159,21 +174,82 @@ class Oracle:
         self.logs: dict[str, list[Log]] = {name: [] for name in scenario.names}
         self._ever_opened: dict[str, set[str]] = {name: set() for name in scenario.names}
         self._incarnations: dict[str, int] = dict.fromkeys(scenario.names, 0)
-        self.crashed: set[str] = set()
-        """Segments that had more than one incarnation."""
         self.lost: set[bytes] = set()
         """Appends that a disk did not keep."""
-        self.rewound: set[Time] = set()
-        """Their times: who was pushed them is told that these are aborted."""
+        self._untold: set[Time] = set()
+        """Times of which something was lost without a record, and nobody was left who could say so."""
+        self._unrecorded: list[tuple[Log, Log]] = []
+        """Each log that was lost so, and the one after it."""
 
     def log_of(self, segment: str, incarnation: int) -> Log:
-        """The log that an event of `incarnation` is in: what is on disk is one log, the first one's."""
-        logs = self.logs[segment]
-        return logs[0] if self.scenario.durable else next(log for log in logs if log.incarnation == incarnation)
+        """The log that an event of `incarnation` is in: a volume has one for all of its incarnations."""
+        return next(log for log in self.logs[segment] if log.knows(incarnation))
 
     def aborted(self, time: Time) -> bool:
         """Whether some segment has ever logged that `time` is aborted."""
         return any(time in log.aborted for logs in self.logs.values() for log in logs)
+
+    def may_be_gone(self, log: Log, position: m.Position, now: float) -> bool:
+        """Whether the events behind `position` need not be had from `log` any more (I2, E10, E13).
+
+        They were in a memory or on a volume that is lost, or are more than what must be kept.
+        """
+        if not log.knows(position.incarnation):
+            return True
+        return log.survived(position) < log.retention.kept_behind(now)
+
+    def wanted_may_be_gone(self, log: Log, wanted: Iterable[Time], now: float) -> bool:
+        """Whether some epoch that one of `wanted` reaches may have begun before what must be kept of `log` (E20).
+
+        What is aborted there may have been under way when the publisher answered.
+        """
+        there, wanted = log.standing(log.retention.kept_behind(now)), tuple(wanted)
+        over = not all(reached(there.lower, time) for time in wanted)
+        return over or any(reached(wanted, time) for time in there.active | there.aborted | there.below)
+
+    # ---- lives of which nothing was recorded (E11) ----
+
+    def gathered(self, log: Log, start: Iterable[Time], below: Iterable[Time], heard: set[tuple[str, int]]) -> None:
+        """A publisher that knew nothing of the last life begins, having heard these sessions, with `below` aborted.
+
+        Whatever was acknowledged to one of them is aborted, or was complete. Of what others had there it cannot know.
+        """
+        log.start, log.lower, log.below = frozenset(start), set(start), frozenset(below)
+        for lost in self.logs[log.segment]:
+            if lost is log:
+                continue
+            self._unrecorded.append((lost, log))
+            for time, payloads in lost.data.items():
+                if not reached(log.start, time) or log.is_aborted(time):
+                    continue
+                appends = [self.appends[payload] for payload in payloads]
+                theirs = [each for each in appends if (each.session.writer, each.session.number) in heard]
+                for append in theirs:
+                    if append.outcome is Outcome.ACKED:
+                        where = f"segment {log.segment}, incarnation {log.incarnation}, begins with {sorted(below)}"
+                        raise Violation(f"E11: {where}; acknowledged to who asked was {append.payload!r} at {time!r}")
+                if len(theirs) == len(appends):
+                    lost.repeated.add(time)
+                else:
+                    self._untold.add(time)
+
+    def was_complete(self, time: Time) -> bool:
+        """Whether a life had completed `time`, and nothing is recorded of that: who saw it whole then, has."""
+        return any(lost.whole(time) and reached(log.start, time) for lost, log in self._unrecorded)
+
+    def unknowable(self, time: Time) -> bool:
+        """Whether a life without a record may have had something of `time`, or decided it, and nobody could say so.
+
+        That was the promise of the version that records nothing, and is all that is left of a volume that is lost.
+        """
+        if time in self._untold:
+            return True
+        return any(
+            reached(log.start, time)
+            and not log.is_aborted(time)
+            and (lost.is_aborted(time) or not reached(lost.lower, time))
+            for lost, log in self._unrecorded
+        )
 
     @property
     def enough_opened(self) -> bool:
@@ -218,27 +294,37 @@ class Oracle:
         *,
         below: Iterable[Time] = (),
         now: float = 0.0,
+        fresh: bool = False,
+        kept_bytes: float | None = None,
+        kept_seconds: float | None = None,
     ) -> Log:
-        """A publisher begins, `last` being the last event of its log; what is on disk is one log, the first one's.
+        """A publisher begins, `last` being the last event of its log; what is on disk is one log, unless it is `fresh`.
 
-        `below` is what was aborted with a lost memory (E11).
+        `below` is what was aborted with a lost memory (E11). Of its events so many bytes must be kept, for so long; by
+        default what the manifest says.
         """
         logs, times = self.logs[segment], frozenset(start)
         if incarnation <= self._incarnations[segment]:
             raise Violation(f"E12: incarnation {incarnation} of segment {segment} after {self._incarnations[segment]}")
         self._incarnations[segment] = incarnation
-        if logs:
-            self.crashed.add(segment)
-        if self.scenario.durable and logs:
-            (log,) = logs
+        if self.scenario.durable and logs and not fresh:
+            log = logs[-1]
             if self.scenario.interval:
                 self._rewind(log, last)
             if log.last != last or log.lower != set(times):
                 where = f"segment {segment} comes back at {last}, {sorted(times)}"
                 raise Violation(f"E10: {where}; logged was {log.last}, {sorted(log.lower)}")
+            log.lives.append((incarnation, last))
             return log
         newest = {writer: sessions[-1].number for writer, sessions in self.sessions.items()}
+        scenario = self.scenario
         log = Log(segment, incarnation, times, frozenset(below), now, newest, set(times), last)
+        log.lives.append((incarnation, last))
+        log.retention = Retention(
+            last,
+            scenario.retention_bytes if kept_bytes is None else kept_bytes,
+            scenario.retention_age if kept_seconds is None else kept_seconds,
+        )
         logs.append(log)
         return log
 
@@ -250,8 +336,8 @@ class Oracle:
                 raise Violation(f"E10: segment {log.segment} has lost {event}")
             log.data[event.time].remove(event.payload)
             log.payloads.remove(event.payload)
+            log.retention.lost()
             self.lost.add(event.payload)
-            self.rewound.add(event.time)
             log.last = event.prev
         log.orders.clear()
         for asked in (self.appends[event.payload] for event in log.events if isinstance(event, m.Data)):
@@ -271,12 +357,13 @@ class Oracle:
         """A log has that a writer opened, who was not told so: among those that must have opened, it counts (E5)."""
         self._ever_opened[segment].add(writer)
 
-    def logged(self, log: Log, event: m.Event) -> None:
-        """A publisher has put an event into its log."""
+    def logged(self, log: Log, event: m.Event, at: float = 0.0) -> None:
+        """A publisher has put an event into its log, at time `at` of its clock."""
         if event.seq != log.last + 1 or event.prev != log.last:
             raise Violation(f"E14: event {event.seq} (prev {event.prev}) of segment {log.segment} after {log.last}")
         log.last = event.seq
         log.events.append(event)
+        log.retention.logged(event, at)
         match event:
             case m.Data():
                 self._logged_data(log, event)
@@ -300,7 +387,7 @@ class Oracle:
         if not reached(log.lower, event.time) or log.is_aborted(event.time):
             raise Violation(f"S35, E2: data at {event.time!r}, which was decided, {where}")
         for earlier in self.logs[log.segment]:
-            if earlier is not log:
+            if earlier is not log and not self.unknowable(event.time):
                 self._not_decided(earlier, event.time, where)
         key = (session.writer, session.number)
         if asked.order <= log.orders.get(key, -1):
@@ -315,7 +402,7 @@ class Oracle:
             fate = "completed"
         elif earlier.is_aborted(time):
             fate = "aborted"
-        elif time in earlier.data:
+        elif time in earlier.data and time not in earlier.repeated:
             fate = "taken data at"
         else:
             return

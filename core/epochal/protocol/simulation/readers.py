@@ -4,7 +4,7 @@ Apart from the publishers' side because this is the simulated counterpart of the
 and a `Follower` a segment around one `Subscriber`, and the application's own memory of what it was given.
 """
 
-from epochal.errors import EpochalError, HistoryTruncated
+from epochal.errors import EpochalError, HistoryTruncated, NoPublisher, StreamGone
 from epochal.protocol import messages as m
 from epochal.protocol import wire
 from epochal.protocol.cursors import Cursor
@@ -20,10 +20,9 @@ from epochal.protocol.following import (
     Wanted,
 )
 from epochal.protocol.history import State
-from epochal.protocol.publishing import SegmentPublisher
-from epochal.protocol.simulation.links import Connection, Frames
-from epochal.protocol.simulation.nodes import Node, Socket
-from epochal.protocol.simulation.oracle import Oracle, Standing, Times, Violation
+from epochal.protocol.simulation.links import Connection, Frames, Socket
+from epochal.protocol.simulation.nodes import Node
+from epochal.protocol.simulation.oracle import Log, Oracle, Standing, Times, Violation
 from epochal.protocol.simulation.order import at_most, maximal, reached
 from epochal.protocol.simulation.scenario import Scenario
 from epochal.protocol.simulation.stories import Claim, Join, Memory, Yield
@@ -109,33 +108,48 @@ class Life:
 
     # ---- what the links tell ----
 
-    def began(self, segment: str, began: Began, before: m.Position | None) -> None:
+    def began(self, segment: str, began: Began, before: m.Position) -> None:
         """A segment began; judge whether a gap or a rewind was called for."""
         if self.world.tracing:
             self.world.note(f"{self.memory.name}: {segment} {began}")
         if began.gap:
-            self._judge_gap(segment, before)
-            self.memory.gap = True
+            self._judge_gap(segment, before, began.incarnation)
+            self.world.count("gaps")
+            self.memory.torn |= self._under_way()
         if began.incarnation < self._incarnations.get(segment, 0):
             known = self._incarnations[segment]
             raise Violation(
                 f"E12: {self.memory.name} goes back to {began.incarnation} of {segment}, having seen {known}"
             )
         self._incarnations[segment] = began.incarnation
-        standing = self.oracle.log_of(segment, began.incarnation).standing(began.state.seq)
+        self.memory.torn |= {time for time, payloads in self._arrived_at.items() if payloads & self.oracle.lost}
+        log = self.oracle.log_of(segment, began.incarnation)
+        standing = log.standing(began.state.seq)
         if not _agrees(began.state, standing):
             raise Violation(f"E14: {self.memory.name} begins {segment} with {began.state}; it was {standing}")
-        if self.memory.lives == 1:
-            first = self.nodes[segment].publisher.history.first
-            self.memory.skipped += self.memory.wanted is not None and began.state.seq > first
+        if began.filters and not began.gap and self.memory.start:
+            self._judge_start(log, began.state.seq)
         self.memory.joins.append(Join(segment, began.incarnation, standing, began.filters, began.gap))
         self.machine.began(segment, began)
         self.look()
 
-    def _judge_gap(self, segment: str, before: m.Position | None) -> None:
-        publisher = self.nodes[segment].publisher
-        if before is not None and not _gone(before, publisher, self.oracle):
+    def _judge_gap(self, segment: str, before: m.Position, incarnation: int) -> None:
+        log = self.oracle.log_of(segment, incarnation)
+        if not self.oracle.may_be_gone(log, before, self.world.now):
             raise Violation(f"I2: {self.memory.name} reports a gap at {segment} behind {before}, which is retained")
+
+    def _judge_start(self, log: Log, seq: int) -> None:
+        """It asked for all that there is, or for all that its times reach."""
+        kept_behind = log.retention.kept_behind(self.world.now)
+        if self.memory.wanted is not None:
+            self.world.counts["skipped"] += seq > m.NOTHING_YET
+        elif seq > kept_behind:
+            where = f"{self.memory.name} begins {log.segment} behind {seq}"
+            raise Violation(f"E13: {where}, and all behind {kept_behind} is retained")
+
+    def _under_way(self) -> set[Time]:
+        """The times that it has something of, and that were not over for it."""
+        return {time for time in self._arrived_at if self._frontier is None or reached(self._frontier, time)}
 
     def event(self, segment: str, event: m.Event) -> None:
         """The next event of a segment."""
@@ -174,14 +188,20 @@ class Life:
         self.memory.claims.append(Claim(time, frozenset(seen), self.world.now, self.memory.lives))
 
     def failed(self, error: EpochalError, segment: str, position: Begin) -> None:
-        """A link has met an error that no retry mends."""
-        publisher = self.nodes[segment].publisher
-        overtaken = self.machine.position(segment).seq < publisher.history.first
-        if not (isinstance(error, HistoryTruncated) and (overtaken or _gone(position, publisher, self.oracle))):
-            raise Violation(f"{self.memory.name} cannot follow {segment}: {error!r}")
+        """A link has met an error that no retry mends, as it asked for what comes behind `position`."""
+        if not (isinstance(error, HistoryTruncated) and self._may_be_gone(segment, position)):
+            raise Violation(f"I2: {self.memory.name} cannot follow {segment}: {error!r}")
         self.world.note(f"{self.memory.name}: {error}")
-        self.memory.gap = self.memory.over = True
+        self.world.count("gaps")
+        self.memory.over = True
         self.end()
+
+    def _may_be_gone(self, segment: str, position: Begin) -> bool:
+        """Whether the publisher, as it is now, need not have what is asked for."""
+        log = self.oracle.logs[segment][-1]
+        if isinstance(position, Wanted):
+            return self.oracle.wanted_may_be_gone(log, position.times, self.world.now)
+        return isinstance(position, m.Position) and self.oracle.may_be_gone(log, position, self.world.now)
 
     # ---- the application ----
 
@@ -193,7 +213,7 @@ class Life:
 
     def _interrupted(self, interrupts: float) -> bool:
         interrupted = interrupts > 0 and self.world.chance(interrupts)
-        self.memory.interrupts += interrupted
+        self.world.counts["interrupts"] += interrupted
         return interrupted
 
     def _read_epoch(self, interrupts: float) -> bool:
@@ -344,24 +364,24 @@ class Link:
                     events.to_server([b"\x01" + effect.prefix])
                 case _:
                     events.to_server([b"\x00" + effect.prefix])
-        before = self.life.machine.position(self.segment) if self._continuing or follower.began else None
         for told in follower.told():
             if self.life.ended:
                 return
             match told:
                 case Began():
-                    self.life.began(self.segment, told, before if told.gap else None)
+                    self.life.began(self.segment, told, self.life.machine.position(self.segment))
                 case Broke():
                     self._broke(follower, told.error)
                 case _:
                     self.life.event(self.segment, told)
 
     def _broke(self, follower: Follower, error: EpochalError) -> None:
-        if error.retryable:
+        if error.retryable or isinstance(error, StreamGone | NoPublisher):  # a wrong address: it looks again (E48)
             self.world.note(f"{self.life.memory.name}: {self.segment} broke: {error}")
             self._lost(follower)
         else:
-            self.life.failed(error, self.segment, self._begin)
+            at = self.life.machine.position(self.segment) if follower.began else self._begin
+            self.life.failed(error, self.segment, at)
 
     def _lost(self, follower: Follower) -> None:
         if self._follower is not follower or self.life.ended:
@@ -381,6 +401,7 @@ class Link:
     def sever(self, notice: float) -> None:
         """Break one of the two connections."""
         if self._connections is not None:
+            self.world.count("breaks")
             self.world.note(f"{self.life.memory.name}: a connection to {self.segment} breaks")
             self.world.random.choice(self._connections).sever(notice)
 
@@ -412,9 +433,8 @@ class Reader:
         self, world: World, scenario: Scenario, nodes: dict[str, Node], oracle: Oracle, memory: Memory
     ) -> None:
         self.world, self.scenario, self.nodes, self.oracle, self.memory = world, scenario, nodes, oracle, memory
-        self._stored: tuple[str, list[Yield], set[Time], list[Join]] | None = None
+        self._stored: tuple[str, list[Yield], set[Time], set[Time], list[Join]] | None = None
         self._slowness = world.random.choice((0.1, 0.3, 1.0, 3.0))
-        self.resumed = 0
         self.life = Life(world, scenario, nodes, oracle, memory, None)
 
     def lives(self) -> None:
@@ -447,18 +467,19 @@ class Reader:
     def _store(self) -> None:
         memory = self.memory
         cursor = self.life.machine.cursor().to_json()
-        self._stored = cursor, list(memory.yields), set(memory.aborted), list(memory.joins)
+        self._stored = cursor, list(memory.yields), set(memory.aborted), set(memory.torn), list(memory.joins)
 
     def _suffer(self, passed: float) -> None:
-        world, scenario, life, memory = self.world, self.scenario, self.life, self.memory
+        world, scenario, life = self.world, self.scenario, self.life
         if world.chance(scenario.break_rate * passed):
             world.random.choice(life.links).sever(world.random.choice((0.05, 0.5, 3.0)))
         if world.chance(scenario.pause_rate * passed):
+            world.count("pauses")
             for link in life.links:
                 link.pause()
             world.after(world.between(0.5, 5), life.resume)
         if world.chance(scenario.switch_rate * passed):
-            memory.switched += 1
+            world.count("switched")
             life.follow_pushes(not life.pushes)
         if world.chance(scenario.subscriber_crash_rate * passed):
             self._crash()
@@ -469,15 +490,15 @@ class Reader:
         self.life.end()
         if self._stored is None:
             memory.over = True  # it never counted; another one joins instead
-            memory.gap = True
             return
-        text, yields, aborted, joins = self._stored
-        memory.yields, memory.aborted, memory.joins = list(yields), set(aborted), list(joins)
+        text, yields, aborted, torn, joins = self._stored
+        memory.yields, memory.aborted, memory.torn = list(yields), set(aborted), set(torn)
+        memory.joins = list(joins)
         self.world.note(f"{memory.name}: crash, resumes from {text}")
         self.world.after(self.world.between(0.1, 2.0), lambda: self._resume(text))
 
     def _resume(self, text: str) -> None:
-        self.resumed += 1
+        self.world.count("resumed")
         cursor = Cursor.from_json(text)
         self.life = Life(self.world, self.scenario, self.nodes, self.oracle, self.memory, cursor)
 
@@ -492,31 +513,16 @@ class Reader:
                 self.life.claim(time)
 
 
-def _gone(position: Begin, publisher: SegmentPublisher, oracle: Oracle) -> bool:
-    """Whether the events behind `position`, or that it asks for, need not be there any more."""
-    first = publisher.history.first
-    if isinstance(position, Wanted):
-        if publisher.incarnation > 1:
-            return True  # the answer may be of a life before the present one
-        there = oracle.log_of(publisher.segment, publisher.incarnation).standing(first)
-        # As it answered, what is aborted by now may have been under way.
-        over = not all(reached(there.lower, time) for time in position.times)
-        return over or any(reached(position.times, time) for time in there.active | there.aborted)
-    if not isinstance(position, m.Position):
-        return True
-    known = publisher.history.end_of(position.incarnation) is not None
-    return not known or position.seq < first
-
-
 def _agrees(state: State, there: Standing) -> bool:
     """Whether a snapshot or an opening says what is so.
 
-    Of times that are active, or aborted with a lost memory, the maximal ones are enough: none can be seen whole.
+    Of times that are active, or aborted with a lost memory, the maximal ones are enough: none can be seen whole. Those
+    that nothing can be published at any more say nothing.
     """
-    below = getattr(state, "below", ())
+    unseen = [time for time in (*state.active, *state.below) if reached(there.lower, time)]
     return (
         set(state.lower) == there.lower
-        and maximal((*state.active, *below)) == maximal(there.active | there.below)
+        and maximal(unseen) == maximal(there.active | there.below)
         and {time for time in state.aborted if not there.covers(time)}
         == {time for time in there.aborted if not there.covers(time)}
     )

@@ -3,11 +3,13 @@
 Apart from what it puts together so that the story of a run is read in one place.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from epochal.protocol.following import From
+from epochal.protocol.publishing import SegmentPublisher
 from epochal.protocol.simulation.catalog import Catalog
 from epochal.protocol.simulation.checks import check_memory
 from epochal.protocol.simulation.disk import Disk
@@ -23,6 +25,8 @@ from epochal.protocol.times import Time
 PATIENCE = 60.0
 """Seconds after which everything must have come right once faults have stopped."""
 _FAULT_TICK = 0.5
+_DRAIN = 3.0
+"""Seconds that a process that stops waits for its disk, and for the catalog."""
 
 
 class SimulationFailed(AssertionError):
@@ -45,31 +49,8 @@ class Report:
     seed: int
     scenario: Scenario
     virtual_seconds: float
-    appends: int
-    logged: int
-    yielded: int
-    aborted: int
-    gaps: int
-    resumed: int
-    crashes: int
-    stalls: int
-    deaths: int
-    hangs: int
-    lost: int
-    """Events that a disk did not keep."""
-    together: int
-    """Machines that died with publishers and writers on them."""
-    away: int
-    """How often the catalog was."""
-    restored: int
-    """How often an older copy of it was put back."""
-    claims: int
-    """How often a reader took an epoch with records for seen whole."""
-    interrupts: int
-    pulling: int
-    switched: int
-    asked: int
-    skipped: int
+    counts: Counter[str]
+    """What was done and what happened, and how often."""
 
 
 def simulate(
@@ -109,7 +90,6 @@ class _Run:
         }
         hosted, nodes = self.scenario.per_process, list(self.nodes.values())
         self.processes = [nodes[first : first + hosted] for first in range(0, len(nodes), hosted)]
-        self.away = self.restored = self.together = 0
         self.writers = [self._writer(f"w{number}") for number in range(self.scenario.writers)]
         self.readers: list[Reader] = []
 
@@ -163,7 +143,7 @@ class _Run:
             if world.chance(scenario.crash_rate * _FAULT_TICK):
                 self._crash(process, machine=world.chance(scenario.power_losses))
             elif world.chance(scenario.together_rate * _FAULT_TICK):
-                self.together += 1
+                world.count("together")
                 self._crash(process, machine=True)
                 for writer in self.writers:
                     if world.chance(0.6):
@@ -172,6 +152,11 @@ class _Run:
                 seconds = world.between(0.3, scenario.writer_timeout + 1)
                 for node in process:
                     node.stall(seconds)
+            elif world.chance(scenario.stop_rate * _FAULT_TICK):
+                self._stop(process)
+        for node in self.nodes.values():
+            if world.chance(scenario.wrong_address_rate * _FAULT_TICK):
+                node.mislead(world.between(0.3, 4.0))
         if not self.catalog.away and world.chance(scenario.catalog_away_rate * _FAULT_TICK):
             self._catalog_away(world.between(0.3, 6.0))
         if scenario.catalog_restored_rate:
@@ -183,8 +168,41 @@ class _Run:
         for node in process:
             node.crash(back_after, machine=machine)
 
+    def _stop(self, process: list[Node]) -> None:
+        """As a rolling update ends a process: all that it has decided is told and recorded, if there is time for it."""
+        if process[0].draining or process[0].stalled:
+            return
+        lives = [(node, node.publisher) for node in process]
+        for node in process:
+            node.drain()
+        self._settle(lives, self.world.now + _DRAIN)
+
+    def _settle(self, lives: list[tuple[Node, SegmentPublisher]], until: float) -> None:
+        world, nodes = self.world, [node for node, _ in lives]
+        if not all(node.draining and node.publisher is publisher for node, publisher in lives):
+            return  # it died meanwhile
+        if not all(node.settled for node in nodes) and world.now < until:
+            world.after(0.05, lambda: self._settle(lives, until))
+            return
+        stores = [node.last_record() for node in nodes]
+
+        def arrives() -> None:
+            if not self.catalog.away:
+                for store in stores:
+                    store()
+
+        def ends() -> None:
+            if all(node.draining and node.publisher is publisher for node, publisher in lives):
+                back_after = world.between(0.1, 2.0)
+                for node in nodes:
+                    node.stop(back_after)
+
+        there = world.between(0.001, 0.8 * _DRAIN if world.chance(0.3) else 0.3)
+        world.after(there, arrives)
+        world.after(_DRAIN if self.catalog.away else there + world.between(0.001, 0.3), ends)
+
     def _catalog_away(self, seconds: float) -> None:
-        self.away += 1
+        self.world.count("away")
         self.catalog.away = True
         self.world.note(f"the catalog is away for {seconds:.2f} s")
         self.world.after(seconds, self._catalog_back)
@@ -196,7 +214,7 @@ class _Run:
         """Copy the catalog now and then, and put such a copy back, of which every publisher learns by a refusal."""
         world, catalog = self.world, self.catalog
         if catalog.copies and not catalog.complete and world.chance(chance):
-            self.restored += 1
+            world.count("restored")
             catalog.restore(world.random.randrange(catalog.copies))
             world.note("an older copy of the catalog is put back")
             for process in self.processes:
@@ -223,7 +241,8 @@ class _Run:
             world.run(world.now + scenario.writer_timeout + 10)
             self._new_writers_finish()
         world.run(world.now + PATIENCE, self._over)
-        if not self.catalog.complete and not self.oracle.enough_opened:  # some vanished before they were counted
+        forgotten = world.counts["volumes lost"]  # also that somebody had finished
+        if not self.catalog.complete and (forgotten or not self.oracle.enough_opened):  # some vanished, uncounted
             self._new_writers_finish()
             world.run(world.now + PATIENCE, self._over)
         if not self._over():
@@ -273,30 +292,14 @@ class _Run:
             check_memory(self.oracle, reader.memory)
 
     def _report(self) -> Report:
-        logs = [log for logs in self.oracle.logs.values() for log in logs]
-        memories = [reader.memory for reader in self.readers]
-        return Report(
-            self.seed,
-            self.scenario,
-            self.world.now,
-            appends=len(self.oracle.appends),
-            logged=sum(len(log.payloads) for log in logs),
-            yielded=sum(len(memory.yields) for memory in memories),
-            aborted=sum(len(memory.aborted) for memory in memories),
-            gaps=sum(memory.gap for memory in memories),
-            resumed=sum(reader.resumed for reader in self.readers),
-            crashes=sum(node.crashes for node in self.nodes.values()),
-            stalls=sum(node.stalls for node in self.nodes.values()),
-            deaths=sum(writer.deaths for writer in self.writers),
-            hangs=sum(writer.hangs for writer in self.writers),
-            lost=len(self.oracle.lost),
-            together=self.together,
-            away=self.away,
-            restored=self.restored,
-            claims=sum(bool(claim.seen) for memory in memories for claim in memory.claims),
-            interrupts=sum(memory.interrupts for memory in memories),
-            pulling=sum(not memory.pushed for memory in memories),
-            switched=sum(memory.switched for memory in memories),
-            asked=sum(memory.wanted is not None for memory in memories),
-            skipped=sum(memory.skipped for memory in memories),
-        )
+        counts, memories = self.world.counts, [reader.memory for reader in self.readers]
+        counts["appends"] = len(self.oracle.appends)
+        counts["logged"] = sum(len(log.payloads) for logs in self.oracle.logs.values() for log in logs)
+        counts["lost"] = len(self.oracle.lost)
+        for memory in memories:
+            counts["yielded"] += len(memory.yields)
+            counts["aborted"] += len(memory.aborted)
+            counts["claims"] += sum(bool(claim.seen) for claim in memory.claims)
+            counts["pulling"] += not memory.pushed
+            counts["asked"] += memory.wanted is not None
+        return Report(self.seed, self.scenario, self.world.now, counts)

@@ -25,6 +25,7 @@ class Scenario:
     longest_delay: float
     high_water: int
     retention_bytes: int
+    retention_age: float
     skew: tuple[int, ...]
     """Weight of each segment among the appends; 0 keeps one empty."""
     break_rate: float
@@ -52,10 +53,24 @@ class Scenario:
     """How often a machine dies with publishers and writers on it; the writers come back under their ids."""
     catalog_away_rate: float = 0.0
     """How often the catalog answers nobody for a while."""
-    report_delay: float = 0.0
-    """How long a report to the catalog may be under way, beside what any message takes."""
+    slow_reports: float = 0.1
+    """Share of the reports to the catalog, and of its answers, that may take longer than is waited for them."""
+    record_trip: float = 0.0
+    """The least time that a record takes to the catalog and back."""
     catalog_restored_rate: float = 0.0
-    """How often an older copy of the catalog is put back; then the numbers that it gives out follow the clock (E12)."""
+    """How often an older copy of the catalog is put back; then the numbers that it gives out follow the clock (E12).
+
+    Only for logs on disk: what a copy does not know of a memory that is lost after that, nobody knows.
+    """
+    stop_rate: float = 0.0
+    """How often a publisher process stops in order, as in a rolling update."""
+    unknown_horizons: float = 0.0
+    """Share of the starts at which nothing is known of the last incarnation: its volume is lost, or there was none, and
+    it was of a version that recorded no horizon (E11)."""
+    wrong_address_rate: float = 0.0
+    """How often the address of a segment leads to a publisher of another stream for a while (E48)."""
+    hurry_rate: float = 0.0
+    """How often a writer does nothing but move for a while, faster than the catalog can record it."""
     interrupt_rate: float = 0.0
     """Share of the epochs and events that are fetched by a call that is interrupted, and handed out by the next."""
     durable: bool = False
@@ -84,6 +99,7 @@ class Scenario:
         def rate(*choices: float) -> float:
             return random.choice(choices)
 
+        durable = overrides.get("durable", False)
         segments = overrides.get("segments", random.choice((1, 2, 2, 3, 4)))
         writers = overrides.get("writers", random.choice((1, 2, 2, 3)))
         skew = [random.choice((1, 1, 3)) for _ in range(segments)]
@@ -100,6 +116,7 @@ class Scenario:
             longest_delay=random.choice((0.005, 0.05, 0.3)),
             high_water=random.choice((4, 20, 1000)),
             retention_bytes=random.choice((0, 6_000, 1 << 30, 1 << 30, 1 << 30)),
+            retention_age=random.choice((3600.0, 3600.0, 3600.0, 4.0)),
             skew=tuple(skew),
             break_rate=rate(0, 0, 0.05, 0.2),
             crash_rate=rate(0, 0, 0, 0.05, 0.15),
@@ -116,7 +133,16 @@ class Scenario:
             per_process=random.choice((1, 1, 2, 4)),
             together_rate=rate(0, 0, 0, 0.05),
             catalog_away_rate=rate(0, 0, 0.05, 0.15),
-            report_delay=random.choice((0.0, 0.3, 2.0)),
+            slow_reports=random.choice((0.0, 0.1, 0.3)),
+            record_trip=random.choice((0.0, 0.0, 0.05)),
+            catalog_restored_rate=rate(0, 0, 0, 0.1) if durable else 0.0,
+            stop_rate=rate(0, 0, 0.05, 0.1),
+            wrong_address_rate=rate(0, 0, 0.05),
+            hurry_rate=rate(0, 0, 0, 0.05),
             interrupt_rate=rate(0, 0, 0.1, 0.4),
         )
-        return replace(drawn, **overrides)
+        unknown = rate(0, 0, 0, 0.3)
+        drawn = replace(drawn, **overrides)
+        if drawn.catalog_restored_rate or "unknown_horizons" in overrides:
+            return drawn  # of a volume that is lost, and of what an older copy forgot, nobody would be left to know
+        return replace(drawn, unknown_horizons=unknown)

@@ -47,19 +47,16 @@ class Memory:
     pushed: bool = True
     """Whether it follows pushes at first; else it pulls."""
     joined: float = 0.0
-    switched: int = 0
-    """How often it changed between both."""
     wanted: tuple[Time, ...] | None = None
     """If not None, it asked for what these times reach."""
-    interrupts: int = 0
-    """How often a call was interrupted that had fetched something."""
-    skipped: int = 0
-    """How often a segment began behind the start of its history, as there was nothing for it before."""
     yields: list[Yield] = field(default_factory=list)
     aborted: set[Time] = field(default_factory=set)
     joins: list[Join] = field(default_factory=list)
     claims: list[Claim] = field(default_factory=list)
-    gap: bool = False
+    torn: set[Time] = field(default_factory=set)
+    """What it had something of, and not all, when a gap came, or when something of that was lost with a machine.
+
+    Such epochs are told as aborted, though they may complete for others (E10, E17)."""
     over: bool = False
     """Whether it ended: its history was gone, or it left."""
     lives: int = 0

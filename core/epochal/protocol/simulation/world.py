@@ -3,6 +3,7 @@
 Apart from everything simulated so that nothing else can advance time or draw numbers from elsewhere.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
@@ -19,6 +20,8 @@ class World:
         self.now = 0.0
         self.calm = False
         """Whether faults have stopped."""
+        self.counts = Counter[str]()
+        """How often what has happened, so that a test can see that it was tried."""
         self._queue: list[tuple[float, int, Act]] = []
         self._order = count()
         self._trace = trace
@@ -32,6 +35,10 @@ class World:
         """Add a line to the trace."""
         if self._trace is not None:
             self._trace(f"{self.now:8.3f}  {text}")
+
+    def count(self, what: str) -> None:
+        """It has happened once more."""
+        self.counts[what] += 1
 
     def at(self, time: float, act: Act) -> None:
         """Let `act` happen at `time`; of things at one time the first asked for happens first."""

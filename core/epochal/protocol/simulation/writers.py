@@ -6,14 +6,14 @@ Apart from the publishers' side because this is the simulated counterpart of the
 
 from collections.abc import Callable
 
-from epochal.errors import CapabilityError, EpochalError, StreamComplete
+from epochal.errors import CapabilityError, EpochalError, NoPublisher, StreamComplete, StreamGone
 from epochal.protocol import messages as m
 from epochal.protocol import wire
 from epochal.protocol.effects import Acked, Failed, Moved, Over, Ready, Reconnect, Send
 from epochal.protocol.effects import WriterTold as Told
 from epochal.protocol.simulation.catalog import Catalog
-from epochal.protocol.simulation.links import Connection, Frames
-from epochal.protocol.simulation.nodes import Node, Socket
+from epochal.protocol.simulation.links import Connection, Frames, Socket
+from epochal.protocol.simulation.nodes import Node
 from epochal.protocol.simulation.oracle import Asked, Oracle, Outcome, Times, Violation
 from epochal.protocol.simulation.order import reached
 from epochal.protocol.simulation.scenario import Scenario
@@ -22,6 +22,7 @@ from epochal.protocol.times import Time
 from epochal.protocol.writing import WriterMachine
 
 TICK = 0.3
+HURRY = 0.02
 _MOST_PENDING = 30
 
 
@@ -162,6 +163,8 @@ class Process:
                 self._failed(told)
             case Over() if isinstance(told.error, StreamComplete):
                 self.finished = True
+            case Over() if isinstance(told.error, StreamGone | NoPublisher):
+                raise Violation(f"E48: {self.name} ends, and the stream is there: {told.error}")
 
     def _acked(self, acked: Acked) -> None:
         asked, incarnation = self._appends.pop(acked.ticket), acked.position.incarnation
@@ -175,7 +178,7 @@ class Process:
         asked = self._appends.pop(failed.ticket, None)
         if asked is not None:
             asked.outcome = Outcome.FAILED
-            judged = not self._oracle.crashed and not self.told.aborted_all
+            judged = not self.told.aborted_all
             if isinstance(failed.error, CapabilityError) and judged:
                 raise Violation(f"E5: a publisher refused what the writer took for allowed: {failed.error}")
 
@@ -275,6 +278,18 @@ class Process:
         self.told.order += 1
         self._try(ask)
 
+    def hurry(self, until: float) -> None:
+        """Move on every `HURRY` seconds, faster than the catalog can record it; now and then append something."""
+        if self.world.now > until or not self.running or not self.ready or self.hung or self._leaving:
+            return
+        if self.world.chance(0.1):
+            self._append()
+        self._raise_failure()
+        time = _later(self.world.random.choice(list(self.machine.held)))
+        self._move(lambda: self.machine.advance(time))
+        self.pump()
+        self.world.after(HURRY, lambda: self.hurry(until))
+
     def _time_near(self, time: Time, spread: int) -> Time:
         if isinstance(time, int):
             return time + self.world.random.choice((0, 0, 1, spread))
@@ -308,8 +323,13 @@ class Process:
         """Break one of its connections."""
         standing = [connection for connection in self._connections.values() if connection.up]
         if standing:
+            self.world.count("breaks")
             self.world.note(f"{self.name}: a connection breaks")
             self.world.random.choice(standing).sever(notice)
+
+
+def _later(time: Time) -> Time:
+    return time + 1 if isinstance(time, int) else tuple(map(_later, time))
 
 
 class Writer:
@@ -321,7 +341,6 @@ class Writer:
         self.world, self.scenario, self.nodes, self.oracle, self.catalog = world, scenario, nodes, oracle, catalog
         self.name = name
         self.processes: list[Process] = []
-        self.deaths = self.hangs = 0
         self.must_finish = False
         self._retired = False
 
@@ -344,7 +363,7 @@ class Writer:
 
     def die(self) -> None:
         """All its processes die with their machine; a new one is started after a while."""
-        self.deaths += 1
+        self.world.count("deaths")
         for process in self.processes:
             process.die()
         self.world.after(self.world.between(0.1, 2.0), self.start)
@@ -358,6 +377,7 @@ class Writer:
         """Die, and never come back."""
         if not self.finished:
             self._retired = True
+            self.world.count("vanished")
             for process in self.processes:
                 process.die()
 
@@ -397,13 +417,17 @@ class Writer:
         if world.chance(scenario.break_rate * passed):
             process.break_connection(world.random.choice((0.05, 0.5, 3.0)))
         if world.chance(scenario.death_rate * passed):
-            self.deaths += 1
+            world.count("deaths")
             process.die()
         elif not process.hung and world.chance(scenario.hang_rate * passed):
-            self.hangs += 1
+            world.count("hangs")
             process.hang(world.between(0.2, scenario.writer_timeout + 3))
             if world.chance(0.3):  # taken for dead: somebody starts it anew
                 world.after(world.between(0.1, 3), self.start)
+
+        if world.chance(scenario.hurry_rate * passed):
+            world.count("hurries")
+            process.hurry(world.now + world.between(0.5, 5.0))
 
     def _finish(self) -> None:
         """Work towards the end: finish, in as many sessions as it takes."""
