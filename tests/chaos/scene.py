@@ -64,9 +64,10 @@ class Scene:
     async def publish(self) -> int:
         """One whole epoch of a record in each segment; its time."""
         time = next(self._times)
-        for key in (b"a", b"b", b"c", b"d"):
-            await self.writer.append(time, [time], key=key)
-        await self.writer.advance(time + 1)
+        async with asyncio.timeout(PATIENCE):
+            for key in (b"a", b"b", b"c", b"d"):
+                await self.writer.append(time, [time], key=key)
+            await self.writer.advance(time + 1)
         return time
 
     async def subscribers(self) -> int:

@@ -53,6 +53,15 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
         yield scene
 
 
+@pytest.fixture
+async def stored(tmp_path: Path) -> AsyncIterator[Scene]:
+    """With logs on disk, where a new epoch waits for no catalog (E11)."""
+    async with AsyncExitStack() as stack:
+        scene = Scene(tmp_path, history={"storage": {"size": "1Gi"}})
+        await scene.start(stack)
+        yield scene
+
+
 @pytest.mark.rule("S19", "S33")
 @pytest.mark.parametrize("silence", [pytest.param(3.0, marks=pytest.mark.long, id="as it is set"), 2.0])
 async def test_a_half_open_connection_is_noticed_by_both_sides_and_replaced(scene: Scene, silence: float) -> None:
@@ -120,9 +129,9 @@ async def test_a_way_that_is_blocked_from_the_subscriber_ends_its_subscription(s
 
 @pytest.mark.long
 @pytest.mark.rule("S19")
-async def test_without_a_catalog_streams_flow_on_and_lookups_fail_fast(scene: Scene) -> None:
+async def test_without_a_catalog_streams_with_storage_flow_on_and_lookups_fail_fast(stored: Scene) -> None:
     """Fault 8: longer away than a lease lasts; then publishers are known again, without being asked."""
-    clock = asyncio.get_running_loop().time
+    scene, clock = stored, asyncio.get_running_loop().time
     async with scene.reader() as sub:
         epochs = sub.epochs()
         await scene.catalog.kill()
