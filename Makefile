@@ -72,7 +72,7 @@ test: $(READY) ## run the tests (without those marked long or cluster)
 	@echo "the tests on a real Kubernetes are apart: make test-cluster"
 
 test-long: $(READY) ## run the tests marked long
-	@$(BIN)/python -m pytest -q -m "long and not cluster" -o faulthandler_timeout=1800 $(TEST_ARGS)
+	@$(BIN)/python -m pytest -q -m "long and not cluster" -o faulthandler_timeout=1800 $(or $(TEST_ARGS),-n 2 --dist loadfile)
 
 # docs/cluster-tests.md: what it needs, what it makes. TIER=api starts the API server alone: seconds, and no root.
 TIER ?= node
