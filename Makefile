@@ -71,8 +71,17 @@ test: $(READY) ## run the tests (without those marked long or cluster)
 	@$(BIN)/python -m pytest -q $(or $(TEST_ARGS),-n $(TEST_PROCESSES) --dist loadfile --rules-report=$(RULES_REPORT))
 	@echo "the tests on a real Kubernetes are apart: make test-cluster"
 
+LONG_TESTS := $(BIN)/python -m pytest -q -m "long and not cluster" -o faulthandler_timeout=1800
+# These keep all processors busy by themselves.
+BUSY := tests/chaos/test_rounds.py tests/protocol/test_simulation.py
+
 test-long: $(READY) ## run the tests marked long
-	@$(BIN)/python -m pytest -q -m "long and not cluster" -o faulthandler_timeout=1800 $(or $(TEST_ARGS),-n 2 --dist loadfile)
+ifeq ($(TEST_ARGS),)
+	@$(LONG_TESTS) -n 2 --dist loadfile $(BUSY:%=--ignore %)
+	@$(LONG_TESTS) $(BUSY)
+else
+	@$(LONG_TESTS) $(TEST_ARGS)
+endif
 
 # docs/cluster-tests.md: what it needs, what it makes. TIER=api starts the API server alone: seconds, and no root.
 TIER ?= node

@@ -86,6 +86,11 @@ with epochal.connect_blocking() as client:
                     signal.setitimer(signal.ITIMER_REAL, 0)
                     break
                 except KeyboardInterrupt:
+                    while signal.getitimer(signal.ITIMER_REAL)[0]:  # it came while the next one was set
+                        try:
+                            signal.setitimer(signal.ITIMER_REAL, 0)
+                        except KeyboardInterrupt:
+                            pass
                     interrupted += 1
                     if interrupted == int(sys.argv[2]):
                         print("enough", flush=True)

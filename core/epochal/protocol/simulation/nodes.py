@@ -121,6 +121,8 @@ class Node:
             durable=scenario.durable,
         )
         restored = None if self._disk is None else self._disk.restore(grant.incarnation)
+        # A life that ended while it gathered had not begun its log yet.
+        fresh = fresh or (before is not None and self._disk is not None and restored is None)
         self.publisher = SegmentPublisher(
             "uid", self.segment, settings, incarnation=grant.incarnation, now=now, lower=grant.lower,
             horizon=grant.horizon, known_writers=grant.writers, sessions=grant.sessions, complete=grant.complete,
