@@ -53,7 +53,10 @@ it never changes.
 """
 
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
+
+MAX_CODE = 200
+"""Characters that are kept of a code that a peer sent and nobody here knows."""
 
 
 class EpochalError(Exception):
@@ -427,6 +430,9 @@ def _tree(root: type[EpochalError]) -> dict[str, type[EpochalError]]:
 
 
 def from_code(code: str, detail: str) -> EpochalError:
-    """Rebuild an error that a peer reported by its stable `code`; an unknown code becomes a plain `EpochalError`."""
+    """Rebuild an error that a peer reported by its stable `code`; with an unknown one, a plain error that has it."""
     kind: Any = _tree(EpochalError).get(code, EpochalError)
-    return kind(detail)  # type: ignore[no-any-return]
+    error: Any = kind(detail)
+    if error.code != code:
+        error.code = code[:MAX_CODE]  # on this instance only
+    return cast(EpochalError, error)

@@ -199,21 +199,24 @@ async def test_reads_that_are_cancelled_anywhere_give_each_epoch_once(realm, by:
     assert cancelled > 20
 
 
+class Codec:
+    """Times as they are, unless it fails."""
+
+    def __init__(self) -> None:
+        self.fails = False
+
+    def encode(self, time: int) -> int:
+        return time
+
+    def decode(self, time: object) -> object:
+        if self.fails:
+            raise ValueError("not now")
+        return time
+
+
 @pytest.mark.rule("E16")
 @pytest.mark.parametrize("read_by", ["epochs", "events"])
 async def test_an_item_that_could_not_be_decoded_is_not_passed(realm, read_by: str) -> None:
-    class Codec:
-        def __init__(self) -> None:
-            self.fails = False
-
-        def encode(self, time: int) -> int:
-            return time
-
-        def decode(self, time: object) -> object:
-            if self.fails:
-                raise ValueError("not now")
-            return time
-
     stream, codec = await published(realm, 2), Codec()
     async with (
         epochal.connect(realm.url) as client,
@@ -237,17 +240,6 @@ async def test_an_item_that_could_not_be_decoded_is_not_passed(realm, read_by: s
 
 @pytest.mark.rule("E16")
 async def test_what_one_task_gave_up_another_is_given(realm) -> None:
-    class Codec:
-        fails = False
-
-        def encode(self, time: int) -> int:
-            return time
-
-        def decode(self, time: object) -> object:
-            if self.fails:
-                raise ValueError("not now")
-            return time
-
     stream, codec, chosen = await published(realm, 40), Codec(), random.Random(5)
     async with (
         epochal.connect(realm.url) as client,

@@ -16,7 +16,7 @@ def test_only_the_answer_to_the_last_report_lets_writers_in() -> None:
     second = finishing.wait(b"peer", OPEN)
     assert second is not None
     assert finishing.cancelled(first.number) == []
-    assert finishing.waiting == 1
+    assert len(finishing.waiting) == 1
     assert finishing.cancelled(second.number) == [(b"peer", OPEN)]
     assert not finishing.stands
 

@@ -290,6 +290,27 @@ def test_nothing_happens_after_the_last_record() -> None:
     assert publisher.writers == ["w"]
 
 
+@pytest.mark.rule("E46", "E47")
+def test_a_release_of_who_is_not_waited_for_does_not_finish_the_stream() -> None:
+    publisher = fresh()
+    for name in ("w1", "w2"):
+        publisher.receive(name.encode(), opening(name), 0.0)
+    publisher.receive(b"w1", m.Leave(2, "0", m.Leaving.FINISH), 0.0)
+    publisher.receive(b"w2", m.Leave(2, "0", m.Leaving.CLOSE), 0.0)
+    publisher.release({"w3": 4})
+    assert not [effect for effect in publisher.take() if isinstance(effect, ReportFinishing)]
+
+
+@pytest.mark.rule("E7", "E11")
+def test_who_waits_for_a_finish_to_be_cancelled_is_heard_of_what_may_be_lost() -> None:
+    publisher = fresh(lower=[5], horizon=None, known_writers=["w1", "w2"], finishing=True)
+    publisher.receive(b"one", opening("w1", resume=m.Resume(-1, (5,), ())), 0.0)
+    publisher.receive(b"two", opening("w2", resume=m.Resume(3, (6,), ())), 0.0)
+    publisher.tick(0.1)
+    answer(publisher, publisher.record())
+    assert publisher.progress.is_aborted(5), "w2 may have appended there before it left"
+
+
 @pytest.mark.rule("E3", "E7", "E47")
 def test_who_asks_again_whether_it_has_closed_does_not_finish_the_stream() -> None:
     publisher = fresh()

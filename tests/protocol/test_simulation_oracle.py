@@ -382,7 +382,7 @@ def test_what_a_life_without_a_record_had_completed_need_not_be_known() -> None:
 @pytest.mark.rule("E11")
 def test_who_could_be_heard_is_waited_for() -> None:
     ask = m.Open(1, "uid", "0", "w", 1, None, m.Resume(-1, (0,), ()))
-    gathering = Gathering("segment 0", ["w", "v"], 3.0, cancels=False)
+    gathering = Gathering("segment 0", ["w", "v"], 3.0)
     gathering.asks(b"peer", ("w", 1), ask)
     gathering.tick(1.0)
     with pytest.raises(Violation, match=r"E11: segment 0, .* has not heard \['v'\]"):

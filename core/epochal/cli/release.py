@@ -12,7 +12,7 @@ from epochal.cli.options import DEFAULT_TIMEOUT, Catalog, Namespace, Stream, Tim
 from epochal.cli.terminal import note
 from epochal.client.catalog_types import StreamInfo
 from epochal.client.held_back import describe_holder
-from epochal.errors import EpochalError
+from epochal.errors import from_code
 from epochal.protocol.holders import HolderKind
 from epochal.resources import DEFAULT_NAMESPACE, parse_stream_name
 
@@ -59,9 +59,7 @@ def _what_happens(stream: StreamInfo, writer: str) -> str:
         describe_holder(held) for held in stream.held_back if held.kind == HolderKind.LOST and held.writer == writer
     )
     if not seen:
-        refusal = EpochalError(f"no segment of {stream.qualified} waits for writer {writer!r} as lost")
-        refusal.code = "writer_not_lost"  # type: ignore[misc]  # on this instance only
-        raise refusal
+        raise from_code("writer_not_lost", f"no segment of {stream.qualified} waits for writer {writer!r} as lost")
     return (
         f"{seen}\nThe epochs that {writer} published to and had not left are aborted, for good, and what it holds is"
         " released: later epochs complete without it."

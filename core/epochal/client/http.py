@@ -32,7 +32,7 @@ FIRST_DELAY, MAX_DELAY = 0.05, 3.0
 
 MAX_ANSWER = 32 * 2**20
 """Bytes of one answer; a page of the longest list is far below."""
-MAX_DETAIL, MAX_PROBLEMS, MAX_CODE = 64 * 1024, 1000, 200
+MAX_DETAIL, MAX_PROBLEMS = 64 * 1024, 1000
 """Characters of one text, number of problems, and characters of a code that are kept of an error."""
 
 ADVICE = "start one with `epochal up`, or name another with --catalog or EPOCHAL_CATALOG"
@@ -198,9 +198,8 @@ def _error(url: str, status: int, body: Any) -> EpochalError:
     error = from_code(code, detail)
     if problems and isinstance(error, ManifestError | SchemaMismatch | ConfigError):
         return type(error)(detail, problems)
-    if error.code != code:
-        error.code = code[:MAX_CODE]  # type: ignore[misc]  # on this instance only
-        error.retryable = bool(body.get("retryable", False))  # type: ignore[misc]
+    if type(error) is EpochalError:  # of a code that is unknown here
+        error.retryable = bool(body.get("retryable", False))  # type: ignore[misc]  # on this instance only
     return error
 
 

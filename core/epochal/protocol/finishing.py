@@ -49,9 +49,9 @@ class Finishing:
         return self.report(False) if len(self._waiting) == 1 else None
 
     @property
-    def waiting(self) -> int:
-        """How many opens wait."""
-        return len(self._waiting)
+    def waiting(self) -> list[m.Open]:
+        """The opens that wait."""
+        return [ask for _, ask in self._waiting]
 
     def answered(self, number: int) -> list[Reply]:
         """The catalog answered report `number`; returns the confirmations that waited for it, if it was the last."""

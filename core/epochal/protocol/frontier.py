@@ -85,8 +85,8 @@ class Antichain:
 class Downset:
     """A downward-closed set of times: every time that is <= one of its maximal elements.
 
-    An `Antichain` stands for the times at or above its elements; this is the dual. Each operation is linear in the
-    number of maximal elements, which is small.
+    An `Antichain` stands for the times at or above its elements, this for the times at or below. Each operation is
+    linear in the number of maximal elements, which is small.
 
     >>> lost = Downset([(0, 3), (2, 1)])
     >>> (1, 1) in lost, (1, 2) in lost

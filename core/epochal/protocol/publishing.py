@@ -456,12 +456,13 @@ class SegmentPublisher:
 
         A writer may have appended at every time that it no longer holds, and at those that it had not left.
         """
-        asking = {ask.writer for ask in self._waiting_opens.values()}
+        asks = [*self._waiting_opens.values(), *self._finishing.waiting]
+        asking = {ask.writer for ask in asks}
         heard_all = not self._own.awaited - asking or now - self._started >= self.settings.writer_timeout
         if self._gathered is not None or not heard_all:
             return
         lost = Downset()
-        for resume in [ask.resume for ask in self._waiting_opens.values() if ask.resume is not None]:
+        for resume in [ask.resume for ask in asks if ask.resume is not None]:
             for time in (*self.settings.shape.not_reached(resume.held), *resume.touched):
                 lost.insert(time)
         lost.drop_passed(self.progress.lower.frontier)
@@ -602,7 +603,7 @@ class SegmentPublisher:
             self._admit(peer, ask, now)  # neither brings a writer back, so neither cancels anything
         elif self.complete:
             self._refuse_complete(peer, ask.op)
-        elif self._finishing.stands and self._finishing.waiting >= MAX_WAITING_OPENS:
+        elif self._finishing.stands and len(self._finishing.waiting) >= MAX_WAITING_OPENS:
             self._refuse(peer, ask.op, Unavailable("too many writers wait to open; try again"))
         elif self._finishing.stands:
             report = self._finishing.wait(peer, ask)
@@ -805,13 +806,17 @@ class SegmentPublisher:
 
     def release(self, released: Mapping[str, int]) -> None:
         """Do now for lost writers what E3 says, if they have no later session than the one given (E46)."""
+        lost = False
         for writer, session in released.items():
             state = self._writers.get(writer)
-            if state is None:
+            if state is None and writer in self._own.awaited:
                 self._own.awaited.discard(writer)
-            elif state.lost and state.present and state.session <= session:
+                lost = True
+            elif state is not None and state.lost and state.present and state.session <= session:
                 self._depart(state, abort=True, finish=False)
-        self._settle(lost=True)
+                lost = True
+        if lost:
+            self._settle(lost=True)
 
     # ---- operations ----
 

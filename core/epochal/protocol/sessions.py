@@ -97,7 +97,7 @@ class WaitingLine:
         return bool(self.messages)
 
     def add(self, message: Asked) -> None:
-        """Put one message behind the others."""
+        """Append one message."""
         self.messages.append(message)
         if isinstance(message, m.Append):
             self.payload_bytes += len(message.payload)

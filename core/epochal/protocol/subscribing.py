@@ -366,7 +366,9 @@ class Subscriber:
         segment.lower = MutableAntichain(began.state.lower)
         self._keep_waiting(segment, [])
         if began.state.below:
-            self._lost.append((Antichain(began.state.lower), Downset(began.state.below)))
+            lost = Antichain(began.state.lower), Downset(began.state.below)
+            if lost not in self._lost:  # a publisher that dies again and again loses the same
+                self._lost.append(lost)
         seen = JoinFilter(began.state.lower, began.state.active, began.state.aborted)
         if self._partial:
             self._see_only(seen)  # what is under way is delivered, and not whole

@@ -11,14 +11,10 @@ from epochal.protocol.simulation.oracle import Violation
 
 
 class Gathering:
-    """One incarnation. `known` are the writers of the last one, `waits` the longest time that it waits for them.
+    """One incarnation. `known` are the writers of the last one, `waits` the longest time that it waits for them."""
 
-    `cancels`: who opens waits for the catalog first, which must cancel that the stream is finishing (E7), and is not
-    heard meanwhile.
-    """
-
-    def __init__(self, where: str, known: Iterable[str], waits: float, *, cancels: bool) -> None:
-        self._where, self._known, self._waits, self._cancels = where, frozenset(known), waits, cancels
+    def __init__(self, where: str, known: Iterable[str], waits: float) -> None:
+        self._where, self._known, self._waits = where, frozenset(known), waits
         self._asking: set[str] = set()
         self._heard: dict[bytes, tuple[str, int]] = {}
         self._decided = False
@@ -31,11 +27,11 @@ class Gathering:
     def asks(self, peer: bytes, owner: tuple[str, int], ask: m.Open) -> None:
         """A session asks to open."""
         self._asking.add(ask.writer)
-        if ask.resume is not None and not self._decided and not self._cancels:
+        if ask.resume is not None and not self._decided:
             self._heard[peer] = owner
 
     def refused(self, peer: bytes) -> None:
-        """It is told something before the publisher has begun, so it is not heard."""
+        """The publisher has answered a session before it began, so what that session has is not heard."""
         self._heard.pop(peer, None)
 
     def tick(self, waited: float) -> None:

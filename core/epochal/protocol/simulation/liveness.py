@@ -43,11 +43,11 @@ class Liveness:
         self._opens[peer] = _Open(now, self._answers)
 
     def answered(self, peer: bytes) -> None:
-        """It is told something, or is gone."""
+        """The writer was answered, or its connection is gone."""
         self._opens.pop(peer, None)
 
     def recorded(self, lower: Iterable[Time], now: float) -> None:
-        """The publisher is told that the catalog has a record with the frontier `lower`."""
+        """The publisher hears that the catalog has a record with the frontier `lower`."""
         self._answers += 1
         self._recorded.append((now, frozenset(lower)))
 

@@ -132,7 +132,7 @@ class Node:
         self._gathering, self._begins_complete = None, False
         if self.publisher.gathering:
             where = f"segment {self.segment}, incarnation {grant.incarnation}"
-            self._gathering = Gathering(where, grant.writers, scenario.writer_timeout, cancels=grant.finishing)
+            self._gathering = Gathering(where, grant.writers, scenario.writer_timeout)
         first = [] if self._disk is None or self._gathering else self._disk.begin(self.publisher)
         self.channel = self.world.random.randbytes(8)
         state = restored.state if restored is not None else self.publisher.state()

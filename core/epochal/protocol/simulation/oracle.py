@@ -116,7 +116,7 @@ class Log:
     lives: list[tuple[int, int]] = field(default_factory=list)
     """Its incarnations, each with the last event of the log when it began."""
     repeated: set[Time] = field(default_factory=set)
-    """Times that it has data of, of which no writer was told; lost without a record, they are sent and logged again."""
+    """Times of data that no writer was told is logged: if it is lost, the writers send it again."""
 
     def is_aborted(self, time: Time) -> bool:
         """Whether `time` can never complete here: it was aborted, or lost, and not complete before that."""
@@ -190,7 +190,7 @@ class Oracle:
         return any(time in log.aborted for logs in self.logs.values() for log in logs)
 
     def may_be_gone(self, log: Log, position: m.Position, now: float) -> bool:
-        """Whether the events behind `position` need not be had from `log` any more (I2, E10, E13).
+        """Whether `log` may no longer have the events after `position` (I2, E10, E13).
 
         They were in a memory or on a volume that is lost, or are more than what must be kept.
         """
@@ -354,7 +354,7 @@ class Oracle:
         self._ever_opened[log.segment].add(writer)
 
     def counted(self, segment: str, writer: str) -> None:
-        """A log has that a writer opened, who was not told so: among those that must have opened, it counts (E5)."""
+        """A writer opened, and the log says so, although the writer was not told: it counts for `minWriters` (E5)."""
         self._ever_opened[segment].add(writer)
 
     def logged(self, log: Log, event: m.Event, at: float = 0.0) -> None:

@@ -144,8 +144,8 @@ class Life:
         if self.memory.wanted is not None:
             self.world.counts["skipped"] += seq > m.NOTHING_YET
         elif seq > kept_behind:
-            where = f"{self.memory.name} begins {log.segment} behind {seq}"
-            raise Violation(f"E13: {where}, and all behind {kept_behind} is retained")
+            where = f"{self.memory.name} begins {log.segment} after event {seq}"
+            raise Violation(f"E13: {where}, and all after event {kept_behind} must be kept")
 
     def _under_way(self) -> set[Time]:
         """The times that it has something of, and that were not over for it."""
@@ -188,7 +188,7 @@ class Life:
         self.memory.claims.append(Claim(time, frozenset(seen), self.world.now, self.memory.lives))
 
     def failed(self, error: EpochalError, segment: str, position: Begin) -> None:
-        """A link has met an error that no retry mends, as it asked for what comes behind `position`."""
+        """A link asked for the events after `position`, and got an error that no retry mends."""
         if not (isinstance(error, HistoryTruncated) and self._may_be_gone(segment, position)):
             raise Violation(f"I2: {self.memory.name} cannot follow {segment}: {error!r}")
         self.world.note(f"{self.memory.name}: {error}")

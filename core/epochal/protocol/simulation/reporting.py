@@ -54,7 +54,7 @@ class Reporting:
         self._asked = self._under_way = 0
         """Requests are numbered; of a publisher without a log one is under way at a time."""
         self.horizon: tuple[Time, ...] = ()
-        """What the catalog has recorded, as far as the publisher was told."""
+        """What the catalog has recorded, as far as the publisher knows."""
         self.draining = False
         """Whether the process stops: an append that became active now would be missing in the last record."""
 
@@ -129,7 +129,7 @@ class Reporting:
     # ---- finishing (E7) ----
 
     def finishing(self, report: ReportFinishing) -> None:
-        """Tell it, until it is told."""
+        """Send the report until the catalog has answered it."""
         world, catalog = self._world, self._catalog
 
         def answered(complete: bool) -> None:

@@ -169,7 +169,7 @@ class _Run:
             node.crash(back_after, machine=machine)
 
     def _stop(self, process: list[Node]) -> None:
-        """As a rolling update ends a process: all that it has decided is told and recorded, if there is time for it."""
+        """End a process in order, as a rolling update does: what it has decided goes out first, if time allows."""
         if process[0].draining or process[0].stalled:
             return
         lives = [(node, node.publisher) for node in process]

@@ -54,9 +54,9 @@ class Memory:
     joins: list[Join] = field(default_factory=list)
     claims: list[Claim] = field(default_factory=list)
     torn: set[Time] = field(default_factory=set)
-    """What it had something of, and not all, when a gap came, or when something of that was lost with a machine.
+    """Epochs of which it had a part when a gap came, or when a machine lost something of that part.
 
-    Such epochs are told as aborted, though they may complete for others (E10, E17)."""
+    They count as aborted for this reader, though they may complete for others (E10, E17)."""
     over: bool = False
     """Whether it ended: its history was gone, or it left."""
     lives: int = 0
