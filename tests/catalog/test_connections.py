@@ -70,12 +70,6 @@ async def test_what_is_not_http_is_a_problem(client: Any, sent: bytes, caplog: p
     assert not caplog.records  # anybody could fill the log
 
 
-async def test_a_body_that_is_not_what_its_header_says_is_a_bad_request(client: Any) -> None:
-    headers = {"Content-Encoding": "gzip"}
-    refused = await client("POST", "/v1/publishers", data=b"this is not gzip", headers=headers)
-    assert (refused.status, refused.code) == (400, "bad_request")
-
-
 async def test_methods_that_http_does_not_have_share_one_metric(client: Any) -> None:
     assert (await client("PROPFIND", "/v1/streams")).status == 405
     text = (await client("GET", "/metrics")).body.decode()

@@ -111,7 +111,7 @@ class Files(Disk):
                 publisher.incarnation, checkpoint, encode_notes(logged.notes), count=len(events),
                 events=[part for event in events for part in entry(event)], relaxed=self.relaxed,
             )  # fmt: skip
-        self._publisher = publisher
+        self._publisher, self._vouched = publisher, False
         publisher.history.archived = self.log.first
         return effects
 
@@ -172,10 +172,11 @@ class Files(Disk):
         log, publisher = self.log, self._publisher
         assert publisher is not None
         log.write(len(events), [part for event in events for part in entry(event)], encode_notes(notes))
-        if sync:
+        if sync or self._vouched:  # as the store of a publisher does: what a vouched end is followed by is synced
             log.sync()
         else:
             log.mark_durable(log.last)
+        self._vouched = False
         if checkpoint is not None:
             self._seen.add("rolled")
             log.roll(Checkpoint(*checkpoint))
@@ -190,6 +191,7 @@ class Files(Disk):
         self.log.sync()
         if self._world.chance(0.5):
             self.log.vouch()
+            self._vouched = True
 
     # ---- reading ----
 

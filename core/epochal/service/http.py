@@ -161,6 +161,9 @@ class HttpServer:
                 retryable=True,
             )  # fmt: skip
         if request.can_read_body:
+            if request.headers.get("Content-Encoding", "identity").strip().lower() != "identity":
+                self._telemetry.refused("packed_body")
+                return _packed()
             await self._read(request)
         return await handler(request)
 
@@ -173,3 +176,12 @@ class HttpServer:
             raise web.HTTPRequestTimeout(text=f"the body did not arrive within {timeout:g} s") from None
         except web.RequestPayloadError as error:
             raise web.HTTPBadRequest(text=f"the body cannot be read: {error}") from None
+
+
+def _packed() -> web.Response:
+    """No body is unpacked: 200 KiB can hold 200 MiB, and everybody would wait while one body grows (RFC 9110, 8.4)."""
+    refused = problems.answer(
+        415, "packed_body", "bodies are not taken packed; send it as it is, without the header Content-Encoding"
+    )
+    refused.headers["Accept-Encoding"] = "identity"
+    return refused
