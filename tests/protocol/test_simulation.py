@@ -28,10 +28,11 @@ from epochal.protocol.subscribing import EpochBatches, EpochWasAborted, Subscrib
 from epochal.protocol.times import Time
 from epochal.protocol.writing import WriterMachine
 
-FRESH = 700
+FRESH = 400
 STORED = 200
 DURABLE: dict[str, Any] = {"durable": True, "longest_sync": 0.1}
 INTERVAL: dict[str, Any] = {**DURABLE, "interval": True}
+LOSSES: dict[str, Any] = {**INTERVAL, "crash_rate": 0.3, "power_losses": 0.9}
 LONG = 12_000
 CHUNK = 250
 
@@ -133,8 +134,8 @@ def test_fresh_seeds_keep_every_rule_with_logs_on_disk() -> None:
 def test_fresh_seeds_keep_every_rule_where_a_crash_loses_what_was_told_before_it_was_synced() -> None:
     """Policy `interval`: only further data of active epochs goes, and whoever had it is told."""
     base = random.SystemRandom().randrange(2**40)
-    print(f"seeds {base} to {base + STORED - 1} with {INTERVAL}")
-    check_tried([simulate(seed, **INTERVAL) for seed in range(base, base + STORED)], *TRIED_ON_DISK, "lost")
+    print(f"seeds {base} to {base + STORED - 1} with {LOSSES}")
+    check_tried([simulate(seed, **LOSSES) for seed in range(base, base + STORED)], *TRIED_ON_DISK, "lost")
 
 
 @pytest.mark.long

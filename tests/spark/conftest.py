@@ -57,6 +57,13 @@ class _LocalThread:
         self._loop.close()
 
 
+SETTINGS = {
+    "spark.sql.shuffle.partitions": "2",
+    # Of what a JVM does in its first minute, most is compiling what runs once: the quick compiler is enough.
+    "spark.driver.extraJavaOptions": "-Xss16m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+
+
 @pytest.fixture(scope="session")
 def local() -> Iterator[_LocalThread]:
     running = _LocalThread()
@@ -67,7 +74,7 @@ def local() -> Iterator[_LocalThread]:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """One Spark session for all tests; starting one takes seconds."""
-    session = epochal_spark.session("tests", "local[2]", {"spark.sql.shuffle.partitions": "2"})
+    session = epochal_spark.session("tests", "local[2]", SETTINGS)
     session.sparkContext.setLogLevel("OFF")
     gateway: Any = SparkContext._gateway
     yield session
