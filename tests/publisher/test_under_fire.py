@@ -183,7 +183,8 @@ def bomb(size: int, kind: str) -> bytes:
 @pytest.mark.parametrize("kind", ["gzip", "deflate"])
 def test_200_mib_packed_into_200_kib_are_refused_without_being_unpacked(served: Any, kind: str) -> None:
     packed = bomb(200 * MIB, kind)
-    head = POST + b"Content-Encoding: " + kind.encode() + b"\r\nContent-Length: %d\r\n\r\n" % len(packed)
+    head = POST + b"Connection: close\r\nContent-Encoding: " + kind.encode()
+    head += b"\r\nContent-Length: %d\r\n\r\n" % len(packed)
     before = peak(served)
     with honest(served), ExitStack() as stack:
         held = [stack.enter_context(connect(served, head + packed)) for _ in range(10)]
