@@ -11,6 +11,7 @@ import pytest
 from epochal.cli import checks, doctor, probes
 from epochal.cli.documents import Documents
 from epochal.cli.findings import Finding, Verdict, fail, ok, print_findings, summary, warn
+from epochal.cli.kinds import PUBLISHERS
 
 
 def verdict(found: Finding | list[Finding]) -> str:
@@ -70,6 +71,19 @@ async def test_a_segment_that_moved_is_told(realm) -> None:
     assert await probes.greet(requests, item["uid"], "0", 10.0) is None
     assert "refuses" in str(await probes.greet(requests, item["uid"], "7", 10.0))
     assert "refuses" in str(await probes.greet(requests, "another", "0", 10.0))
+
+
+async def test_a_publisher_that_left_while_it_was_looked_at_is_not_missed(realm, unused_tcp_port: int) -> None:
+    stream = await realm.stream()
+    async with Documents(realm.url, patience=0.0) as documents:
+        here = next(item for item in await documents.all(PUBLISHERS.path) if item["stream"] == stream)
+    dead = {"events": f"tcp://127.0.0.1:{unused_tcp_port}"}
+    left = {**here, "id": "left", "addresses": dead}
+    (found,) = await doctor._ports([here, left], 10.0, realm.url)
+    assert (found.verdict, found.seen) == (Verdict.OK, f"all {len(here['addresses'])} ports of 1 publisher answer")
+    assert await doctor._ports([left], 10.0, realm.url) == []
+    nobody = f"http://127.0.0.1:{unused_tcp_port}"
+    assert verdict(await doctor._ports([here, left], 10.0, nobody)) == "fail", "the catalog does not say that it left"
 
 
 def test_each_judgement() -> None:

@@ -137,13 +137,16 @@ async def _realm(url: str, timeout: float) -> tuple[list[Document], list[Finding
             streams, publishers = await documents.all(STREAMS.path), await documents.all(PUBLISHERS.path)
     except (EpochalError, TimeoutError) as error:
         return [], [*findings, fail("streams", f"cannot be listed: {str(error) or 'no answer in time'}", advice)]
-    live = [item for item in publishers if lease_state(item) in ("live", "unverified")]
-    reached = await _ports(live[:MOST_PROBED], timeout)
+    reached = await _ports(_live(publishers)[:MOST_PROBED], timeout, url)
     return streams, [*findings, *checks.check_leases(publishers), *reached, *checks.check_streams(streams)]
 
 
-async def _ports(publishers: list[Document], timeout: float) -> list[Finding]:
-    """Every address of every publisher, some at a time."""
+def _live(publishers: list[Document]) -> list[Document]:
+    return [item for item in publishers if lease_state(item) in ("live", "unverified")]
+
+
+async def _ports(publishers: list[Document], timeout: float, url: str) -> list[Finding]:
+    """Every address of every publisher, some at a time; one that has left meanwhile is not missed."""
     gate = asyncio.Semaphore(AT_ONCE)
 
     async def reach(item: Document, socket: str, address: str) -> Finding | None:
@@ -157,11 +160,29 @@ async def _ports(publishers: list[Document], timeout: float) -> list[Finding]:
         seen = f"{PUBLISHERS.key(item)} ({item['stream']}) {socket} at {address}: {reason}"
         return fail("ports", seen, "can this machine reach that host and port? is the process alive?")
 
-    asked = [reach(item, socket, address) for item in publishers for socket, address in item["addresses"].items()]
-    failed = [finding for finding in await asyncio.gather(*asked) if finding is not None]
-    if failed or not asked:
-        return failed
+    asked = [(item, *each) for item in publishers for each in item["addresses"].items()]
+    failed = await asyncio.gather(*(reach(*each) for each in asked))
+    if any(failed):
+        there = await _still_there(publishers, timeout, url)
+        found = [finding for finding, (item, *_) in zip(failed, asked, strict=True) if finding and item["id"] in there]
+        if found:
+            return found
+        publishers = [item for item in publishers if item["id"] in there]
+        asked = [each for each in asked if each[0]["id"] in there]
+    if not asked:
+        return []
     return [ok("ports", f"all {len(asked)} ports of {checks.count(len(publishers), 'publisher')} answer")]
+
+
+async def _still_there(publishers: list[Document], timeout: float, url: str) -> set[str]:
+    """The ids of those that are registered as before; all of them, when the catalog does not say."""
+    known = {item["id"]: item["addresses"] for item in publishers}
+    try:
+        async with asyncio.timeout(timeout), Documents(url, patience=0.0, timeout=timeout) as documents:
+            now = await documents.all(PUBLISHERS.path)
+    except (EpochalError, TimeoutError):
+        return set(known)
+    return {item["id"] for item in _live(now) if known.get(item["id"]) == item["addresses"]}
 
 
 def _directory(seen: probes.DirectorySeen) -> Finding:
