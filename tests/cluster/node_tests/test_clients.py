@@ -123,9 +123,16 @@ def _uid(document: dict[str, Any]) -> str:
 
 def test_doctor_tries_every_port_and_finds_nothing_wrong(cluster, streams):
     streams.start(stream("orders", storage=False))
+    eventually(lambda: _publishers(cluster) == [f"{streams.namespace}/orders"], PATIENCE)  # those of other tests stop
     assert re.search(
         r"ok +ports +all \d+ ports of \d+ publishers? answer", _outside(cluster, "doctor", "--timeout", "60")
     )
+
+
+def _publishers(cluster: Kubernetes) -> list[str]:
+    """The streams that publishers are registered for."""
+    found = json.loads(_outside(cluster, "get", "publishers", "--all-namespaces", "-o", "json"))
+    return [item["stream"] for item in found["items"]]
 
 
 def _command(*arguments: str) -> list[str]:
