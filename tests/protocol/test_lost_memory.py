@@ -10,10 +10,12 @@ from epochal.protocol import messages as m
 from epochal.protocol.effects import Answer, Over, Reply, ReportFinishing
 from epochal.protocol.following import From
 from epochal.protocol.frontier import Antichain
+from epochal.protocol.history import EVENT_OVERHEAD
 from epochal.protocol.holders import HolderKind
 from epochal.protocol.horizon import Horizon, Marks, Record
 from epochal.protocol.progress import EpochState
 from epochal.protocol.publishing import PublisherSettings, SegmentPublisher
+from epochal.protocol.sessions import WriterState
 from epochal.protocol.subscribing import EpochWasAborted, GapFound
 from epochal.protocol.times import TimeShape
 
@@ -94,6 +96,35 @@ def test_appends_that_wait_stay_in_their_order_when_an_earlier_record_is_answere
     wiring.run()
     assert [event.payload for event in wiring.log["0"]] == [b"a", b"b"]
     assert writer.errors() == []
+
+
+@pytest.mark.rule("E11")
+def test_what_waits_still_is_left_in_line_as_it_is(wire_up: WireUp, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fast writer may have tens of thousands in line; each record lets some of them go."""
+    wiring = wire_up()
+    writer, publisher = wiring.writer(), wiring.publishers["0"]
+    wiring.catalog_answers = False
+    writer.append("0", 5, b"a", b"b")
+    record = publisher.record()
+    assert record is not None
+    assert record.horizon == (5,)
+    writer.append("0", 6, *[b"c"] * 100)
+    waiting, take = publisher.waiting_bytes, SegmentPublisher._take_append
+    looked_at: list[m.Append] = []
+
+    def taken(self: SegmentPublisher, state: WriterState, append: m.Append) -> None:
+        looked_at.append(append)
+        take(self, state, append)
+
+    monkeypatch.setattr(SegmentPublisher, "_take_append", taken)
+    publisher.recorded(record.number, wiring.now)
+    assert len(looked_at) == 3, "two go, and the next one waits, as do all behind it"
+    assert publisher.waiting_bytes == waiting - 2 * (EVENT_OVERHEAD + 1)
+    monkeypatch.undo()
+    wiring.catalog_answers = True
+    wiring.run()
+    assert [event.payload for event in wiring.log["0"]] == [b"a", b"b", *[b"c"] * 100]
+    assert (publisher.waiting_bytes, writer.errors()) == (0, [])
 
 
 @pytest.mark.rule("E4", "E11")

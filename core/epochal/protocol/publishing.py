@@ -386,16 +386,18 @@ class SegmentPublisher:
 
     def _retry(self, state: WriterState) -> None:
         """Do what the writer has asked for, up to what has to wait still."""
-        waiting = self._take_waiting(state).messages
-        while waiting and self._writers.at(state.peer) is state:
-            message = waiting.popleft()
+        line = self._take_waiting(state)
+        while line and self._writers.at(state.peer) is state:
+            message = line.pop()
             if type(message) is m.Append:
                 self._take_append(state, message)
             else:
                 self._take_operation(state, message)  # type: ignore[arg-type]  # the other kinds that wait
-            if state.waiting:  # it waits still, and so does what came after it
-                for later in waiting:
-                    self._wait_in_line(state, later)
+            if state.waiting:  # it waits still, and so does what came after it, as it is: lines are long
+                self._take_waiting(state)
+                line.put_back(message)
+                state.waiting = line
+                self.waiting_bytes += line.bytes
                 return
 
     def _take_waiting(self, state: WriterState) -> WaitingLine:
@@ -526,12 +528,13 @@ class SegmentPublisher:
             self._refuse_append(state, number, refusal or CapabilityError(f"writer {state.under!r} has not opened"))
             return
         if not admitted and self._horizon is not None and not self._horizon.covers(time):
+            self._horizon.came(time, self._ticked)
             self._wait(state, append, time)
             return
         seq = self.history.last + 1
         if not admitted:
             if self._horizon is not None and time not in self.progress.upper:
-                self._horizon.began(time, self._ticked)
+                self._horizon.came(time, self._ticked)
             self.progress.upper.insert(time)
             if time not in holder.touched:
                 holder.touched.add(time)
@@ -551,9 +554,11 @@ class SegmentPublisher:
     def _wait_in_line(self, state: WriterState, message: Asked) -> None:
         """Keep what came after something that waits; what an append needs is asked for with what that needs."""
         wanted: list[Time] = []
-        if type(message) is m.Append:
+        if type(message) is m.Append and message.time != state.waiting.newest:  # else it is asked for already
             holder = state if state.under is None else self._writers.get(state.under)
             wanted = [] if self._refusal(holder, message.time) is not None else self._uncovered((message.time,))
+            if wanted and self._horizon is not None:
+                self._horizon.came(message.time, self._ticked)
         self._wait(state, message, *wanted)
 
     def _refusal(self, holder: WriterState | None, time: Time) -> EpochalError | None:

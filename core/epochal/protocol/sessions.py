@@ -92,6 +92,8 @@ class WaitingLine:
     """Of all, never fewer than they take in memory."""
     operations: int = 0
     """How many of them are not appends."""
+    newest: Time | None = None
+    """The time of the last append that was added."""
 
     def __bool__(self) -> bool:
         return bool(self.messages)
@@ -99,13 +101,30 @@ class WaitingLine:
     def add(self, message: Asked) -> None:
         """Append one message."""
         self.messages.append(message)
-        if isinstance(message, m.Append):
-            self.payload_bytes += len(message.payload)
-            self.bytes += len(message.payload) + len(message.topic) + EVENT_OVERHEAD
+        self._count(message, 1)
+        if type(message) is m.Append:
+            self.newest = message.time
+
+    def pop(self) -> Asked:
+        """Take the first message."""
+        message = self.messages.popleft()
+        self._count(message, -1)
+        return message
+
+    def put_back(self, message: Asked) -> None:
+        """Have a message that was taken wait before all others again."""
+        self.messages.appendleft(message)
+        self._count(message, 1)
+
+    def _count(self, message: Asked, sign: int) -> None:
+        if type(message) is m.Append:
+            size = len(message.payload)
+            self.payload_bytes += sign * size
+            self.bytes += sign * (size + len(message.topic) + EVENT_OVERHEAD)
             return
-        self.operations += 1
-        times = 0 if isinstance(message, m.Leave) else len(message.times)
-        self.bytes += EVENT_OVERHEAD * (1 + times)
+        self.operations += sign
+        times = 0 if isinstance(message, m.Leave) else len(message.times)  # type: ignore[union-attr]  # no append
+        self.bytes += sign * EVENT_OVERHEAD * (1 + times)
 
 
 @dataclass(slots=True)
