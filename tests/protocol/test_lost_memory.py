@@ -741,6 +741,23 @@ def test_a_finish_is_confirmed_once_no_crash_can_take_it_back(wire_up: WireUp) -
     assert wiring.publishers["0"].complete, "the other one is lost, and the finish stands"
 
 
+@pytest.mark.rule("E5", "E47")
+def test_a_finish_is_confirmed_once_it_is_recorded_that_its_writer_had_opened(wire_up: WireUp) -> None:
+    """Else a crash would have the stream wait for writers that finished and never come again."""
+    wiring = wire_up(min_writers=2)
+    first = wiring.writer("first")
+    first.leave(m.Leaving.FINISH)
+    assert not first.machine.busy
+    wiring.catalog_answers = False
+    second = wiring.writer("second")
+    second.leave(m.Leaving.FINISH)
+    assert second.machine.busy, "that one has finished is known, but not who has opened"
+    wiring.catalog_answers = True
+    wiring.run()
+    assert not second.machine.busy
+    assert wiring.stored["0"].marks == ("finished", "enough")
+
+
 @pytest.mark.rule("E5", "E11")
 def test_who_has_opened_counts_over_a_lost_memory(wire_up: WireUp) -> None:
     wiring = wire_up(min_writers=2)

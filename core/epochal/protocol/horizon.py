@@ -117,8 +117,8 @@ class Horizon:
         self._made: Record | None = None
         """The last record, which may be stored or not."""
         self._number = self._answered = -1
-        self.finished = False
-        """Whether it is recorded that a writer has finished."""
+        self.marks = Marks()
+        """What is recorded beside F and H, of those that this publisher has sent."""
         self.urgent = False
         """Whether something waits for a record, or soon would, and none has been made since."""
 
@@ -209,7 +209,7 @@ class Horizon:
             return False
         self._answered = number
         self._lower, self._recorded = Antichain(made.lower), Downset(made.horizon)
-        self.finished = Marks.from_texts(made.marks).finished
+        self.marks = Marks.from_texts(made.marks)
         return True
 
 

@@ -143,8 +143,8 @@ class SegmentPublisher:
         self._gathered: Downset | None = None
         """What they may have lost, once all of them have asked, or are waited for no longer; it has to be recorded."""
         self._finishing = Finishing(complete, stands=finishing and not complete, asked=known.finished)
-        self._unrecorded_finishes: list[Reply] = []
-        """Confirmations that wait until the catalog has recorded that somebody finished (E47)."""
+        self._unrecorded_finishes: list[tuple[str, Reply]] = []
+        """By writer: confirmations that wait until it is recorded that it opened, and that somebody finished (E47)."""
         self._effects: list[PublisherEffect] = []
         self.untaken_bytes = 0
         """Bytes of appends that wait for `take`, never fewer than they take in the log."""
@@ -374,14 +374,13 @@ class SegmentPublisher:
 
     def _go_on(self, now: float) -> None:
         self._publish()
-        if self._horizon is not None and self._horizon.finished:
-            confirmed, self._unrecorded_finishes = self._unrecorded_finishes, []
-            for done in confirmed:
-                self._confirm_finish(done)
+        waiting, self._unrecorded_finishes = self._unrecorded_finishes, []
+        for writer, done in waiting:
+            self._finish_done(writer, done)
         for state in [state for state in self._writers if state.waiting]:
             self._retry(state)
-        waiting, self._waiting_opens = self._waiting_opens, {}
-        for peer, ask in waiting.items():
+        opens, self._waiting_opens = self._waiting_opens, {}
+        for peer, ask in opens.items():
             self._open(peer, ask, now)
 
     def _retry(self, state: WriterState) -> None:
@@ -860,18 +859,27 @@ class SegmentPublisher:
             return
         self._note(state)
         done = Reply(peer, m.Done(ask.op, self.segment))
-        if not (isinstance(ask, m.Leave) and ask.how is m.Leaving.FINISH):
-            self._reply(*done)
-        elif self._horizon is not None and self._finishing.asked and not self._horizon.finished and not self.complete:
-            self._horizon.urgent = True
-            self._unrecorded_finishes.append(done)
+        if isinstance(ask, m.Leave) and ask.how is m.Leaving.FINISH:
+            self._finish_done(state.writer, done)
         else:
-            self._confirm_finish(done)
+            self._reply(*done)
 
-    def _confirm_finish(self, done: Reply) -> None:
+    def _finish_done(self, writer: str, done: Reply) -> None:
+        """Confirm that `writer` has finished, once a crash cannot take that back: it never comes again to say so."""
+        if self._horizon is not None and not self.complete and self._forgettable(writer, self._horizon.marks):
+            self._horizon.urgent = True
+            self._unrecorded_finishes.append((writer, done))
+            return
         self._flush_ack(done.peer)
         if not self._finishing.confirm_later(done):
             self._effects.append(done)
+
+    def _forgettable(self, writer: str, recorded: Marks) -> bool:
+        """Whether the next incarnation would not know that one has finished (E47), or that `writer` has opened (E5)."""
+        counts = self._own.enough or writer in self._own.opened
+        return (self._finishing.asked and not recorded.finished) or (
+            counts and not (recorded.enough or writer in recorded.opened)
+        )
 
     def _abort_for(self, state: WriterState, times: Sequence[Time]) -> None:
         self._limits.check_times(times, len(self.progress.aborted))
