@@ -38,6 +38,8 @@ class Append:
     done: float | None = None
     position: tuple[str, int, int] | None = None
     failed: bool = False
+    aborted: bool = False
+    """Whether it failed because its epoch was aborted."""
 
 
 @dataclass(slots=True)
@@ -237,6 +239,7 @@ class Story:
             elif record in self.appends:
                 append = self.appends[record]
                 append.done, append.failed = entry.at, entry.phase is Phase.FAIL
+                append.aborted = append.failed and data.get("code") == EPOCH_ABORTED
                 if entry.phase is Phase.OK:
                     append.position = (append.segment, *data["position"])
         if entry.phase is Phase.FAIL and data.get("code") == EPOCH_ABORTED:
@@ -293,11 +296,23 @@ class Story:
         """Whether `time` may have passed a reader by without a word: it was under way where it joined (E15, E17).
 
         A publisher ended with its memory before the reader was through with the time, and the time (or one that can
-        hold it back) was under way before the reader was back at the next one.
+        hold it back) was under way before the reader was back at the next one, or was aborted before anybody had begun
+        it and the reader had joined: publishers ask for times ahead, and all that they had asked for goes with them.
         """
         begun = self.begun(time)
         through = next((at for at, frontier in reader.saves if not reached(frontier, time)), NEVER)
-        return any(loss.at <= through and begun <= self._back_by(reader, loss) for loss in self.losses)
+        joined = reader.entries[0].at
+        return any(
+            begun <= self._back_by(reader, loss) or (loss.at < joined and self._went_with(loss, time))
+            for loss in self.losses
+            if loss.at <= through
+        )
+
+    def _went_with(self, loss: Loss, time: Time) -> bool:
+        """Whether the first who wrote at `time` in the lost segment afterwards was told that it was aborted."""
+        later = (each for each in self.at[time] if each.segment == loss.segment and each.invoked > loss.at)
+        first = min(later, key=lambda each: each.invoked, default=None)
+        return first is not None and first.aborted
 
     def begun(self, time: Time) -> float:
         """When somebody first asked to write at a time, or at one after it."""

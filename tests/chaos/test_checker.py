@@ -432,6 +432,22 @@ def test_two_readers_that_were_given_different_epochs() -> None:
     assert rules(history) == {"same", "whole"}, "no loss of memory excuses it"
 
 
+def test_who_joins_after_a_loss_is_not_told_of_what_went_with_it_before_anybody_had_begun_it() -> None:
+    history = good()
+    joined = place(history, "s1", "join")
+    lose(history, joined, "0")
+    silently_skipped(history, 1)
+    assert "silent" in rules(history)
+    first = next(entry for entry in history if entry.op == "append" and entry.data["time"] == 1)
+    asked = {**first.data, "ids": ["w1/9"], "digests": [0], "segment": "0"}
+    refused = [
+        Entry(first.at - 0.002, "w1", 9, "append", Phase.INVOKE, asked),
+        Entry(first.at - 0.001, "w1", 9, "append", Phase.FAIL, {**asked, "code": "epoch_aborted"}),
+    ]
+    assert "silent" not in rules(with_entries(history, *refused))
+    assert "silent" in rules(with_entries(history, refused[0], refused[1]._replace(data={**asked, "code": "x"})))
+
+
 def with_entries(history: History, *entries: Entry) -> History:
     return sorted([*history, *entries], key=lambda entry: entry.at)
 
