@@ -33,7 +33,7 @@ FIRST_DELAY, MAX_DELAY = 0.05, 3.0
 MAX_ANSWER = 32 * 2**20
 """Bytes of one answer; a page of the longest list is far below."""
 MAX_DETAIL, MAX_PROBLEMS = 64 * 1024, 1000
-"""Characters of one text, number of problems, and characters of a code that are kept of an error."""
+"""Characters of one text, and number of problems, that are kept of an error."""
 
 ADVICE = "start one with `epochal up`, or name another with --catalog or EPOCHAL_CATALOG"
 """What to do when nobody answers."""

@@ -143,8 +143,8 @@ class SegmentPublisher:
         self._gathered: Downset | None = None
         """What they may have lost, once all of them have asked, or are waited for no longer; it has to be recorded."""
         self._finishing = Finishing(complete, stands=finishing and not complete, asked=known.finished)
-        self._unrecorded_finishes: list[tuple[str, Reply]] = []
-        """By writer: confirmations that wait until it is recorded that it opened, and that somebody finished (E47)."""
+        self._unrecorded_finishes: dict[Writer, tuple[str, Reply]] = {}
+        """By peer, one each: who finished, and the confirmation that waits for what `_forgettable` names."""
         self._effects: list[PublisherEffect] = []
         self.untaken_bytes = 0
         """Bytes of appends that wait for `take`, never fewer than they take in the log."""
@@ -374,8 +374,8 @@ class SegmentPublisher:
 
     def _go_on(self, now: float) -> None:
         self._publish()
-        waiting, self._unrecorded_finishes = self._unrecorded_finishes, []
-        for writer, done in waiting:
+        finishes, self._unrecorded_finishes = self._unrecorded_finishes, {}
+        for writer, done in finishes.values():
             self._finish_done(writer, done)
         for state in [state for state in self._writers if state.waiting]:
             self._retry(state)
@@ -865,7 +865,7 @@ class SegmentPublisher:
         """Confirm that `writer` has finished, once a crash cannot take that back: it never comes again to say so."""
         if self._horizon is not None and not self.complete and self._forgettable(writer, self._horizon.marks):
             self._horizon.urgent = True
-            self._unrecorded_finishes.append((writer, done))
+            self._unrecorded_finishes[done.peer] = writer, done
             return
         self._flush_ack(done.peer)
         if not self._finishing.confirm_later(done):

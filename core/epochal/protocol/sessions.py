@@ -102,7 +102,7 @@ class WaitingLine:
         """Append one message."""
         self.messages.append(message)
         self._count(message, 1)
-        if type(message) is m.Append:
+        if isinstance(message, m.Append):
             self.newest = message.time
 
     def pop(self) -> Asked:
@@ -117,13 +117,13 @@ class WaitingLine:
         self._count(message, 1)
 
     def _count(self, message: Asked, sign: int) -> None:
-        if type(message) is m.Append:
+        if isinstance(message, m.Append):
             size = len(message.payload)
             self.payload_bytes += sign * size
             self.bytes += sign * (size + len(message.topic) + EVENT_OVERHEAD)
             return
         self.operations += sign
-        times = 0 if isinstance(message, m.Leave) else len(message.times)  # type: ignore[union-attr]  # no append
+        times = 0 if isinstance(message, m.Leave) else len(message.times)
         self.bytes += sign * EVENT_OVERHEAD * (1 + times)
 
 
