@@ -2,6 +2,8 @@
 
 Every delivered epoch is compared with what was published.
 Writers and subscribers are processes of their own, 200 subscribers in each test.
+The test beats time: at each beat every writer publishes one time, and the subscribers that drew it join meanwhile.
+So they join at many moments on a slow machine, too.
 """
 
 import asyncio
@@ -20,54 +22,69 @@ async def main():
     rng = random.Random(name)
     async with epochal.connect() as client, client.writer(stream, writer_id=name) as w:
         print("open", flush=True)
-        sys.stdin.readline()
         for time, then in times:
+            await asyncio.to_thread(sys.stdin.readline)
             time = as_time(time)
             for part in range(6):
                 await w.append(time, records(time, part), key=bytes([part]))
                 await asyncio.sleep(rng.random() * 0.01)
             if then is not None:
                 await w.advance(as_time(then))
+            print("published", flush=True)
         await w.finish()
 asyncio.run(main())
 """
 
 READERS = """
 import asyncio, json, random, sys, epochal
-stream, count, seconds, seed = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), sys.argv[4]
-async def read(client, rng):
-    await asyncio.sleep(rng.random() * seconds)
+stream, count, beats, seed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+async def read(client, joined):
     seen = []
     async with client.subscribe(stream) as sub:
+        joined.set_result(None)
         async for epoch in sub.epochs():
             assert isinstance(epoch, epochal.Epoch), epoch
             seen.append([epoch.time, sorted(epoch.records())])
     return seen
 async def main():
     rng = random.Random(seed)
+    drawn = sorted(rng.randrange(beats) for _ in range(count))
+    reading = []
     async with epochal.connect() as client:
         await client.catalog.list()
         print("ready", flush=True)
-        sys.stdin.readline()
-        for seen in await asyncio.gather(*(read(client, rng) for _ in range(count))):
+        for beat in range(beats):
+            await asyncio.to_thread(sys.stdin.readline)
+            joining = [asyncio.get_running_loop().create_future() for _ in range(drawn.count(beat))]
+            reading += [asyncio.create_task(read(client, joined)) for joined in joining]
+            await asyncio.gather(*joining)
+            print("joined", flush=True)
+        for seen in await asyncio.gather(*reading):
             print(json.dumps(seen), flush=True)
 asyncio.run(main())
 """
 
 PROCESSES, EACH = 4, 50
+AHEAD = 2
+"""How many beats the quickest process may be ahead of the slowest."""
 
 
 async def watch(realm, stream: str, writers: list[str], times: list[tuple[object, object]]) -> list[list[list[Any]]]:
     """What each of 200 subscribers saw while the writers published `times`."""
     publishing = [await realm.run(WRITER, stream, name, json.dumps(times), str(len(writers))) for name in writers]
-    reading = [await realm.run(READERS, stream, str(EACH), "4", str(seed)) for seed in range(PROCESSES)]
-    for child in (*publishing, *reading):
-        assert await child.stdout.readline() in (b"open\n", b"ready\n")
-    for child in (*publishing, *reading):
-        child.stdin.write(b"go\n")
+    reading = [await realm.run(READERS, stream, str(EACH), str(len(times)), str(seed)) for seed in range(PROCESSES)]
+    children = (*publishing, *reading)
     async with asyncio.timeout(90):
+        for child in children:
+            assert await child.stdout.readline() in (b"open\n", b"ready\n")
+        for beat in range(len(times) + AHEAD):
+            for child in children:
+                if beat >= AHEAD:
+                    assert await child.stdout.readline() in (b"published\n", b"joined\n")
+                if beat < len(times):
+                    child.stdin.write(b"go\n")
         outs = await asyncio.gather(*(child.communicate() for child in (*reading, *publishing)))
-    assert [child.returncode for child in (*publishing, *reading)] == [0] * (len(publishing) + len(reading))
+    assert [child.returncode for child in children] == [0] * len(children)
     return [json.loads(line) for out, _ in outs for line in out.decode().splitlines()]
 
 
