@@ -36,6 +36,17 @@ def replies(publisher: SegmentPublisher, peer: bytes) -> list[Any]:
     return [effect.message for effect in publisher.take() if isinstance(effect, Reply) and effect.peer == peer]
 
 
+def finish_reports(publisher: SegmentPublisher) -> list[bool]:
+    """What the catalog is told of the segment: that it is finishing, or no longer."""
+    return [effect.finishing for effect in publisher.take() if isinstance(effect, ReportFinishing)]
+
+
+def pass_time(publisher: SegmentPublisher, seconds: float) -> None:
+    """Let time pass without a stall of the loop."""
+    for tenth in range(1, int(seconds * 10) + 1):
+        publisher.tick(tenth / 10)
+
+
 def answer(publisher: SegmentPublisher, record: Record | None) -> None:
     """The catalog has stored a record that the publisher made."""
     assert record is not None
@@ -329,7 +340,7 @@ def test_a_release_of_who_is_not_waited_for_does_not_finish_the_stream() -> None
     publisher.receive(b"w1", m.Leave(2, "0", m.Leaving.FINISH), 0.0)
     publisher.receive(b"w2", m.Leave(2, "0", m.Leaving.CLOSE), 0.0)
     publisher.release({"w3": 4})
-    assert not [effect for effect in publisher.take() if isinstance(effect, ReportFinishing)]
+    assert finish_reports(publisher) == []
 
 
 @pytest.mark.rule("E7", "E11")
@@ -342,6 +353,47 @@ def test_who_waits_for_a_finish_to_be_cancelled_is_heard_of_what_may_be_lost() -
     assert publisher.progress.is_aborted(5), "w2 may have appended there before it left"
 
 
+@pytest.mark.rule("E11", "E47")
+def test_a_stream_that_is_complete_keeps_nobody_waiting_for_a_record_of_what_may_be_lost() -> None:
+    publisher = fresh(lower=[5], horizon=None, known_writers=["w1"], finishing=True)
+    publisher.receive(b"one", opening("w1", resume=m.Resume(3, (7,), (6,))), 0.0)
+    publisher.tick(0.1)
+    assert publisher.gathering, "what may be lost is not recorded yet"
+    publisher.completed()
+    assert not publisher.gathering
+    assert not publisher.progress.lower.frontier
+    assert set(publisher.history.states()[0].below) == {6}, "they are aborted for who reads on"
+    answers = replies(publisher, b"one")
+    assert [answer.code for answer in answers] == ["stream_complete"]
+
+
+@pytest.mark.rule("E7", "E47")
+def test_a_writer_that_asked_to_open_in_time_is_not_lost_while_the_catalog_is_away() -> None:
+    """Else the answer that the segment is marked as finishing is taken for the one that it no longer is."""
+    publisher = fresh(
+        lower=[5], known_writers=["w1"], finishing=True, marks=["finished"], limits={"writer_timeout": 3.0}
+    )
+    publisher.receive(b"one", opening("w1", resume=m.Resume(-1, (5,), ())), 0.0)
+    assert finish_reports(publisher) == [False]
+    pass_time(publisher, 5.0)
+    assert finish_reports(publisher) == [], "the catalog has not said whether it came too late"
+    publisher.finishing_answered(1, complete=False, now=5.0)
+    (opened,) = replies(publisher, b"one")
+    assert opened.held == (5,)
+
+
+@pytest.mark.rule("E47")
+def test_a_stream_is_finishing_once_those_who_asked_to_open_were_refused() -> None:
+    publisher = fresh(
+        lower=[5], known_writers=["w1"], finishing=True, marks=["finished"], limits={"writer_timeout": 3.0}
+    )
+    publisher.receive(b"one", opening("w" * 1_000), 0.0)
+    assert finish_reports(publisher) == [False]
+    pass_time(publisher, 5.0)
+    publisher.finishing_answered(1, complete=False, now=5.0)
+    assert finish_reports(publisher) == [True], "the one that was awaited never came, and another had finished"
+
+
 @pytest.mark.rule("E3", "E7", "E47")
 def test_who_asks_again_whether_it_has_closed_does_not_finish_the_stream() -> None:
     publisher = fresh()
@@ -351,7 +403,7 @@ def test_who_asks_again_whether_it_has_closed_does_not_finish_the_stream() -> No
     publisher.receive(b"w2", m.Leave(2, "0", m.Leaving.CLOSE), 0.0)
     answer(publisher, publisher.record())
     publisher.receive(b"again", opening("w2"), 0.0)  # the answer to its leave was lost
-    assert not [effect for effect in publisher.take() if isinstance(effect, ReportFinishing)]
+    assert finish_reports(publisher) == []
 
 
 @pytest.mark.rule("E8", "E11")

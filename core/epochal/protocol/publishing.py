@@ -143,6 +143,8 @@ class SegmentPublisher:
         self._gathered: Downset | None = None
         """What they may have lost, once all of them have asked, or are waited for no longer; it has to be recorded."""
         self._finishing = Finishing(complete, stands=finishing and not complete, asked=known.finished)
+        self._put_off = False
+        """Whether the segment is finishing unless one of those who wait to open can."""
         self._unrecorded_finishes: dict[Writer, tuple[str, Reply]] = {}
         """By peer, one each: who finished, and the confirmation that waits for what `_forgettable` names."""
         self._effects: list[PublisherEffect] = []
@@ -380,8 +382,7 @@ class SegmentPublisher:
         for state in [state for state in self._writers if state.waiting]:
             self._retry(state)
         opens, self._waiting_opens = self._waiting_opens, {}
-        for peer, ask in opens.items():
-            self._open(peer, ask, now)
+        self._open_all(opens.items(), now)
 
     def _retry(self, state: WriterState) -> None:
         """Do what the writer has asked for, up to what has to wait still."""
@@ -474,13 +475,17 @@ class SegmentPublisher:
         self._gather(now)
 
     def _gather(self, now: float) -> None:
-        """Begin once all that may be lost is recorded; it is aborted."""
+        """Begin once all that may be lost is recorded; it is aborted.
+
+        Of a complete stream nothing has to be recorded any more: the next incarnation begins behind all times.
+        """
         lost = self._gathered
-        if lost is None or (self._horizon is not None and not all(map(self._horizon.covers, lost))):
+        recorded = None if self._horizon is None or self.complete else self._horizon.recorded
+        if lost is None or not (recorded is None or all(time in recorded for time in lost)):
             return
         self.gathering = False
         lower, told = tuple(self.progress.lower.frontier), self.history.told
-        self.progress = Progress(lower, below=lost if self._horizon is None else self._horizon.recorded)
+        self.progress = Progress(lower, below=lost if recorded is None else recorded)
         self.history = self.history.empty_behind(empty_state(lower, tuple(self.progress.below)))
         self.history.told, self.history.incarnations = told, [(self.incarnation, 0)]
         self._go_on(now)
@@ -612,6 +617,13 @@ class SegmentPublisher:
                 self._effects.append(report)
         elif not self._must_wait(peer, ask):
             self._admit(peer, ask, now)
+
+    def _open_all(self, asks: Iterable[tuple[Writer, m.Open]], now: float) -> None:
+        """Answer those who waited to open; if none of them could, the finish that was put off for them counts now."""
+        for peer, ask in asks:
+            self._open(peer, ask, now)
+        if self._put_off:
+            self._settle()
 
     def _must_wait(self, peer: Writer, ask: m.Open) -> bool:
         """Whether an open waits for the catalog's record (E11)."""
@@ -768,12 +780,17 @@ class SegmentPublisher:
     def _settle(self, *, lost: bool = False) -> None:
         """Release the publisher's own capability once the writers that must be counted are there (E5, E11).
 
-        `lost`: some of them were given up just now. If nobody is left then, an earlier finish decides (E47).
+        `lost`: some of them were given up just now. If nobody is left then, an earlier finish decides (E47), but only
+        once everybody who has asked to open is answered: who waits for the catalog was not lost.
         """
+        lost, self._put_off = lost or self._put_off, False
         if not self._own.may_go:
             return
         holders = any(len(w.held) for w in self._writers)
-        if self._finishing.early or (lost and self._finishing.asked and not holders):
+        over = self._finishing.early or (lost and self._finishing.asked and not holders)
+        if over and (self._waiting_opens or self._finishing.waiting):
+            self._put_off = True
+        elif over:
             self._finishing.early = False
             self._effects.append(self._finishing.report(True))
         elif holders:
@@ -919,14 +936,15 @@ class SegmentPublisher:
         if complete:
             self.completed()
             return
-        for peer, ask in self._finishing.cancelled(number):
-            self._open(peer, ask, now)
+        self._open_all(self._finishing.cancelled(number), now)
 
     def completed(self) -> None:
         """The catalog recorded that the stream is complete: the frontier empties, and who waited to open is refused."""
         if self.complete:
             return
         waiting = self._finishing.completed()
+        if self.gathering:
+            self._gather(self._ticked)
         self._move(self._own.release())
         for peer, ask in waiting:
             self._refuse_complete(peer, ask.op)

@@ -129,7 +129,7 @@ class Node:
             finishing=grant.finishing, marks=grant.marks, restored=restored,
             incarnations=[] if self._disk is None else self._disk.incarnations,
         )  # fmt: skip
-        self._gathering, self._begins_complete = None, False
+        self._gathering = None
         if self.publisher.gathering:
             where = f"segment {self.segment}, incarnation {grant.incarnation}"
             self._gathering = Gathering(where, grant.writers, scenario.writer_timeout)
@@ -180,9 +180,10 @@ class Node:
         gathering.begins(self.world.now - self._fair_since)
         self.world.count("gathered")
         self.world.note(f"segment {self.segment}: has heard {sorted(gathering.heard)}")
-        # What it began with; it may have gone on by now.
-        below = self._reporting.horizon if self._disk is None else self.publisher.history.states()[0].below
-        start = () if self._begins_complete else self.log.start
+        began = self.publisher.history.states()[0]  # it may have gone on by now
+        complete = self.publisher.complete  # then nothing more is recorded
+        below = self._reporting.horizon if self._disk is None and not complete else began.below
+        start = began.lower if complete and not began.lower else self.log.start
         self.oracle.gathered(self.log, start, below, gathering.heard)
         if self._disk is not None:
             self._carry_out(self._disk.begin(self.publisher))
@@ -397,10 +398,8 @@ class Node:
     # ---- effects ----
 
     def _pump(self) -> None:
-        if self._gathering is not None:
-            if not self.publisher.gathering:
-                self._gathered()
-            self._begins_complete = self.publisher.complete
+        if self._gathering is not None and not self.publisher.gathering:
+            self._gathered()
         if self._told is not None:
             self._carry_out(self._told.take())  # readers do not wait for the disk
         if self._committing is not None:
