@@ -94,12 +94,22 @@ def test_a_downset_holds_what_is_below_one_of_its_times(times: list[Time], time:
 def test_a_slow_stream_asks_for_nothing_ahead_and_a_fast_one_for_what_the_last_second_used() -> None:
     slow, fast = Horizon(INT, [0], []), Horizon(INT, [0], [])
     for second in range(10):
-        slow.began(second, float(second))
+        slow.came(second, float(second))
     assert stored(slow, [0]).horizon == ()
     for step in range(300):
-        fast.began(step, step / 100)
+        fast.came(step, step / 100)
     (ahead,) = stored(fast, [0]).horizon
     assert 299 + 50 <= ahead <= 299 + 101  # type: ignore[operator]  # an int
+
+
+@pytest.mark.rule("E11")
+def test_epochs_that_wait_together_are_asked_for_with_as_many_after_them() -> None:
+    """Else a fast writer would wait for one record an epoch until there was a pace to go by."""
+    horizon = Horizon(INT, [0], [])
+    for time in (0, 1, 2):
+        horizon.came(time, time / 1000)
+        horizon.want(time)
+    assert stored(horizon, [0]).horizon == (4,)
 
 
 def test_a_pace_is_measured_in_each_component_and_ends_with_a_pause() -> None:

@@ -421,7 +421,7 @@ def _orders_tuples_as_python_does(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("break_it", "rule", "overrides"),
     [
-        (_takes_nothing_in_hand, "I2|E16", {"subscriber_crash_rate": 0.5, "interrupt_rate": 0.5}),
+        (_takes_nothing_in_hand, "I2|E16", {"subscriber_crash_rate": 0.5, "interrupt_rate": 0.8, "seconds": 12.0}),
         (_drops_records, "I1|I2|E18", {}),
         (_gives_epochs_twice, "E16", {}),
         (_aborts_all_after_a_gap, "E17|E16", {"crash_rate": 0.2, "seconds": 8.0}),
@@ -438,7 +438,7 @@ def _orders_tuples_as_python_does(patch: pytest.MonkeyPatch) -> None:
         (_moves_before_appends_are_acknowledged, "E1", {}),
         (_aborts_nothing_of_lost_writers, "E3", {"death_rate": 0.3}),
         (_opens_fenced_sessions, "E6", {"hang_rate": 0.5}),
-        (_orders_tuples_as_python_does, "I6|I1|E14|E15|S35|S5|E1", {"shape": "(int, int)"}),
+        (_orders_tuples_as_python_does, "I6|I1|E14|E15|S35|S5|E1|E11", {"shape": "(int, int)"}),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )

@@ -84,7 +84,7 @@ class Pace:
         """What the second before this one used."""
 
     def moved(self, time: Time, now: float) -> None:
-        """A new epoch has begun at `time`."""
+        """An append at `time` has come."""
         last = time if self._last is None else join(self._last, time)
         if last == self._last:
             return
@@ -143,8 +143,8 @@ class Horizon:
             if len(self._wanted) > 2 * self._most:
                 self._coarsen()
 
-    def began(self, time: Time, now: float) -> None:
-        """The epoch `time` has become active; where times move fast, more of them are asked for ahead."""
+    def came(self, time: Time, now: float) -> None:
+        """An append at `time` has come, which waits or makes it active; where times move fast, more are asked ahead."""
         self._pace.moved(time, now)
         ahead = self._pace.ahead()
         if ahead is not None and _sum(time, ahead, halved=True) not in self._wanted:

@@ -532,12 +532,13 @@ class SegmentPublisher:
             self._refuse_append(state, number, refusal or CapabilityError(f"writer {state.under!r} has not opened"))
             return
         if not admitted and self._horizon is not None and not self._horizon.covers(time):
+            self._horizon.came(time, self._ticked)
             self._wait(state, append, time)
             return
         seq = self.history.last + 1
         if not admitted:
             if self._horizon is not None and time not in self.progress.upper:
-                self._horizon.began(time, self._ticked)
+                self._horizon.came(time, self._ticked)
             self.progress.upper.insert(time)
             if time not in holder.touched:
                 holder.touched.add(time)
@@ -560,6 +561,8 @@ class SegmentPublisher:
         if type(message) is m.Append and message.time != state.waiting.newest:  # else it is asked for already
             holder = state if state.under is None else self._writers.get(state.under)
             wanted = [] if self._refusal(holder, message.time) is not None else self._uncovered((message.time,))
+            if wanted and self._horizon is not None:
+                self._horizon.came(message.time, self._ticked)
         self._wait(state, message, *wanted)
 
     def _refusal(self, holder: WriterState | None, time: Time) -> EpochalError | None:
