@@ -25,15 +25,12 @@ OVER = 3
 class Hand(Generic[T]):
     """The place for the item of one call. The caller sets `state`; only OVER is set by the filler."""
 
-    __slots__ = ("item", "state")
+    item: T
+    state = UNDER_WAY
+    """UNDER_WAY: not returned yet. GIVEN: returned. GIVEN_UP: the call ended before it returned.
 
-    def __init__(self) -> None:
-        self.item: T
-        self.state = UNDER_WAY
-        """UNDER_WAY: not returned yet. GIVEN: returned. GIVEN_UP: the call ended before it returned.
-
-        OVER: there are no more items.
-        """
+    OVER: there are no more items.
+    """
 
 
 class Hands(Generic[Raw]):
@@ -44,10 +41,16 @@ class Hands(Generic[Raw]):
 
     def __init__(self, passed: Callable[[Raw], None]) -> None:
         self._passed = passed
+        self._last: tuple[Hand[Any], Raw] | None = None
+        """What was taken last; nearly always it has been returned when the next is asked for."""
         self._out: list[tuple[Hand[Any], Raw]] = []
+        """What was taken before that, and not known to be returned then."""
 
     def settle(self) -> None:
         """Pass the items that were returned since the last time."""
+        if self._last is not None:
+            self._out.append(self._last)
+            self._last = None
         out = self._out
         for place in reversed(range(len(out))):
             hand, raw = out[place]
@@ -57,16 +60,19 @@ class Hands(Generic[Raw]):
 
     def take(self, hand: Hand[Any], source: Callable[[], Raw | None]) -> Raw | None:
         """The next item for `hand`: one whose call was given up, else the next of `source`; None if there is none."""
-        out = self._out
-        if out:
+        last = self._last
+        if last is not None and last[0].state == GIVEN and not self._out:
+            self._last = None
+            self._passed(last[1])
+        elif last is not None or self._out:
             self.settle()
-            for place, (other, raw) in enumerate(out):
+            for place, (other, raw) in enumerate(self._out):
                 if other.state == GIVEN_UP:
-                    out[place] = (hand, raw)
+                    self._out[place] = (hand, raw)
                     return raw
         new = source()
         if new is not None:
-            out.append((hand, new))
+            self._last = (hand, new)
         return new
 
 

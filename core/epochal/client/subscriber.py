@@ -156,7 +156,8 @@ class Subscription:
         epoch = self._hands.take(hand, self._machine.hand_out_epoch)
         if epoch is None:
             return self._at_the_end(hand)
-        self._relieve()
+        if self._paused:
+            self._relieve()
         hand.item = self._public_epoch(epoch)
         return True
 
@@ -178,7 +179,8 @@ class Subscription:
         event = self._hands.take(hand, self._machine.hand_out_event)
         if event is None:
             return self._at_the_end(hand)
-        self._relieve()
+        if self._paused:
+            self._relieve()
         hand.item = self._public_event(event)
         return True
 
@@ -187,7 +189,8 @@ class Subscription:
             raise UsageError(f"this subscription is read by {self._reads}(); open another one to read {method}()")
         self._reads = method
         only()
-        self._relieve()
+        if self._paused:
+            self._relieve()
 
     def _passed(self, taken: Any) -> None:
         """The application has it: the cursor passes it (E16)."""
@@ -254,7 +257,7 @@ class Subscription:
         await self._changed.wait()
 
     def _relieve(self) -> None:
-        if self._paused and self._machine.waiting_bytes < MAX_WAITING_BYTES // 2:
+        if self._machine.waiting_bytes < MAX_WAITING_BYTES // 2:
             self._paused = False
             for link in self._links:
                 link.resume()

@@ -10,9 +10,9 @@ from typing import Any
 Decode = Callable[[bytes], list[Any]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)  # not frozen: that makes a batch four times as dear to make
 class Data:
-    """A batch of records at `time`. In `events()` its epoch may still grow or be aborted."""
+    """A batch of records at `time`, not to be changed. In `events()` its epoch may still grow or be aborted."""
 
     time: Any
     """Of the stream's shape, or what the `time_codec` makes of it."""

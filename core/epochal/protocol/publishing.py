@@ -313,7 +313,12 @@ class SegmentPublisher:
             return
         match message:
             case m.Append():
-                self._append(peer, message, now)
+                if (state := self._session(peer, now)) is None:
+                    return
+                if state.waiting is None:
+                    self._take_append(state, message)
+                else:
+                    self._wait_in_line(state, state.waiting, message)
             case m.Alive():
                 self._session(peer, now)
             case m.Open():
@@ -387,22 +392,23 @@ class SegmentPublisher:
     def _retry(self, state: WriterState) -> None:
         """Do what the writer has asked for, up to what has to wait still."""
         line = self._take_waiting(state)
-        while line and self._writers.at(state.peer) is state:
-            message = line.pop()
+        messages = line.messages
+        while messages and self._writers.at(state.peer) is state:
+            message = messages[0]
             if type(message) is m.Append:
                 self._take_append(state, message)
             else:
                 self._take_operation(state, message)  # type: ignore[arg-type]  # the other kinds that wait
-            if state.waiting:  # it waits still, and so does what came after it, as it is: lines are long
+            if state.waiting is not None:  # it waits still, and so does what came after it, as it is: lines are long
                 self._take_waiting(state)
-                line.put_back(message)
                 state.waiting = line
                 self.waiting_bytes += line.bytes
                 return
+            line.drop_first()
 
     def _take_waiting(self, state: WriterState) -> WaitingLine:
         """What waits of one writer, which is no longer kept."""
-        waiting, state.waiting = state.waiting, WaitingLine()
+        waiting, state.waiting = state.waiting or WaitingLine(), None
         self.waiting_bytes -= waiting.bytes
         return waiting
 
@@ -411,14 +417,15 @@ class SegmentPublisher:
         assert self._horizon is not None
         for time in times:
             self._horizon.want(time)
-        if type(message) is m.Append and state.waiting.payload_bytes > 2 * self.settings.window:
+        line = state.waiting = state.waiting or WaitingLine()
+        if line.payload_bytes > 2 * self.settings.window and type(message) is m.Append:
             self._take_waiting(state)
             detail = f"more than {self.settings.window} bytes are unacknowledged; wait for acknowledgements"
             self._dismiss(state.peer, RemoteProtocolError(detail))
             return
-        before = state.waiting.bytes
-        state.waiting.add(message)
-        self.waiting_bytes += state.waiting.bytes - before
+        before = line.bytes
+        line.add(message)
+        self.waiting_bytes += line.bytes - before
 
     def _uncovered(self, times: Iterable[Time]) -> list[Time]:
         """Those of `times` that may become active or aborted here only once the catalog has recorded it."""
@@ -501,15 +508,6 @@ class SegmentPublisher:
 
     # ---- appends: the hot path ----
 
-    def _append(self, peer: Writer, append: m.Append, now: float) -> None:
-        state = self._session(peer, now)
-        if state is None:
-            return
-        if state.waiting:
-            self._wait_in_line(state, append)
-        else:
-            self._take_append(state, append)
-
     def _take_append(self, state: WriterState, append: m.Append) -> None:
         peer = state.peer
         number, time, payload, last = append.number, append.time, append.payload, state.number
@@ -555,10 +553,10 @@ class SegmentPublisher:
             self._flush_ack(peer)
             self._acks[peer] = (number, seq, 1, state.writer)
 
-    def _wait_in_line(self, state: WriterState, message: Asked) -> None:
+    def _wait_in_line(self, state: WriterState, line: WaitingLine, message: Asked) -> None:
         """Keep what came after something that waits; what an append needs is asked for with what that needs."""
         wanted: list[Time] = []
-        if type(message) is m.Append and message.time != state.waiting.newest:  # else it is asked for already
+        if type(message) is m.Append and message.time != line.newest:  # else it is asked for already
             holder = state if state.under is None else self._writers.get(state.under)
             wanted = [] if self._refusal(holder, message.time) is not None else self._uncovered((message.time,))
             if wanted and self._horizon is not None:
@@ -847,11 +845,11 @@ class SegmentPublisher:
             return
         # Appends that wait were asked for after every move that is sent (E1), so none of these waits for them.
         at_once = isinstance(ask, m.Leave) and ask.how is m.Leaving.ABORT  # E4
-        if at_once and state.waiting:
+        if at_once:
             for each in self._take_waiting(state).messages:
                 if type(each) is not m.Append:
                     self._wait(state, each)  # it is answered, if only by a refusal
-        if state.waiting.operations and not at_once:
+        if state.waiting is not None and state.waiting.operations and not at_once:
             self._wait(state, ask)
         else:
             self._take_operation(state, ask)

@@ -95,26 +95,16 @@ class WaitingLine:
     newest: Time | None = None
     """The time of the last append that was added."""
 
-    def __bool__(self) -> bool:
-        return bool(self.messages)
-
     def add(self, message: Asked) -> None:
         """Append one message."""
         self.messages.append(message)
         self._count(message, 1)
-        if isinstance(message, m.Append):
+        if type(message) is m.Append:
             self.newest = message.time
 
-    def pop(self) -> Asked:
-        """Take the first message."""
-        message = self.messages.popleft()
-        self._count(message, -1)
-        return message
-
-    def put_back(self, message: Asked) -> None:
-        """Have a message that was taken wait before all others again."""
-        self.messages.appendleft(message)
-        self._count(message, 1)
+    def drop_first(self) -> None:
+        """Drop the first message: it waits no longer."""
+        self._count(self.messages.popleft(), -1)
 
     def _count(self, message: Asked, sign: int) -> None:
         if isinstance(message, m.Append):
@@ -149,7 +139,7 @@ class WriterState:
     answered_lost: set[Time] = field(default_factory=set)
     """Times of appends that this incarnation has lost. Every answer to a resume repeats them, as the writer may not
     have got an earlier one (E10)."""
-    waiting: WaitingLine = field(default_factory=WaitingLine)
+    waiting: WaitingLine | None = None
     """What cannot be done before the catalog has recorded a horizon that covers it, and what came after that (E11)."""
     anew: bool = False
     """Whether `held` was granted and not moved since: then some session may not know yet that it was given up (E3)."""
@@ -160,27 +150,47 @@ class WriterState:
     """Numbers of the last appends, rising; every append from the first of them on is among them."""
     _prints: "array[int]" = field(default_factory=lambda: array("Q"))
     """The `fingerprint` of each."""
+    _stretch: "array[int]" = field(default_factory=lambda: array("I"))
+    """Checksums of the newest appends, which are in none of the above yet: with consecutive numbers from `_first` on,
+    consecutive events from `_first_seq` on, one time and one count of records."""
+    _first: int = 0
+    _first_seq: int = 0
     _time: Time | None = None
-    """Of the last append; `_bits` is what it is in a fingerprint."""
-    _bits: int = 0
+    _records: int = 0
 
     def logged(self, number: int, seq: int, time: Time, records: int, crc: int) -> None:
         """Remember that append `number`, of so many records, became event `seq`. Once an append: the hot path."""
         self.number = number
-        if time != self._time:
-            self._time, self._bits = time, _time_bits(time)
-        self._prints.append((crc << 32 | records) ^ self._bits)  # its `fingerprint`
-        numbers = self._numbers
-        numbers.append(number)
-        if len(numbers) > REMEMBERED_APPENDS + SPARE_APPENDS:
+        stretch = self._stretch
+        count = len(stretch)
+        if not (
+            number == self._first + count
+            and seq == self._first_seq + count
+            and records == self._records
+            and time == self._time
+            and count < SPARE_APPENDS
+        ):
+            self._end_stretch()
+            self._first, self._first_seq, self._time, self._records = number, seq, time, records
+        stretch.append(crc)
+
+    def _end_stretch(self) -> None:
+        """Add the newest appends to what is remembered one by one."""
+        stretch, count = self._stretch, len(self._stretch)
+        if not count:
+            return
+        assert self._time is not None
+        same = fingerprint(self._time, self._records, 0)
+        self._prints.extend([(crc << 32) ^ same for crc in stretch])  # the `fingerprint` of each
+        self._numbers.extend(range(self._first, self._first + count))
+        if len(self._numbers) > REMEMBERED_APPENDS + SPARE_APPENDS:
             self._forget_oldest()
-        runs = self._runs
-        if runs:
-            last, at, run = runs[-1]
-            if last + 1 == number and at + 1 == seq:
-                runs[-1] = (number, seq, run + 1)
-                return
-        runs.append((number, seq, 1))
+        last, at, run = self._runs[-1] if self._runs else (-1, -1, 0)
+        if run and (last + 1, at + 1) == (self._first, self._first_seq):
+            self._runs[-1] = (last + count, at + count, run + count)
+        else:
+            self._runs.append((self._first + count - 1, self._first_seq + count - 1, count))
+        del stretch[:]
 
     def refused(self, number: int, code: str, detail: str) -> None:
         """Remember that append `number` was refused for good, so that the same answer is given if it is sent again."""
@@ -194,6 +204,7 @@ class WriterState:
 
         Also where nothing is known of it: it is older than all that are remembered.
         """
+        self._end_stretch()
         numbers = self._numbers
         if not numbers or number < numbers[0]:
             return True
@@ -203,10 +214,12 @@ class WriterState:
     @property
     def fingerprint_bytes(self) -> int:
         """How much memory the fingerprints take."""
+        self._end_stretch()
         return 16 * len(self._numbers)
 
     def forget_fingerprints(self) -> None:
         """Know nothing of the appends but their numbers and positions."""
+        self._end_stretch()
         self._numbers, self._prints = array("Q"), array("Q")
 
     def _forget_oldest(self) -> None:
@@ -219,6 +232,7 @@ class WriterState:
         Of appends too old to be remembered the oldest remembered position is given: an upper bound, which is all that
         marks need.
         """
+        self._end_stretch()
         if number in self._refused:
             return self._refused[number]
         for last, seq, run in reversed(self._runs):
@@ -228,6 +242,7 @@ class WriterState:
 
     def runs(self, limit: int) -> Iterator[tuple[int, int, int]]:
         """The appends remembered as (last number, its seq, how many), oldest first, at most the last `limit` runs."""
+        self._end_stretch()
         return islice(self._runs, max(len(self._runs) - limit, 0), None)
 
     def restore_run(self, number: int, seq: int, run: int, prints: Sequence[int] = ()) -> None:
@@ -236,6 +251,7 @@ class WriterState:
         Where these are not given, nothing is known any more of what came before either: what is not among the appends
         that are remembered, and comes behind the first of them, was never logged.
         """
+        self._end_stretch()
         self.number = max(self.number, number)
         self._runs.append((number, seq, run))
         if len(prints) != run:
@@ -251,6 +267,7 @@ class WriterState:
         The last ones that fit into `most` bytes, and no more than `REMEMBERED_APPENDS`. Numbers without holes are not
         listed.
         """
+        self._end_stretch()
         numbers = self._numbers
         count = min(len(numbers), REMEMBERED_APPENDS, most // 8)
         gapless = self._is_gapless(count)
@@ -263,6 +280,7 @@ class WriterState:
     @property
     def kept_bytes(self) -> int:
         """How much `fingerprints` gives, if it may give all."""
+        self._end_stretch()
         count = min(len(self._numbers), REMEMBERED_APPENDS)
         return (8 if self._is_gapless(count) else 16) * count
 
