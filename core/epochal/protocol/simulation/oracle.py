@@ -116,7 +116,7 @@ class Log:
     lives: list[tuple[int, int]] = field(default_factory=list)
     """Its incarnations, each with the last event of the log when it began."""
     repeated: set[Time] = field(default_factory=set)
-    """Times of data that no writer was told is logged: if it is lost, the writers send it again."""
+    """Times with data of which no writer heard that it is logged: if it is lost, the writers send it again."""
 
     def is_aborted(self, time: Time) -> bool:
         """Whether `time` can never complete here: it was aborted, or lost, and not complete before that."""
