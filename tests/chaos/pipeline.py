@@ -248,7 +248,7 @@ class _Reader:
     def _save(self, cursor: Cursor) -> None:
         """Write down what is saved under which number, then replace the file: the next life says which one it found."""
         self._saved += 1
-        self._recorder.write("save", n=self._saved, frontier=times(cursor.frontier))
+        self._recorder.write("save", n=self._saved, frontier=times(cursor.frontier), untold=times(cursor.untold))
         beside = self._part.saved.with_suffix(".new")
         beside.write_text(json.dumps({"n": self._saved, "cursor": cursor.to_json()}))
         os.replace(beside, self._part.saved)

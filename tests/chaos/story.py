@@ -88,19 +88,27 @@ class Asked:
     whole: tuple[Time, ...]
 
 
+class Saved(NamedTuple):
+    """A cursor that was saved. `untold`: times whose abort is to be told to who resumes it."""
+
+    at: float
+    frontier: tuple[Time, ...]
+    untold: tuple[Time, ...]
+
+
 @dataclass(slots=True)
 class Reader:
     """All subscriptions of one reader from one beginning; one that resumes a cursor belongs to the one before.
 
     `told` is everything; `kept` is what it knows: a yield that no saved cursor covers is forgotten by a kill, and comes
-    again (E16). `saves`: (when, frontier) of the saved cursors that were not forgotten.
+    again (E16). `saves`: the saved cursors that were not forgotten.
     """
 
     name: str
     entries: list[Entry] = field(default_factory=list)
     told: list[Told] = field(default_factory=list)
     kept: list[Told] = field(default_factory=list)
-    saves: list[tuple[float, tuple[Time, ...]]] = field(default_factory=list)
+    saves: list[Saved] = field(default_factory=list)
     asked: list[Asked] = field(default_factory=list)
     ended: bool = False
 
@@ -281,7 +289,8 @@ class Story:
                 reader.told.append(told)
                 reader.kept.append(told)
             elif entry.op == "save":
-                reader.saves.append((entry.at, entry.times("frontier")))
+                untold = entry.times("untold") if "untold" in entry.data else ()
+                reader.saves.append(Saved(entry.at, entry.times("frontier"), untold))
                 saved[entry.data["n"]] = (len(reader.kept), len(reader.saves))
             elif entry.op == "whole":
                 reader.asked.append(Asked(entry.at, stay, entry.times("frontier"), entry.times("times")))
@@ -300,7 +309,7 @@ class Story:
         it and the reader had joined: publishers ask for times ahead, and all that they had asked for goes with them.
         """
         begun = self.begun(time)
-        through = next((at for at, frontier in reader.saves if not reached(frontier, time)), NEVER)
+        through = next((saved.at for saved in reader.saves if not reached(saved.frontier, time)), NEVER)
         joined = reader.entries[0].at
         return any(
             begun <= self._back_by(reader, loss) or (loss.at < joined and self._went_with(loss, time))

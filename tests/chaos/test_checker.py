@@ -722,6 +722,21 @@ def test_a_live_reader_keeps_what_it_was_given_and_one_that_joins_later_is_told_
     assert rules(history) == {"unfinished"}, "a gap took it from that reader alone (E17): others may be given all of it"
 
 
+@pytest.mark.parametrize("untold", [[1], []])
+def test_what_a_cursor_still_had_to_tell_goes_with_it_when_it_is_refused(untold: list[int]) -> None:
+    """The reader is told that the history is truncated, and begins anew."""
+    history = good()
+    at = aborted_in_place_of(history, "s2", 1)
+    saved = place(history, "s2", "save", skip=1)
+    change(history, saved, untold=untold)
+    join = place(history, "s2", "join", skip=1)
+    refused = history[join]._replace(op="error", data={"code": "history_truncated", "text": "begin anew"})
+    rest = [entry for entry in history[join + 1 :] if entry.actor != "s2"]
+    history[join + 1 :] = [refused, *rest]
+    del history[at]
+    assert ("silent" in rules(history)) == (not untold)
+
+
 def test_what_a_killed_reader_knew_and_had_not_saved_may_come_otherwise() -> None:
     """It said that it saw an epoch whole that it had not yielded yet, was killed, and its publisher lost its memory."""
     history = good()
