@@ -182,7 +182,7 @@ def _silent(story: Story) -> Found:
         known = {told.time for told in reader.kept}
         late = reader.at_the_beginning() if reader.entries[0].data["since"] is None else -1.0
         for time in sorted(set(story.at) - known):
-            # The last saved cursor passes only what was handed over, and names what is still to be told.
+            # The last saved cursor is past what the application has, and lists the aborts that it must still report.
             last = reader.saves[-1] if reader.saves else None
             passed = reader.ended or (last and not reached(last.frontier, time) and time not in last.untold)
             seen = passed and story.acknowledged(time) and story.begun(time) > late

@@ -89,7 +89,7 @@ class Asked:
 
 
 class Saved(NamedTuple):
-    """A cursor that was saved. `untold`: times whose abort is to be told to who resumes it."""
+    """A cursor that was saved. `untold`: aborted times that a reader which resumes it must still report."""
 
     at: float
     frontier: tuple[Time, ...]
@@ -318,7 +318,7 @@ class Story:
         )
 
     def _went_with(self, loss: Loss, time: Time) -> bool:
-        """Whether the first who wrote at `time` in the lost segment afterwards was told that it was aborted."""
+        """Whether the first append at `time` to that segment after the loss was refused: the epoch was aborted."""
         later = (each for each in self.at[time] if each.segment == loss.segment and each.invoked > loss.at)
         first = min(later, key=lambda each: each.invoked, default=None)
         return first is not None and first.aborted

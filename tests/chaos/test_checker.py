@@ -724,13 +724,13 @@ def test_a_live_reader_keeps_what_it_was_given_and_one_that_joins_later_is_told_
 
 @pytest.mark.parametrize("untold", [[1], []])
 def test_what_a_cursor_still_had_to_tell_goes_with_it_when_it_is_refused(untold: list[int]) -> None:
-    """The reader is told that the history is truncated, and begins anew."""
+    """The reader hears that the history is truncated, and has to start again."""
     history = good()
     at = aborted_in_place_of(history, "s2", 1)
     saved = place(history, "s2", "save", skip=1)
     change(history, saved, untold=untold)
     join = place(history, "s2", "join", skip=1)
-    refused = history[join]._replace(op="error", data={"code": "history_truncated", "text": "begin anew"})
+    refused = history[join]._replace(op="error", data={"code": "history_truncated", "text": "start again"})
     rest = [entry for entry in history[join + 1 :] if entry.actor != "s2"]
     history[join + 1 :] = [refused, *rest]
     del history[at]

@@ -484,15 +484,16 @@ class SegmentPublisher:
     def _gather(self, now: float) -> None:
         """Begin once all that may be lost is recorded; it is aborted.
 
-        Of a complete stream nothing has to be recorded any more: the next incarnation begins behind all times.
+        A complete stream needs no record: this incarnation starts after every time, as the next one will. What writers
+        that have left had at the last one is not known, so none of it may pass for whole.
         """
         lost = self._gathered
         recorded = None if self._horizon is None or self.complete else self._horizon.recorded
         if lost is None or not (recorded is None or all(time in recorded for time in lost)):
             return
         self.gathering = False
-        lower, told = tuple(self.progress.lower.frontier), self.history.told
-        self.progress = Progress(lower, below=lost if recorded is None else recorded)
+        lower, told = () if self.complete else tuple(self.progress.lower.frontier), self.history.told
+        self.progress = Progress(lower, below=() if self.complete else lost if recorded is None else recorded)
         self.history = self.history.empty_behind(empty_state(lower, tuple(self.progress.below)))
         self.history.told, self.history.incarnations = told, [(self.incarnation, 0)]
         self._go_on(now)
@@ -945,8 +946,10 @@ class SegmentPublisher:
             return
         waiting = self._finishing.completed()
         if self.gathering:
+            self._held.update(self._own.release())  # no event tells of it: the log begins behind it
             self._gather(self._ticked)
-        self._move(self._own.release())
+        else:
+            self._move(self._own.release())
         for peer, ask in waiting:
             self._refuse_complete(peer, ask.op)
 

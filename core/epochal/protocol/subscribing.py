@@ -585,7 +585,7 @@ class Subscriber:
 
 
 def _weight(event: Happened) -> int:
-    return BATCH_OVERHEAD + len(event.data.payload) if type(event) is Arrived else BATCH_OVERHEAD
+    return BATCH_OVERHEAD + (len(event.data.payload) if type(event) is Arrived else 0)
 
 
 def _size(event: m.Event) -> int:

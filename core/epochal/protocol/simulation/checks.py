@@ -118,13 +118,15 @@ def _check_only(oracle: Oracle, memory: Memory) -> None:
 def _check_all(oracle: Oracle, memory: Memory, frontier: frozenset[Time]) -> None:
     """E16, I2: all that the joins admit and that is over in the logs that were read to the end: given, or aborted.
 
-    What of an epoch lies before a gap was told as aborted; what was under way at one is not admitted.
+    What of an epoch lies before a gap was told as aborted; what was under way at one is not admitted. What was complete
+    before a volume was lost stays so for who saw that, whatever the next incarnation does there.
     """
     logs = _logs_read(oracle, memory)
     yielded = {time for time, _ in memory.yields}
     aborted = {time for log in logs for time in log.aborted}
     for time in sorted(aborted - memory.aborted):
-        if not reached(frontier, time) and _admitted(memory, time, gaps=True) and not oracle.unknowable(time):
+        known = not (oracle.unknowable(time) or oracle.was_complete(time))
+        if not reached(frontier, time) and _admitted(memory, time, gaps=True) and known:
             raise Violation(f"E16: {memory.name} was never told that {time!r} was aborted")
     for time in sorted({time for log in logs for time in log.data} - yielded - memory.aborted):
         if reached(frontier, time) or any(log.is_aborted(time) for log in logs) or oracle.unknowable(time):
