@@ -16,12 +16,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.chaos.pipeline import Part
-from tests.chaos.proxy import Proxy
+from tests.chaos.proxy import Proxy, loopback
 
 from epochal.local.child import Child, console_script
 
-NEAR, FAR = "127.0.0.1", "127.0.0.2"
-"""Where publishers listen, and where they say that they do."""
+NEAR = "127.0.0.1"
+"""Where publishers listen; each says that it does on a loopback address of its own."""
 START_TIMEOUT = 60.0
 LOOK_SECONDS = 0.05
 """How often it is looked whether an actor has ended."""
@@ -88,18 +88,19 @@ class Catalog(Service):
     def __init__(self, directory: Path) -> None:
         super().__init__(directory / "catalog.log")
         self.url = ""
-        self._data, self._port = directory / "catalog", "0"
+        self._data, self._at = directory / "catalog", (loopback(), "0")
 
     def command(self) -> list[str]:
-        """On the same port and data."""
+        """At the same address, which nobody else has taken meanwhile, and on the same data."""
         times = {"lease_ttl": 2, "subscription_ttl": 3}
-        command = [console_script("epochal-catalog"), "serve", "--data", str(self._data), "--port", self._port]
-        return [*_timed("CATALOG", times), *command, "--exit-with-stdin"]
+        host, port = self._at
+        command = [console_script("epochal-catalog"), "serve", "--data", str(self._data)]
+        return [*_timed("CATALOG", times), *command, "--host", host, "--port", port, "--exit-with-stdin"]
 
     async def is_ready(self, said: str) -> None:
         """Keep where it is."""
         self.url = said.split()[0]
-        self._port = self.url.rpartition(":")[2]
+        self._at = (self._at[0], self.url.rpartition(":")[2])
 
 
 class Publisher(Service):
@@ -118,6 +119,7 @@ class Publisher(Service):
         self.name, self.segments, self._catalog, self._data, self._stream = name, segments, catalog, data, stream
         self.settings: dict[str, object] = {"renew_interval": 0.3, "drain_timeout": 1, "log_retry": 0.05}
         self.program = [console_script("epochal-publisher")]
+        self.far = loopback()
         self.proxies: dict[str, Proxy] = {}
         self.addresses: dict[str, str] = {}
         self._stack = contextlib.AsyncExitStack()
@@ -125,7 +127,7 @@ class Publisher(Service):
     def command(self) -> list[str]:
         """On free ports: the last process may still hold its own."""
         command = [*self.program, "serve", "--catalog", self._catalog.url, "--stream", self._stream]
-        command += ["--publisher", self.name, "--segments", ",".join(self.segments), "--advertise", FAR]
+        command += ["--publisher", self.name, "--segments", ",".join(self.segments), "--advertise", self.far]
         command += [] if self._data is None else ["--data", str(self._data)]
         return [*_timed("PUBLISHER", self.settings), *command, "--exit-with-stdin"]
 
@@ -135,7 +137,7 @@ class Publisher(Service):
         self.addresses = dict(word.split("=", 1) for word in said.split())
         for name in SOCKETS:
             port = int(self.addresses[name].rpartition(":")[2])
-            self.proxies[name] = await self._stack.enter_async_context(Proxy((FAR, port), (NEAR, port)))
+            self.proxies[name] = await self._stack.enter_async_context(Proxy((self.far, port), (NEAR, port)))
 
     async def replace(self) -> int:
         """Start another process while this one is stopped, let it go on; returns the exit status of this one."""

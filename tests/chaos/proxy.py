@@ -1,12 +1,14 @@
 """A TCP proxy that misbehaves on demand: between clients and publishers, or anybody and the catalog.
 
 Apart from the processes because a network fails in ways in which no process does. It moves bytes and knows nothing of
-what they mean. Listen on another loopback address than the server (`127.0.0.2` is one on Linux) and on the server's own
-port: then a server that advertises the other address sends everybody through here.
+what they mean. Listen on another loopback address than the server (`loopback()`) and on the server's own port: then a
+server that advertises the other address sends everybody through here.
 """
 
 import asyncio
 import contextlib
+import itertools
+import os
 import socket
 import struct
 from collections.abc import Iterable
@@ -17,6 +19,18 @@ from typing import Self
 CHUNK = 64 * 1024
 _RESET = struct.pack("ii", 1, 0)
 """SO_LINGER of zero seconds: the kernel sends RST instead of FIN."""
+
+_numbers = itertools.count()
+
+
+def loopback() -> str:
+    """A loopback address that nobody else uses (on Linux all of 127.0.0.0/8 is there).
+
+    A proxy goes on listening when its server has died; the kernel may then give the server's port to another server,
+    whose proxy would find its place taken if all of them shared an address.
+    """
+    process, number = os.getpid() % (1 << 15), next(_numbers) % 250
+    return f"127.{64 + (process >> 8)}.{process & 255}.{2 + number}"
 
 
 class Way(StrEnum):

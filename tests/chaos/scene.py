@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from types import MappingProxyType
 
-from tests.chaos.processes import FAR, NEAR, Catalog, Publisher
+from tests.chaos.processes import NEAR, Catalog, Publisher
 
 import epochal
 from epochal.client.catalog import CatalogClient
@@ -72,7 +72,7 @@ class Scene:
 
     async def subscribers(self) -> int:
         """How many subscriptions the publisher holds."""
-        url = self.publisher.addresses["http"].replace(FAR, NEAR) + "/metrics"
+        url = self.publisher.addresses["http"].replace(self.publisher.far, NEAR) + "/metrics"
         text = await asyncio.to_thread(lambda: urllib.request.urlopen(url, timeout=PATIENCE).read().decode())
         lines = [line for line in text.splitlines() if line.startswith("epochal_publisher_subscribers")]
         assert lines, text

@@ -21,7 +21,7 @@ from tests.chaos.scene import PATIENCE, Scene
 import epochal
 from epochal.errors import CatalogUnavailable
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="127.0.0.2 is there on Linux only")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.0.0.0/8")
 
 
 async def until(events: Any, kind: type, heard: list[Any]) -> Any:

@@ -5,9 +5,8 @@ import contextlib
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.chaos.proxy import BOTH, NONE, Proxy, Trouble, Way
+from tests.chaos.proxy import BOTH, NONE, Proxy, Trouble, Way, loopback
 
-FAR = "127.0.0.2"
 SOON = 0.2
 """Seconds in which what is not blocked has long arrived; a test waits so long for nothing to come."""
 
@@ -31,7 +30,7 @@ async def echo() -> AsyncIterator[tuple[Echo, Proxy]]:
     echo = Echo()
     async with await asyncio.start_server(echo.serve, "127.0.0.1", 0) as server:
         port: int = server.sockets[0].getsockname()[1]
-        async with Proxy((FAR, port), ("127.0.0.1", port)) as proxy:
+        async with Proxy((loopback(), port), ("127.0.0.1", port)) as proxy:
             yield echo, proxy
 
 
@@ -151,7 +150,7 @@ async def test_delay_and_rate(echo) -> None:
 
 
 async def test_a_server_that_is_away_is_a_reset(echo) -> None:
-    async with Proxy((FAR, 0), ("127.0.0.1", 9)) as proxy:
+    async with Proxy((loopback(), 0), ("127.0.0.1", 9)) as proxy:
         assert proxy._server is not None
         reader, writer = await asyncio.open_connection(*proxy._server.sockets[0].getsockname())
         with pytest.raises(ConnectionResetError):

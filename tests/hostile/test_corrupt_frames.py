@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
 import pytest
+from tests.chaos.proxy import loopback
 
 import epochal
 
@@ -24,14 +25,14 @@ class Flipper:
     `upwards`: what the client sends, else what it is sent.
     """
 
-    def __init__(self, address: str, *, upwards: bool = False) -> None:
-        self.port = int(address.rpartition(":")[2])
+    def __init__(self, far: str, address: str, *, upwards: bool = False) -> None:
+        self.far, self.port = far, int(address.rpartition(":")[2])
         self.times, self.flipped, self._upwards = 0, 0, upwards
         self._tasks: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Flipper"]:
-        async with await asyncio.start_server(self._accept, "127.0.0.2", self.port) as server:
+        async with await asyncio.start_server(self._accept, self.far, self.port) as server:
             yield self
             server.close()
             for task in self._tasks:
@@ -64,11 +65,12 @@ class Flipper:
 
 @asynccontextmanager
 async def through_flippers(start: Callable[..., Any], **spec: Any) -> AsyncIterator[tuple[Any, dict[str, Flipper]]]:
-    stream, publisher = start({"advertise": "127.0.0.2"}, **spec)
+    far = loopback()
+    stream, publisher = start({"advertise": far}, **spec)
     async with AsyncExitStack() as stack:
         flippers = {}
         for name in ("events", "requests", "ingest"):
-            flipper = Flipper(publisher.addresses[name], upwards=name == "ingest")
+            flipper = Flipper(far, publisher.addresses[name], upwards=name == "ingest")
             flippers[name] = await stack.enter_async_context(flipper.running())
         yield stream, flippers
 
