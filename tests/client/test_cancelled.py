@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import signal
+from dataclasses import replace
 
 import pytest
 
@@ -35,7 +36,7 @@ async def test_an_open_that_is_given_up_holds_nothing_back(realm, by: str) -> No
         try:
             writer = client.writer(stream)
             if by == "time-out":
-                writer._open_timeout = 0.2
+                writer._options = replace(writer._options, open_timeout=0.2)
             opening = asyncio.create_task(writer.__aenter__())
             async with asyncio.timeout(20):
                 while not hasattr(writer, "machine") or not writer.machine.is_open_at("0"):  # noqa: ASYNC110

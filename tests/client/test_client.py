@@ -41,6 +41,22 @@ async def test_the_catalog_is_named_by_the_environment(realm, monkeypatch: pytes
         await writer.append(0, [1])
 
 
+async def test_what_each_record_passes_has_few_attributes(realm) -> None:
+    """From 30 on, Python 3.11 looks each method up anew: 5 % of what a writer of single records does in a second."""
+    stream = await realm.stream()
+    async with (
+        epochal.connect(realm.url) as client,
+        client.subscribe(stream) as sub,
+        client.writer(stream, linger=0.001) as writer,
+    ):
+        await sub.ready.wait()
+        await writer.append(0, ["x"])
+        await writer.finish()
+        assert [epoch.time async for epoch in sub.epochs()] == [0]
+        sizes = {type(each).__name__: len(vars(each)) for each in (writer, writer.machine, sub, sub._machine)}
+    assert not {name: size for name, size in sizes.items() if size >= 30}
+
+
 async def test_two_hundred_subscriptions_of_one_client(realm) -> None:
     """Above zmq's own limit of sockets; and nothing is left of them, nor of their threads."""
     stream = await realm.stream(segments=3)

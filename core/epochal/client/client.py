@@ -18,6 +18,7 @@ from epochal.client.directory import Directory, Reach
 from epochal.client.ending import to_the_end
 from epochal.client.memory import CLIENT_KEEPS, keep_freed_memory
 from epochal.client.options import Expected, SchemaLike, read_schema
+from epochal.client.session import WriterOptions
 from epochal.client.sockets import check_libzmq
 from epochal.client.subscriber import Since, Subscription
 from epochal.client.writer import Writer
@@ -109,8 +110,8 @@ class Client:
         """
         writer = Writer(
             self._context, Directory(self.catalog, stream, wait=wait, reach=self._reach), writer_id,
-            under=under, shared=shared, group=group, linger=linger, max_batch=max_batch, time_codec=time_codec,
-            expected=Expected(None, encoding, read_schema(schema)),
+            WriterOptions(under, shared, group, linger, max_batch, Expected(None, encoding, read_schema(schema))),
+            time_codec=time_codec,
         )  # fmt: skip
         self._made.add(writer)
         return writer

@@ -16,8 +16,7 @@ import zmq
 from epochal.client.batching import Batcher, Gathering, Slot, parts, within_limit
 from epochal.client.directory import Directory
 from epochal.client.encodings import encoder
-from epochal.client.options import NOTHING, Expected
-from epochal.client.session import Session
+from epochal.client.session import Session, WriterOptions
 from epochal.errors import (
     BufferFull,
     EpochalError,
@@ -56,22 +55,12 @@ class Writer(Session):
         self,
         context: zmq.Context[Any],
         directory: Directory,
-        writer_id: str | None = None,
+        writer_id: str | None,
+        options: WriterOptions,
         *,
-        under: str | None = None,
-        shared: bool = False,
-        group: int | None = None,
-        linger: float = 0.0,
-        max_batch: int = 1024,
         time_codec: TimeCodec[Any] | None = None,
-        expected: Expected = NOTHING,
-        open_timeout: float = 30.0,
     ) -> None:
-        writer_id = writer_id or f"anonymous-{uuid.uuid4().hex}"
-        super().__init__(
-            context, directory, writer_id, under=under, shared=shared, group=group, open_timeout=open_timeout
-        )
-        self._expected, self._linger, self._max_batch = expected, linger, max_batch
+        super().__init__(context, directory, writer_id or f"anonymous-{uuid.uuid4().hex}", options)
         self._encode_time: Callable[[Any], Time] = (lambda time: time) if time_codec is None else time_codec.encode
         self._decode_time: Callable[[Time], Any] = (lambda time: time) if time_codec is None else time_codec.decode
         self._leaving: tuple[m.Leaving, asyncio.Future[None]] | None = None
@@ -82,12 +71,15 @@ class Writer(Session):
         Raises `StreamNotFound`, `NoPublisher`, `SchemaMismatch` (S28), `StreamComplete`, `TimedOut`, and `ConfigError`
         where the stream's encoding is arrow and pyarrow is not installed.
         """
-        await self.directory.look_up(self._expected)
+        options = self._options
+        await self.directory.look_up(options.expected)
         self._encode = encoder(self.directory.encoding, self.directory.schema)
         self._placement: Placement = self.directory.placement()
-        if self._linger > 0:
-            batcher = Batcher(self._placement, self._max_batch)
-            self._gathering = Gathering(batcher, self._linger, self._send_batch, lambda e: self.machine.fail_quietly(e))
+        if options.linger > 0:
+            batcher = Batcher(self._placement, options.max_batch)
+            self._gathering = Gathering(
+                batcher, options.linger, self._send_batch, lambda error: self.machine.fail_quietly(error)
+            )
         try:
             await self._open_session()
         except BaseException:
@@ -309,7 +301,9 @@ class Writer(Session):
     async def _leave(self, how: m.Leaving) -> None:
         if self._left:
             return
-        patience = min(self._open_timeout, ABORT_TIMEOUT) if how is m.Leaving.ABORT else self._open_timeout
+        patience = self._options.open_timeout
+        if how is m.Leaving.ABORT:
+            patience = min(patience, ABORT_TIMEOUT)
         try:
             async with asyncio.timeout(patience):
                 await self._reopened()

@@ -190,7 +190,7 @@ class History:
 
 def retained_size(event: Event) -> int:
     """Bytes that one event counts against the bounds."""
-    return EVENT_OVERHEAD + (len(event.payload) + len(event.topic) if isinstance(event, Data) else 0)
+    return EVENT_OVERHEAD + (len(event.payload) + len(event.topic) if type(event) is Data else 0)
 
 
 def empty_state(lower: tuple[Time, ...], below: tuple[Time, ...] = ()) -> State:
