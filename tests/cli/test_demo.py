@@ -92,7 +92,7 @@ async def test_an_interrupt_leaves_nothing_behind(environment: dict[str, str], t
         str(BIN / "epochal"), "demo", env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
     assert process.stdout is not None
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(240):
         while b"publishing" not in await process.stdout.readline():
             pass
     assert len(processes(str(tmp_path))) > 4

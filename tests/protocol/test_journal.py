@@ -75,10 +75,13 @@ class Life:
         self.replies: list[m.Message] = []
         self.restart()
 
-    def restart(self) -> SegmentPublisher:
+    def restart(self, sessions: dict[str, int] | None = None) -> SegmentPublisher:
+        """The next incarnation; `sessions`: the newest that the catalog has given out."""
         restored = self.restore() if self.checkpoint is not None else None
         self.incarnation += 1
-        self.publisher = SegmentPublisher("u", "0", SETTINGS, incarnation=self.incarnation, now=0.0, restored=restored)
+        self.publisher = SegmentPublisher(
+            "u", "0", SETTINGS, incarnation=self.incarnation, now=0.0, sessions=sessions, restored=restored
+        )
         if self.checkpoint is None:
             self.roll()
         return self.publisher
@@ -161,6 +164,20 @@ def test_an_older_session_stays_fenced() -> None:
     (refused,) = life.replies
     assert isinstance(refused, m.Refused)
     assert refused.code == "writer_fenced"
+
+
+@pytest.mark.rule("E6", "E11")
+def test_after_a_restart_the_catalog_says_what_is_fenced_of_writers_that_the_log_does_not_know() -> None:
+    """The log began after its volume was lost: session 3 of w may have opened before that, and the log never heard."""
+    life = Life()
+    life.open("known", 2)
+    life.restart(sessions={"w": 3, "known": 3})
+    assert life.open("known", 2, m.Resume(-1, (0,), ())).number == -1, "session 3 has not opened here: the log says so"
+    life.ask(m.Open(1, "u", "0", "w", 2, None, None))
+    (refused,) = life.replies
+    assert isinstance(refused, m.Refused)
+    assert refused.code == "writer_fenced"
+    life.open("w", 3)
 
 
 @pytest.mark.rule("E3", "E8", "E10")

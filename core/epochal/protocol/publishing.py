@@ -80,8 +80,9 @@ class SegmentPublisher:
     `known_writers` had opened when the last incarnation ended; nothing completes before each of them is back or timed
     out (E11). `finishing` says that it was parked as finishing: an open is admitted only after the catalog has
     cancelled that (E7), and `marks` are those of the last record. With `restored`, what the log has kept, it goes on
-    from there, and of these only `complete` is asked; `incarnations` are then all that the log knows, this one too,
-    each with its first event.
+    from there, and of these only `complete` is asked, and `sessions` of writers that the log does not know: it may have
+    begun after its volume was lost. `incarnations` are then all that the log knows, this one too, each with its first
+    event.
     """
 
     __slots__ = (
@@ -140,7 +141,7 @@ class SegmentPublisher:
             enough=known.enough or start != bottom,
         )
         self._writers = Writers()
-        self._sessions = {} if sessions is None or restored is not None else dict(sessions)
+        self._sessions = dict(sessions or {})
         self._waiting_opens: dict[Writer, m.Open] = {}
         """Opens that wait for a record (E11)."""
         self.gathering = horizon is None and lower is not None and restored is None and not complete
