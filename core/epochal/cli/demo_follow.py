@@ -75,7 +75,7 @@ async def follow(which: str, stream: str, hours: int, *, kills: bool) -> None:
     `hours` is how many there will be, for the one who joins late; if it `kills`, it tells which publisher and when, and
     whoever listens deletes the pod.
     """
-    run = Run(0, LineView(), kills=kills, total=hours, kill_how=KILL, holds=True)
+    run = Run(0, LineView(), kills=kills, total=hours, kill_how=KILL)
     run.kill_process = lambda publisher: tell("kill", publisher=publisher)
     late = which == "late"
     async with epochal.connect() as client, client.subscribe(stream, partial=late) as subscription:

@@ -4,6 +4,7 @@ Apart from the command, which checks what the demo needs and says how it went, a
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -18,13 +19,18 @@ from epochal.cli.demo_job import Job
 from epochal.cli.demo_tally import Join, Kill, Sums, Tally, read_truth
 from epochal.cli.demo_view import View
 from epochal.client.catalog import CatalogClient
-from epochal.errors import EpochalError
+from epochal.errors import EpochalError, StreamComplete
 from epochal.local import LocalMode
 from epochal.protocol.times import Time, less_equal
 from epochal.resources import load_manifests
 
 JOIN_FROM = 0.3
 """Share of the hours that are complete when the late subscriber begins to try."""
+HOLD_SECONDS = 15.0
+"""How long, at most, a writer of our own keeps an hour under way until the late subscriber is there.
+
+Where a join takes longer than a micro-batch, as on a busy machine, it would otherwise never meet one that is.
+"""
 KILL_FROM = 0.5
 """... and when a publisher is killed, once the late subscriber is there and an hour is under way."""
 
@@ -50,15 +56,10 @@ class Run:
     kill_process: Callable[[str], None] = field(default=lambda publisher: None)
     """Kills a publisher, by its id, as nothing in the system can prepare for."""
     kill_how: str = "killed with -9"
-    holds: bool = False
-    """Whether a writer of our own keeps an hour under way until the late subscriber is there.
-
-    Where a join takes longer than a micro-batch, it would otherwise never meet one that is.
-    """
     total: int = 0
     """Hours that there will be, once they are known."""
     _done: int = 0
-    _keeper: epochal.Writer | None = None
+    _joined: asyncio.Event = field(default_factory=asyncio.Event)
     _killed_at: float = 0.0
 
     async def run(self, base: Path, manifest: str, script: Path) -> None:
@@ -115,6 +116,7 @@ class Run:
         """See which hours are under way, and let the late subscriber join while one is."""
         active: set[int] = set()
         async with AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
+            holding: asyncio.Task[None] | None = None
             async for event in scout.events():
                 match event:
                     case epochal.Data(time=int(hour)):
@@ -130,9 +132,20 @@ class Run:
                         left = {hour for hour in active if not _reached(frontier, hour)}
                         active -= left
                         self._done += len(left)
-                        if self.holds and self._keeper is None and self._may_join():
-                            self._keeper = await stack.enter_async_context(client.writer(stream, "keeper"))
+                        if holding is None and self._may_join():
+                            with contextlib.suppress(StreamComplete):
+                                keeper = await stack.enter_async_context(client.writer(stream, "keeper"))
+                                holding = tasks.create_task(self._hold(keeper))
                 self.view.under_way(active)
+            if holding is not None:
+                holding.cancel()
+
+    async def _hold(self, keeper: epochal.Writer) -> None:
+        """Keep an hour under way until the late subscriber has joined, or for so long that it never will."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(HOLD_SECONDS):
+                await self._joined.wait()
+        await keeper.finish()
 
     def _may_join(self) -> bool:
         return self.join is None and self.total > 0 and self._done >= JOIN_FROM * self.total
@@ -151,8 +164,7 @@ class Run:
                 return
             self.join = Join(self._done, self.total, parted)
             self.view.joined(self.join)
-            if self._keeper is not None:
-                await self._keeper.finish()
+            self._joined.set()
             tasks.create_task(self._follow_late(late, stack.pop_all()))
 
     async def _kill(self, client: epochal.Client, stream: str, segment: str, active: set[int]) -> None:
