@@ -93,8 +93,10 @@ class _Writing:
                 try:
                     async with client.writer(part.stream, writer_id=part.name, wait=WAIT) as writer:
                         await self._publish(writer)
-                except StreamComplete:
-                    return  # it was finished, and the answer was lost
+                except StreamComplete as error:
+                    # It had finished and the answer was lost, or it was given up and the others finished meanwhile.
+                    self._error(error)
+                    return
                 except (Unavailable, AppendsLost, EpochAbortedError, WriterLost) as error:
                     self._error(error)
                 except EpochalError as error:

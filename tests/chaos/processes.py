@@ -21,7 +21,7 @@ from tests.chaos.proxy import Proxy, loopback
 from epochal.local.child import Child, console_script
 
 NEAR = "127.0.0.1"
-"""Where publishers listen; each says that it does on a loopback address of its own."""
+"""Where publishers listen. The address that a client is given is another one, where the proxy listens."""
 START_TIMEOUT = 60.0
 LOOK_SECONDS = 0.05
 """How often it is looked whether an actor has ended."""

@@ -204,10 +204,6 @@ class Story:
                 if entry.op == "error":
                     self._fail(entry)
                 self._read(entry, current)
-        for append in self.appends.values():
-            if append.done is None and append.life == lives[append.writer]:
-                # It never heard what became of it: its session may be over, and the round was before it could be told.
-                self.given_up[append.writer].append(history[-1].at)
         for reader in self.readers:
             self._tell(reader)
 

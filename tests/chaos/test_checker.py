@@ -480,6 +480,7 @@ def done(op: str, *targets: str) -> Entry:
 CAUSES: dict[str, tuple[str, Entry]] = {
     "it is given up": ("w1", failed("w1", "writer_lost")),
     "its appends are lost": ("w2", failed("w2", "appends_lost")),
+    "the others finish before it hears of that": ("w1", failed("w1", "stream_complete")),
     "it ends its session by an exception": ("w1", failed("w1", "timed_out")),
     "it is killed": ("w1", Entry(0.0, NEMESIS, 0, "kill writer", Phase.INFO, {"target": "w1"})),
     "it is killed with others": ("w2", done("kill publisher and writers", "p0", "w2")),
@@ -523,20 +524,6 @@ def test_a_writer_that_was_lost_after_the_abort_was_told_is_no_cause() -> None:
     late = {"ids": ["w1/late"], "digests": [0], "segment": "0", "time": 1}
     append = Entry(told + 0.3, "w1", 0, "append", Phase.INVOKE, late)
     assert rules(with_entries(history, append, failed("w1", "writer_lost")._replace(at=told + 0.5))) == {"causeless"}
-
-
-def test_a_writer_that_waits_for_an_answer_when_the_round_ends_may_have_been_lost_unheard() -> None:
-    """It stood still, was given up, and could not learn of it before the end: the catalog was away."""
-    history = aborted_for_all(1)
-    leave = place(history, "w1", "leave", Phase.INVOKE, 1)
-    cut = [entry for m, entry in enumerate(history) if entry.actor != "w1" or m < leave]
-    at = history[leave].at
-    more = {"ids": ["w1/more"], "digests": [0], "segment": "0", "time": 1}
-    asked = Entry(at, "w1", 0, "append", Phase.INVOKE, more)
-    assert "causeless" in rules(cut)
-    assert "causeless" not in rules(with_entries(cut, asked))
-    answered = Entry(at + 0.1, "w1", 0, "append", Phase.FAIL, {**more, "code": "capability"})
-    assert "causeless" in rules(with_entries(cut, asked, answered))
 
 
 @pytest.mark.parametrize("cause", NO_CAUSES)

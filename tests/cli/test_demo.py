@@ -93,8 +93,8 @@ async def test_an_interrupt_leaves_nothing_behind(environment: dict[str, str], t
     )
     assert process.stdout is not None
     async with asyncio.timeout(240):
-        while b"publishing" not in await process.stdout.readline():
-            pass
+        while b"publishing" not in (line := await process.stdout.readline()):
+            assert line, "it ended before it published"
     assert len(processes(str(tmp_path))) > 4
     process.send_signal(signal.SIGINT)
     _, err = await process.communicate()

@@ -110,7 +110,10 @@ class Client:
         """
         writer = Writer(
             self._context, Directory(self.catalog, stream, wait=wait, reach=self._reach), writer_id,
-            WriterOptions(under, shared, group, linger, max_batch, Expected(None, encoding, read_schema(schema))),
+            WriterOptions(
+                under=under, shared=shared, group=group, linger=linger, max_batch=max_batch,
+                expected=Expected(None, encoding, read_schema(schema)),
+            ),
             time_codec=time_codec,
         )  # fmt: skip
         self._made.add(writer)

@@ -958,7 +958,7 @@ class SegmentPublisher:
             return
         waiting = self._finishing.completed()
         if self.gathering:
-            self._held.update(self._own.release())  # no event tells of it: the log begins behind it
+            self._held.update(self._own.release())  # nothing is logged of it: the log starts after it
             self._gather(self._ticked)
         else:
             self._move(self._own.release())

@@ -118,8 +118,8 @@ def _check_only(oracle: Oracle, memory: Memory) -> None:
 def _check_all(oracle: Oracle, memory: Memory, frontier: frozenset[Time]) -> None:
     """E16, I2: all that the joins admit and that is over in the logs that were read to the end: given, or aborted.
 
-    What of an epoch lies before a gap was told as aborted; what was under way at one is not admitted. What was complete
-    before a volume was lost stays so for who saw that, whatever the next incarnation does there.
+    An epoch with data before a gap was reported as aborted; one that was under way at a gap is not admitted. An epoch
+    that was complete before a volume was lost stays complete for readers that saw it, whatever happens to it later.
     """
     logs = _logs_read(oracle, memory)
     yielded = {time for time, _ in memory.yields}
