@@ -28,7 +28,7 @@ JOIN_FROM = 0.3
 """Share of the hours that are complete when the late subscriber begins to try."""
 KILL_FROM = 0.5
 """... and when a publisher is killed, once the late subscriber is there and an hour is under way."""
-HOLD_SECONDS = 30.0
+HOLD_SECONDS = 60.0
 """How long, at most, a writer of our own keeps an hour under way until the late subscriber is there.
 
 Where a join takes longer than a micro-batch, as on a busy machine, it would otherwise never meet one that is.
