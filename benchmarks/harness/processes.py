@@ -24,12 +24,21 @@ PATIENCE = 60.0
 
 
 class Role:
-    """One process that plays one function of `roles`; its results are JSON lines."""
+    """One process that plays one function of `roles`; its results are JSON lines. `path` goes before its imports."""
 
-    def __init__(self, function: str, **arguments: Any) -> None:
+    def __init__(self, function: str, path: Sequence[Path] = (), **arguments: Any) -> None:
         command = [sys.executable, str(_ROLE), function, *(f"{key}={value}" for key, value in arguments.items())]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))} if path else None
         self._function = function
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
+
+    def tell(self, number: int) -> None:
+        """Give it a number on its standard input."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{number}\n")
+        self._process.stdin.flush()
 
     async def line(self) -> Mapping[str, Any]:
         """Its next line of results; raises `RuntimeError` where it ended, or said nothing, instead."""
@@ -40,6 +49,10 @@ class Role:
             raise RuntimeError(f"{self._function} ended with status {self._process.wait()} and no result")
         return json.loads(text)  # type: ignore[no-any-return]  # every role prints objects
 
+    def end(self) -> None:
+        """Close its standard input, at which a role that waits for orders ends, and wait for that."""
+        self._process.communicate(timeout=PATIENCE)
+
     def stop(self) -> None:
         """End it if it still runs."""
         if self._process.poll() is None:
@@ -48,9 +61,9 @@ class Role:
 
 
 @contextmanager
-def role(function: str, **arguments: Any) -> Iterator[Role]:
+def role(function: str, path: Sequence[Path] = (), **arguments: Any) -> Iterator[Role]:
     """A role that is ended with the block."""
-    process = Role(function, **arguments)
+    process = Role(function, path, **arguments)
     try:
         yield process
     finally:

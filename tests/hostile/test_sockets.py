@@ -268,8 +268,9 @@ def test_5000_idle_and_1000_half_open_connections_leave_the_process_as_it_was(im
                 after.append(publisher.rss())
             honest.check()
             each = (max(held) - memory) / 6000
-            print(f"{where}: {each:.0f} bytes a connection at most; {[f'{rss / MIB:.1f} MiB' for rss in after]} before and "
-                  f"after each; an honest epoch took {honest.slowest * 1000:.0f} ms at most")  # fmt: skip
+            sizes = [f"{rss / MIB:.1f} MiB" for rss in after]
+            print(f"{where}: {each:.0f} bytes a connection at most; {sizes} before, and after each time; an honest "
+                  f"epoch took {honest.slowest * 1000:.0f} ms at most")  # fmt: skip
         assert honest.error is None, repr(honest.error)
         assert max(held) - memory < 6000 * 8192
 

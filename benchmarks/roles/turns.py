@@ -1,0 +1,104 @@
+"""The parts of one version of Epochal that stay, and work when it is their turn: services, writer, reader.
+
+Apart from `ours` because two versions that take turns every part of a second meet the same minute of the machine,
+which runs of some seconds one after the other do not. Each waits for a line of its standard input: how many messages.
+"""
+
+import asyncio
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from harness.bench import Bench
+
+import epochal
+from epochal.local import LocalMode
+from roles.common import RECORD, age, paced, say, stamped, turns
+
+
+async def serve(streams: int) -> None:
+    """Local mode with so many streams; tells where they are, and which code runs, and stays."""
+    async with AsyncExitStack() as held:
+        data = held.enter_context(tempfile.TemporaryDirectory())
+        local = await held.enter_async_context(LocalMode(data=Path(data), port=0))
+        bench = Bench(local, rounds=1, scale=1.0)
+        names = [(await held.enter_async_context(bench.stream("turns"))).name for _ in range(streams)]
+        say(catalog=bench.catalog, streams=names, code=epochal.__file__)
+        async for _ in _orders():
+            pass
+
+
+async def send(catalog: str, stream: str, batch: int) -> None:
+    """Batches of so many records; 0 gives single records that the client gathers for a millisecond at most."""
+    records, every, number = [RECORD] * max(batch, 1), turns(max(batch, 1)), 0
+    linger = None if batch else 0.001
+    async with (
+        epochal.connect(catalog) as client,
+        client.writer(stream) if linger is None else client.writer(stream, linger=linger) as writer,
+    ):
+        say(ready=True)
+        async for messages in _orders():
+            start = time.monotonic()
+            for _ in range(messages):
+                writer.append_nowait(number // every, records)
+                number += 1
+                if number % every == 0:
+                    writer.advance_nowait(number // every)
+                    await writer.drain()
+            await writer.flush()
+            say(start=start)
+
+
+async def receive(catalog: str, stream: str) -> None:
+    """Counts records, each unpacked where a batch has some; tells when the last of a turn came."""
+    async with epochal.connect(catalog) as client, client.subscribe(stream) as subscription:
+        await subscription.ready.wait()
+        say(ready=True)
+        events = aiter(subscription.events())
+        async for records in _orders():
+            while records > 0:
+                event = await anext(events)
+                if type(event) is epochal.Data:
+                    records -= len(event.records())
+            say(end=time.monotonic())
+
+
+async def send_paced(catalog: str, stream: str, rate: int) -> None:
+    """Single records at a steady rate, each stamped with its moment; an epoch a turn."""
+    time_now = 0
+    async with epochal.connect(catalog) as client, client.writer(stream) as writer:
+
+        async def one(_: int) -> None:
+            writer.append_nowait(time_now, [stamped()])
+
+        say(ready=True)
+        async for messages in _orders():
+            await paced(rate, messages, one)
+            await writer.flush()
+            time_now += 1
+            await writer.advance(time_now)
+            say(done=True)
+
+
+async def receive_aged(catalog: str, stream: str) -> None:
+    """The ages of the records of each turn at their arrival, in seconds."""
+    async with epochal.connect(catalog) as client, client.subscribe(stream) as subscription:
+        await subscription.ready.wait()
+        say(ready=True)
+        events = aiter(subscription.events())
+        async for messages in _orders():
+            ages: list[float] = []
+            while len(ages) < messages:
+                event = await anext(events)
+                if type(event) is epochal.Data:
+                    ages.append(age(event.records()[0]))
+            say(ages=ages)
+
+
+async def _orders() -> AsyncIterator[int]:
+    """The numbers on standard input, until it ends."""
+    while line := await asyncio.to_thread(sys.stdin.readline):
+        yield int(line)

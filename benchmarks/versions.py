@@ -1,0 +1,130 @@
+"""How fast this version is beside another: `python benchmarks/versions.py CHECKOUT`, a work tree of the other commit.
+
+Apart from `run.py`, which compares systems in runs of seconds: a shared machine changes by a tenth and more from one
+second to the next, so that two versions of nearly the same speed can only be told apart by turns of a fraction of a
+second. All processes of both versions live at the same time, and those not in turn wait for a line. A pair is begun
+with new processes, since a process keeps for its life what chance gave it (addresses, hash seeds).
+"""
+
+import argparse
+import asyncio
+import random
+import statistics
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.processes import Role, role
+from harness.rounds import percentile
+from harness.tables import Table
+from rich.console import Console
+
+HERE = Path(__file__).parents[1]
+PACKAGES = ("core", "services/catalog", "services/publisher", "operator", "spark")
+RATE = 5_000
+TURN = {"P1, 1 record a batch": 15_000, "P1, 16": 10_000, "P1, 256": 2_500, "P2": 60_000, "P4": 2_500}
+"""Messages a turn: some 0.3 to 0.5 seconds."""
+BATCHES = {"P1, 1 record a batch": 1, "P1, 16": 16, "P1, 256": 256, "P2": 0}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A writer and a reader of one version, at their measure."""
+
+    sender: Role
+    receiver: Role
+    records: int
+    """... in a message."""
+
+    async def turn(self, messages: int) -> dict[str, float]:
+        """Seconds from the first send to the last arrival, or the ages of paced records in ms."""
+        self.receiver.tell(messages * self.records)
+        self.sender.tell(messages)
+        sent, got = await asyncio.gather(self.sender.line(), self.receiver.line())
+        if "ages" in got:
+            return {", p50": 1000 * percentile(got["ages"], 0.5), ", p99": 1000 * percentile(got["ages"], 0.99)}
+        return {"": got["end"] - sent["start"]}
+
+
+async def version(held: AsyncExitStack, checkout: Path) -> Mapping[str, Line]:
+    """The services of the version in a checkout, with a writer and a reader a measure."""
+    path = [checkout / package for package in PACKAGES]
+
+    def play(function: str, **arguments: object) -> Role:
+        return held.enter_context(role(f"turns.{function}", path, **arguments))
+
+    services = play("serve", streams=len(TURN))
+    there = await services.line()
+    if not Path(there["code"]).is_relative_to(checkout):
+        raise RuntimeError(f"{checkout} was to be measured, and {there['code']} runs")
+    held.callback(services.end)
+    lines = {}
+    for name, stream in zip(TURN, there["streams"], strict=True):
+        to = {"catalog": there["catalog"], "stream": stream}
+        if name in BATCHES:
+            receiver, sender = play("receive", **to), play("send", **to, batch=BATCHES[name])
+        else:
+            receiver, sender = play("receive_aged", **to), play("send_paced", **to, rate=RATE)
+        lines[name] = Line(sender, receiver, max(1, BATCHES.get(name, 1)))
+    for line in lines.values():
+        await asyncio.gather(line.sender.line(), line.receiver.line())
+    return lines
+
+
+async def pair(other: Path, turns: int) -> dict[str, float]:
+    """For each measure how many times as fast this version is: the ratio of the medians of all turns of a pair."""
+    async with AsyncExitStack() as held:
+        both = {checkout: await version(held, checkout) for checkout in (HERE, other)}
+        ratios = {}
+        for name, messages in TURN.items():
+            taken: dict[Path, dict[str, list[float]]] = {HERE: {}, other: {}}
+            for number in range(-1, turns):  # the first turn is to warm up
+                for checkout in (HERE, other) if number % 2 else (other, HERE):
+                    for what, figure in (await both[checkout][name].turn(messages)).items():
+                        if number >= 0:
+                            taken[checkout].setdefault(what, []).append(figure)
+            for what in taken[HERE]:
+                middles = [statistics.median(taken[checkout][what]) for checkout in (other, HERE)]
+                ratios[name + what] = middles[0] / middles[1]
+        return ratios
+
+
+def interval(ratios: Sequence[float]) -> str:
+    """The median with its 95 % interval, by drawing anew from the ratios 4,000 times."""
+    draws = random.Random(1)
+    middles = sorted(statistics.median(draws.choices(ratios, k=len(ratios))) for _ in range(4000))
+    return f"{statistics.median(ratios):.2f} ({middles[100]:.2f}-{middles[3899]:.2f})"
+
+
+async def compare(pairs: int, measure: Callable[[], Awaitable[dict[str, float]]]) -> Table:
+    """A table of so many pairs; each is told as it comes."""
+    taken = []
+    for number in range(pairs):
+        taken.append(await measure())
+        told = ", ".join(f"{name} {ratio:.2f}" for name, ratio in taken[-1].items())
+        print(f"pair {number + 1}: {told}", file=sys.stderr, flush=True)
+    rows = [[name, interval([ratios[name] for ratios in taken])] for name in taken[0]]
+    return Table(
+        "versions", f"This version's speed over the other's, {pairs} pairs", ["", "median (95 % interval)"], rows
+    )
+
+
+def main() -> None:
+    """Measure, and print the table."""
+    parser = argparse.ArgumentParser(description="Measure this version of Epochal beside another, in turns.")
+    parser.add_argument("checkout", type=Path, help="a work tree of the other version (git worktree add)")
+    parser.add_argument("--pairs", type=int, default=15, help="times that both are started anew")
+    parser.add_argument("--turns", type=int, default=20, help="turns of each version in each measure of a pair")
+    arguments = parser.parse_args()
+    other = arguments.checkout.resolve()
+    if not (other / PACKAGES[0] / "epochal").is_dir():
+        parser.error(f"{other} is no work tree of Epochal: it has no {PACKAGES[0]}/epochal")
+    table = asyncio.run(compare(arguments.pairs, lambda: pair(other, arguments.turns)))
+    table.show(Console())
+    print(table.markdown())
+
+
+if __name__ == "__main__":
+    main()
