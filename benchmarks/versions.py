@@ -48,20 +48,20 @@ class Line:
         return {"": got["end"] - sent["start"]}
 
 
-async def version(held: AsyncExitStack, checkout: Path) -> Mapping[str, Line]:
+async def version(held: AsyncExitStack, checkout: Path, names: Sequence[str]) -> Mapping[str, Line]:
     """The services of the version in a checkout, with a writer and a reader a measure."""
     path = [checkout / package for package in PACKAGES]
 
     def play(function: str, **arguments: object) -> Role:
         return held.enter_context(role(f"turns.{function}", path, **arguments))
 
-    services = play("serve", streams=len(TURN))
+    services = play("serve", streams=len(names))
     there = await services.line()
     if not Path(there["code"]).is_relative_to(checkout):
         raise RuntimeError(f"{checkout} was to be measured, and {there['code']} runs")
     held.callback(services.end)
     lines = {}
-    for name, stream in zip(TURN, there["streams"], strict=True):
+    for name, stream in zip(names, there["streams"], strict=True):
         to = {"catalog": there["catalog"], "stream": stream}
         if name in BATCHES:
             receiver, sender = play("receive", **to), play("send", **to, batch=BATCHES[name])
@@ -73,16 +73,16 @@ async def version(held: AsyncExitStack, checkout: Path) -> Mapping[str, Line]:
     return lines
 
 
-async def pair(other: Path, turns: int) -> dict[str, float]:
+async def pair(other: Path, names: Sequence[str], turns: int) -> dict[str, float]:
     """For each measure how many times as fast this version is: the ratio of the medians of all turns of a pair."""
     async with AsyncExitStack() as held:
-        both = {checkout: await version(held, checkout) for checkout in (HERE, other)}
+        both = {checkout: await version(held, checkout, names) for checkout in (HERE, other)}
         ratios = {}
-        for name, messages in TURN.items():
+        for name in names:
             taken: dict[Path, dict[str, list[float]]] = {HERE: {}, other: {}}
             for number in range(-1, turns):  # the first turn is to warm up
                 for checkout in (HERE, other) if number % 2 else (other, HERE):
-                    for what, figure in (await both[checkout][name].turn(messages)).items():
+                    for what, figure in (await both[checkout][name].turn(TURN[name])).items():
                         if number >= 0:
                             taken[checkout].setdefault(what, []).append(figure)
             for what in taken[HERE]:
@@ -115,13 +115,17 @@ def main() -> None:
     """Measure, and print the table."""
     parser = argparse.ArgumentParser(description="Measure this version of Epochal beside another, in turns.")
     parser.add_argument("checkout", type=Path, help="a work tree of the other version (git worktree add)")
+    parser.add_argument("measures", nargs="*", help=f"beginnings of: {'; '.join(TURN)}")
     parser.add_argument("--pairs", type=int, default=15, help="times that both are started anew")
     parser.add_argument("--turns", type=int, default=20, help="turns of each version in each measure of a pair")
     arguments = parser.parse_args()
     other = arguments.checkout.resolve()
     if not (other / PACKAGES[0] / "epochal").is_dir():
         parser.error(f"{other} is no work tree of Epochal: it has no {PACKAGES[0]}/epochal")
-    table = asyncio.run(compare(arguments.pairs, lambda: pair(other, arguments.turns)))
+    names = [name for name in TURN if not arguments.measures or name.startswith(tuple(arguments.measures))]
+    if not names:
+        parser.error(f"no measure begins so; there are {'; '.join(TURN)}")
+    table = asyncio.run(compare(arguments.pairs, lambda: pair(other, names, arguments.turns)))
     table.show(Console())
     print(table.markdown())
 

@@ -48,6 +48,16 @@ def test_join_is_the_intersection_of_what_is_reached(a, b, c):
     assert (reached(b) <= reached(a)) == Antichain(a).reaches_all(b)
 
 
+@given(SETS, SETS)
+def test_what_leaves_and_enters_an_antichain_makes_the_other_of_it(old, new):
+    before, after = Antichain(old), Antichain(new)
+    changes = after.changes_from(before)
+    assert changes == [(t, -1) for t in sorted(set(before) - set(after))] + [
+        (t, 1) for t in sorted(set(after) - set(before))
+    ]
+    assert (changes == []) == (before == after)
+
+
 def test_antichains_compare_by_their_elements():
     assert Antichain([3, 5]) == Antichain([3])
     assert Antichain([(0, 3), (2, 1)]) == Antichain([(2, 1), (0, 3)])

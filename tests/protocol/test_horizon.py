@@ -78,6 +78,13 @@ def test_the_corners_of_what_a_frontier_has_passed_are_the_maximal_times_that_it
     assert TimeShape.parse("()").not_reached([()]) == []
 
 
+@given(st.lists(st.integers(0, 5), max_size=3))
+def test_what_a_frontier_of_ints_has_passed_has_one_corner_or_none(times):
+    passed = Downset(TimeShape.parse("int").not_reached(times))
+    for time in (*range(7), MAX_TIME):
+        assert (time in passed) == (not Antichain(times).less_equal(time))
+
+
 @given(st.lists(SMALL, max_size=6), SMALL)
 def test_a_downset_holds_what_is_below_one_of_its_times(times: list[Time], time: Time) -> None:
     downset = Downset(times)

@@ -73,7 +73,23 @@ class Antichain:
 
     def __eq__(self, other: object) -> bool:
         """Whether both hold the same elements."""
-        return isinstance(other, Antichain) and set(self._elements) == set(other._elements)
+        if not isinstance(other, Antichain):
+            return NotImplemented
+        mine, theirs = self._elements, other._elements
+        return len(mine) == len(theirs) and (mine == theirs or set(mine) == set(theirs))
+
+    def changes_from(self, old: "Antichain") -> list[Change]:
+        """What leaves `old` (-1) and what enters it (+1), each sorted, so that it becomes this.
+
+        >>> Antichain([3, 4]).changes_from(Antichain([2]))
+        [(2, -1), (3, 1)]
+        """
+        before, after = old._elements, self._elements
+        if len(before) == len(after) == 1:  # the usual frontiers, spared the sets
+            return [] if before == after else [(before[0], -1), (after[0], 1)]
+        left, entered = set(before), set(after)
+        changes: list[Change] = [(time, -1) for time in sorted(left - entered)]
+        return changes + [(time, 1) for time in sorted(entered - left)]
 
     __hash__ = None  # type: ignore[assignment]  # mutable
 
@@ -121,7 +137,10 @@ class Downset:
 
     def __contains__(self, time: object) -> bool:
         """Whether `time` is <= an element."""
-        return any(less_equal(time, element) for element in self._elements)  # type: ignore[arg-type]  # a time
+        elements = self._elements
+        if len(elements) == 1:  # as in an antichain
+            return less_equal(time, elements[0])  # type: ignore[arg-type]  # a time
+        return any(less_equal(time, element) for element in elements)  # type: ignore[arg-type]
 
     def __iter__(self) -> Iterator[Time]:
         """The maximal elements, in a stable order."""
@@ -181,11 +200,8 @@ class MutableAntichain:
         return self._rebuild() if stale else []
 
     def _rebuild(self) -> list[Change]:
-        fresh = Antichain(time for time, count in self._counts.items() if count > 0)
-        old, new = set(self._frontier), set(fresh)
-        self._frontier = fresh
-        left: list[Change] = [(time, -1) for time in sorted(old - new)]
-        return left + [(time, 1) for time in sorted(new - old)]
+        old, self._frontier = self._frontier, Antichain([time for time, count in self._counts.items() if count > 0])
+        return self._frontier.changes_from(old)
 
     @property
     def frontier(self) -> Antichain:

@@ -460,9 +460,7 @@ class SegmentPublisher:
             frontier = self._horizon.lower  # what is held may move on before each answer: this keeps up with it
             if frontier == reported or not reported.reaches_all(frontier):
                 return
-        old, new = set(reported), set(frontier)
-        changes: list[Change] = [(time, -1) for time in sorted(old - new)]
-        changes += [(time, 1) for time in sorted(new - old)]
+        changes = frontier.changes_from(reported)
         self.progress.move(changes)
         self._log(m.Frontier(self.seq + 1, self.seq, tuple(changes)))
         self._limits.keep_only(self.progress.upper)

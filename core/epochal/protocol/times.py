@@ -158,6 +158,9 @@ class TimeShape:
         >>> TimeShape.parse("(int, int)").not_reached([(3, 0)]) == [(2, MAX_TIME)]
         True
         """
+        if self.form is None:  # the usual shape: one corner
+            least = min(times, default=MAX_TIME + 1)
+            return [least - 1] if least else []  # type: ignore[operator]  # ints
         corners = [_all_leaves(self.form, MAX_TIME)]
         for time in times:
             under = [_with_leaf(self.form, path, value - 1) for path, value in self._leaves(time) if value > 0]
