@@ -29,13 +29,24 @@ class Cache:
         self._children: defaultdict[str, dict[tuple[str, str], Object]] = defaultdict(dict)
         self._labelled: defaultdict[Place, dict[tuple[str, str], Object]] = defaultdict(dict)
         """The children once more, by the stream in their label."""
-        self._gone: OrderedDict[str, None] = OrderedDict()
+        self._gone: OrderedDict[str, int] = OrderedDict()
+        """uid of what is gone -> what `dropped` was then."""
+        self.dropped = 0
+        """How often something was dropped so far."""
 
-    def put(self, item: Object) -> bool:
-        """Take an object over; returns whether it is news."""
+    def put(self, item: Object, asked: int | None = None) -> bool:
+        """Take an object over; returns whether it is news.
+
+        `asked`: what `dropped` was when the API server was asked about just this object. What lists and watches had
+        told before counts no more then: they choose by label, and whoever takes its label off an object, or never gave
+        it one, has not deleted it.
+        """
         metadata = item["metadata"]
-        if metadata["uid"] in self._gone:
-            return False
+        gone = self._gone.get(metadata["uid"])
+        if gone is not None:
+            if asked is None or gone > asked:
+                return False
+            del self._gone[metadata["uid"]]
         home, name = self._home(item)
         known = home.get(name)
         if known is not None and known["metadata"]["uid"] == metadata["uid"] and version(known) >= version(item):
@@ -50,7 +61,8 @@ class Cache:
     def drop(self, item: Object) -> bool:
         """This object is gone; returns whether it was known."""
         uid = item["metadata"]["uid"]
-        self._gone[uid] = None
+        self.dropped += 1
+        self._gone[uid] = self.dropped
         while len(self._gone) > _GONE:
             self._gone.popitem(last=False)
         home, name = self._home(item)

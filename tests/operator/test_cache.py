@@ -44,6 +44,22 @@ def test_a_list_tells_what_is_new_and_what_is_gone() -> None:
     assert cache.find(item(name="gone")) is None
 
 
+def test_what_only_lost_its_label_is_known_again_when_it_is_asked_for() -> None:
+    """Lists and watches choose by label. What was deleted after the question stays gone, whatever the answer says."""
+    cache = Cache()
+    somebody_elses = item(uid="theirs", stream="")
+    cache.put(somebody_elses)
+    for _ in range(3):
+        cache.replace("Pod", ["n"], [], 99)
+        assert not cache.put(somebody_elses), "a late event of a watch"
+        asked = cache.dropped
+        assert cache.put(somebody_elses, asked)
+        assert cache.find(item()) == somebody_elses
+    asked = cache.dropped
+    cache.drop(somebody_elses)
+    assert not cache.put(somebody_elses, asked), "the answer is older than the end"
+
+
 def test_a_list_of_one_namespace_says_nothing_about_others() -> None:
     cache = Cache()
     cache.put(item())

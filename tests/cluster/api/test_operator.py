@@ -8,6 +8,7 @@ from tests.cluster.harness.apiserver import ApiServer
 from tests.cluster.harness.programs import free_port
 
 from epochal.client.catalog import CatalogClient
+from epochal.resources.cluster.names import MANAGED_LABEL
 
 STORAGE: dict[str, Any] = {"history": {"storage": {"size": "1Gi"}}}
 
@@ -338,6 +339,22 @@ async def test_no_pod_is_made_on_a_claim_that_somebody_else_has(on_stage: Stage)
     await operator.has_looked(4)
     assert (await on_stage.conditions())["Ready"] == ("False", "NameConflict")
     assert {name for name, _, _ in on_stage.node.diary} == {"flights-1"}, "the other segment has its own"
+
+
+async def test_what_lost_its_labels_is_seen_all_the_same_and_given_them_again(on_stage: Stage) -> None:
+    """Lists and watches choose by label: to them it was deleted."""
+    await on_stage.operator(resync=0.3).start()
+    await on_stage.declare()
+    await on_stage.is_ready()
+    service = (await on_stage.children())["Service", "flights"]
+    await on_stage.api.merge(service, {"metadata": {"labels": {MANAGED_LABEL: None}}})
+
+    async def is_labelled() -> bool:
+        return ("Service", "flights") in await on_stage.children()
+
+    await eventually(is_labelled)
+    await on_stage.change(progress={"minWriters": 2})
+    await on_stage.is_ready()
 
 
 async def test_a_lost_volume_is_told_and_made_anew_with_its_pod(on_stage: Stage) -> None:
