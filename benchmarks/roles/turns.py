@@ -34,11 +34,8 @@ async def serve(streams: int) -> None:
 async def send(catalog: str, stream: str, batch: int) -> None:
     """Batches of so many records; 0 gives single records that the client gathers for a millisecond at most."""
     records, every, number = [RECORD] * max(batch, 1), turns(max(batch, 1)), 0
-    linger = None if batch else 0.001
-    async with (
-        epochal.connect(catalog) as client,
-        client.writer(stream) if linger is None else client.writer(stream, linger=linger) as writer,
-    ):
+    linger = 0.0 if batch else 0.001
+    async with epochal.connect(catalog) as client, client.writer(stream, linger=linger) as writer:
         say(ready=True)
         async for messages in _orders():
             start = time.monotonic()
