@@ -1,9 +1,9 @@
 """How fast this version is beside another: `python benchmarks/versions.py CHECKOUT`, a work tree of the other commit.
 
-Apart from `run.py`, which compares systems in runs of seconds: a shared machine changes by a tenth and more from one
-second to the next, so that two versions of nearly the same speed can only be told apart by turns of a fraction of a
-second. All processes of both versions live at the same time, and those not in turn wait for a line. A pair is begun
-with new processes, since a process keeps for its life what chance gave it (addresses, hash seeds).
+Apart from `run.py`, which compares systems in runs of seconds: the speed of a shared machine changes by 10 % and more
+from one second to the next, so small differences between two versions show only in turns of a fraction of a second.
+All processes of both versions run at the same time, and those whose turn it is not wait for input. Each pair starts
+new processes, since chance differences (addresses, hash seeds) last as long as a process.
 """
 
 import argparse
@@ -92,19 +92,19 @@ async def pair(other: Path, names: Sequence[str], turns: int) -> dict[str, float
 
 
 def interval(ratios: Sequence[float]) -> str:
-    """The median with its 95 % interval, by drawing anew from the ratios 4,000 times."""
+    """The median with its 95 % interval, by bootstrap: 4,000 samples."""
     draws = random.Random(1)
     middles = sorted(statistics.median(draws.choices(ratios, k=len(ratios))) for _ in range(4000))
     return f"{statistics.median(ratios):.2f} ({middles[100]:.2f}-{middles[3899]:.2f})"
 
 
 async def compare(pairs: int, measure: Callable[[], Awaitable[dict[str, float]]]) -> Table:
-    """A table of so many pairs; each is told as it comes."""
+    """A table of so many pairs; each is printed as it comes."""
     taken = []
     for number in range(pairs):
         taken.append(await measure())
-        told = ", ".join(f"{name} {ratio:.2f}" for name, ratio in taken[-1].items())
-        print(f"pair {number + 1}: {told}", file=sys.stderr, flush=True)
+        shown = ", ".join(f"{name} {ratio:.2f}" for name, ratio in taken[-1].items())
+        print(f"pair {number + 1}: {shown}", file=sys.stderr, flush=True)
     rows = [[name, interval([ratios[name] for ratios in taken])] for name in taken[0]]
     return Table(
         "versions", f"This version's speed over the other's, {pairs} pairs", ["", "median (95 % interval)"], rows
@@ -116,7 +116,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure this version of Epochal beside another, in turns.")
     parser.add_argument("checkout", type=Path, help="a work tree of the other version (git worktree add)")
     parser.add_argument("measures", nargs="*", help=f"beginnings of: {'; '.join(TURN)}")
-    parser.add_argument("--pairs", type=int, default=15, help="times that both are started anew")
+    parser.add_argument("--pairs", type=int, default=15, help="how often both versions are started")
     parser.add_argument("--turns", type=int, default=20, help="turns of each version in each measure of a pair")
     arguments = parser.parse_args()
     other = arguments.checkout.resolve()

@@ -1,7 +1,7 @@
 """The parts of one version of Epochal that stay, and work when it is their turn: services, writer, reader.
 
-Apart from `ours` because two versions that take turns every part of a second meet the same minute of the machine,
-which runs of some seconds one after the other do not. Each waits for a line of its standard input: how many messages.
+Apart from `ours`, whose roles run once: these take turns of a part of a second with those of another version, so that
+both are measured under the same load. Each waits for a line on its standard input: how many messages.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from harness.bench import Bench
@@ -51,15 +51,10 @@ async def send(catalog: str, stream: str, batch: int) -> None:
 
 async def receive(catalog: str, stream: str) -> None:
     """Counts records, each unpacked where a batch has some; tells when the last of a turn came."""
-    async with epochal.connect(catalog) as client, client.subscribe(stream) as subscription:
-        await subscription.ready.wait()
-        say(ready=True)
-        events = aiter(subscription.events())
+    async with _data(catalog, stream) as batches:
         async for records in _orders():
             while records > 0:
-                event = await anext(events)
-                if type(event) is epochal.Data:
-                    records -= len(event.records())
+                records -= len((await anext(batches)).records())
             say(end=time.monotonic())
 
 
@@ -82,17 +77,18 @@ async def send_paced(catalog: str, stream: str, rate: int) -> None:
 
 async def receive_aged(catalog: str, stream: str) -> None:
     """The ages of the records of each turn at their arrival, in seconds."""
+    async with _data(catalog, stream) as batches:
+        async for messages in _orders():
+            say(ages=[age((await anext(batches)).records()[0]) for _ in range(messages)])
+
+
+@asynccontextmanager
+async def _data(catalog: str, stream: str) -> AsyncIterator[AsyncIterator[epochal.Data]]:
+    """The batches of a stream, once it is joined."""
     async with epochal.connect(catalog) as client, client.subscribe(stream) as subscription:
         await subscription.ready.wait()
         say(ready=True)
-        events = aiter(subscription.events())
-        async for messages in _orders():
-            ages: list[float] = []
-            while len(ages) < messages:
-                event = await anext(events)
-                if type(event) is epochal.Data:
-                    ages.append(age(event.records()[0]))
-            say(ages=ages)
+        yield (event async for event in subscription.events() if type(event) is epochal.Data)
 
 
 async def _orders() -> AsyncIterator[int]:

@@ -37,9 +37,8 @@ class Cache:
     def put(self, item: Object, asked: int | None = None) -> bool:
         """Take an object over; returns whether it is news.
 
-        `asked`: what `dropped` was when the API server was asked about just this object. What lists and watches had
-        told before counts no more then: they choose by label, and whoever takes its label off an object, or never gave
-        it one, has not deleted it.
+        `asked`: the value of `dropped` when the API server was asked for this one object. Its answer overrules what
+        lists and watches said before: they select by label, so to them an object without its label looks deleted.
         """
         metadata = item["metadata"]
         gone = self._gone.get(metadata["uid"])
