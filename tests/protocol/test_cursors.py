@@ -21,13 +21,15 @@ CURSORS = st.builds(
     st.text(max_size=20),
     st.dictionaries(st.text(max_size=5), POSITIONS, max_size=4),
     *[st.lists(TIMES, max_size=4).map(tuple)] * 3,
+    st.none() | st.lists(TIMES, max_size=4).map(tuple),
 )
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
     max_leaves=6,
 )
-GOOD = {"cursor": 2, "stream": "uid", "positions": {"0": [1, 5]}, "frontier": [3], "aborted": [], "untold": [4]}
+FORM_2 = {"cursor": 2, "stream": "uid", "positions": {"0": [1, 5]}, "frontier": [3], "aborted": [], "untold": [4]}
+GOOD = {**FORM_2, "cursor": 3, "seen_from": [7]}
 FORM_1 = {"cursor": 1, "stream": "uid", "positions": {"0": [1, 5]}, "frontier": [3], "aborted": [4]}
 
 
@@ -63,7 +65,7 @@ def test_nesting_without_end_is_a_cursor_error(text):
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"cursor": 3},
+        {"cursor": 4},
         {"cursor": 0},
         {"cursor": True},
         {"stream": 7},
@@ -77,6 +79,8 @@ def test_nesting_without_end_is_a_cursor_error(text):
         {"aborted": None},
         {"untold": None},
         {"untold": [1.5]},
+        {"seen_from": None},
+        {"seen_from": ["x"]},
     ],
 )
 def test_each_field_is_checked(wrong):
@@ -85,20 +89,25 @@ def test_each_field_is_checked(wrong):
     Cursor.from_json(json.dumps(GOOD))
 
 
-def test_a_field_of_the_present_form_is_missed_and_none_is_read_into_an_older_one():
-    with pytest.raises(CursorError, match="untold"):
-        Cursor.from_json(json.dumps({name: value for name, value in GOOD.items() if name != "untold"}))
+@pytest.mark.parametrize("field", ["untold", "seen_from"])
+def test_a_field_of_the_present_form_is_missed_and_none_is_read_into_an_older_one(field):
+    with pytest.raises(CursorError, match=field):
+        Cursor.from_json(json.dumps({name: value for name, value in GOOD.items() if name != field}))
     assert Cursor.from_json(json.dumps({**FORM_1, "untold": "ignored"})).untold == ()
+    assert Cursor.from_json(json.dumps({**FORM_2, "seen_from": "ignored"})).seen_from is None
 
 
 @pytest.mark.rule("E16")
-def test_a_cursor_of_the_first_form_is_still_read():
+def test_a_cursor_of_an_earlier_form_is_still_read_and_written_where_it_says_all():
     cursor = Cursor.from_json(json.dumps(FORM_1))
     assert cursor == Cursor("uid", {"0": Position(1, 5)}, (3,), (4,))
-    assert Cursor.from_json(cursor.to_json()) == cursor
+    assert json.loads(cursor.to_json()) == {**FORM_1, "cursor": 2, "untold": []}
+    assert json.loads(Cursor.from_json(json.dumps(FORM_2)).to_json()) == FORM_2
 
 
-@pytest.mark.parametrize("times", [(((3, 3),), (), ()), ((3,), (-1,), ()), ((3,), (), ((4, 4),))])
+@pytest.mark.parametrize(
+    "times", [(((3, 3),), (), ()), ((3,), (-1,), ()), ((3,), (), ((4, 4),)), ((3,), (), (), ((4, 4),))]
+)
 def test_a_cursor_with_times_of_another_shape_is_refused(times):
     with pytest.raises(CursorError, match="does not fit"):
         Subscriber("uid", TimeShape.parse("int"), ["0"], cursor=Cursor("uid", {"0": Position(1, 5)}, *times))

@@ -384,12 +384,35 @@ def test_a_cursor_of_a_late_joiner_still_skips_what_it_could_not_see_whole(wire_
     writer.append("0", 3, b"after")
     writer.append("0", 5, b"whole")
     cursor = reader.machine.cursor()
-    assert cursor.frontier == (4,)
-    again = wiring.reader(cursor=cursor)
+    assert (cursor.frontier, cursor.seen_from) == ((0,), (4,))
+    again = wiring.reader(cursor=Cursor.from_json(cursor.to_json()))
+    assert list(again.machine.frontier) == [0]  # 3 is not complete: it gets one more record
     writer.append("0", 3, b"later")
     writer.advance(6)
     assert reader.epochs() == again.epochs() == [(5, [b"whole"])]
     assert not again.machine.saw_whole(3)
+
+
+@pytest.mark.rule("E11", "E16")
+def test_who_resumes_after_a_gap_takes_lost_epochs_that_begin_only_now_for_aborted_and_not_for_complete():
+    lost = State(-1, (2,), (9,), (), (9,))  # with its memory a segment has lost all up to 9
+    reader = Subscriber("uid", INT, "ab")
+    reader.began("a", began())
+    reader.began("b", began())
+    reader.began("a", Began(2, lost, filters=True, gap=True, resumed=False))
+    cursor = reader.cursor()
+    assert (cursor.frontier, cursor.seen_from) == ((0,), (10,))
+
+    again = Subscriber("uid", INT, "ab", cursor=Cursor.from_json(cursor.to_json()))
+    again.only_epochs()
+    again.began("a", Began(2, lost, filters=False, gap=False, resumed=False))
+    again.began("b", began(filters=False))
+    again.event("b", data(0, 5))
+    again.event("b", data(1, 10))
+    again.event("b", moved(2, 0, 11))
+    assert (list(again.frontier), epochs(again)) == ([2], [])
+    again.event("a", moved(0, 2, 11))
+    assert epochs(again) == [EpochWasAborted(5), 10]
 
 
 @pytest.mark.rule("E16")

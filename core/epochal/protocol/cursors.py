@@ -14,8 +14,8 @@ from epochal.errors import CursorError, TimeShapeError
 from epochal.protocol.messages import NOTHING_YET, Position
 from epochal.protocol.times import MAX_TIME, Time, from_json, to_json
 
-_FORM = 2
-"""What is written. Form 1, which had no `untold`, is read as well."""
+_FORM = 3
+"""The newest. Form 2 has no `seen_from` and form 1 no `untold`; both are read, and form 2 is written if it says all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,9 @@ class Cursor:
 
     `positions` are just before the first event of any epoch not yet yielded; events that no element of `frontier`
     reaches, and those of `aborted` epochs, are skipped on resume. `untold` epochs are aborted, too, and the application
-    is still to be told so; the log may begin behind their aborts.
+    is still to be told so; the log may begin behind their aborts. Of the epochs that `frontier` reaches, only those
+    that `seen_from` reaches can still be handed out: of others something was missed, but they may still get records, so
+    they do not count as complete (E15). None: all can.
     """
 
     stream: str
@@ -32,20 +34,21 @@ class Cursor:
     frontier: tuple[Time, ...]
     aborted: tuple[Time, ...] = ()
     untold: tuple[Time, ...] = ()
+    seen_from: tuple[Time, ...] | None = None
 
     def to_json(self) -> str:
         """One line of JSON; `from_json` reads it back, on this machine or another."""
-        return json.dumps(
-            {
-                "cursor": _FORM,
-                "stream": self.stream,
-                "positions": {segment: list(position) for segment, position in sorted(self.positions.items())},
-                "frontier": [to_json(time) for time in self.frontier],
-                "aborted": [to_json(time) for time in self.aborted],
-                "untold": [to_json(time) for time in self.untold],
-            },
-            separators=(",", ":"),
-        )
+        value = {
+            "cursor": 2 if self.seen_from is None else _FORM,
+            "stream": self.stream,
+            "positions": {segment: list(position) for segment, position in sorted(self.positions.items())},
+            "frontier": [to_json(time) for time in self.frontier],
+            "aborted": [to_json(time) for time in self.aborted],
+            "untold": [to_json(time) for time in self.untold],
+        }
+        if self.seen_from is not None:
+            value["seen_from"] = [to_json(time) for time in self.seen_from]
+        return json.dumps(value, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> "Cursor":
@@ -65,6 +68,7 @@ class Cursor:
                 _times(value["frontier"]),
                 _times(value["aborted"]),
                 _times(value["untold"]) if form > 1 else (),
+                _times(value["seen_from"]) if form > 2 else None,
             )
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError, TimeShapeError) as error:
             raise CursorError(f"not a cursor as Cursor.to_json writes it: {error!r}") from None

@@ -196,11 +196,12 @@ class Subscriber:
             self._restrict(JoinFilter(self._reached))
         if cursor is not None:
             try:
-                for time in (*cursor.frontier, *cursor.aborted, *cursor.untold):
+                seen_from = cursor.frontier if cursor.seen_from is None else cursor.seen_from
+                for time in (*cursor.frontier, *seen_from, *cursor.aborted, *cursor.untold):
                     shape.check(time)
             except TimeShapeError as error:
                 raise CursorError(f"the cursor does not fit the stream: {error}") from None
-            self._restrict(JoinFilter(cursor.frontier, (), cursor.aborted))
+            self._restrict(JoinFilter(seen_from, (), cursor.aborted))
             self._know_aborted(cursor.untold)
             self._untold.update(cursor.untold)
             for segment in self._segments.values():
@@ -324,11 +325,19 @@ class Subscriber:
             before = [epoch.before[name] for _, epoch in unyielded if name in epoch.before]
             positions[name] = min([m.Position(segment.incarnation, segment.seq), *before])
         frontier = Antichain([*self._merged.frontier, *(time for time, _ in unyielded)])
+        seen_from = frontier
         for active in self._filters:
-            frontier = frontier.join(active.frontier(self.shape))
+            seen_from = seen_from.join(active.frontier(self.shape))
         over = self._aborted.union(*(epoch.aborted for epoch in self._ready_open.values())) - self._untold
         aborted = sorted(time for time in over if frontier.less_equal(time))
-        return Cursor(self.stream, positions, tuple(frontier), tuple(aborted), tuple(sorted(self._untold)))
+        return Cursor(
+            self.stream,
+            positions,
+            tuple(frontier),
+            tuple(aborted),
+            tuple(sorted(self._untold)),
+            None if seen_from == frontier else tuple(seen_from),
+        )
 
     def position(self, segment: str) -> m.Position:
         """The last event of `segment` that was taken in; a new follower goes on behind it."""
