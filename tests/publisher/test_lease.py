@@ -188,11 +188,12 @@ def test_an_append_beyond_the_horizon_waits_while_the_catalog_is_away_and_is_in_
         publisher.signal(signal.SIGKILL)
         publisher.ended()
         publisher = stream.start()
-        assert wires.subscriber(publisher, stream).join().below == (5,)
+        (last,) = wires.subscriber(publisher, stream).join().below
+        assert last >= 5  # what waited was recorded, perhaps with more that was asked ahead
         assert publisher.metric("memory_lost") == 1
         resumed = wires.writer(publisher, stream)
         assert resumed.open(resume=m.Resume(1, (0,), (0, 5))).lost == (0, 5)
-        resumed.advance(6)
+        resumed.advance(last + 1)
         wait_until(lambda: publisher.metric("memory_lost") == 0)
     finally:
         publisher.stop()
