@@ -50,6 +50,8 @@ class Catalog:
     """The time in seconds, below which no number is given out where older copies are put back (E12)."""
     away: bool = False
     """Whether it answers nobody at present."""
+    restored: int = 0
+    """How often an older copy was put back, each time by another process."""
     _segments: dict[str, _Entry] = field(default_factory=dict)
     _sessions: dict[str, int] = field(default_factory=dict)
     _copies: list[tuple[dict[str, _Entry], dict[str, int]]] = field(default_factory=list)
@@ -119,7 +121,8 @@ class Catalog:
         self._copies.append(deepcopy((self._segments, self._sessions)))
 
     def restore(self, which: int) -> None:
-        """Put a copy back."""
+        """Put a copy back; what was on its way to the catalog until then is lost with its process."""
+        self.restored += 1
         self._segments, self._sessions = deepcopy(self._copies[which])
 
     @property

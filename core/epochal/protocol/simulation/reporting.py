@@ -96,9 +96,10 @@ class Reporting:
             return  # it does not know yet what is to be recorded
         self._asked += 1
         request = self._under_way = self._asked
+        process = self._catalog.restored
 
         def arrives() -> None:
-            if self._catalog.away:
+            if self._catalog.away or self._catalog.restored != process:
                 return
             stored = self._catalog.store(self._segment, self._incarnation, record)
             complete = self._catalog.complete
@@ -131,11 +132,14 @@ class Reporting:
     def finishing(self, report: ReportFinishing) -> None:
         """Send the report until the catalog has answered it."""
         world, catalog = self._world, self._catalog
+        process = catalog.restored
 
         def answered(complete: bool) -> None:
             self._publisher.finishing_answered(report.number, complete, world.now)
 
         def arrives() -> None:
+            if catalog.restored != process:
+                return  # this publisher ended with it
             if catalog.away:
                 world.after(RETRY, arrives)
                 return
