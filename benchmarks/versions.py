@@ -1,7 +1,7 @@
 """How fast this version is beside another: `python benchmarks/versions.py CHECKOUT`, a work tree of the other commit.
 
-Apart from `run.py`, which compares systems in runs of seconds: the speed of a shared machine changes by 10 % and more
-from one second to the next, so small differences between two versions show only in turns of a fraction of a second.
+Separate from `run.py`, which compares systems in runs of seconds: the speed of a shared machine changes by 10 % and
+more from one second to the next, so small differences between two versions show only in turns of parts of a second.
 All processes of both versions run at the same time, and those whose turn it is not wait for input. Each pair starts
 new processes, since chance differences (addresses, hash seeds) last as long as a process.
 """

@@ -1,7 +1,7 @@
 """The parts of one version of Epochal that stay, and work when it is their turn: services, writer, reader.
 
-Apart from `ours`, whose roles run once: these take turns of a part of a second with those of another version, so that
-both are measured under the same load. Each waits for a line on its standard input: how many messages.
+Separate from `ours`, whose roles run once: these take turns of a part of a second with those of another version, so
+that both are measured under the same load. Each waits for a line on its standard input: how many messages.
 """
 
 import asyncio

@@ -25,8 +25,8 @@ class Cursor:
     `positions` are just before the first event of any epoch not yet yielded; events that no element of `frontier`
     reaches, and those of `aborted` epochs, are skipped on resume. `untold` epochs are aborted, too, and the application
     is still to be told so; the log may begin behind their aborts. Of the epochs that `frontier` reaches, only those
-    that `seen_from` reaches can still be handed out: of others something was missed, but they may still get records, so
-    they do not count as complete (E15). None: all can.
+    that `seen_from` reaches can be handed out (None: all). The subscriber missed a part of the others (E15), but
+    segments may still accept records at them, so they are not complete.
     """
 
     stream: str

@@ -162,7 +162,7 @@ class Life:
         self.look()
 
     def look(self) -> None:
-        """The merged frontier never goes back, and passes nothing that can still be added to (I6, E11, E16)."""
+        """The merged frontier never goes back, and passes no time at which a segment accepts records (I6, E11, E16)."""
         if not self.machine.ready:
             return
         frontier = self.machine.frontier
@@ -171,23 +171,23 @@ class Life:
             if self._frontier is not None:
                 self._judge_frontier(self._frontier, told)
             self._frontier = told
-            self._judge_honesty(told)
+            self._judge_completeness(told)
 
     def _judge_frontier(self, before: Times, after: Times) -> None:
         if not all(reached(before, time) for time in after):
             where = f"from {sorted(before)} to {sorted(after)}"
             raise Violation(f"I6: the frontier of {self.memory.name} went back {where}")
 
-    def _judge_honesty(self, told: Times) -> None:
-        """E11 (b), E16: what it is told is complete takes no more records anywhere, also behind a cursor."""
+    def _judge_completeness(self, frontier: Times) -> None:
+        """E11 (b), E16: no segment accepts records at a time that the frontier has passed, also after a resume."""
         for segment, logs in self.oracle.logs.items():
             log = logs[-1]
             if self.nodes[segment].publisher.gathering:
                 continue  # where it begins is not known yet
             for time in log.lower:
-                if not reached(told, time) and not log.is_aborted(time) and not self.oracle.unknowable(time):
+                if not reached(frontier, time) and not log.is_aborted(time) and not self.oracle.unknowable(time):
                     where = f"segment {segment} is still at {sorted(log.lower)}"
-                    raise Violation(f"E16: {self.memory.name} was told the frontier {sorted(told)}, and {where}")
+                    raise Violation(f"E16: {self.memory.name} has the frontier {sorted(frontier)}, and {where}")
 
     def claim(self, time: Time) -> None:
         """Ask whether `time` was seen whole, and keep a yes to be judged by what comes to light later (E18)."""
