@@ -19,7 +19,7 @@ BENCH_ARGS ?=
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: help setup lock format lint types imports test test-long cluster-up test-cluster cluster-down rules mutants bench docs crd images chart chart-scan demo demo-cluster check clean java-there
+.PHONY: help setup lock format lint types imports test test-long cluster-up cluster-build test-cluster cluster-down rules mutants bench docs crd images chart chart-scan tracing-tools demo demo-cluster check clean java-there
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -92,10 +92,13 @@ cluster-up: $(READY) ## start a throw-away Kubernetes (TIER=api: without a node)
 # The tests of the API alone wait for most of their time: two processes, with an API server each, take half as long.
 CLUSTER_TESTS := $(BIN)/python -m pytest -q -m cluster -o faulthandler_timeout=1800
 
-test-cluster: $(READY) ## run the tests on a real Kubernetes: ours, or that of KUBECONFIG
-ifeq ($(TEST_ARGS),)
+cluster-build: $(READY) ## build the images and programs that the tests on a Kubernetes need (minutes, once)
 	@$(if $(KUBECONFIG),true,tools/images)
 	@$(BIN)/python -m tests.cluster build $(if $(KUBECONFIG),--tier api)
+
+test-cluster: $(READY) ## run the tests on a real Kubernetes: ours, or that of KUBECONFIG
+ifeq ($(TEST_ARGS),)
+	@$(MAKE) cluster-build
 	@$(CLUSTER_TESTS) -n 2 --dist loadfile tests/cluster/api
 	@$(CLUSTER_TESTS) --ignore tests/cluster/api tests/cluster
 else
@@ -124,6 +127,10 @@ crd: $(READY) ## write the definition of the custom resource Stream into the cha
 docs: $(READY) ## build the documentation into site/
 	@$(BIN)/mkdocs --quiet build --strict
 
+# The collector is built like the Kubernetes of the cluster tests: with the machine's Go, or one from PyPI.
+tracing-tools: java-there $(READY) ## make the OpenTelemetry Collector and Zipkin that tests and demos run (minutes, once)
+	@$(BIN)/python -m tests.tracing.tools
+
 images: ## build the images of all components (root, buildah, mmdebstrap)
 	@tools/images
 
@@ -137,7 +144,7 @@ chart-scan: ## scan the rendered chart for risks with checkov, in an environment
 	@tools/chart-scan
 
 demo: java-there $(READY) ## run a Spark job over real flights and follow it, hour by complete hour
-	@$(BIN)/epochal demo $(DEMO_ARGS)
+	@PYTHONPATH=. $(BIN)/python tools/demo.py $(DEMO_ARGS)
 
 # The cluster of KUBECONFIG, or the node of cluster-up, or one for the time of the demo; KEEP=1 leaves everything there.
 demo-cluster: java-there $(READY) ## run the same in pods, on a real Kubernetes (root, unless KUBECONFIG is set)

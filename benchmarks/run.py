@@ -30,7 +30,10 @@ from measures import (
     latency,
     lookups,
     reconciling,
+    sidecar,
+    spark,
     throughput,
+    tracing,
 )
 from rich.console import Console
 
@@ -45,12 +48,15 @@ MEASURES = {
     "P5": fanout.measure,
     "P6": history.measure,
     "P7": lookups.measure,
+    "P9": spark.measure,
     "P10": joins.measure,
+    "P14": sidecar.measure,
+    "P15": tracing.measure,
     "growth": growth.measure,
     "horizon": horizon.measure,
     "operator": reconciling.measure,
 }
-BY_NAME_ONLY = {"operator"}
+BY_NAME_ONLY = {"P9", "P15", "operator"}
 """Measures that are not taken unless they are named: they need more than `make setup`."""
 
 

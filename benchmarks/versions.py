@@ -8,7 +8,6 @@ new processes, since chance differences (addresses, hash seeds) last as long as 
 
 import argparse
 import asyncio
-import random
 import statistics
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.processes import Role, role
-from harness.rounds import percentile
+from harness.rounds import interval, percentile
 from harness.tables import Table
 from rich.console import Console
 
@@ -89,13 +88,6 @@ async def pair(other: Path, names: Sequence[str], turns: int) -> dict[str, float
                 middles = [statistics.median(taken[checkout][what]) for checkout in (other, HERE)]
                 ratios[name + what] = middles[0] / middles[1]
         return ratios
-
-
-def interval(ratios: Sequence[float]) -> str:
-    """The median with its 95 % interval, by bootstrap: 4,000 samples."""
-    draws = random.Random(1)
-    middles = sorted(statistics.median(draws.choices(ratios, k=len(ratios))) for _ in range(4000))
-    return f"{statistics.median(ratios):.2f} ({middles[100]:.2f}-{middles[3899]:.2f})"
 
 
 async def compare(pairs: int, measure: Callable[[], Awaitable[dict[str, float]]]) -> Table:

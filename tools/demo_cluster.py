@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from tests.cluster.harness.kubernetes import GivenCluster, KubectlError, Kuberne
 from tests.cluster.harness.places import CACHE, ROOT
 from tests.cluster.harness.programs import NotReadyError
 
+import demo_traces
 from demo_cluster_logs import Follower, Logs
 from epochal.cli.demo import check_java, verdict
 from epochal.cli.demo_follow import replay
@@ -44,9 +46,22 @@ WORK = "/var/lib/flights"
 """Where the pods of Spark see the volume that they share."""
 GATE = f"{WORK}/begin"
 FILES = ROOT / "spark" / "kubernetes"
+EXECUTORS = 2
 LEAST_DAYS_TO_KILL = 5
 """With fewer, the job could be done before the pod that is deleted has gone."""
 IMAGES = ("catalog", "publisher", "operator", "toolbox", "spark")
+TRACING = ROOT / "examples" / "tracing" / "zipkin.yaml"
+TRACING_IMAGES = ("collector", "zipkin")
+ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
+COLLECTOR = f"http://collector.{NAMESPACE}.svc:4318"
+
+
+class Sidecars(StrEnum):
+    """How Spark's pods get their sidecars."""
+
+    TEMPLATE = "template"
+    INJECT = "inject"
+    NONE = "none"
 
 
 class DemoError(Exception):
@@ -56,9 +71,22 @@ class DemoError(Exception):
 class Demo:
     """One run, in a namespace that it makes and removes."""
 
-    def __init__(self, cluster: Kubernetes, days: int, registry: str, tag: str, *, kills: bool) -> None:
-        """Nothing is done yet; images are `REGISTRY/epochal-NAME:TAG`. If it `kills`, a publisher's pod is deleted."""
-        self.kills = kills
+    def __init__(
+        self,
+        cluster: Kubernetes,
+        days: int,
+        registry: str,
+        tag: str,
+        *,
+        kills: bool,
+        sidecars: Sidecars,
+        traces: bool,
+    ) -> None:
+        """Nothing is done yet; images are `REGISTRY/epochal-NAME:TAG`.
+
+        If it `kills`, a publisher's pod is deleted; if it `traces`, a collector and Zipkin run beside the rest.
+        """
+        self.kills, self.sidecars, self.traces = kills, sidecars, traces
         self.cluster, self.days, self.registry, self.tag = cluster, days, registry, tag
         self.catalog = ""
         self.made = False
@@ -81,6 +109,9 @@ class Demo:
         self.made = True
         self.cluster.kubectl("create", "namespace", NAMESPACE)
         self.cluster.kubectl("label", "namespace", NAMESPACE, MARK, "pod-security.kubernetes.io/enforce=restricted")
+        if self.traces:
+            step("starting a collector and Zipkin")
+            self._start_tracing()
         self._install()
         step("applying the stream and waiting for its publishers")
         stream = yaml.safe_load((ROOT / "examples" / "flights.yaml").read_text())
@@ -89,10 +120,23 @@ class Demo:
         for file in (FILES / "rights.yaml", FILES / "demo" / "work.yaml"):
             self.cluster.apply(file.read_text(), namespace=NAMESPACE)
         self.cluster.wait("stream/flights", "condition=Ready", namespace=NAMESPACE, timeout=300)
+        if self.traces:
+            for name in TRACING_IMAGES:
+                self.cluster.wait(f"pod/{name}", "condition=Ready", namespace=NAMESPACE, timeout=300)
+
+    def _start_tracing(self) -> None:
+        for each in yaml.safe_load_all(TRACING.read_text()):
+            if each["kind"] == "Pod":
+                (container,) = each["spec"]["containers"]
+                container["image"] = self.image(container["name"])
+            self.cluster.apply(each, namespace=NAMESPACE)
 
     def _install(self) -> None:
         release, namespace = self._serving() or (RELEASE, NAMESPACE)
         if namespace != NAMESPACE:
+            if self.sidecars is Sidecars.INJECT or self.traces:
+                which = "--traces" if self.traces else "--sidecar inject"
+                raise DemoError(f"{which} installs a release of its own, and {release} serves all namespaces")
             step(f"using the release {release} of Epochal in the namespace {namespace}")
         else:
             step("installing Epochal with Helm")
@@ -105,6 +149,10 @@ class Demo:
                 "crds.keep": "false",
                 "operator.releaseStreams.enabled": "false",  # the stream is deleted before the release
             }
+            if self.sidecars is Sidecars.INJECT:
+                settings["sidecar.inject"] = "true"
+            if self.traces:
+                settings["tracing.endpoint"] = COLLECTOR
             values = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
             chart = ROOT / "charts" / "epochal"
             where = ("--namespace", namespace, "--wait", "--timeout", "5m")
@@ -191,12 +239,22 @@ class Demo:
         (container,) = pod["spec"]["containers"]
         container["image"] = self.image("toolbox")
         container["args"] = [*arguments, "--stream", f"{NAMESPACE}/flights"]
-        container["env"] = [{"name": "EPOCHAL_CATALOG", "value": self.catalog}]
+        container["env"] = [{"name": "EPOCHAL_CATALOG", "value": self.catalog}, *self._traced()]
         self.cluster.apply(pod, namespace=NAMESPACE)
         logs.follow(Follower(name, last="ended"))
 
+    def _traced(self) -> list[dict[str, str]]:
+        """What a container is told of the collector, as its environment."""
+        return [{"name": ENDPOINT, "value": COLLECTOR}] if self.traces else []
+
     def _submit(self, logs: Logs) -> None:
         command = submit_command(self.cluster.url, NAMESPACE, self.image("spark"), self.catalog, self.days)
+        if self.sidecars is Sidecars.INJECT:
+            labels = [f"spark.kubernetes.{role}.label.epochal.dev/inject=true" for role in ("driver", "executor")]
+            command[1:1] = [word for label in labels for word in ("--conf", label)]
+        if self.traces:
+            told = [f"spark.kubernetes.driverEnv.{ENDPOINT}={COLLECTOR}", f"spark.executorEnv.{ENDPOINT}={COLLECTOR}"]
+            command[1:1] = [word for setting in told for word in ("--conf", setting)]
         if isinstance(self.cluster, node.Node):  # Debian's etcd has not what Spark's watches ask for; it also polls
             command[1:1] = ["--conf", "spark.kubernetes.executor.enableApiWatcher=false"]
         log = CACHE / "logs" / "demo-submit.log"
@@ -205,6 +263,9 @@ class Demo:
         with tempfile.TemporaryDirectory() as private, log.open("w") as output:
             user = self.cluster.run_as_service_account(NAMESPACE, "spark", Path(private) / "kubeconfig")
             path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+            if self.sidecars is Sidecars.TEMPLATE:
+                templates = self._templates(Path(private))
+                command = [templates.get(word, word) for word in command]
             java = f"-Djava.io.tmpdir={private} -XX:-UsePerfData"
             environment = {**user.environment(), "PATH": path, "SPARK_LOCAL_DIRS": private, "JAVA_TOOL_OPTIONS": java}
             done = subprocess.run(
@@ -215,6 +276,52 @@ class Demo:
             end = "\n".join(said[-10:])
             raise DemoError(f"spark-submit failed; the end of {log}:\n{end}")
         logs.follow(Follower(DRIVER, last="truth"))
+
+    def _templates(self, directory: Path) -> dict[str, str]:
+        """What names a template of Spark's pods -> what names the same with a sidecar, of this cluster's image."""
+        words = {}
+        for role in ("driver", "executor"):
+            pod = yaml.safe_load((FILES / f"{role}-sidecar.yaml").read_text())
+            (sidecar,) = pod["spec"]["initContainers"]
+            sidecar["image"] = self.image("publisher")
+            (catalog,) = [entry for entry in sidecar["env"] if entry["name"] == "EPOCHAL_CATALOG"]
+            catalog["value"] = self.catalog
+            sidecar["env"] += self._traced()
+            written = directory / f"{role}.yaml"
+            written.write_text(yaml.safe_dump(pod))
+            option = f"spark.kubernetes.{role}.podTemplateFile="
+            words[f"{option}spark/kubernetes/{role}.yaml"] = f"{option}{written}"
+        return words
+
+    def see_the_end(self) -> None:
+        """Wait until the driver's pod has completed, its sidecar after it, and no executor is left."""
+        step("waiting for Spark's pods to end")
+        self.cluster.wait(f"pod/{DRIVER}", "jsonpath={.status.phase}=Succeeded", namespace=NAMESPACE, timeout=120)
+        if self.sidecars is not Sidecars.NONE:
+            status = self.cluster.get("pod", DRIVER, namespace=NAMESPACE)["status"]
+            states = {each["name"]: each["state"] for each in status["initContainerStatuses"]}
+            code = states["epochal-sidecar"].get("terminated", {}).get("exitCode")
+            if code != 0:
+                raise DemoError(f"the driver's sidecar has not ended well: {states['epochal-sidecar']}")
+        executors = ("pod", "--selector", "spark-role=executor", "--namespace", NAMESPACE)
+        self.cluster.kubectl("wait", "--for=delete", *executors, "--timeout=120s", timeout=150)
+
+    def show_traces(self) -> None:
+        """Find a trace that leads through all of it, and show it."""
+        with self.cluster.port_forward("service/zipkin", 9411, NAMESPACE) as port:
+            address = f"http://127.0.0.1:{port}"
+            try:
+                found = demo_traces.find(address, f"{NAMESPACE}/flights", self._leads_through_all)
+            except TimeoutError as error:
+                raise DemoError(str(error)) from None
+            demo_traces.show(found, address)
+
+    def _leads_through_all(self, found: demo_traces.Found) -> bool:
+        steps = [each for each in demo_traces.STEPS if each != "forward" or self.sidecars is not Sidecars.NONE]
+        ways = {"direct" if self.sidecars is Sidecars.NONE else "sidecar"}
+        if found.tagged("send", "epochal.way") != ways:
+            return False
+        return all(map(found.count, steps)) and len(found.tagged("send", "host.name")) == EXECUTORS
 
     # --- after --------------------------------------------------------------------------------------------------------
 
@@ -250,7 +357,7 @@ def submit_command(url: str, namespace: str, image: str, catalog: str, days: int
         "spark.driver.memoryOverhead": "768m",
         "spark.executor.memory": "512m",
         "spark.executor.cores": "1",
-        "spark.executor.instances": "2",
+        "spark.executor.instances": str(EXECUTORS),
         "spark.sql.shuffle.partitions": "4",
         "spark.driver.extraJavaOptions": "-Xss16m",
         "spark.kubernetes.submission.waitAppCompletion": "false",
@@ -266,12 +373,12 @@ def step(text: str) -> None:
     print(text, flush=True)
 
 
-def import_images(cluster: Kubernetes) -> None:
+def import_images(cluster: Kubernetes, names: tuple[str, ...]) -> None:
     """Build the images, those that have changed, and put them where pods find them."""
     step("building the images (minutes the first time)")
-    subprocess.run([ROOT / "tools" / "images", *IMAGES], check=True)
+    subprocess.run([ROOT / "tools" / "images", *names], check=True)
     step("importing the images")
-    for name in IMAGES:
+    for name in names:
         cluster.import_image(ROOT / ".cache" / "images" / f"{name}.tar")
 
 
@@ -279,12 +386,23 @@ def demonstrate(cluster: Kubernetes, options: argparse.Namespace, *, keep: bool)
     """Run the demo on a cluster, print the verdict, and remove what was made."""
     began = time.monotonic()
     if options.registry is None:
-        import_images(cluster)
+        import_images(cluster, IMAGES + (TRACING_IMAGES if options.traces else ()))
     kills = options.kill and options.days >= LEAST_DAYS_TO_KILL
-    demo = Demo(cluster, options.days, options.registry or "localhost", options.tag, kills=kills)
+    demo = Demo(
+        cluster,
+        options.days,
+        options.registry or "localhost",
+        options.tag,
+        kills=kills,
+        sidecars=options.sidecar,
+        traces=options.traces,
+    )
     try:
         demo.prepare()
         status = verdict(demo.run(options.timeout), time.monotonic() - began)
+        demo.see_the_end()
+        if options.traces:
+            demo.show_traces()
         if status:
             keep_evidence(cluster)
     except (DemoError, KubectlError, subprocess.SubprocessError):
@@ -314,6 +432,10 @@ def main() -> int:
     parser.add_argument("--tag", default="dev", help="tag of the images")
     say = f"delete no publisher's pod by force in the middle (as with fewer than {LEAST_DAYS_TO_KILL} days)"
     parser.add_argument("--no-kill", dest="kill", action="store_false", help=say)
+    say = "how Spark's pods get sidecars: by templates, injected by a label (Kubernetes 1.36), or not at all"
+    parser.add_argument("--sidecar", type=Sidecars, choices=list(Sidecars), default=Sidecars.TEMPLATE, help=say)
+    say = "trace it all: a collector and Zipkin run too, and the address of one hour's trace is printed at the end"
+    parser.add_argument("--traces", action="store_true", help=say)
     parser.add_argument("--timeout", type=float, default=900, help="seconds for the run, once all is installed")
     options = parser.parse_args()
     if not 3 <= options.days <= 365:

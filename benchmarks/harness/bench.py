@@ -61,12 +61,17 @@ class Bench:
 
     @asynccontextmanager
     async def stream(
-        self, name: str, *, segments: int = 1, history: Mapping[str, object] = MappingProxyType({})
+        self,
+        name: str,
+        *,
+        segments: int = 1,
+        encoding: str = "bytes",
+        history: Mapping[str, object] = MappingProxyType({}),
     ) -> AsyncIterator[Served]:
         """A stream of its own for one run, all its segments in one publisher; `history` as in a manifest."""
         spec: dict[str, Any] = {
             "time": {"shape": "int"},
-            "payload": {"encoding": "bytes"},
+            "payload": {"encoding": encoding},
             "segments": segments,
             "publishers": {"segmentsPerPod": segments},
             "history": dict(history),

@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 _ROLE = Path(__file__).parents[1] / "role.py"
@@ -24,15 +25,24 @@ PATIENCE = 60.0
 
 
 class Role:
-    """One process that plays one function of `roles`; its results are JSON lines. `path` goes before its imports."""
+    """One process that plays one function of `roles`; its results are JSON lines.
 
-    def __init__(self, function: str, path: Sequence[Path] = (), **arguments: Any) -> None:
+    `path` goes before its imports, and `environment` into its environment.
+    """
+
+    def __init__(
+        self,
+        function: str,
+        path: Sequence[Path] = (),
+        environment: Mapping[str, str] = MappingProxyType({}),
+        **arguments: Any,
+    ) -> None:
         command = [sys.executable, str(_ROLE), function, *(f"{key}={value}" for key, value in arguments.items())]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))} if path else None
+        given = {**os.environ, **environment}
+        if path:
+            given["PYTHONPATH"] = os.pathsep.join(map(str, path))
         self._function = function
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-        )
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=given)
 
     def tell(self, number: int) -> None:
         """Give it a number on its standard input."""
@@ -61,9 +71,14 @@ class Role:
 
 
 @contextmanager
-def role(function: str, path: Sequence[Path] = (), **arguments: Any) -> Iterator[Role]:
+def role(
+    function: str,
+    path: Sequence[Path] = (),
+    environment: Mapping[str, str] = MappingProxyType({}),
+    **arguments: Any,
+) -> Iterator[Role]:
     """A role that is ended with the block."""
-    process = Role(function, path, **arguments)
+    process = Role(function, path, environment, **arguments)
     try:
         yield process
     finally:

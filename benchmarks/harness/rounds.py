@@ -4,6 +4,7 @@ Apart from the measures because what may be compared is decided here: medians ov
 the median of the ratios within each round.
 """
 
+import random
 import statistics
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,13 @@ class Ratio:
 
     def __str__(self) -> str:
         return f"{self.middle:.2f} ({self.least:.2f}-{self.most:.2f})"
+
+
+def interval(ratios: Sequence[float]) -> str:
+    """The median with its 95 % interval, by bootstrap: 4,000 samples."""
+    draws = random.Random(1)
+    middles = sorted(statistics.median(draws.choices(ratios, k=len(ratios))) for _ in range(4000))
+    return f"{statistics.median(ratios):.2f} ({middles[100]:.2f}-{middles[3899]:.2f})"
 
 
 async def in_turn(

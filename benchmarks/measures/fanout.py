@@ -36,8 +36,11 @@ async def measure(bench: Bench) -> list[Table]:
     return [Table("P5", f"P5: processor time a 2 kB batch, {SUBSCRIBERS} subscribers", headings, [row])]
 
 
-async def publisher_cpu(bench: Bench, messages: int, subscribers: int) -> float:
-    """Processor seconds a batch: taking it in, logging and acknowledging it, and pushing it to all."""
+async def publisher_cpu(bench: Bench, messages: int, subscribers: int, trace: int = 0) -> float:
+    """Processor seconds a batch: taking it in, logging and acknowledging it, and pushing it to all.
+
+    `trace`: what the writer traces (`roles.common`).
+    """
     expected = subscribers * messages * BATCH * RECORD_BYTES
     async with bench.stream("p5") as stream:
         segment = stream.info.segments[0]
@@ -45,6 +48,7 @@ async def publisher_cpu(bench: Bench, messages: int, subscribers: int) -> float:
         crowd = {name: segment.publisher.addresses[name] for name in ("requests", "events")}
         crowd |= {"stream": stream.info.uid, "segment": segment.id}
         sends = {"catalog": bench.catalog, "stream": stream.name, "rate": RATE, "messages": messages, "batch": BATCH}
+        sends["trace"] = trace
         with (
             role("crowd.listen", **crowd, size=subscribers, expected=expected) as listening,
             role("ours.send_paced", **sends) as sender,

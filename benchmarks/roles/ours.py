@@ -3,7 +3,7 @@
 import time
 
 import epochal
-from roles.common import RECORD, age, at_once, paced, say, stamped, turns, used
+from roles.common import APART, RECORD, age, at_once, paced, say, stamped, traced, turns, used
 
 
 async def send_batches(catalog: str, stream: str, batch: int, messages: int) -> None:
@@ -35,12 +35,19 @@ async def send_singly(catalog: str, stream: str, records: int) -> None:
         say(start=start, cpu=used() - before)
 
 
-async def send_paced(catalog: str, stream: str, rate: int, messages: int, batch: int = 1) -> None:
+async def send_paced(catalog: str, stream: str, rate: int, messages: int, batch: int = 1, trace: int = 0) -> None:
     """Batches at a steady rate, each record stamped with its moment; says when it begins and when it has ended."""
+    each, all_of_them = (trace, 0) if trace == APART else (0, trace)
+    with traced(all_of_them):
+        await _send_paced(catalog, stream, rate, messages, batch, each)
+
+
+async def _send_paced(catalog: str, stream: str, rate: int, messages: int, batch: int, trace: int) -> None:
     async with epochal.connect(catalog) as client, client.writer(stream) as writer:
 
         async def send(number: int) -> None:
-            writer.append_nowait(0, [stamped()] * batch)
+            with traced(trace):
+                writer.append_nowait(0, [stamped()] * batch)
 
         before = used()
         say(begin=True)

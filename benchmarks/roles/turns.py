@@ -16,7 +16,7 @@ from harness.bench import Bench
 
 import epochal
 from epochal.local import LocalMode
-from roles.common import RECORD, age, paced, say, stamped, turns
+from roles.common import RECORD, age, paced, say, stamped, traced, turns
 
 
 async def serve(streams: int) -> None:
@@ -31,8 +31,13 @@ async def serve(streams: int) -> None:
             pass
 
 
-async def send(catalog: str, stream: str, batch: int) -> None:
+async def send(catalog: str, stream: str, batch: int, trace: int = 0) -> None:
     """Batches of so many records; 0 gives single records that the client gathers for a millisecond at most."""
+    with traced(trace):
+        await _send(catalog, stream, batch)
+
+
+async def _send(catalog: str, stream: str, batch: int) -> None:
     records, every, number = [RECORD] * max(batch, 1), turns(max(batch, 1)), 0
     linger = 0.0 if batch else 0.001
     async with epochal.connect(catalog) as client, client.writer(stream, linger=linger) as writer:

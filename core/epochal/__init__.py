@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         connect,
         connect_blocking,
     )
+    from epochal.client.tracing import traced
     from epochal.client.values import (
         Data,
         Epoch,
@@ -40,6 +41,7 @@ else:
         "Cursor": "epochal.protocol.cursors",
         "Position": "epochal.protocol.messages",
         "TimeCodec": "epochal.protocol.times",
+        "traced": "epochal.client.tracing",
         **dict.fromkeys(
             ("Data", "Epoch", "EpochAborted", "FrontierChanged", "Gap", "Rewound", "SegmentDown", "SegmentUp"),
             "epochal.client.values",
@@ -85,4 +87,5 @@ __all__ = [
     "connect",
     "connect_blocking",
     "errors",
+    "traced",
 ]

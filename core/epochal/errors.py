@@ -341,6 +341,12 @@ class Unavailable(EpochalError):
     retryable = True
 
 
+class SidecarUnavailable(EpochalError):
+    """The sidecar that this program publishes through is not there, or not the one any more: open again, or retry."""
+
+    code = "sidecar_unavailable"
+
+
 class CatalogUnavailable(Unavailable):
     """The catalog does not answer."""
 

@@ -13,6 +13,7 @@ from time import monotonic
 from epochal.client.catalog_types import StreamInfo
 from epochal.errors import EpochalError
 from epochal.resources.cluster.names import SELECTOR, STREAM_LABEL, Object
+from epochal.service.tracing import Look, looking
 from epochal_operator.api import CHILDREN, KINDS, STREAM, Api, ApiError, Kind
 from epochal_operator.cache import Cache, Place
 from epochal_operator.claims import Claims
@@ -203,23 +204,27 @@ class Controller:
         await self.listed.wait()  # before, everything would seem to be missing
         while True:
             place = await self.queue.get()
-            started = monotonic()
-            outcome, after = "failed", None
-            try:
-                after = await self._reconciler.reconcile(place)
-                outcome = "ok"
-            except OutOfDate as error:
-                logger.debug("%s/%s: %s", *place, error)
-                outcome = "out of date"
-            except (ApiError, EpochalError) as error:
-                logger.warning("%s/%s: %s", *place, error)
-            except LeaseLost:
-                raise
-            except Exception:  # a bug that one stream brings out must not keep the others from being looked after
-                logger.exception("%s/%s cannot be looked at", *place)
-            finally:
-                self.queue.done(place, failed=outcome != "ok", after=after)
-                self._telemetry.looked(outcome, monotonic() - started)
+            with looking("/".join(place)) as look:
+                await self._look(place, look)
+
+    async def _look(self, place: Place, look: Look) -> None:
+        started = monotonic()
+        look.outcome, after = "failed", None
+        try:
+            after = await self._reconciler.reconcile(place)
+            look.outcome = "ok"
+        except OutOfDate as error:
+            logger.debug("%s/%s: %s", *place, error)
+            look.outcome = "out of date"
+        except (ApiError, EpochalError) as error:
+            logger.warning("%s/%s: %s", *place, error)
+        except LeaseLost:
+            raise
+        except Exception:  # a bug that one stream brings out must not keep the others from being looked after
+            logger.exception("%s/%s cannot be looked at", *place)
+        finally:
+            self.queue.done(place, failed=look.outcome != "ok", after=after)
+            self._telemetry.looked(look.outcome, monotonic() - started)
 
 
 def _stream_of(item: Object) -> Place | None:

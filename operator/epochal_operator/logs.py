@@ -7,9 +7,11 @@ import json
 import logging
 from datetime import UTC, datetime
 
+from epochal.otel.logs import ids
+
 
 class JsonLines(logging.Formatter):
-    """Time, level, logger, message and, where there is one, the stack."""
+    """Time, level, logger, message and, where there are such, the trace and the stack."""
 
     def format(self, record: logging.LogRecord) -> str:
         """One line."""
@@ -19,6 +21,8 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
+        if (found := ids()) is not None:
+            told["trace_id"], told["span_id"] = found
         if record.exc_info:
             told["stack"] = self.formatException(record.exc_info)
         return json.dumps(told, ensure_ascii=False)

@@ -3,17 +3,21 @@
 Apart from the entry point so that tests and the process take one frozen value and nobody else reads the environment.
 """
 
+import json
 import os
+import re
 import socket
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
-from pydantic import Field, field_validator
-from pydantic_settings import SettingsConfigDict
+from pydantic import BeforeValidator, Field, field_validator
+from pydantic_settings import NoDecode, SettingsConfigDict
 
 from epochal.client.catalog import catalog_url
 from epochal.errors import ConfigError
 from epochal.kube.access import own_namespace
-from epochal.resources.cluster import ClusterSettings
+from epochal.otel.environment import Exports
+from epochal.resources.cluster import OWN_ENVIRONMENT, ClusterSettings
 from epochal.service.settings import ByComma, ServiceSettings
 
 LEASE_NAME = "epochal-operator"
@@ -33,6 +37,32 @@ def own_operator() -> str:
 
 def _own_name() -> str:
     return f"{os.environ.get('POD_NAME') or socket.gethostname()}-{os.getpid()}"
+
+
+def _environment(value: Any) -> Any:
+    if isinstance(value, str):
+        try:
+            value = json.loads(value or "{}")
+        except json.JSONDecodeError:
+            raise ValueError('no JSON object of texts, such as {"OTEL_TRACES_SAMPLER": "always_on"}') from None
+    if isinstance(value, Mapping):
+        value = tuple(sorted(value.items()))
+    if not isinstance(value, tuple) or not all(isinstance(text, str) for pair in value for text in pair):
+        raise ValueError('no JSON object of texts, such as {"OTEL_TRACES_SAMPLER": "always_on"}')
+    for name, _ in value:
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise ValueError(f"{name[:80]!r} is no name of a variable")
+        if name in OWN_ENVIRONMENT:
+            raise ValueError(f"{name} is set by each stream")
+    try:
+        Exports.read(dict(value))
+    except ConfigError as error:
+        raise ValueError(str(error)) from None
+    return value
+
+
+Environment: TypeAlias = Annotated[tuple[tuple[str, str], ...], NoDecode, BeforeValidator(_environment)]
+"""Names and values of variables, given as a JSON object."""
 
 
 class Settings(ServiceSettings):
@@ -57,6 +87,8 @@ class Settings(ServiceSettings):
     """What publishers listen on: all of the pod's IPv4, as who may connect is for the network policy to say."""
     fixed_user: bool = True
     """Pods name their user; not where the platform chooses one for each namespace and refuses any other."""
+    publisher_env: Environment = ()
+    """More environment of publishers, as a JSON object: where they send traces; the chart's `tracing`."""
     namespaces: ByComma = ()
     """The namespaces that are looked after, by comma; none: the whole cluster."""
 
@@ -113,6 +145,7 @@ class Settings(ServiceSettings):
             network_policies=self.network_policies,
             listen=self.publisher_host,
             fixed_user=self.fixed_user,
+            publisher_env=self.publisher_env,
         )
 
     @field_validator("catalog")

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from epochal_spark.publication import Publication, publish
     from epochal_spark.sessions import register, session
     from epochal_spark.sink import EpochalDataSource
+    from epochal_spark.tracing import trace_options
 else:
     _HOMES = {
         "EpochalDataSource": "epochal_spark.sink",
@@ -17,6 +18,7 @@ else:
         "publish": "epochal_spark.publication",
         "register": "epochal_spark.sessions",
         "session": "epochal_spark.sessions",
+        "trace_options": "epochal_spark.tracing",
     }
 
     def __getattr__(name: str) -> Any:
@@ -31,4 +33,4 @@ else:
         return sorted({*globals(), *_HOMES})
 
 
-__all__ = ["EpochalDataSource", "Publication", "publish", "register", "session"]
+__all__ = ["EpochalDataSource", "Publication", "publish", "register", "session", "trace_options"]

@@ -16,7 +16,7 @@ import secrets
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from epochal.errors import EpochalError, LocalProtocolError, RemoteProtocolError, Unavailable, from_code
 from epochal.protocol.times import Time, from_json, to_json
@@ -25,6 +25,20 @@ COMMIT_TIMEOUT = 120.0
 """Seconds that a commit waits for its answer: longer than publishers take to be started again."""
 
 MAX_LINE = 1 << 16
+
+
+class Handed(NamedTuple):
+    """A place in a trace as text (W3C Trace Context), for options and between processes."""
+
+    traceparent: str
+    tracestate: str = ""
+
+
+class Held(NamedTuple):
+    """Where the capability of a batch job is held, and the job's place in a trace."""
+
+    address: str
+    trace: Handed | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +54,14 @@ class HandoverServer:
     """The writer's end.
 
     `on_commit` is awaited before a commit is answered, `on_abort` before an abort is, `on_begin` before the tasks of a
-    batch may run; one at a time, in order.
+    batch may run, and what it returns is handed to them; one at a time, in order.
     """
 
     def __init__(
         self,
         on_commit: Callable[[Committed], Awaitable[None]],
         on_abort: Callable[[], Awaitable[None]] | None = None,
-        on_begin: Callable[[], Awaitable[None]] | None = None,
+        on_begin: Callable[[], Awaitable[Handed | None]] | None = None,
     ) -> None:
         self._on_commit, self._on_abort, self._on_begin = on_commit, on_abort, on_begin
         self._token = secrets.token_hex(16)
@@ -97,25 +111,25 @@ class HandoverServer:
             return _refusal(RemoteProtocolError("wrong token"))
         try:
             async with self._turn:
-                await self._act(ask)
+                told = await self._act(ask)
         except EpochalError as error:
             return _refusal(error)
         except Exception as error:  # whoever asked must hear why, or would be told that the writer has left
             return _refusal(LocalProtocolError(f"the query's writer failed: {type(error).__name__}: {error}"))
-        return {"ok": True}
+        return {"ok": True, **told}
 
-    async def _act(self, ask: dict[str, Any]) -> None:
+    async def _act(self, ask: dict[str, Any]) -> dict[str, Any]:
         if ask.get("abort") is True:
             if self._on_abort is None:
                 raise RemoteProtocolError("a query is not aborted by a batch")
             await self._on_abort()
-            return
+            return {}
         if ask.get("begin") is True:
-            if self._on_begin is not None:
-                await self._on_begin()
-            return
+            handed = None if self._on_begin is None else await self._on_begin()
+            return {} if handed is None else {"trace": handed}
         greatest = None if ask["greatest"] is None else from_json(ask["greatest"])
         await self._on_commit(Committed(int(ask["batch"]), greatest, int(ask["records"])))
+        return {}
 
 
 def hand_over(address: str, committed: Committed, timeout: float = COMMIT_TIMEOUT) -> None:
@@ -128,12 +142,13 @@ def hand_over(address: str, committed: Committed, timeout: float = COMMIT_TIMEOU
     _ask(address, ask, f"batch {committed.batch} was committed", timeout)
 
 
-def ask_to_begin(address: str, timeout: float = COMMIT_TIMEOUT) -> None:
-    """Ask whether the batch that is planned now may run, before any of its tasks does.
+def ask_to_begin(address: str, timeout: float = COMMIT_TIMEOUT) -> Handed | None:
+    """Ask whether the batch that is planned now may run, before any of its tasks does; returns its place in a trace.
 
     Raises why not, or `Unavailable` when the writer is gone.
     """
-    _ask(address, {"begin": True}, "a batch was begun", timeout)
+    told = _ask(address, {"begin": True}, "a batch was begun", timeout).get("trace")
+    return None if told is None else Handed(*told)
 
 
 def call_off(address: str, timeout: float = COMMIT_TIMEOUT) -> None:
@@ -144,7 +159,7 @@ def call_off(address: str, timeout: float = COMMIT_TIMEOUT) -> None:
     _ask(address, {"abort": True}, "the job was called off", timeout)
 
 
-def _ask(address: str, ask: dict[str, Any], what: str, timeout: float) -> None:
+def _ask(address: str, ask: dict[str, Any], what: str, timeout: float) -> dict[str, Any]:
     place, _, token = address.partition("/")
     host, _, port = place.rpartition(":")
     try:
@@ -161,9 +176,10 @@ def _ask(address: str, ask: dict[str, Any], what: str, timeout: float) -> None:
         raise Unavailable(f"the writer that holds the capability left before {what}: {error}") from None
     if not line:
         raise Unavailable(f"the writer that holds the capability left before {what}")
-    answer = json.loads(line)
+    answer: dict[str, Any] = json.loads(line)
     if not answer.get("ok"):
         raise from_code(str(answer.get("code")), str(answer.get("detail")))
+    return answer
 
 
 def _refusal(error: EpochalError) -> dict[str, Any]:

@@ -18,9 +18,10 @@ import epochal
 from epochal.client.catalog import CatalogClient
 from epochal.errors import EpochalError, Unavailable, from_code
 from epochal_spark.declared import Declared, look_up
-from epochal_spark.handover import Committed, HandoverServer
+from epochal_spark.handover import Committed, Handed, HandoverServer, Held
 from epochal_spark.holding import Holding
 from epochal_spark.options import Complete, SinkOptions
+from epochal_spark.tracing import Batches
 
 POLL = 0.5
 """Seconds between looks at the driver where the system does not tell of its end."""
@@ -36,6 +37,8 @@ class Order(NamedTuple):
     finish: bool
     wait: float
     driver: int
+    trace: tuple[str, str] | None = None
+    """Of the span whose child the job is."""
 
 
 class _Outcome(Enum):
@@ -57,11 +60,12 @@ def look_up_now(options: SinkOptions) -> Declared:
     return asyncio.run(ask())
 
 
-def start_holder(options: SinkOptions, driver: int) -> str:
-    """Start the process; returns its address for commits once it holds the capability. Raises what it failed with."""
+def start_holder(options: SinkOptions, driver: int) -> Held:
+    """Start the process; returns once it holds the capability where it takes commits. Raises what it failed with."""
     order = Order(
-        options.stream, options.catalog, options.query, options.complete, options.finish, options.wait, driver
-    )
+        options.stream, options.catalog, options.query, options.complete, options.finish, options.wait, driver,
+        None if options.trace is None else (options.trace.traceparent, options.trace.tracestate),
+    )  # fmt: skip
     process = subprocess.Popen(
         [sys.executable, "-c", "from epochal_spark.holder import main; main()"],
         stdin=subprocess.PIPE,
@@ -83,7 +87,8 @@ def start_holder(options: SinkOptions, driver: int) -> str:
     answer = json.loads(line)
     if "address" not in answer:
         raise from_code(answer["code"], answer["detail"])
-    return str(answer["address"])
+    trace = answer.get("trace")
+    return Held(str(answer["address"]), None if trace is None else Handed(*trace))
 
 
 class _Job:
@@ -94,6 +99,7 @@ class _Job:
         self._outcome: asyncio.Future[_Outcome] = asyncio.get_running_loop().create_future()
         self._left = asyncio.Event()
         self._holding: Holding
+        self._batches = Batches(order.stream, order.writer)
 
     async def run(self) -> None:
         """Hold, and print the address, until the job is over. Raises what opening failed with."""
@@ -105,21 +111,28 @@ class _Job:
                 declared = await look_up(client.catalog, order.stream, order.wait)
                 with contextlib.suppress(_JobFailed):
                     async with client.writer(
-                        order.stream, writer_id=order.writer, shared=True, wait=order.wait
+                        order.stream, writer_id=order.writer, shared=True, direct=True, wait=order.wait
                     ) as writer:
                         self._holding = Holding(writer, declared.shape, Complete(order.complete))
-                        _tell({"address": await server.start()})
+                        self._batches.begun_job(None if order.trace is None else Handed(*order.trace))
+                        _tell({"address": await server.start(), "trace": self._batches.handed})
                         if await self._outcome is _Outcome.FAILED:
+                            self._batches.over(_JobFailed("the job failed"))
                             raise _JobFailed
             self._left.set()
             await server.settle()
         finally:
             watching.cancel()
             await server.close()
+            self._batches.close()
 
     async def _committed(self, batch: Committed) -> None:
-        await self._holding.committed(batch)
-        await (self._holding.writer.finish() if self._order.finish else self._holding.writer.close())
+        writer = self._holding.writer
+        with self._batches.committing(batch.records, batch.greatest) as span:
+            await self._holding.committed(batch)
+            self._batches.committed(span, writer.held)
+            await (writer.finish() if self._order.finish else writer.close())
+        self._batches.over()
         self._end(_Outcome.COMMITTED)
 
     async def _aborted(self) -> None:

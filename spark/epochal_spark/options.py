@@ -4,12 +4,14 @@ Apart from the sink because they are read in several processes (driver, planner,
 alike, and because all problems are told at once.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
 from epochal.errors import ConfigError, ManifestError, Problem
+from epochal_spark.handover import Handed
 
 
 class Complete(StrEnum):
@@ -39,6 +41,8 @@ OPTIONS = (
     Option("finish", "false", batch=True, streaming=False),
     Option("writer", "spark", batch=True, streaming=False),
     Option("wait", "30", batch=True, streaming=False),
+    Option("traceparent", "", batch=True, streaming=False),
+    Option("tracestate", "", batch=True, streaming=False),
     Option("query", None, batch=False, streaming=True),
     Option("handover", None, batch=False, streaming=True),
 )
@@ -46,6 +50,8 @@ OPTIONS = (
 
 _OF_SPARK = frozenset({"checkpointlocation", "path", "queryname"})
 """What Spark itself may put among the options of a sink."""
+
+_TRACEPARENT = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 _PUBLISH = (
     "start the query by epochal_spark.publish(), which holds its capability, with the trigger processingTime, once or "
@@ -63,6 +69,7 @@ class SinkOptions:
     whose capability the tasks write. `key`: the column that places a record; without it a task writes to one segment.
     `handover`: where that writer is told of commits; secret, because whoever knows it can complete epochs. `finish`:
     whether a batch job's commit finishes the stream. `wait`: seconds for the stream and its publishers to be there.
+    `trace`: of the span whose child a batch job is.
     """
 
     stream: str
@@ -74,6 +81,7 @@ class SinkOptions:
     handover: str = ""
     finish: bool = False
     wait: float = 30.0
+    trace: Handed | None = None
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool = True) -> "SinkOptions":
@@ -94,6 +102,9 @@ class SinkOptions:
             problems.append(Problem("finish", f"{finish!r} is not known", "write true or false"))
         if not _is_seconds(wait):
             problems.append(Problem("wait", f"{wait!r} is no time to wait", "write seconds, e.g. 30"))
+        if (parent := given.get("traceparent", "")) and not _TRACEPARENT.fullmatch(parent):
+            hint = "write .options(**epochal_spark.trace_options()), or 00-<32 hex>-<16 hex>-<2 hex>"
+            problems.append(Problem("traceparent", f"{parent!r} is none (W3C Trace Context)", hint))
         if problems:
             raise ConfigError("the options of the sink `epochal` cannot be used:", problems)
         return cls(
@@ -106,6 +117,7 @@ class SinkOptions:
             handover=given.get("handover", ""),
             finish=finish == "true",
             wait=float(wait),
+            trace=Handed(parent, given.get("tracestate", "")) if parent else None,
         )
 
     def to_spark(self) -> dict[str, str]:

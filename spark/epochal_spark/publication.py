@@ -32,12 +32,13 @@ from epochal_spark.checkpoints import Checkpoint
 from epochal_spark.declared import Declared
 from epochal_spark.earlier_runs import Asked
 from epochal_spark.failures import ours
-from epochal_spark.handover import Committed, HandoverServer
+from epochal_spark.handover import Committed, Handed, HandoverServer
 from epochal_spark.holding import Holding
 from epochal_spark.options import Complete, SinkOptions
 from epochal_spark.running import ENDING, ended_by_itself, planned
 from epochal_spark.schemas import check_schema
 from epochal_spark.sessions import register
+from epochal_spark.tracing import Batches
 
 T = TypeVar("T")
 
@@ -233,6 +234,7 @@ class _Holder:
     def __init__(self, stream: str, query: str, catalog: str, complete: Complete, wait: float) -> None:
         self.stream, self.query, self.catalog, self.complete = stream, query, catalog, complete
         self._wait = wait
+        self._batches = Batches(stream, query)
         self._opened: Future[None] = Future()
         self._how: _Leaving | None = None
         """How to leave, once that is known."""
@@ -264,8 +266,9 @@ class _Holder:
             raise
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._end(_Leaving.DETACH)
+        self._batches.close(self._refusal or error)
 
     def started(self, query: StreamingQuery, kept: Checkpoint) -> StreamingQuery:
         """Spark has started the query, whose first batch waits for this."""
@@ -353,7 +356,9 @@ class _Holder:
         async with epochal.connect(self.catalog) as client:
             info = await client.catalog.lookup(*parse_stream_name(self.stream), wait=self._wait)
             await self.before_opening(client, info)
-            async with client.writer(self.stream, writer_id=self.query, shared=True, wait=self._wait) as writer:
+            async with client.writer(
+                self.stream, writer_id=self.query, shared=True, direct=True, wait=self._wait
+            ) as writer:
                 self._holding = Holding(writer, Declared.of(info).shape, self.complete)
                 await self._hold_while_running(writer)
 
@@ -374,13 +379,14 @@ class _Holder:
             case _Leaving.CLOSE:
                 await writer.close()
 
-    async def _begun(self) -> None:
+    async def _begun(self) -> Handed | None:
         """Refuse a batch whose rows could not be recognised, or for which nothing is held any more."""
         with self._noting_refusals():
             if self._gave_way:
                 raise self._fenced()
             await self._holding.writer.flush()  # raises why the session is over
             await asyncio.to_thread(self._check_partitions)
+        return self._batches.handed
 
     def _check_partitions(self) -> None:
         """Spark asks again before it commits or aborts the batch: then there is nothing new."""
@@ -393,12 +399,15 @@ class _Holder:
             if batch != self._begun_batch:
                 kept.begin(self.query, *batch)
                 self._begun_batch = batch
+                self._batches.begun(batch[0], str(query.id), str(query.runId))
         except Py4JError as error:
             raise UsageError(f"Spark does not say how the batch is divided, or cannot note it: {error}") from error
 
     async def _committed(self, batch: Committed) -> None:
-        with self._noting_refusals():
+        with self._noting_refusals(), self._batches.committing(batch.records, batch.greatest) as span:
             await self._holding.committed(batch)
+            self._batches.committed(span, self.held)
+        self._batches.over()
 
     @contextlib.contextmanager
     def _noting_refusals(self) -> Iterator[None]:

@@ -25,7 +25,7 @@ from pyspark.sql.types import StructType
 
 from epochal.errors import ConfigError, EpochalError, LocalProtocolError, UsageError
 from epochal.protocol.times import Time, join
-from epochal_spark.handover import Committed, ask_to_begin, call_off, hand_over
+from epochal_spark.handover import Committed, Handed, Held, ask_to_begin, call_off, hand_over
 from epochal_spark.interpreter import check_workers
 from epochal_spark.options import SinkOptions
 
@@ -54,14 +54,19 @@ def _committed(messages: "Sequence[WriterCommitMessage | None]", batch: int) -> 
     return Committed(batch, reduce(join, times) if times else None, sum(task.records for task in tasks))
 
 
+def _run_id(context: TaskContext) -> str:
+    """Spark's id of the query's present run: it is the group of all its jobs."""
+    return context.getLocalProperty("spark.jobGroup.id") or ""
+
+
 class EpochalSink(DataSourceStreamArrowWriter):
     """Writes micro-batches of one query.
 
     A task that fails aborts nothing: Spark runs it again, and its appends are recognised.
     """
 
-    def __init__(self, options: SinkOptions) -> None:
-        self._options = options
+    def __init__(self, options: SinkOptions, trace: Handed | None = None) -> None:
+        self._options, self._trace = options, trace
 
     def write(self, iterator: Iterator["RecordBatch"]) -> TaskCommit:
         """Publish one partition of a batch; runs in a task."""
@@ -72,7 +77,7 @@ class EpochalSink(DataSourceStreamArrowWriter):
         query = context.getLocalProperty("sql.streaming.queryId") if context is not None else None
         if context is None or batch is None or query is None:
             raise LocalProtocolError("the sink `epochal` writes the micro-batches of a streaming query; this is none")
-        run = TaskRun(query, int(batch), context.partitionId())
+        run = TaskRun(query, int(batch), context.partitionId(), context.attemptNumber(), _run_id(context), self._trace)
         return TaskCommit(run.partition, *publish_partition(iterator, self._options, run))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -89,8 +94,8 @@ class EpochalSink(DataSourceStreamArrowWriter):
 class EpochalBatch(DataSourceArrowWriter):
     """Writes one batch job, under the capability of a process that lives as long as the job."""
 
-    def __init__(self, options: SinkOptions, handover: str) -> None:
-        self._options, self._handover = options, handover
+    def __init__(self, options: SinkOptions, held: Held) -> None:
+        self._options, self._handover, self._trace = options, held.address, held.trace
 
     def write(self, iterator: Iterator["RecordBatch"]) -> TaskCommit:
         """Publish one partition; runs in a task."""
@@ -99,7 +104,7 @@ class EpochalBatch(DataSourceArrowWriter):
         context = TaskContext.get()
         if context is None:
             raise LocalProtocolError("a batch is written by Spark's tasks; this is none")
-        run = TaskRun("", 0, context.partitionId())
+        run = TaskRun("", 0, context.partitionId(), context.attemptNumber(), trace=self._trace)
         return TaskCommit(run.partition, *publish_partition(iterator, self._options, run))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -161,5 +166,4 @@ class EpochalDataSource(DataSource):
             raise ConfigError('a stream is never overwritten: use outputMode("append"), not complete')
         options = SinkOptions.parse(self.options)
         check_schema(schema, options)
-        ask_to_begin(options.handover)
-        return EpochalSink(options)
+        return EpochalSink(options, ask_to_begin(options.handover))

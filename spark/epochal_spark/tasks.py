@@ -15,8 +15,10 @@ import pyarrow as pa
 import epochal
 from epochal.errors import CapabilityError, EpochAbortedError, EpochalError, RepeatDiffers, TimeShapeError
 from epochal.protocol.times import Time, join
+from epochal_spark import tracing
 from epochal_spark.columns import Group, groups
 from epochal_spark.declared import Declared
+from epochal_spark.handover import Handed
 from epochal_spark.options import SinkOptions
 from epochal_spark.payload import Payload
 
@@ -42,14 +44,18 @@ _WHY_A_JOB = (
 
 
 class TaskRun(NamedTuple):
-    """Which part of which micro-batch.
+    """Which part of which micro-batch, and which attempt at it.
 
     `spark_query` is the id that Spark keeps in a query's checkpoint; empty for a batch job, whose writer is its own.
+    `spark_run` is that of the query's present run, and `trace` the batch's place in a trace, as the driver says it.
     """
 
     spark_query: str
     batch: int
     partition: int
+    attempt: int = 0
+    spark_run: str = ""
+    trace: Handed | None = None
 
     def writer_id(self, query: str) -> str:
         """The task's writer. Spark's query id is in it because a new checkpoint counts its batches from 0 again.
@@ -62,24 +68,31 @@ class TaskRun(NamedTuple):
 
 def publish_partition(batches: Iterator[pa.RecordBatch], options: SinkOptions, run: TaskRun) -> tuple[Time | None, int]:
     """Publish all rows; once all are acknowledged, returns the join of their times (or None) and their count."""
-    return asyncio.run(_publish(batches, options, run))
+    try:
+        return asyncio.run(_publish(batches, options, run))
+    finally:
+        tracing.flush_task()
 
 
 async def _publish(batches: Iterator[pa.RecordBatch], options: SinkOptions, run: TaskRun) -> tuple[Time | None, int]:
     first = await _next(batches)
     if first is None:
         return None, 0
-    async with (
-        epochal.connect(options.catalog) as client,
-        client.writer(
-            options.stream, writer_id=run.writer_id(options.query), under=options.query, group=run.batch
-        ) as writer,
-    ):
-        part = _Part(writer, Declared.of(writer.directory.info), options, run)
-        await part.publish(first)
-        async for batch in _rest(batches):
-            await part.publish(batch)
-        await part.flush()
+    task = tracing.Task(run.spark_query, run.spark_run, run.batch, run.partition, run.attempt)
+    with tracing.sending(options.stream, task, run.trace) as sending:
+        async with (
+            epochal.connect(options.catalog) as client,
+            client.writer(
+                options.stream, writer_id=run.writer_id(options.query), under=options.query, group=run.batch
+            ) as writer,
+        ):
+            sending.way = writer.way
+            part = _Part(writer, Declared.of(writer.directory.info), options, run)
+            await part.publish(first)
+            async for batch in _rest(batches):
+                await part.publish(batch)
+            await part.flush()
+        sending.records = part.count
     return part.greatest, part.count
 
 

@@ -18,6 +18,8 @@ ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "epochal"
 Object = dict[str, Any]
 """One Kubernetes object."""
+INJECTION = ("--api-versions", "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy")
+"""What Kubernetes has from 1.36 on, and helm knows of no cluster by itself."""
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -40,7 +42,11 @@ def helm(*arguments: str) -> str:
 
 
 def render(
-    values: Object | None = None, *, release: str = "epochal", namespace: str = "epochal", flags: tuple[str, ...] = ()
+    values: Object | None = None,
+    *,
+    release: str = "epochal",
+    namespace: str = "epochal",
+    flags: tuple[str, ...] = INJECTION,
 ) -> list[Object]:
     """All objects of the chart with these values, hooks and definitions among them. Raises `HelmError`."""
     return _render(json.dumps(values or {}, sort_keys=True), release, namespace, flags)
@@ -158,6 +164,8 @@ EVERYTHING: Object = {
         "extraVolumes": [{"name": "extra", "emptyDir": {}}],
         "extraVolumeMounts": [{"name": "extra", "mountPath": "/extra"}],
     },
+    "sidecar": {"inject": True, "logLevel": "debug", "extraEnv": [{"name": "EXTRA", "value": "1"}]},
+    "tracing": {"endpoint": "http://collector:4318", "env": {"OTEL_TRACES_SAMPLER": "always_on"}},
     "toolbox": {
         "enabled": True,
         "podLabels": {"tier": "tools"},
@@ -169,7 +177,7 @@ EVERYTHING: Object = {
     },
     "metrics": {
         "serviceMonitor": {"enabled": True, "labels": {"prometheus": "main"}},
-        "podMonitor": {"enabled": True, "labels": {"prometheus": "main"}},
+        "podMonitor": {"enabled": True, "sidecars": True, "labels": {"prometheus": "main"}},
     },
     "grafanaDashboards": {"enabled": True, "annotations": {"grafana_folder": "Epochal"}},
     "extraObjects": [

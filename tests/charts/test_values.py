@@ -39,6 +39,10 @@ WRONG: list[tuple[str, Any, str]] = [
     ("networkPolicy.clients", [{"namespaces": {}}], "additional properties 'namespaces' not allowed"),
     ("imagePullSecrets", ["pull"], "at '/imagePullSecrets/0': got string, want object"),
     ("catalog.extraEnv", [{"value": "1"}], "missing property 'name'"),
+    ("tracing.endpoint", "collector:4318", "at '/tracing/endpoint': 'collector:4318' does not match pattern"),
+    ("tracing.env", [{"name": "OTEL_TRACES_SAMPLER"}], "at '/tracing/env': got array, want object"),
+    ("tracing.env", {"OTEL_TRACES_SAMPLER_ARG": 0.1}, "at '/tracing/env/OTEL_TRACES_SAMPLER_ARG': got number, want"),
+    ("tracing.env", {"PATH": "/bin"}, "at '/tracing/env': additional properties 'PATH' not allowed"),
     ("commonLabels", {"a": 1}, "at '/commonLabels/a': got number, want string"),
     ("fullnameOverride", "No_Name", "at '/fullnameOverride'"),
 ]
@@ -144,6 +148,36 @@ def test_the_operator_is_told_what_publishers_are_made_of():
     assert told["EPOCHAL_OPERATOR_PULL_SECRETS"] == "pull"
     assert told["EPOCHAL_OPERATOR_NAMESPACES"] == "epochal,demo"
     assert told["EPOCHAL_OPERATOR_CATALOG"] == "http://epochal-catalog.epochal.svc:8700"
+
+
+def test_a_collector_is_told_to_all_that_send_traces():
+    tracing = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318", "OTEL_TRACES_SAMPLER_ARG": "0.1"}
+    values: Object = {
+        "tracing": {"endpoint": "http://collector:4318", "env": {"OTEL_TRACES_SAMPLER_ARG": "0.1"}},
+        "sidecar": {"inject": True},
+    }
+    objects = render(values)
+    for part in ("catalog", "operator"):
+        assert tracing.items() <= environment(objects, part).items()
+    assert json.loads(environment(objects, "operator")["EPOCHAL_OPERATOR_PUBLISHER_ENV"]) == tracing
+    policy = json.dumps(find(objects, "MutatingAdmissionPolicy", "-sidecar"))
+    assert policy.count("OTEL_EXPORTER_OTLP_ENDPOINT") == 1, "the sidecar's, and no other container's"
+    assert json.loads(environment(render(), "operator")["EPOCHAL_OPERATOR_PUBLISHER_ENV"]) == {}
+    assert "OTEL_" not in json.dumps(render({"sidecar": {"inject": True}}))
+
+
+def test_what_a_part_says_itself_wins_over_tracing():
+    said = [{"name": "OTEL_TRACES_SAMPLER", "value": "always_off"}]
+    values: Object = {"tracing": {"env": {"OTEL_TRACES_SAMPLER": "always_on"}}, "catalog": {"extraEnv": said}}
+    objects = render(values)
+    assert [each for each in container(objects, "catalog")["env"] if "OTEL" in each["name"]] == said
+    assert environment(objects, "operator")["OTEL_TRACES_SAMPLER"] == "always_on"
+
+
+def test_no_policy_of_the_chart_keeps_traces_from_their_collector():
+    for each in render(EVERYTHING):
+        if each["kind"] == "NetworkPolicy":
+            assert each["spec"]["policyTypes"] == ["Ingress"]
 
 
 def test_the_catalog_is_where_clients_in_a_cluster_look_by_default():

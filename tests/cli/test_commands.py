@@ -90,7 +90,7 @@ def test_publish_and_subscribe(run, declared, tmp_path: Path) -> None:
     events = [json.loads(line) for line in run("sub", stream, "--since", "start", "--json").out.splitlines()]
     (data,) = [event for event in events if event.get("topic") == "t/x"]
     assert (data.pop("segment"), data.pop("seq") >= 0) in (("0", True), ("1", True))
-    assert data == {"kind": "data", "time": 2, "topic": "t/x", "records": [[1]]}
+    assert data == {"kind": "data", "time": 2, "topic": "t/x", "key": "EWR", "records": [[1]]}
     assert events[-1] == {"kind": "frontier", "frontier": []}
 
     saved = tmp_path / "at.json"

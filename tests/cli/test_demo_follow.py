@@ -4,6 +4,8 @@ import asyncio
 import json
 from typing import Any
 
+from tests.tracing.receiver import receiving
+
 import epochal
 from epochal.cli.demo_follow import replay
 from epochal.cli.demo_run import Run
@@ -22,7 +24,14 @@ async def heard(child: asyncio.subprocess.Process) -> dict[str, Any]:
         return dict(json.loads(await child.stdout.readline()))
 
 
-async def test_each_computes_what_was_published_and_the_late_one_joins_within_an_hour(realm) -> None:
+async def test_each_computes_what_was_published_and_the_late_one_joins_within_an_hour(realm, monkeypatch) -> None:
+    async with receiving() as received:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", received.url)
+        stream = await computed(realm)
+        await received.until(f"process {stream}", len(HOURS) + 1)  # every hour by the one, the last by the other too
+
+
+async def computed(realm) -> str:
     stream = await realm.stream(segments=3)
     early = await realm.run(FOLLOWER, "early", "--stream", stream)
     late = await realm.run(FOLLOWER, "late", "--stream", stream, "--hours", str(len(HOURS)))
@@ -48,3 +57,4 @@ async def test_each_computes_what_was_published_and_the_late_one_joins_within_an
         assert await child.wait() == 0
     assert check_early(run.truth, run.early) == []
     assert check_late(run.truth, run.late, run.join) == []
+    return str(stream)

@@ -4,6 +4,7 @@ import itertools
 import json
 import signal
 import subprocess
+import time as clock
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,20 @@ def test_files_are_published_by_their_fields(run, declared, tmp_path: Path) -> N
     first, second = epochs(run, stream)
     assert (first["time"], sorted(record["o"] for record in first["records"])) == (1, ["EWR", "JFK"])
     assert (second["time"], second["records"]) == (2, [{"h": 2, "o": "JFK"}])
+
+
+def test_headers_key_and_clock_go_with_the_records(run, declared) -> None:
+    stream = declared(segments=1)
+    for wrong, said in (("a", "NAME=VALUE"), ("=a", "NAME=VALUE")):
+        result = run("pub", stream, "-t", "1", "x", "--header", wrong)
+        assert result.status == 2
+        assert said in result.err
+    options = ("--header", "source=tower", "--header", "of=a=b", "--clock", "--key", "JFK", "--finish")
+    assert run("pub", stream, "-t", "1", "x", *options).status == 0
+    shown = [json.loads(line) for line in run("sub", stream, "--since", "start", "--json").out.splitlines()]
+    (data,) = [line for line in shown if line["kind"] == "data"]
+    assert (data["headers"], data["key"], data["records"]) == ({"source": "tower", "of": "a=b"}, "JFK", ["x"])
+    assert abs(data["published"] / 1000 - clock.time()) < 600
 
 
 def test_a_bad_line_of_a_file_publishes_nothing(run, declared, tmp_path: Path) -> None:

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from epochal.client.batching import Batcher, Gathering, Slot
+from epochal.client.batching import Batch, Batcher, Gathering, Slot
+from epochal.client.tracing import Trace
 from epochal.errors import EpochalError, RecordTypeError, WriterClosed
 from epochal.protocol.messages import Position
 from epochal.protocol.segments import Placement, key_ranges
@@ -25,7 +26,8 @@ def test_segment_time_and_topic_make_a_batch() -> None:
     others = {batcher.add(1, [3], b"k", b"")[0], batcher.add(0, [4], b"k", b"t")[0]}
     assert len({a, *others}) == 3 == len(batcher)
     assert batcher.add(0, [5, 6], b"k", b"") == (a, True)
-    assert batcher.take(a) == [1, 2, 5, 6]
+    batch = batcher.take(a)
+    assert (batch.records, batch.key) == ([1, 2, 5, 6], b"k")
     assert batcher.slots[0].time == 1, "the oldest first"
 
 
@@ -36,7 +38,7 @@ def test_batches_without_a_key_go_round() -> None:
         slot, full = batcher.add(0, [number], None, b"")
         if full:
             used.append(slot.segment)
-            assert len(batcher.take(slot)) == 2
+            assert len(batcher.take(slot).records) == 2
     assert sorted(used) == SEGMENTS
 
 
@@ -48,19 +50,35 @@ def test_a_keyed_batch_that_ends_leaves_the_one_without_a_key_open() -> None:
     assert batcher.add(0, [3], None, b"")[0] == unkeyed
 
 
+def test_a_batch_has_a_key_as_long_as_all_its_records_share_it_and_headers_of_its_own() -> None:
+    batcher = Batcher(placement(), 10)
+    first, _ = batcher.add(0, [1], b"k", b"", ((b"a", b"1"),))
+    second, _ = batcher.add(0, [2], b"k", b"", ((b"a", b"2"),))
+    assert first != second
+    other = next(key for n in range(64) if batcher.add(0, [3], key := bytes([n]), b"", first.headers)[0] == first)
+    assert other != b"k"
+    batcher.add(0, [4], b"k", b"", first.headers)
+    assert batcher.take(first).key is None
+    assert (second.headers, batcher.take(second).key) == (((b"a", b"2"),), b"k")
+
+
 class Sender:
     """Takes batches as a writer does."""
 
     def __init__(self, linger: float = 60, max_records: int = 3) -> None:
         self.sent: list[tuple[Slot, list[Any], bool, asyncio.Future[Position]]] = []
+        self.traces: list[Trace | None] = []
         self.failures: list[EpochalError] = []
         self.refuses: EpochalError | None = None
         self.gathering = Gathering(Batcher(placement(), max_records), linger, self.send, self.failures.append)
 
-    def send(self, slot: Slot, records: list[Any], awaited: bool, promise: asyncio.Future[Position]) -> None:
+    def send(
+        self, slot: Slot, batch: Batch, trace: Trace | None, awaited: bool, promise: asyncio.Future[Position]
+    ) -> None:
         if self.refuses is not None:
             raise self.refuses
-        self.sent.append((slot, records, awaited, promise))
+        self.sent.append((slot, batch.records, awaited, promise))
+        self.traces.append(trace)
 
     def add(self, record: object, *, awaited: bool = True) -> asyncio.Future[Position]:
         return self.gathering.add(0, [record], b"k", b"", awaited=awaited)

@@ -16,7 +16,7 @@ def test_the_promised_names() -> None:
         "BlockingClient", "BlockingSubscription", "BlockingWriter",
         "Client", "Cursor", "Data", "Epoch", "EpochAborted", "EpochalError", "FrontierChanged", "Gap", "Position",
         "Rewound", "SegmentDown", "SegmentUp", "Subscription", "TimeCodec", "Writer",
-        "__version__", "connect", "connect_blocking", "errors",
+        "__version__", "connect", "connect_blocking", "errors", "traced",
     }  # fmt: skip
     assert set(epochal.__all__) == promised
     assert all(hasattr(epochal, name) for name in promised)

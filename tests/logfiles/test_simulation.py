@@ -32,7 +32,7 @@ from epochal.protocol.wanted import Wanted
 FRESH = 40
 FIXED = 10
 """Seeds that are the same in each run, each for so long that what happens rarely happens in one of them."""
-LONG = 1_200
+LONG = 900
 LARGE = 1 << 30
 """Bytes that no log here reaches: all of it must be kept."""
 STEP = 200

@@ -67,3 +67,35 @@ def test_what_is_set_for_publishers_reaches_their_pods() -> None:
     assert (drawn.listen, drawn.fixed_user) == ("0.0.0.0", True)
     drawn = Settings.read(**given, publisher_host="::", fixed_user=False).cluster
     assert (drawn.listen, drawn.fixed_user) == ("::", False)
+
+
+def test_more_environment_of_publishers_is_an_object_of_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {"catalog": "http://c:1", "image": "i"}
+    monkeypatch.setenv("EPOCHAL_OPERATOR_PUBLISHER_ENV", '{"OTEL_TRACES_SAMPLER": "always_on", "A": "1,2=3"}')
+    assert Settings.read(**given).cluster.publisher_env == (("A", "1,2=3"), ("OTEL_TRACES_SAMPLER", "always_on"))
+    monkeypatch.setenv("EPOCHAL_OPERATOR_PUBLISHER_ENV", "")
+    assert Settings.read(**given).cluster.publisher_env == ()
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("A=1", "no JSON object of texts"),
+        ("[1]", "no JSON object of texts"),
+        ('["ab"]', "no JSON object of texts"),
+        ('{"A": 1}', "no JSON object of texts"),
+        ('{"a b": "1"}', "'a b' is no name of a variable"),
+        ('{"EPOCHAL_PUBLISHER_STREAM": "a/b"}', "EPOCHAL_PUBLISHER_STREAM is set by each stream"),
+        ('{"OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4318"}', "'collector:4318' is no address of a collector"),
+    ],
+)
+def test_wrong_environment_of_publishers_is_told_at_the_start(
+    given: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EPOCHAL_OPERATOR_PUBLISHER_ENV", given)
+    with pytest.raises(ConfigError) as caught:
+        Settings.read(catalog="http://c:1", image="i")
+    (problem,) = caught.value.problems
+    assert problem.path == "publisher_env"
+    assert told in problem.reason
+    assert "set EPOCHAL_OPERATOR_PUBLISHER_ENV" in problem.hint

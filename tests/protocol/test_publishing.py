@@ -147,6 +147,46 @@ def test_a_damaged_payload_is_not_logged_and_is_asked_for_again(wire_up):
     assert publisher.seq == m.NOTHING_YET
 
 
+@pytest.mark.rule("S34")
+def test_what_a_batch_says_wrongly_of_itself_is_counted_left_out_and_the_batch_is_logged() -> None:
+    publisher = fresh()
+    publisher.receive(b"peer", opening(), 0.0)
+    told = [m.Meta(key=b"k", ignored=2), m.Meta(ignored=1), m.Meta(key=b"k"), None]
+    for number, meta in enumerate(told):
+        publisher.receive(b"peer", append(number, 0)._replace(meta=meta), 0.0)
+    pushed = [effect.message for effect in publisher.take() if isinstance(effect, Push)]
+    data = [event for event in pushed if isinstance(event, m.Data)]
+    assert [event.meta for event in data] == [m.Meta(key=b"k"), None, m.Meta(key=b"k"), None]
+    assert publisher.ignored_meta == 3
+
+
+def test_what_a_batch_says_of_itself_counts_as_bytes_of_its_epoch_and_of_the_history() -> None:
+    sizes = []
+    for meta in (None, m.Meta(key=b"k" * 10, headers=((b"name", b"value"),), tracestate=b"v" * 5)):
+        publisher = fresh()
+        publisher.receive(b"peer", opening(), 0.0)
+        before = publisher.history.bytes, publisher.untaken_bytes
+        publisher.receive(b"peer", append(0, 0)._replace(meta=meta), 0.0)
+        sizes.append((publisher.history.bytes - before[0], publisher.untaken_bytes - before[1]))
+    assert [after - less for less, after in zip(*sizes, strict=True)] == [24, 24]
+
+
+@pytest.mark.rule("E6")
+@pytest.mark.parametrize("taken", [False, True], ids=["nobody yet", "another"])
+def test_the_end_of_a_session_that_has_left_is_not_told_to_who_has_its_connection_next(taken: bool) -> None:
+    publisher = fresh()
+    publisher.receive(b"peer", opening("first"), 0.0)
+    publisher.receive(b"peer", m.Leave(2, "0", m.Leaving.CLOSE), 0.0)
+    if taken:
+        publisher.receive(b"peer", opening("second"), 0.0)
+    publisher.take()
+    publisher.receive(b"other", opening("first", session=2), 0.0)
+    assert replies(publisher) == []
+    publisher.receive(b"peer", opening("second"), 0.0)
+    publisher.receive(b"peer", append(0, 0), 0.0)
+    assert [type(message) for message in replies(publisher)] == [m.Opened, m.Ack]
+
+
 def test_what_no_writer_may_send_is_a_protocol_error():
     with pytest.raises(RemoteProtocolError):
         fresh().receive(b"peer", m.Heartbeat(1), 0.0)

@@ -17,7 +17,7 @@ from epochal.protocol.simulation import checks, gathering, liveness, oracle, ord
 from epochal.protocol.simulation.checks import check_memory
 from epochal.protocol.simulation.gathering import Gathering
 from epochal.protocol.simulation.liveness import Liveness
-from epochal.protocol.simulation.oracle import Asked, Log, Oracle, Outcome, Session, Violation
+from epochal.protocol.simulation.oracle import Asked, Log, Oracle, Outcome, Session, Violation, meta_of
 from epochal.protocol.simulation.scenario import Scenario
 from epochal.protocol.simulation.stories import Claim, Join, Memory
 from epochal.protocol.times import Time
@@ -49,7 +49,7 @@ class Story:
         session.order += 1
         asked = Asked(payload, session, segment, time, session.order)
         self.oracle.asked(asked)
-        self.oracle.logged(log, m.Data(log.last + 1, log.last, time, b"", 1, 0, payload))
+        self.oracle.logged(log, m.Data(log.last + 1, log.last, time, b"", 1, 0, payload, meta_of(payload)))
         if acked:
             self.oracle.acknowledged(asked, log.incarnation)
 
@@ -473,7 +473,7 @@ def test_who_opens_must_be_answered_while_the_catalog_answers() -> None:
 def data_twice(story: Story) -> None:
     log = story.logs["0"]
     story.appends("0", 0, b"x")
-    story.oracle.logged(log, m.Data(1, 0, 0, b"", 1, 0, b"x"))
+    story.oracle.logged(log, m.Data(1, 0, 0, b"", 1, 0, b"x", meta_of(b"x")))
 
 
 def data_after_completion(story: Story) -> None:
@@ -599,3 +599,13 @@ def test_only_epochs_that_were_asked_for_are_given() -> None:
     story.given(0, a=[b"a0"], b=[b"b0"])
     with pytest.raises(Violation, match="E15"):
         story.judge()
+
+
+@pytest.mark.rule("S34")
+def test_a_batch_that_says_of_itself_what_its_writer_did_not_is_seen() -> None:
+    story = Story()
+    payload = next(text for n in range(9) if meta_of(text := b"%d" % n) is not None)
+    story.session.order += 1
+    story.oracle.asked(Asked(payload, story.session, "1", 0, story.session.order))
+    with pytest.raises(Violation, match="S34: logged with None"):
+        story.oracle.logged(story.logs["1"], m.Data(0, -1, 0, b"", 1, 0, payload))

@@ -33,8 +33,23 @@ def sized(size):
     return st.binary(min_size=size, max_size=size)
 
 
+TRACE = sized(25).filter(lambda ids: any(ids[:16]) and any(ids[16:24]))
+HEADERS = st.dictionaries(st.binary(max_size=8), st.binary(max_size=8), max_size=3).map(
+    lambda found: tuple(found.items())
+)
+META = st.none() | st.builds(
+    m.Meta,
+    st.none() | TRACE,
+    st.binary(max_size=9),
+    st.none() | st.binary(max_size=9),
+    st.none() | st.integers(0, MAX_TIME),
+    HEADERS,
+    st.just(0),
+).filter(lambda meta: meta != m.Meta())
+
+
 FIELDS: dict[type, tuple[st.SearchStrategy[Any], ...]] = {
-    m.Data: (INT, INT, TIME, TOPIC, COUNT, COUNT, PAYLOAD),
+    m.Data: (INT, INT, TIME, TOPIC, COUNT, COUNT, PAYLOAD, META),
     m.Frontier: (INT, INT, CHANGES),
     m.Aborted: (INT, INT, TIMES),
     m.Heartbeat: (INT,),
@@ -49,7 +64,7 @@ FIELDS: dict[type, tuple[st.SearchStrategy[Any], ...]] = {
     m.Truncated: (INT, POSITION, TIMES),
     m.Open: (INT, TEXT, TEXT, TEXT, INT, st.none() | TEXT, st.none() | RESUME),
     m.Opened: (INT, TEXT, INT, TIMES, TIMES, INT, TIMES, TIMES, INT, st.booleans()),
-    m.Append: (TEXT, st.integers(0, MAX_TIME), TIME, TOPIC, COUNT, COUNT, PAYLOAD),
+    m.Append: (TEXT, st.integers(0, MAX_TIME), TIME, TOPIC, COUNT, COUNT, PAYLOAD, META),
     m.Ack: (TEXT, INT, INT, COUNT),
     m.AppendRefused: (TEXT, INT, TEXT, TEXT),
     m.Hold: (INT, TEXT, TIMES),
@@ -58,6 +73,13 @@ FIELDS: dict[type, tuple[st.SearchStrategy[Any], ...]] = {
     m.Done: (INT, TEXT),
     m.Alive: (TEXT,),
     m.Lost: (TEXT, TEXT, TEXT),
+    m.Greet: (INT, st.lists(INT, max_size=3).map(tuple), TEXT),
+    m.Greeted: (INT, INT, TEXT, TEXT),
+    m.Ask: (INT, st.sampled_from(m.Question), TEXT, TEXT, st.lists(TEXT, max_size=3).map(tuple), st.floats(0, 86_400)),
+    m.Answer: (INT, PAYLOAD),
+    m.Pass: (INT, TEXT, TEXT, TEXT, st.none() | TRACE),
+    m.Cut: (TEXT, TEXT),
+    m.Free: (),
 }
 MESSAGES: st.SearchStrategy[Any] = st.one_of(*(st.builds(kind, *fields) for kind, fields in FIELDS.items()))
 
@@ -78,7 +100,8 @@ def read(frames, **options):
 def test_every_kind_is_generated_and_has_one_check_a_field():
     assert set(FIELDS) == {kind for kind, _ in wire.KINDS.values()}
     for kind, checks in wire.KINDS.values():
-        assert len(checks) + (kind in (m.Data, m.Append)) == len(get_type_hints(kind)), kind
+        beside = {m.Data: 2, m.Append: 2, m.Answer: 1}.get(kind, 0)
+        assert len(checks) + beside == len(get_type_hints(kind)), kind
 
 
 @pytest.mark.rule("S34")
@@ -283,12 +306,16 @@ def test_times_nest_as_deep_as_shapes_may():
     assert read(wire.encode(message)[0]) == [message]
 
 
+@example(m.Pass(0, "", "", ""), [])
 @given(MESSAGES, st.lists(st.none() | st.text(max_size=3) | st.lists(st.integers(0, 5), max_size=3), max_size=3))
 def test_fields_that_a_later_version_appends_are_ignored(message, more):
     header = msgpack.unpackb(wire._header(message), strict_map_key=False)
-    payload = message.payload if isinstance(message, m.Data | m.Append) else b""
-    left_out = len(wire.KINDS[header[0]][1]) + 1 - len(header)
-    assert read(framed([*header, *[None] * left_out, *more], payload)) == [message]
+    payload = message.payload if isinstance(message, m.Data | m.Append | m.Answer) else b""
+    optional = len(wire._META) if isinstance(message, m.Data | m.Append) else 0
+    left_out = len(wire.KINDS[header[0]][1]) + optional + 1 - len(header)
+    said = ["" if value == "" else None for value in message[len(header) - 1 : len(header) - 1 + left_out]]
+    nothing = [*said, *[None] * (left_out - len(said))]
+    assert read(framed([*header, *nothing, *more], payload)) == [message]
 
 
 def test_fields_that_an_earlier_version_does_not_have_may_be_missing_and_are_left_out_where_they_say_nothing():
@@ -339,3 +366,11 @@ def test_the_table_of_kinds_in_the_specification_is_that_of_the_code():
     for number, (kind, checks) in wire.KINDS.items():
         expected[number] = (kind.__name__, list(kind._fields)[: len(checks)])
     assert documented == expected
+
+
+def test_batches_of_one_trace_share_their_meta_and_those_of_another_do_not() -> None:
+    metas = [m.Meta(bytes([at]) * 24 + b"\0") for at in (1, 1, 2, 1)] + [m.Meta(b"\1" * 24 + b"\0", key=b"k"), None]
+    sent = [m.Data(at, at - 1, 0, b"", 1, 0, b"x", meta) for at, meta in enumerate(metas)]
+    read = [message for batch in sent for frames in wire.encode(batch) for message in wire.decode(frames)]
+    assert [batch.meta for batch in read if type(batch) is m.Data] == metas
+    assert read[0].meta is read[1].meta  # type: ignore[union-attr]

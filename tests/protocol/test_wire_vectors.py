@@ -32,7 +32,9 @@ def value_of(field):
 def message_of(described) -> Any:
     kind, _ = wire.KINDS[described["kind"]]
     fields = {name: value_of(field) for name, field in described["fields"].items()}
-    for name, make in (("position", m.Position), ("first_available", m.Position), ("resume", m.Resume)):
+    for name, make in (
+        ("position", m.Position), ("first_available", m.Position), ("resume", m.Resume), ("meta", m.Meta),
+    ):  # fmt: skip
         if fields.get(name) is not None:
             fields[name] = make(*fields[name])
     return kind(**fields)
@@ -47,6 +49,12 @@ def test_a_valid_vector_is_read_and_written(vector):
     assert found == messages
     assert [type(message).__name__ for message in found] == [each["message"] for each in vector["messages"]]
     assert wire.encode(*messages, prefix=prefix) == [frames]
+
+
+@pytest.mark.parametrize("vector", VECTORS["lenient"], ids=lambda vector: vector["name"])
+def test_what_a_batch_says_wrongly_of_itself_is_left_out_and_the_batch_is_read(vector):
+    meta = None if vector["meta"] is None else m.Meta(*value_of(vector["meta"]))
+    assert list(wire.decode(frames_of(vector))) == [m.Data(7, 6, 3, b"", 1, 0, b"", meta)]
 
 
 @pytest.mark.parametrize("vector", VECTORS["invalid"], ids=lambda vector: vector["name"])

@@ -8,7 +8,7 @@ import pytest
 
 from epochal.errors import ManifestError
 from epochal.resources import StreamManifest
-from epochal.resources.cluster import ClusterSettings, ClusterStream, check_drawable, children_of
+from epochal.resources.cluster import OWN_ENVIRONMENT, ClusterSettings, ClusterStream, check_drawable, children_of
 from epochal.resources.cluster.names import HASH
 
 SETTINGS = ClusterSettings(image="registry.example/epochal-publisher:1", catalog="http://catalog:8700")
@@ -236,6 +236,14 @@ def test_pull_secrets_and_policy_come_from_the_operator() -> None:
     settings = ClusterSettings("i", "c", "Never", ("one", "two"))
     assert container(stream(), settings=settings)["imagePullPolicy"] == "Never"
     assert drawn(stream(), settings)["Pod"][0]["spec"]["imagePullSecrets"] == [{"name": "one"}, {"name": "two"}]
+
+
+def test_more_environment_of_publishers_comes_from_the_operator() -> None:
+    settings = ClusterSettings("i", "c", publisher_env=(("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318"),))
+    *own, last = container(stream(1, **STORAGE), settings=settings)["env"]
+    assert last == {"name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": "http://collector:4318"}
+    assert {each["name"] for each in own} == OWN_ENVIRONMENT
+    assert hashes(stream(1)) != hashes(stream(1), settings), "publishers are started anew for it"
 
 
 def hashes(what: ClusterStream, settings: ClusterSettings = SETTINGS) -> set[str]:

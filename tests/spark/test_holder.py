@@ -44,7 +44,7 @@ async def test_a_commit_completes_and_finishes_and_then_the_process_is_gone(opti
     driver = await sleeper()
     async with epochal.connect(options.catalog) as client, client.subscribe(options.stream) as sub:
         await sub.ready.wait()
-        address = await asyncio.to_thread(start_holder, options, driver.pid)
+        address = (await asyncio.to_thread(start_holder, options, driver.pid)).address
         await publish(client, options, 5)
         await asyncio.to_thread(hand_over, address, Committed(0, 5, 1))
         async with asyncio.timeout(PATIENCE):
@@ -62,7 +62,7 @@ async def test_what_a_failed_job_published_is_aborted_at_once(options: SinkOptio
     driver = await sleeper()
     async with epochal.connect(options.catalog) as client, client.subscribe(options.stream) as sub:
         await sub.ready.wait()
-        address = await asyncio.to_thread(start_holder, options, driver.pid)
+        address = (await asyncio.to_thread(start_holder, options, driver.pid)).address
         await publish(client, options, 5)
         if end == "call off":
             await asyncio.to_thread(call_off, address)

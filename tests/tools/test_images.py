@@ -15,6 +15,8 @@ FILES = {
     "toolbox": "core/Dockerfile",
     "spark": "spark/kubernetes/Dockerfile",
 }
+TRACING = {"collector": "tests/tracing/collector/Dockerfile", "zipkin": "tests/tracing/zipkin/Dockerfile"}
+"""Images of others' programs, for tests and demos."""
 SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
 
 
@@ -75,4 +77,14 @@ def test_it_says_what_it_is(name: str):
 
 def test_the_builder_of_images_knows_them_all():
     text = (ROOT / "tools" / "images").read_text()
-    assert dict(re.findall(r"^ +\[(\w+)\]=(\S+)$", text, re.MULTILINE)) == FILES
+    assert dict(re.findall(r"^ +\[(\w+)\]=(\S+)$", text, re.MULTILINE)) == FILES | TRACING
+
+
+@pytest.mark.parametrize("name", TRACING)
+def test_others_programs_run_as_no_root_and_say_what_they_are(name: str):
+    text = (ROOT / TRACING[name]).read_text()
+    assert last(text, "USER") == "10001:10001"
+    assert f'org.opencontainers.image.title="epochal-{name}"' in text
+    allowed = (ROOT / ".dockerignore").read_text().splitlines()
+    for copied in (line.split()[1] for line in text.splitlines() if line.startswith("COPY ")):
+        assert f"!{copied}" in allowed, "or it is not there to be copied"

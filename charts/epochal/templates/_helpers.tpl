@@ -60,6 +60,17 @@ annotations:
 {{- end }}
 {{- end }}
 
+{{/* The metadata of an object of no namespace: (list . "sidecar" NAME). */}}
+{{- define "epochal.clusterMetadata" -}}
+name: {{ index . 2 }}
+labels:
+  {{- include "epochal.labels" . | nindent 2 }}
+{{- with (index . 0).Values.commonAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
 {{/* An image's name, digest before tag: (list . .Values.catalog.image). */}}
 {{- define "epochal.image" -}}
 {{- $root := index . 0 }}{{ $image := index . 1 -}}
@@ -78,6 +89,27 @@ annotations:
 {{/* Where the catalog is. */}}
 {{- define "epochal.catalogUrl" -}}
 http://{{ include "epochal.componentName" (list . "catalog") }}.{{ .Release.Namespace }}.svc:8700
+{{- end }}
+
+{{/* OpenTelemetry's environment as a map, {} where nothing is traced. */}}
+{{- define "epochal.tracing" -}}
+{{- $endpoint := dict }}{{ with .Values.tracing.endpoint }}{{ $_ := set $endpoint "OTEL_EXPORTER_OTLP_ENDPOINT" . }}{{ end -}}
+{{- merge $endpoint .Values.tracing.env | toJson }}
+{{- end }}
+
+{{/* More environment of a container, that of tracing before it; what it says itself wins: (list . .Values.catalog.extraEnv). */}}
+{{- define "epochal.moreEnv" -}}
+{{- $own := index . 1 -}}
+{{- range $name, $value := include "epochal.tracing" (index . 0) | fromJson }}
+{{- $said := false }}{{ range $own }}{{ if eq .name $name }}{{ $said = true }}{{ end }}{{ end }}
+{{- if not $said }}
+- name: {{ $name }}
+  value: {{ $value | quote }}
+{{- end }}
+{{- end }}
+{{- with $own }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
 {{/* What every pod of the chart has of the restricted Pod Security Standard. */}}

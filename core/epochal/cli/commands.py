@@ -25,6 +25,7 @@ SHORT = {
     "release": "Release a lost writer that a stream is waiting for.",
     "pub": "Publish records to a stream.",
     "sub": "Subscribe to a stream and print what comes.",
+    "trace": "Print the traces that the batches of a time were made in.",
     "doctor": "Look what does not work, and say what to do.",
     "log": "Look into a segment's log files, and check them.",
     "demo": "Publish real flights from a Spark job, and follow them.",

@@ -14,7 +14,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -24,9 +25,10 @@ from rich.console import Console
 import epochal
 from epochal.cli.demo_run import Run
 from epochal.cli.demo_tally import check_early, check_kill, check_late
-from epochal.cli.demo_view import LiveView, PlainView
+from epochal.cli.demo_view import LiveView, PlainView, View
 from epochal.cli.failures import ExitStatus
 from epochal.cli.terminal import note
+from epochal.cli.tracing import telemetry
 from epochal.errors import ConfigError
 
 EPILOG = """\b
@@ -34,6 +36,7 @@ Examples:
   epochal demo                        # 14 days of flights, as a live table
   epochal demo --days 365 --keep /tmp/flights
   epochal demo --no-kill              # nobody is hurt
+  epochal demo --sidecar              # the job publishes through a sidecar
 
 Starts a catalog and publishers on free ports in a temporary directory, and a Spark job that publishes the flights from
 New York in 2013: one micro-batch a day, one epoch a scheduled hour, keyed by airport. One subscriber is there from the
@@ -55,12 +58,14 @@ def demo(
         typer.Option("--keep", metavar="DIR", help="Keep day files, results and logs in this new directory."),
     ] = None,
     kill: Annotated[bool, typer.Option("--kill/--no-kill", help="Kill a publisher with -9 in the middle.")] = True,
+    sidecar: Annotated[bool, typer.Option("--sidecar", help="Have the job publish through a sidecar.")] = False,
 ) -> int:
     """Publish real flights from a Spark job and follow them, hour by complete hour."""
     script, manifest = check_needs()
     began = time.monotonic()
     with _directory(keep) as base:
-        run = _run(days, base, manifest, script, kills=kill)
+        with telemetry("epochal-demo"):
+            run = _run(base, manifest, script, partial(Run, days, kills=kill, sidecar=sidecar))
         if keep is not None:
             note(f"kept in {base}")
     return verdict(run, time.monotonic() - began)
@@ -115,12 +120,12 @@ def _directory(keep: Path | None) -> Iterator[Path]:
     yield keep
 
 
-def _run(days: int, base: Path, manifest: Path, script: Path, *, kills: bool) -> Run:
+def _run(base: Path, manifest: Path, script: Path, made: Callable[[View], Run]) -> Run:
     text = manifest.read_text(encoding="utf-8")
     if not sys.stdout.isatty():
-        return asyncio.run(_interruptible(Run(days, PlainView(), kills), base, text, script))
+        return asyncio.run(_interruptible(made(PlainView()), base, text, script))
     with LiveView(Console()) as view:
-        return asyncio.run(_interruptible(Run(days, view, kills), base, text, script))
+        return asyncio.run(_interruptible(made(view), base, text, script))
 
 
 async def _interruptible(run: Run, base: Path, manifest: str, script: Path) -> Run:

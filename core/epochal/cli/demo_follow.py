@@ -7,12 +7,16 @@ prints as JSON lines, and `replay` makes of them again what the run would have.
 import argparse
 import asyncio
 import json
+import sys
 from collections.abc import Iterable
 from typing import Any
 
 import epochal
 from epochal.cli.demo_run import Run
 from epochal.cli.demo_tally import Join, Kill, Sums, Tally
+from epochal.cli.failures import report
+from epochal.cli.tracing import telemetry
+from epochal.errors import EpochalError
 
 KILL = "deleted by force"
 READY_TIMEOUT = 120.0
@@ -97,7 +101,11 @@ def main(arguments: Iterable[str] | None = None) -> None:
     parser.add_argument("--hours", type=int, default=0, help="how many hours there will be (late)")
     parser.add_argument("--kill", action="store_true", help="say which publisher's pod is to be deleted (late)")
     options = parser.parse_args(None if arguments is None else list(arguments))
-    asyncio.run(follow(options.which, options.stream, options.hours, kills=options.kill))
+    try:
+        with telemetry("epochal-demo-follower"):
+            asyncio.run(follow(options.which, options.stream, options.hours, kills=options.kill))
+    except EpochalError as error:
+        sys.exit(report(error))
 
 
 if __name__ == "__main__":

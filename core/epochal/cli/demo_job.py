@@ -10,7 +10,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,10 +21,13 @@ END_TIMEOUT = 10.0
 
 
 class Job:
-    """A running job while entered. `work` is its directory; what it and Spark print besides goes to `work/job.log`."""
+    """A running job while entered. `work` is its directory; what it and Spark print besides goes to `work/job.log`.
 
-    def __init__(self, script: Path, work: Path, arguments: list[str]) -> None:
-        self.work, self.log = work, work / "job.log"
+    `environment`: more of it than this process has.
+    """
+
+    def __init__(self, script: Path, work: Path, arguments: list[str], environment: Mapping[str, str]) -> None:
+        self.work, self.log, self._more = work, work / "job.log", dict(environment)
         self._command = [str(script), "--work", str(work), *arguments]
         self._process: asyncio.subprocess.Process
 
@@ -37,7 +40,7 @@ class Job:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
                 cwd=self.work,
-                env=_environment(self.work),
+                env={**_environment(self.work), **self._more},
                 start_new_session=True,  # Ctrl-C is for the demo, which then ends the job in order
             )
         return self

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import epochal
 from epochal.cli.demo_job import Job
+from epochal.cli.demo_sidecar import sidecar
 from epochal.cli.demo_tally import Join, Kill, Sums, Tally, read_truth
 from epochal.cli.demo_view import View
 from epochal.client.catalog import CatalogClient
@@ -43,6 +44,8 @@ class Run:
     view: View
     kills: bool = True
     """Whether a publisher is killed on the way."""
+    sidecar: bool = False
+    """Whether the job publishes through one."""
     early: Tally = field(default_factory=Tally)
     late: Tally = field(default_factory=Tally)
     join: Join | None = None
@@ -73,7 +76,10 @@ class Run:
             stream = await _apply(local.url, manifest)
             self.view.step("starting Spark")
             arguments = ["--catalog", local.url, "--stream", stream, "--days", str(self.days), "--master", "local[2]"]
-            job = await stack.enter_async_context(Job(script, work, arguments))
+            environment: dict[str, str] = {}
+            if self.sidecar:
+                environment = await stack.enter_async_context(sidecar(local.url, base / "sidecar.log"))
+            job = await stack.enter_async_context(Job(script, work, arguments, environment))
             client = await stack.enter_async_context(epochal.connect(local.url))
             early = await stack.enter_async_context(client.subscribe(stream))
             scout = await stack.enter_async_context(client.subscribe(stream, partial=True))
@@ -107,8 +113,9 @@ class Run:
         async for epoch in subscription.epochs():
             match epoch:
                 case epochal.Epoch(time=int(hour)):
-                    tally.add(hour, epoch.records())
-                    self.view.complete(hour, tally, late=late)
+                    with epoch.processing():
+                        tally.add(hour, epoch.records())
+                        self.view.complete(hour, tally, late=late)
                 case epochal.EpochAborted(time=hour):
                     tally.faults.append(f"{hour} was aborted")
 

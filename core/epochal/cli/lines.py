@@ -15,6 +15,7 @@ from epochal.cli.output import show_frontier
 from epochal.cli.records import dumps, json_value, raw_record, rows, show_record
 from epochal.cli.terminal import note
 from epochal.client.held_back import show_time
+from epochal.client.tracing import traceparent
 from epochal.protocol.times import to_json
 
 
@@ -80,6 +81,7 @@ class Printer:
                 "topic": json_value(data.topic),
                 "segment": data.segment,
                 "seq": data.seq,
+                **_beside(data),
                 "records": [json_value(record) for record in shown],
             }
             self._write([dumps(fields)])
@@ -97,6 +99,20 @@ class Printer:
         encoded = (line.encode("utf-8", "backslashreplace") if isinstance(line, str) else line for line in lines)
         sys.stdout.buffer.write(b"".join(line + b"\n" for line in encoded))
         sys.stdout.buffer.flush()
+
+
+def _beside(data: epochal.Data) -> dict[str, Any]:
+    """What a batch says of itself, as far as it does."""
+    told: dict[str, Any] = {}
+    if data.key is not None:
+        told["key"] = json_value(data.key)
+    if data.published is not None:
+        told["published"] = data.published
+    if data.headers:
+        told["headers"] = json_value(data.headers)
+    if data.trace is not None:
+        told["traceparent"] = traceparent(data.trace)
+    return told
 
 
 def _other_json(item: Any) -> dict[str, Any]:

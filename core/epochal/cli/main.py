@@ -35,7 +35,9 @@ Environment:
   EPOCHAL_CATALOG    the catalog for every command, as --catalog
   EPOCHAL_NAMESPACE  the namespace for every command, as --namespace
   EPOCHAL_DEBUG      when set, errors come with a traceback
+  EPOCHAL_TRACE_URL  the page of a trace, for the links of `trace`
   NO_COLOR           when set, no colours, as --no-color
+  OTEL_EXPORTER_OTLP_ENDPOINT  where traces of pub, sub and demo go
 
 Data goes to standard output, all else to standard error. Write `epochal COMMAND --help` for more on one of them."""
 

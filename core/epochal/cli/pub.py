@@ -20,6 +20,7 @@ from epochal.cli.progress import Counter
 from epochal.cli.publishing import Interrupted, Publishing
 from epochal.cli.records import parse_time
 from epochal.cli.terminal import note
+from epochal.cli.tracing import Sends, telemetry
 from epochal.client.sockets import check_libzmq
 from epochal.errors import EpochalError, TimeShapeError
 from epochal.protocol.times import Time, TimeShape
@@ -57,6 +58,8 @@ class _Asked:
     key: str | None
     key_field: str | None
     topic: str
+    headers: dict[bytes, bytes]
+    clock: bool
     form: LineFormat
     in_order: bool
     advance: str | None
@@ -92,6 +95,11 @@ def pub(
         str | None, typer.Option("--key-field", metavar="NAME", help="The field that holds a record's key.")
     ] = None,
     topic: Annotated[str, typer.Option("--topic", metavar="TOPIC", help="By which subscribers choose.")] = "",
+    header: Annotated[
+        list[str] | None,
+        typer.Option("--header", metavar="NAME=VALUE", help="Goes with the records. Repeatable.", show_default=False),
+    ] = None,
+    clock: Annotated[bool, typer.Option("--clock", help="Send this machine's wall clock with the records.")] = False,
     in_order: Annotated[
         bool, typer.Option("--in-order", help="Times never go back: each new one completes those before it.")
     ] = False,
@@ -128,10 +136,14 @@ def pub(
     publishes = bool(records or files) or not (finish or advance)
     if publishes and time is None and time_field is None:
         raise typer.BadParameter("records need a time: --time T, or --time-field NAME")
-    asked = _Asked(time, time_field, key, key_field, topic, form, in_order, advance, finish, linger, wait, quiet)
+    asked = _Asked(
+        time, time_field, key, key_field, topic, _headers(header), clock, form, in_order, advance, finish, linger, wait,
+        quiet,
+    )  # fmt: skip
     qualified = parse_stream_name(stream, namespace or DEFAULT_NAMESPACE)
     inputs = _Inputs(records or [], files or [], publishes or time is not None or time_field is not None)
-    return run(_pub(qualified, inputs, asked, writer or f"pub-{uuid.uuid4().hex[:12]}", catalog, timeout))
+    with telemetry():
+        return run(_pub(qualified, inputs, asked, writer or f"pub-{uuid.uuid4().hex[:12]}", catalog, timeout))
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,11 +168,14 @@ async def _pub(
     total = await _check(sources, placing)
     if any(source.name == STDIN for source in sources) and sys.stdin.isatty() and not asked.quiet:
         note("reading records from the terminal, one a line; Ctrl-D ends, Ctrl-C gives up")
-    publishing = Publishing(placing, encoding, declared.payload.fields, asked.topic.encode(), asked.wait, asked.quiet)
+    publishing = Publishing(
+        placing, encoding, declared.payload.fields, asked.topic.encode(), asked.headers, Sends("/".join(name)),
+        asked.wait, asked.quiet,
+    )  # fmt: skip
     try:
         async with (
             connected(url, timeout) as client,
-            client.writer("/".join(name), writer_id=writer_id, linger=asked.linger) as writer,
+            client.writer("/".join(name), writer_id=writer_id, linger=asked.linger, clock=asked.clock) as writer,
         ):
             with Counter(total, asked.quiet) as counter:
                 ended = await publishing.run(writer, sources, counter)
@@ -180,6 +195,18 @@ async def _pub(
     if not asked.quiet:
         _tell(publishing, asked, "/".join(name), counter.seconds)
     return ExitStatus.OK
+
+
+def _headers(texts: Sequence[str] | None) -> dict[bytes, bytes]:
+    headers: dict[bytes, bytes] = {}
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise typer.BadParameter(f"--header takes NAME=VALUE, not {text!r}")
+        if name.encode() in headers:
+            raise typer.BadParameter(f"--header {name} is given twice")
+        headers[name.encode()] = value.encode()
+    return headers
 
 
 def _time(option: str, text: str | None, shape: TimeShape) -> Time | None:

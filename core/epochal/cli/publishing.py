@@ -7,7 +7,7 @@ what the writer said.
 import asyncio
 import json
 import time as clock
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ import epochal
 from epochal.cli.inputs import Item, Source
 from epochal.cli.placing import Append, Placing, encode
 from epochal.cli.progress import Counter
+from epochal.cli.tracing import Sends
 from epochal.errors import EpochalError, RecordTypeError, TimedOut
 from epochal.protocol.times import Time, to_json
 from epochal.resources.schemas import Schema
@@ -39,6 +40,8 @@ class Publishing:
     encoding: str
     schema: Schema | None
     topic: bytes
+    headers: Mapping[bytes, bytes]
+    sends: Sends
     wait: bool = False
     """Whether each record is acknowledged, and said to be, before the next one is looked at."""
     quiet: bool = False
@@ -55,6 +58,13 @@ class Publishing:
 
         Raises what the writer raises, and `TimedOut` when after Ctrl-C no acknowledgement comes.
         """
+        try:
+            return await self._run(writer, sources, counter)
+        except EpochalError as error:
+            self.sends.over(writer.way, error)
+            raise
+
+    async def _run(self, writer: epochal.Writer, sources: Sequence[Source], counter: Counter) -> EpochalError | None:
         ended: EpochalError | None = None
         try:
             await self._send_all(writer, sources, counter)
@@ -90,7 +100,8 @@ class Publishing:
             if self.wait:
                 await self._send_one(writer, append, records)
             else:
-                writer.append_nowait(append.time, records, key=append.key, topic=self.topic)
+                with self.sends.current():
+                    writer.append_nowait(append.time, records, key=append.key, topic=self.topic, headers=self.headers)
         except RecordTypeError as error:
             raise RecordTypeError(f"{append.first.where} to {append.last.where}: {error}") from None
         if not self.wait:
@@ -102,25 +113,31 @@ class Publishing:
 
         After Ctrl-C its acknowledgement is still waited for, by the flush at the end.
         """
-        sending = asyncio.ensure_future(writer.append(append.time, records, key=append.key, topic=self.topic))
+        with self.sends.current():
+            sending = asyncio.ensure_future(
+                writer.append(append.time, records, key=append.key, topic=self.topic, headers=self.headers)
+            )
         sending.add_done_callback(lambda done: done.cancelled() or done.exception())  # after Ctrl-C nobody awaits it
         await asyncio.sleep(0)  # from here on it is under way
         if not sending.done() or sending.exception() is None:
             self._under_way(append)
         position = await asyncio.shield(sending)
         self.acknowledged, self.last_acknowledged = self.sent, append.last
+        self.sends.over(writer.way)
         if not self.quiet:
             told = {"where": append.last.where, "time": to_json(append.time), "position": list(position)}
             print(json.dumps(told), flush=True)
 
     def _under_way(self, append: Append) -> None:
         self.sent += len(append.records)
+        self.sends.sent(len(append.records))
         self.times.add(append.time)
         self._last = append.last
 
     async def _flush(self, writer: epochal.Writer) -> None:
         sent, last = self.sent, self._last
         await writer.flush()
+        self.sends.over(writer.way)
         self.acknowledged, self.last_acknowledged = sent, last
 
     def known(self) -> str:

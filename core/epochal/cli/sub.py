@@ -20,6 +20,7 @@ import epochal
 from epochal.cli.lines import Printer, Style
 from epochal.cli.options import DEFAULT_TIMEOUT, Catalog, Namespace, Stream, Timeout, connected, open_catalog, run
 from epochal.cli.terminal import note
+from epochal.cli.tracing import telemetry
 from epochal.client.sockets import check_libzmq
 from epochal.errors import CursorError, TimedOut, UsageError
 from epochal.logfiles.disk import OSDisk
@@ -41,7 +42,8 @@ A line holds the time, a tab, and the record as JSON; what is not a record (fron
 standard error. With --json everything is one JSON object a line, by "kind":
 
 \b
-  data      {"time", "topic", "segment", "seq", "records": [...]}
+  data      {"time", "topic", "segment", "seq", "records": [...]}, and where
+            the writer gave them "key", "published", "headers", "traceparent"
   epoch     {"time", "records": [...]}   with --epochs, in place of data
   aborted   {"time"}                     the epoch will never be complete
   frontier  {"frontier": [...]}          the least times that can still come;
@@ -117,7 +119,8 @@ def sub(
     topics = [one.encode() for one in topic] if topic else None
     choice = _Choice(_since(since), topics, [one.encode() for one in reject or ()], epochs, idle, save, poll)
     printer = Printer(Style.JSON if as_json else Style.RAW if raw else Style.TEXT, count)
-    run(_sub(name, choice, printer, catalog, timeout))
+    with telemetry() if epochs else contextlib.nullcontext():
+        run(_sub(name, choice, printer, catalog, timeout))
 
 
 def _since(text: str | None) -> str | epochal.Cursor | None:
@@ -156,7 +159,8 @@ async def _sub(name: tuple[str, str], choice: _Choice, printer: Printer, url: st
         try:
             async with contextlib.aclosing(_until_idle(subscription, choice, printer)) as items:
                 async for item in items:
-                    printer.show(item)
+                    with item.processing() if isinstance(item, epochal.Epoch) else contextlib.nullcontext():
+                        printer.show(item)
                     if printer.done:
                         break
         finally:

@@ -9,11 +9,15 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from epochal.client.tracing import Trace, current_trace
 from epochal.errors import EpochalError, PayloadTooLarge
 from epochal.protocol.messages import Position
 from epochal.protocol.segments import Placement
 from epochal.protocol.times import Time
 from epochal.protocol.wire import MAX_PAYLOAD
+
+Headers = tuple[tuple[bytes, bytes], ...]
+"""A batch's headers, by name."""
 
 
 class Slot(NamedTuple):
@@ -22,6 +26,18 @@ class Slot(NamedTuple):
     segment: str
     time: Time
     topic: bytes
+    headers: Headers = ()
+
+
+class Batch:
+    """The records of one batch so far."""
+
+    __slots__ = ("key", "records")
+
+    def __init__(self, key: bytes | None) -> None:
+        self.records: list[Any] = []
+        self.key = key
+        """The key of all of them; None as soon as they differ."""
 
 
 class Batcher:
@@ -31,29 +47,36 @@ class Batcher:
 
     def __init__(self, placement: Placement, max_records: int) -> None:
         self._placement, self._max_records = placement, max_records
-        self._open: dict[Slot, list[Any]] = {}
-        self._without_key: dict[tuple[Time, bytes], str] = {}
+        self._open: dict[Slot, Batch] = {}
+        self._without_key: dict[tuple[Time, bytes, Headers], str] = {}
 
-    def add(self, time: Time, records: list[Any], key: bytes | None, topic: bytes) -> tuple[Slot, bool]:
+    def add(
+        self, time: Time, records: list[Any], key: bytes | None, topic: bytes, headers: Headers = ()
+    ) -> tuple[Slot, bool]:
         """Put `records` into their batch; returns its slot and whether the batch is full.
 
         Without a key, a batch goes to the next segment in turn.
         """
         if key is None:
-            segment = self._without_key.get((time, topic))
+            segment = self._without_key.get((time, topic, headers))
             if segment is None:
-                segment = self._without_key[time, topic] = self._placement.segment(None)
+                segment = self._without_key[time, topic, headers] = self._placement.segment(None)
         else:
             segment = self._placement.segment(key)
-        slot = Slot(segment, time, topic)
-        batch = self._open.setdefault(slot, [])
-        batch += records
-        return slot, len(batch) >= self._max_records
+        slot = Slot(segment, time, topic, headers)
+        batch = self._open.get(slot)
+        if batch is None:
+            batch = self._open[slot] = Batch(key)
+        elif batch.key != key:
+            batch.key = None
+        batch.records += records
+        return slot, len(batch.records) >= self._max_records
 
-    def take(self, slot: Slot) -> list[Any]:
+    def take(self, slot: Slot) -> Batch:
         """End one batch."""
-        if self._without_key.get((slot.time, slot.topic)) == slot.segment:
-            del self._without_key[slot.time, slot.topic]
+        _, time, topic, headers = slot
+        if self._without_key.get((time, topic, headers)) == slot.segment:
+            del self._without_key[time, topic, headers]
         return self._open.pop(slot)
 
     @property
@@ -69,31 +92,44 @@ class Batcher:
 class Gathering:
     """Batches under way, each with a promise for those who await it.
 
-    `send(slot, records, awaited, promise)` sends a batch and sees that the promise is kept; `tell` is told of a batch
-    that cannot be sent at all and holds records that nobody awaits, so that the next move raises it (E1).
+    `send(slot, batch, trace, awaited, promise)` sends a batch, begun in `trace`, and sees that the promise is kept;
+    `tell` is told of a batch that cannot be sent at all and holds records that nobody awaits, so that the next move
+    raises it (E1).
     """
 
     def __init__(
         self,
         batcher: Batcher,
         linger: float,
-        send: Callable[[Slot, list[Any], bool, asyncio.Future[Position]], None],
+        send: Callable[[Slot, Batch, Trace | None, bool, asyncio.Future[Position]], None],
         tell: Callable[[EpochalError], None],
     ) -> None:
         self._batcher, self._linger, self._send, self._tell = batcher, linger, send, tell
         self._promises: dict[Slot, asyncio.Future[Position]] = {}
+        self._traces: dict[Slot, Trace] = {}
+        """Of batches that were begun within a trace."""
         self._unawaited: set[Slot] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     def add(
-        self, time: Time, records: Sequence[Any], key: bytes | None, topic: bytes, *, awaited: bool
+        self,
+        time: Time,
+        records: Sequence[Any],
+        key: bytes | None,
+        topic: bytes,
+        headers: Headers = (),
+        *,
+        awaited: bool,
     ) -> asyncio.Future[Position]:
         """Put `records` into their batch, and send it if it is full; returns the promise of its position."""
-        slot, full = self._batcher.add(time, list(records), key, topic)
+        slot, full = self._batcher.add(time, list(records), key, topic, headers)
         promise = self._promises.get(slot)
         if promise is None:
             loop = asyncio.get_running_loop()
             promise = self._promises[slot] = loop.create_future()
+            trace = current_trace()
+            if trace is not None:
+                self._traces[slot] = trace
             if self._timer is None:
                 self._timer = loop.call_later(self._linger, self.send_all)
         if not awaited:
@@ -119,6 +155,7 @@ class Gathering:
             self._batcher.take(slot)
             fail(self._promises.pop(slot), error)
         self._unawaited.clear()
+        self._traces.clear()
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -126,11 +163,11 @@ class Gathering:
             self._timer = None
 
     def _end(self, slot: Slot) -> None:
-        records, promise = self._batcher.take(slot), self._promises.pop(slot)
+        batch, promise, trace = self._batcher.take(slot), self._promises.pop(slot), self._traces.pop(slot, None)
         awaited = slot not in self._unawaited
         self._unawaited.discard(slot)
         try:
-            self._send(slot, records, awaited, promise)
+            self._send(slot, batch, trace, awaited, promise)
         except EpochalError as error:
             fail(promise, error)
             if not awaited:

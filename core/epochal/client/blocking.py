@@ -19,6 +19,7 @@ from epochal.client.catalog import CatalogClient
 from epochal.client.catalog_types import CatalogEvent
 from epochal.client.client import Client
 from epochal.client.handing import GIVEN, GIVEN_UP, OVER, Hand, Hands
+from epochal.client.sidecar import Way
 from epochal.client.subscriber import Subscription
 from epochal.client.writer import Writer
 from epochal.errors import EpochalError, UsageError
@@ -207,6 +208,11 @@ class BlockingWriter(_Opened[Writer]):
     def writer_id(self) -> str:
         """The id given, or the one that was made up."""
         return self._inner.writer_id
+
+    @property
+    def way(self) -> Way:
+        """How publishers are reached; decided when the writer opens."""
+        return self._inner.way
 
     @property
     def wrong_addresses(self) -> int:

@@ -93,6 +93,8 @@ class Client:
         group: int | None = None,
         linger: float = 0.0,
         max_batch: int = 1024,
+        clock: bool = False,
+        direct: bool = False,
         time_codec: TimeCodec[Any] | None = None,
         encoding: str | None = None,
         schema: SchemaLike | None = None,
@@ -104,7 +106,9 @@ class Client:
         writer is anonymous and never resumes. `under` names a writer whose capability this one uses: it holds nothing
         itself, and its loss aborts nothing; `shared` says that other writers use this one's. `group` numbers its
         appends from the start of that group, so that work done again is recognised. `linger` (seconds) and `max_batch`
-        (records) gather single records into batches. `encoding` and `schema` (a mapping as in the manifest, a `Schema`
+        (records) gather single records into batches. With `clock` each batch carries the time by this machine's wall
+        clock (`Data.published`). Where EPOCHAL_SIDECAR names a sidecar that answers, publishers are reached through it
+        (`Writer.way` tells); `direct` never does so. `encoding` and `schema` (a mapping as in the manifest, a `Schema`
         or a `pyarrow.Schema`), if given, must be the declared ones, else opening raises `SchemaMismatch` (S28). Raises
         `ConfigError` for a `schema` that is none.
         """
@@ -112,7 +116,7 @@ class Client:
             self._context, Directory(self.catalog, stream, wait=wait, reach=self._reach), writer_id,
             WriterOptions(
                 under=under, shared=shared, group=group, linger=linger, max_batch=max_batch,
-                expected=Expected(None, encoding, read_schema(schema)),
+                clock=clock, direct=direct, expected=Expected(None, encoding, read_schema(schema)),
             ),
             time_codec=time_codec,
         )  # fmt: skip

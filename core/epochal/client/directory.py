@@ -6,16 +6,16 @@ same stream (by uid), and fresh.
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol
 
 from epochal.client.answers import address
-from epochal.client.catalog import CatalogClient
-from epochal.client.catalog_types import StreamInfo
+from epochal.client.catalog_types import StreamInfo, WriterSession
 from epochal.client.options import NOTHING, Expected
 from epochal.errors import CatalogUnavailable, EpochalError, NoPublisher, StreamGone, StreamNotFound
 from epochal.protocol.segments import KeyRange, Placement
 from epochal.protocol.times import TimeShape
-from epochal.resources import parse_stream_name
+from epochal.resources import StreamSpec, parse_stream_name
 from epochal.resources.schemas import Schema
 
 BACKOFF_LEAST, BACKOFF_MOST = 0.05, 5.0
@@ -32,19 +32,50 @@ Asked before every connection; it may raise an `EpochalError`, which a later try
 """
 
 
+class Lookups(Protocol):
+    """What is asked of the catalog about one stream; `CatalogClient` says what each does and raises."""
+
+    async def lookup(
+        self,
+        namespace: str,
+        name: str,
+        *,
+        wait: float = 0.0,
+        time: str | None = None,
+        encoding: str | None = None,
+        schema: Mapping[str, Any] | None = None,
+    ) -> StreamInfo:
+        """The stream with all publishers."""
+        ...
+
+    async def get(self, namespace: str, name: str) -> StreamInfo:
+        """The stream as it is."""
+        ...
+
+    async def session(self, namespace: str, name: str, writer: str) -> WriterSession:
+        """A new session of a writer."""
+        ...
+
+
 class Directory:
     """One stream in one catalog. `look_up` asks; `address` asks again after a failure.
 
     `reach`: how publishers are reached where their addresses, as the catalog tells them, do not lead.
     """
 
-    def __init__(self, catalog: CatalogClient, stream: str, *, wait: float, reach: Reach | None = None) -> None:
+    def __init__(self, catalog: Lookups, stream: str, *, wait: float, reach: Reach | None = None) -> None:
         self.catalog = catalog
         self.namespace, self.name = parse_stream_name(stream, "default")
         self.wait = wait
         self._reach = reach
         self._info: StreamInfo | None = None
+        self._declared: StreamSpec | None = None
         self._fresh = False
+
+    @property
+    def reached_by_itself(self) -> bool:
+        """Whether publishers are reached at the addresses that the catalog tells."""
+        return self._reach is None
 
     @property
     def qualified(self) -> str:
@@ -63,13 +94,16 @@ class Directory:
 
         Waits up to `wait` seconds for them (S27). Raises `StreamNotFound`, `NoPublisher`, `SchemaMismatch`.
         """
-        schema = None if expected.schema is None else expected.schema.to_document()
-        self._info = await self.catalog.lookup(
+        info = await self.catalog.lookup(
             self.namespace, self.name,
-            wait=self.wait, time=expected.time_shape, encoding=expected.encoding, schema=schema,
+            wait=self.wait, time=expected.time_shape, encoding=expected.encoding,
+            schema=expected.document(),
         )  # fmt: skip
-        self._fresh = True
-        return self._info
+        self._take(info)
+        return info
+
+    def _take(self, info: StreamInfo) -> None:
+        self._info, self._declared, self._fresh = info, None, True
 
     def stale(self) -> None:
         """A connection failed: what is known of addresses may be old."""
@@ -99,22 +133,29 @@ class Directory:
             return  # what was known may still be true: streams go on without a catalog
         if info.uid != uid:
             raise StreamGone(f"stream {self.qualified} was deleted and created anew; open it again to use the new one")
-        self._info, self._fresh = info, True
+        self._take(info)
+
+    @property
+    def declared(self) -> StreamSpec:
+        """What is declared of the stream, checked once for each answer."""
+        if self._declared is None:
+            self._declared = self.info.declared().spec
+        return self._declared
 
     @property
     def shape(self) -> TimeShape:
         """The declared shape of times."""
-        return self.info.declared().spec.time.shape
+        return self.declared.time.shape
 
     @property
     def encoding(self) -> str:
         """The declared encoding of payloads."""
-        return str(self.info.declared().spec.payload.encoding)
+        return str(self.declared.payload.encoding)
 
     @property
     def schema(self) -> Schema | None:
         """The declared schema of records, where there is one."""
-        return self.info.declared().spec.payload.fields
+        return self.declared.payload.fields
 
     @property
     def segments(self) -> list[str]:

@@ -15,6 +15,7 @@ from typing import Any
 import aiohttp
 from yarl import URL
 
+from epochal.client.tracing import trace_headers
 from epochal.errors import (
     CatalogUnavailable,
     ConfigError,
@@ -116,7 +117,7 @@ class HttpCaller:
             )
         url = URL(self._url + path, encoded=True)
         async with self._session.request(
-            method, url, json=json, params=params, timeout=_NO_TIMEOUT, allow_redirects=False
+            method, url, json=json, params=params, timeout=_NO_TIMEOUT, allow_redirects=False, headers=trace_headers()
         ) as response:
             text = await self._body(response)
             status, kind = response.status, response.content_type

@@ -5,14 +5,17 @@ Apart from the writer because a connection comes and goes while the session, its
 """
 
 import asyncio
+import contextlib
 import time as clock
 from typing import Any, Protocol
 
 import zmq
 
 from epochal.client.directory import BACKOFF_LEAST, BACKOFF_MOST, Backoff, Directory, worth_retrying
+from epochal.client.sidecar import LINGER_MS, PACK, Sidecar
 from epochal.client.sockets import Frames, Socket
-from epochal.errors import EpochalError, TimedOut, Unavailable
+from epochal.client.tracing import current_trace
+from epochal.errors import EpochalError, RemoteProtocolError, TimedOut, Unavailable, from_code
 from epochal.protocol import messages as m
 from epochal.protocol import wire
 from epochal.protocol.writing import WriterMachine
@@ -27,6 +30,7 @@ class Writer(Protocol):
     """What a connection asks of the writer whose machine it feeds."""
 
     context: zmq.Context[Any]
+    sidecar: Sidecar | None
     directory: Directory
     machine: WriterMachine
 
@@ -43,13 +47,15 @@ class Link:
     def __init__(self, writer: "Writer", segment: str) -> None:
         self._writer, self._segment = writer, segment
         self._socket: Socket | None = None
-        self._packer = wire.Packer()
+        self._packer = self._new_packer()
         self._lost: asyncio.Future[EpochalError] | None = None
         self._heard = clock.monotonic()
+        self._passes = False
+        """Whether the sidecar keeps a way to the publisher for this connection."""
 
     async def run(self) -> None:
         """Connect, and connect again while a retry can help."""
-        timeout = self._writer.directory.info.declared().spec.progress.writer_timeout
+        timeout = self._writer.directory.declared.progress.writer_timeout
         backoff = Backoff(max(BACKOFF_LEAST, min(BACKOFF_MOST, timeout / TRIES)))  # each try asks the catalog
         while True:
             try:
@@ -65,15 +71,20 @@ class Link:
             await backoff.pause()
 
     async def _connect_once(self, backoff: Backoff) -> EpochalError:
-        writer = self._writer
+        writer, sidecar = self._writer, self._writer.sidecar
         address = await writer.directory.address(self._segment, "ingest")
         self._lost = asyncio.get_running_loop().create_future()
         self._socket = Socket(writer.context, zmq.DEALER, self._received, writer.act)
         self._backoff = backoff
         try:
-            self._socket.watch(lambda: self.lose(Unavailable(f"the connection to segment {self._segment} was lost")))
-            self._socket.zmq.connect(address)
+            self._socket.watch(self._broke)
+            self._socket.zmq.connect(address if sidecar is None else sidecar.address)
             self._socket.start()
+            if sidecar is not None:
+                trace = current_trace()  # the task that runs this was begun where the writer was opened
+                stream = writer.directory.qualified
+                self._passes = True
+                self._say(m.Pass(0, sidecar.instance, address, stream, None if trace is None else trace[0]))
             self._heard = clock.monotonic()
             writer.machine.connected(self._segment)
             writer.act()
@@ -105,12 +116,50 @@ class Link:
     def _received(self, frames: Frames) -> None:
         self._heard = clock.monotonic()
         try:
+            if not frames[0] and len(frames) > 1:
+                self._told_by_sidecar(frames[1:])
+                return
             for message in wire.decode(frames):
                 if type(message) is m.Opened:
                     self._backoff.reset()
                 self._writer.machine.receive(self._segment, message)
         except EpochalError as error:
             self.lose(error)
+
+    def _new_packer(self) -> wire.Packer:
+        return wire.Packer() if self._writer.sidecar is None else wire.Packer(most=PACK)
+
+    def _say(self, message: m.Message) -> None:
+        """Say something to the sidecar itself."""
+        if self._socket is not None:
+            with contextlib.suppress(zmq.ZMQError):
+                self._socket.send([b"", *wire.encode(message)[0]])
+
+    def _told_by_sidecar(self, frames: Frames) -> None:
+        for message in wire.decode(frames):
+            if not isinstance(message, m.Cut | m.Refused):
+                raise RemoteProtocolError(f"a sidecar does not send {type(message).__name__} here")
+            self._passes = False
+            self.lose(from_code(message.code, message.detail))
+
+    def _broke(self) -> None:
+        sidecar = self._writer.sidecar
+        if sidecar is None:
+            self.lose(Unavailable(f"the connection to segment {self._segment} was lost"))
+        else:  # whatever stands there next is another process, and no writer speaks to two
+            self._passes = False
+            self.lose(sidecar.unavailable("the connection to it was lost"))
+
+    def free(self) -> None:
+        """Every answer has come, and nothing more is said: another writer may have the way to the publisher."""
+        self._last_word(m.Free())
+
+    def _last_word(self, message: m.Free | m.Cut) -> None:
+        """Say once how the way through the sidecar is left."""
+        if self._passes and self._socket is not None:
+            self._passes = False
+            self._socket.zmq.linger = LINGER_MS
+            self._say(message)
 
     def check(self, now: float) -> None:
         """Give up on a publisher that owes answers and says nothing."""
@@ -126,7 +175,8 @@ class Link:
 
     def close(self) -> None:
         """Close the socket; what was gathered is dropped."""
-        self._packer = wire.Packer()
+        self._packer = self._new_packer()
+        self._last_word(m.Cut(Unavailable.code, "the writer has left without all its answers"))
         if self._socket is not None:
             self._socket.close()
             self._socket = None

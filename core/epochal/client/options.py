@@ -24,6 +24,10 @@ class Expected:
     encoding: str | None = None
     schema: Schema | None = None
 
+    def document(self) -> dict[str, Any] | None:
+        """The schema in its form in a manifest."""
+        return None if self.schema is None else self.schema.to_document()
+
 
 NOTHING = Expected()
 

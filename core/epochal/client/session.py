@@ -17,6 +17,7 @@ from epochal.client.directory import Backoff, Directory
 from epochal.client.ending import ended
 from epochal.client.ingest import Link
 from epochal.client.options import NOTHING, Expected
+from epochal.client.sidecar import Sidecar, SidecarCatalog, SidecarOptions, Way, find, opening
 from epochal.errors import EpochalError, StreamGone, StreamNotFound, TimedOut, Unavailable, WriterClosed, WriterLost
 from epochal.protocol import messages as m
 from epochal.protocol.effects import Acked, Failed, Moved, Over, Ready, Reconnect, Send
@@ -39,6 +40,8 @@ class WriterOptions:
     group: int | None = None
     linger: float = 0.0
     max_batch: int = 1024
+    clock: bool = False
+    direct: bool = False
     expected: Expected = NOTHING
     open_timeout: float = 30.0
 
@@ -73,6 +76,30 @@ class Session:
         self._wrong_addresses = 0
         """Of earlier machines."""
         self._reopening: asyncio.Task[None] | None = None
+        self.sidecar: Sidecar | None = None
+        """Through which publishers are reached, once the writer is open; None for directly."""
+        self._freely = False
+        """Whether the writer has left, and nobody owes it anything."""
+
+    @property
+    def way(self) -> Way:
+        """How publishers are reached; decided when the writer opens."""
+        return Way.DIRECT if self.sidecar is None else Way.SIDECAR
+
+    async def _find_way(self) -> None:
+        """Ask the sidecar that the environment names, where this writer may use one."""
+        if self._options.direct or not self.directory.reached_by_itself:
+            return
+        options, expected = SidecarOptions.read(), self._options.expected
+        if options is None:
+            return
+        asked = opening(
+            self.directory.qualified, self.writer_id, self.directory.wait,
+            expected.time_shape, expected.encoding, expected.document(),
+        )  # fmt: skip
+        self.sidecar = await find(self.context, options, asked)
+        if self.sidecar is not None:
+            self.directory.catalog = SidecarCatalog(self.sidecar, self.writer_id)
 
     async def _open_session(self) -> None:
         await self._new_machine()
@@ -137,7 +164,7 @@ class Session:
         # With all that is acknowledged on disk a restart loses nothing; a publisher that lost its log says so (E10).
         if hasattr(self, "machine"):
             self._seen, self._wrong_addresses = self.machine.seen, self.wrong_addresses
-        shared = self._options.shared and info.declared().spec.history.policy != "batch"
+        shared = self._options.shared and self.directory.declared.history.policy != "batch"
         self.machine = WriterMachine(
             info.uid, self.directory.shape, self.directory.segments, self.writer_id, session.number,
             now=clock.monotonic(), first=session.first, under=self._options.under, shared=shared, seen=self._seen,
@@ -182,6 +209,9 @@ class Session:
             await asyncio.wait([self._asked(lambda: ticket)], timeout=WITHDRAW_TIMEOUT)
 
     async def _stop(self) -> None:
+        if self._freely:
+            for link in self._links.values():
+                link.free()
         tasks = [*self._tasks, *([self._reopening] if self._reopening is not None else [])]
         try:
             await ended(tasks)
@@ -189,6 +219,8 @@ class Session:
             self._tasks, self._reopening = [], None
             for link in self._links.values():
                 link.close()
+            if self.sidecar is not None:
+                await self.sidecar.close()
             self._end(WriterClosed("the writer was closed"))
             self._left = True
 

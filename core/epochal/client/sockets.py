@@ -51,7 +51,8 @@ def check_libzmq() -> None:
 class Socket:
     """One zmq socket whose messages are handed to `on_message` as lists of frames, on the running loop.
 
-    `on_idle` runs after each burst that was read, so that what was gathered meanwhile can be sent together.
+    `on_idle` runs after each burst that was read, so that what was gathered meanwhile can be sent together. Without
+    `copy` the frames are the library's own, to be passed on as they are (`pass_on`).
     """
 
     def __init__(
@@ -64,7 +65,9 @@ class Socket:
         max_message: int = MAX_PAYLOAD + PACK_BYTES,
         send_queue: int = 0,
         receive_queue: int = 1000,
+        copy: bool = True,
     ) -> None:
+        self._copy = copy
         self.zmq = context.socket(kind)
         self.zmq.linger = 0
         self.zmq.set_hwm(receive_queue)
@@ -97,6 +100,11 @@ class Socket:
             self.zmq.send(frames[0], zmq.NOBLOCK)
         else:
             self.zmq.send_multipart(frames, zmq.NOBLOCK, copy=len(frames[-1]) < PACK_BYTES)
+        self._schedule()
+
+    def pass_on(self, frames: Sequence[zmq.Frame]) -> None:
+        """Queue one message of frames that were received without a copy. Raises as `send`."""
+        self.zmq.send_multipart(frames, zmq.NOBLOCK, copy=False)
         self._schedule()
 
     @property
@@ -164,12 +172,12 @@ class Socket:
         self._scheduled = False
         if not self._reads():
             return
-        receive, handle = self.zmq.recv_multipart, self._on_message
+        receive, handle, copy = self.zmq.recv_multipart, self._on_message, self._copy
         try:
             left, until = BURST_BYTES, monotonic() + BURST_SECONDS
             for _ in range(BURST):
-                frames = receive(zmq.NOBLOCK)
-                handle(frames)
+                frames = receive(zmq.NOBLOCK, copy)
+                handle(frames)  # type: ignore[arg-type]  # Frame objects where it was made without copy
                 left -= len(frames[-1])
                 if not self._reads():
                     break

@@ -326,7 +326,8 @@ class Subscription:
 
     def _public_data(self, segment: str, data: m.Data) -> values.Data:
         time = self._decode_time(data.time)
-        return values.Data(time, data.topic, segment, data.seq, data.records, data.payload, self._decode)
+        meta = data.meta or values.NO_META
+        return values.Data(time, data.topic, segment, data.seq, data.records, data.payload, self._decode, meta)
 
     def _public_epoch(
         self, epoch: subscribing.EpochBatches | subscribing.EpochWasAborted
@@ -334,7 +335,7 @@ class Subscription:
         if isinstance(epoch, subscribing.EpochWasAborted):
             return values.EpochAborted(self._decode_time(epoch.time))
         batches = tuple(self._public_data(segment, data) for segment, data in epoch.batches)
-        return values.Epoch(self._decode_time(epoch.time), batches)
+        return values.Epoch(self._decode_time(epoch.time), batches, self.directory.qualified, epoch.time)
 
     def _public_event(self, event: subscribing.Happened) -> values.Event:
         match event:

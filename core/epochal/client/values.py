@@ -4,9 +4,15 @@ Apart from the subscriber that makes them because applications hold and pass the
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
+from epochal.client.tracing import processing
+from epochal.protocol.messages import Meta
+from epochal.protocol.times import Time
+
+NO_META = Meta()
 Decode = Callable[[bytes], list[Any]]
 
 
@@ -27,6 +33,32 @@ class Data:
     payload: bytes = field(repr=False)
     """The records as they were encoded."""
     _decode: Decode = field(repr=False, compare=False)
+    _meta: Meta = field(default=NO_META, repr=False)
+
+    @property
+    def key(self) -> bytes | None:
+        """The key that all its records were appended with; None for several, for none, or for one above 1,024 bytes."""
+        return self._meta.key
+
+    @property
+    def published(self) -> int | None:
+        """The writer's wall clock in milliseconds since 1970 (UTC), where it was opened with `clock=True`."""
+        return self._meta.published
+
+    @property
+    def headers(self) -> dict[bytes, bytes]:
+        """The headers that it was appended with."""
+        return dict(self._meta.headers)
+
+    @property
+    def trace(self) -> bytes | None:
+        """Where it was made: 16 bytes of a trace id, 8 of a span id, 1 of flags (W3C Trace Context); None for none."""
+        return self._meta.trace
+
+    @property
+    def tracestate(self) -> bytes:
+        """What the tracing system of the writer gave beside `trace`."""
+        return self._meta.tracestate
 
     def records(self) -> list[Any]:
         """The records, decoded by the stream's encoding; raises `RemoteProtocolError` if the payload is not of it."""
@@ -41,6 +73,9 @@ class Epoch:
     """Of the stream's shape, or what the `time_codec` makes of it."""
     batches: tuple[Data, ...] = field(repr=False)
     """All of them, of all segments; those of one segment in the order of its log."""
+    _stream: str = field(default="", repr=False, compare=False)
+    _time: Time = field(default=0, repr=False, compare=False)
+    """As it travelled, whatever a `time_codec` makes of it."""
 
     def records(self) -> Iterator[Any]:
         """The records of all batches, decoded one batch at a time; raises as `Data.records`."""
@@ -51,6 +86,14 @@ class Epoch:
     def count(self) -> int:
         """Records in the epoch."""
         return sum(batch.count for batch in self.batches)
+
+    def processing(self) -> AbstractContextManager[None]:
+        """The OpenTelemetry span `process STREAM` of what is done with this epoch: `with epoch.processing(): ...`.
+
+        It is the current span within the block, in asynchronous programs too, and linked to where the batches were
+        made; an exception that leaves the block is recorded. Where no tracing is set up, it does nothing.
+        """
+        return processing(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,17 +6,21 @@ E6): here records are checked, encoded, placed and gathered.
 
 import asyncio
 import contextlib
+import functools
+import time as wall
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 import zmq
 
-from epochal.client.batching import Batcher, Gathering, Slot, parts, within_limit
+from epochal.client.batching import Batch, Batcher, Gathering, Headers, Slot, parts, within_limit
 from epochal.client.directory import Directory
 from epochal.client.encodings import encoder
+from epochal.client.metrics import Sends
 from epochal.client.session import Session, WriterOptions
+from epochal.client.tracing import Trace, current_trace
 from epochal.errors import (
     BufferFull,
     EpochalError,
@@ -28,7 +32,7 @@ from epochal.errors import (
 from epochal.protocol import messages as m
 from epochal.protocol.segments import Placement
 from epochal.protocol.times import Time, TimeCodec
-from epochal.protocol.wire import MAX_TOPIC
+from epochal.protocol.wire import MAX_HEADERS, MAX_KEY, MAX_TOPIC
 
 MAX_UNSENT_BYTES = 8 * 2**20
 """Bytes queued behind the credit windows above which `append` waits."""
@@ -72,9 +76,15 @@ class Writer(Session):
         where the stream's encoding is arrow and pyarrow is not installed.
         """
         options = self._options
-        await self.directory.look_up(options.expected)
+        await self._find_way()
+        try:
+            await self.directory.look_up(options.expected)
+        except BaseException:
+            await self._stop()
+            raise
         self._encode = encoder(self.directory.encoding, self.directory.schema)
         self._placement: Placement = self.directory.placement()
+        self._sends = Sends.of(self.directory.qualified)
         if options.linger > 0:
             batcher = Batcher(self._placement, options.max_batch)
             self._gathering = Gathering(
@@ -116,9 +126,18 @@ class Writer(Session):
     # ---- appends ----
 
     async def append(
-        self, time: Any, records: Sequence[Any], *, key: bytes | None = None, topic: bytes = b""
+        self,
+        time: Any,
+        records: Sequence[Any],
+        *,
+        key: bytes | None = None,
+        topic: bytes = b"",
+        headers: Mapping[bytes, bytes] | None = None,
     ) -> m.Position:
         """Publish `records` as one batch at `time`; returns its position once it is acknowledged.
+
+        Subscribers find `key` (of at most 1,024 bytes) and `headers`, at most 4 KiB of names and values, in
+        `Data.key` and `Data.headers`, and the trace that is current here in `Data.trace`.
 
         Raises `CapabilityError` for a time below what the writer holds, `TimeShapeError`, `RecordTypeError`,
         `PayloadTooLarge`, `EpochAbortedError`, and `WriterFenced`, `WriterLost` or `StreamGone` when the session is
@@ -126,21 +145,39 @@ class Writer(Session):
         other parts of a batch that was divided may be published: `abort(time)` to drop the epoch.
         """
         at = self._check(time, records, key, topic)
+        given = () if not headers else _checked_headers(headers)
         await self._reopened()
         await self._credit()
         if self._gathering is not None:
             self.machine.check(at)
-            return await self._heard(self._gathering.add(at, records, key, topic, awaited=True), shared=True)
-        sent = self._send(self._placement.segment(key), at, topic, self._encoded(records), len(records))
-        return await self._heard(sent)
+            promise = self._gathering.add(at, records, key, topic, given, awaited=True)
+            if self._sends is not None:
+                self._sends.awaited(len(records), promise)
+            return await self._heard(promise, shared=True)
+        payload, meta = self._encoded(records), self._meta(key, given, current_trace())
+        ticket = self.machine.append(self._placement.segment(key), at, topic, len(records), payload, meta, awaited=True)
+        future = self._futures[ticket] = asyncio.get_running_loop().create_future()
+        if self._sends is not None:
+            self._sends.awaited(len(records), future)
+        self._act_soon()
+        return await self._heard(future)
 
-    def append_nowait(self, time: Any, records: Sequence[Any], *, key: bytes | None = None, topic: bytes = b"") -> None:
+    def append_nowait(
+        self,
+        time: Any,
+        records: Sequence[Any],
+        *,
+        key: bytes | None = None,
+        topic: bytes = b"",
+        headers: Mapping[bytes, bytes] | None = None,
+    ) -> None:
         """The same, pipelined.
 
         A failure is raised by the next `flush` or move, and no move is sent before (E1). Raises `BufferFull` when
         appends come faster than they are acknowledged: await `drain()` between them.
         """
         at = self._check(time, records, key, topic)
+        given = () if not headers else _checked_headers(headers)
         self._raise_error()
         if self.machine.waiting_bytes > MAX_UNSENT_NOWAIT:
             raise BufferFull(
@@ -148,11 +185,13 @@ class Writer(Session):
             )
         if self._gathering is not None:
             self.machine.check(at)
-            self._gathering.add(at, records, key, topic, awaited=False)
+            self._gathering.add(at, records, key, topic, given, awaited=False)
         else:
-            payload = self._encoded(records)
-            self.machine.append(self._placement.segment(key), at, topic, len(records), payload)
+            payload, meta = self._encoded(records), self._meta(key, given, current_trace())
+            self.machine.append(self._placement.segment(key), at, topic, len(records), payload, meta)
             self._act_soon()
+        if self._sends is not None:
+            self._sends.sent(len(records))
 
     async def drain(self) -> None:
         """Let what was appended leave, and wait while more is queued than the publishers give credit for.
@@ -197,21 +236,29 @@ class Writer(Session):
     def _encoded(self, records: Sequence[Any]) -> bytes:
         return within_limit(self._encode(records))
 
-    def _send(self, segment: str, time: Time, topic: bytes, payload: bytes, count: int) -> asyncio.Future[m.Position]:
-        ticket = self.machine.append(segment, time, topic, count, payload, awaited=True)
-        future = self._futures[ticket] = asyncio.get_running_loop().create_future()
-        self._act_soon()
-        return future
+    def _meta(self, key: bytes | None, headers: Headers, trace: Trace | None) -> m.Meta | None:
+        """What a batch says of itself; None for nothing, which costs nothing."""
+        clock = self._options.clock
+        if key is None and not headers and trace is None and not clock:
+            return None
+        if key is not None and len(key) > MAX_KEY:
+            key = None
+        if trace is not None and key is None and not headers and not clock:
+            return _of_trace(trace)
+        ids, state = trace or (None, b"")
+        return m.Meta(ids, state, key, wall.time_ns() // 1_000_000 if clock else None, headers)
 
     def _send_gathered(self) -> None:
         if self._gathering is not None:
             self._gathering.send_all()
 
-    def _send_batch(self, slot: Slot, records: list[Any], awaited: bool, promise: asyncio.Future[m.Position]) -> None:
+    def _send_batch(
+        self, slot: Slot, batch: Batch, trace: Trace | None, awaited: bool, promise: asyncio.Future[m.Position]
+    ) -> None:
         """Send a batch, in several appends if it is too large for one: its promise is kept once all are logged (E1)."""
-        divided = parts(records, self._encode)
+        divided, meta = parts(batch.records, self._encode), self._meta(batch.key, slot.headers, trace)
         for payload, count in divided:
-            ticket = self.machine.append(slot.segment, slot.time, slot.topic, count, payload, awaited=awaited)
+            ticket = self.machine.append(slot.segment, slot.time, slot.topic, count, payload, meta, awaited=awaited)
             self._futures[ticket] = promise
         if len(divided) > 1:
             self._parts[promise] = len(divided)
@@ -311,6 +358,7 @@ class Writer(Session):
         except TimeoutError:
             raise TimedOut(f"not every publisher answered within {patience:g} s that the writer left") from None
         self._left = True
+        self._freely = how is not m.Leaving.ABORT
 
     def _begin_to_leave(self, how: m.Leaving) -> asyncio.Future[None]:
         """Ask to leave; closing after a close or finish whose caller was cancelled goes on with that one."""
@@ -326,6 +374,24 @@ class Writer(Session):
         future = self._asked(lambda: self.machine.leave(how, awaited=True))
         self._leaving = (how, future)
         return future
+
+
+@functools.lru_cache(64)
+def _of_trace(trace: Trace) -> m.Meta:
+    """Of a trace and nothing else: batches of one share it, which is also cheaper to send."""
+    return m.Meta(*trace)
+
+
+def _checked_headers(headers: Mapping[bytes, bytes]) -> Headers:
+    if not isinstance(headers, Mapping):
+        raise UsageError(f"headers is a mapping of bytes to bytes, not {type(headers).__name__}")
+    for part in (*headers, *headers.values()):
+        if not isinstance(part, bytes):
+            raise UsageError(f"headers: names and values are bytes, not {type(part).__name__}; encode them first")
+    size = sum(len(name) + len(value) for name, value in headers.items())
+    if size > MAX_HEADERS:
+        raise UsageError(f"headers hold {size} bytes; at most {MAX_HEADERS} are allowed")
+    return tuple(sorted(headers.items()))
 
 
 def _has_failed(future: asyncio.Future[None]) -> bool:

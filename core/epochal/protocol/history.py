@@ -190,7 +190,10 @@ class History:
 
 def retained_size(event: Event) -> int:
     """Bytes that one event counts against the bounds."""
-    return EVENT_OVERHEAD + (len(event.payload) + len(event.topic) if type(event) is Data else 0)
+    if type(event) is not Data:
+        return EVENT_OVERHEAD
+    beside = 0 if event.meta is None else event.meta.size
+    return EVENT_OVERHEAD + len(event.payload) + len(event.topic) + beside
 
 
 def empty_state(lower: tuple[Time, ...], below: tuple[Time, ...] = ()) -> State:

@@ -31,6 +31,33 @@ class Position(NamedTuple):
     seq: int
 
 
+class Meta(NamedTuple):
+    """What a batch says of itself beside its records: optional, stored with it, and never judged.
+
+    Whoever reads the batch sees it; no publisher decides by it. A part that is not as the protocol has it is left out,
+    and the batch is taken all the same.
+    """
+
+    trace: bytes | None = None
+    """16 bytes of a trace id, 8 of a span id, 1 of flags, as W3C Trace Context has them: where the batch was made."""
+    tracestate: bytes = b""
+    """What goes beside it, as there; at most 512 bytes."""
+    key: bytes | None = None
+    """The key that all its records were appended with, of at most 1,024 bytes."""
+    published: int | None = None
+    """The writer's wall clock: milliseconds since 1970, UTC."""
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    """The publishing program's own names and values, each name once, at most 4 KiB in all."""
+    ignored: int = 0
+    """How many parts were left out in reading; never on the wire."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of all that has no fixed length."""
+        headers = sum(len(name) + len(value) for name, value in self.headers)
+        return len(self.tracestate) + len(self.key or b"") + headers
+
+
 # ---- events of a segment's log; `prev` is the event before it on the channel it travels on (E14) ----
 
 
@@ -44,6 +71,7 @@ class Data(NamedTuple):
     records: int
     crc: int
     payload: bytes
+    meta: Meta | None = None
 
 
 class Frontier(NamedTuple):
@@ -239,6 +267,7 @@ class Append(NamedTuple):
     records: int
     crc: int
     payload: bytes
+    meta: Meta | None = None
 
 
 class Ack(NamedTuple):
@@ -315,8 +344,87 @@ class Lost(NamedTuple):
     detail: str
 
 
+# ---- writer <-> sidecar; between them each of these stands alone behind an empty frame ----
+
+
+class Greet(NamedTuple):
+    """Asks who is there; `pod` is the uid of the pod that the asking side runs in, empty outside of Kubernetes."""
+
+    request: int
+    versions: tuple[int, ...]
+    pod: str
+
+
+class Greeted(NamedTuple):
+    """The sidecar: `instance` is of this life of its process."""
+
+    request: int
+    version: int
+    instance: str
+    pod: str
+
+
+class Question(StrEnum):
+    """What a sidecar is asked of the catalog: a look-up with a new session, a look-up without, a session."""
+
+    OPEN = "open"
+    GET = "get"
+    SESSION = "session"
+
+
+class Ask(NamedTuple):
+    """Asks the catalog through the sidecar.
+
+    `stream` is `namespace/name`; `expected` the time shape, encoding and schema (as JSON) that it must be declared
+    with, empty for any (S28); `wait` the seconds that it may wait for publishers.
+    """
+
+    request: int
+    question: Question
+    stream: str
+    writer: str
+    expected: tuple[str, ...]
+    wait: float
+
+
+class Answer(NamedTuple):
+    """The catalog's answer, a JSON document."""
+
+    request: int
+    payload: bytes
+
+
+class Pass(NamedTuple):
+    """From now on this connection is a writer's to the publisher at `address`; what goes through is not looked into.
+
+    Never answered, so that what follows need not wait; `Refused` or `Cut` when it cannot be. `stream` and `trace` (as
+    in `Meta`) are for the sidecar's own span.
+    """
+
+    request: int
+    instance: str
+    address: str
+    stream: str = ""
+    trace: bytes | None = None
+
+
+class Cut(NamedTuple):
+    """To a writer: the way to the publisher is broken, and what was sent last may be lost: connect anew.
+
+    To a sidecar: the writer leaves without all its answers, and nobody else may have its way.
+    """
+
+    code: str
+    detail: str
+
+
+class Free(NamedTuple):
+    """The writer has left, and every answer has come: the way to the publisher may serve another."""
+
+
 Message: TypeAlias = (
     Data | Frontier | Aborted | Snapshot | Heartbeat | Refused
     | Hello | Welcome | Since | Credit | Opening | Chunk | Truncated
     | Open | Opened | Append | Ack | AppendRefused | Hold | Abort | Leave | Done | Alive | Lost
+    | Greet | Greeted | Ask | Answer | Pass | Cut | Free
 )  # fmt: skip

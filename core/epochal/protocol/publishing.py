@@ -43,6 +43,8 @@ from epochal.protocol.times import Time, TimeShape
 Writer: TypeAlias = bytes
 """The connection of a writer: its routing id on `ingest`."""
 
+_NO_META = m.Meta()
+
 ABORTS_AN_EVENT = 128
 """Times in one abort event: as many of the largest shape as surely fit a header."""
 
@@ -88,8 +90,8 @@ class SegmentPublisher:
     __slots__ = (
         "_acks", "_admitted", "_asked_for_record", "_effects", "_finishing", "_gathered", "_held", "_horizon",
         "_journal", "_lags_since", "_limits", "_own", "_put_off", "_sessions", "_started", "_stopped", "_ticked",
-        "_told_to_open", "_unrecorded_finishes", "_waiting_opens", "_writers", "gathering", "history", "incarnation",
-        "progress", "segment", "settings", "stream", "untaken_bytes", "waiting_bytes",
+        "_told_to_open", "_unrecorded_finishes", "_waiting_opens", "_writers", "gathering", "history", "ignored_meta",
+        "incarnation", "progress", "segment", "settings", "stream", "untaken_bytes", "waiting_bytes",
     )  # fmt: skip
     # In slots, because with 30 attributes or more in a dictionary each call of a method on itself would take longer.
 
@@ -157,6 +159,8 @@ class SegmentPublisher:
         self._unrecorded_finishes: dict[Writer, tuple[str, Reply]] = {}
         """By peer, one each: who finished, and the confirmation that waits for what `_forgettable` names."""
         self._effects: list[PublisherEffect] = []
+        self.ignored_meta = 0
+        """Parts of what batches say of themselves that were not as the protocol has them."""
         self.untaken_bytes = 0
         """Bytes of appends that wait for `take`, never fewer than they take in the log."""
         self.waiting_bytes = 0
@@ -532,7 +536,10 @@ class SegmentPublisher:
             return
         holder = state if state.under is None else self._writers.get(state.under)
         admitted = self._admitted.get(peer) == time
-        size, topic = len(payload), len(append.topic)
+        size, topic, meta = len(payload), len(append.topic), append.meta
+        if meta is not None:
+            meta = self._without_ignored(meta)
+            topic += 0 if meta is None else meta.size
         refusal = (None if admitted else self._refusal(holder, time)) or self._limits.refuses(time, size, topic)
         if refusal is not None or holder is None:
             self._refuse_append(state, number, refusal or CapabilityError(f"writer {state.under!r} has not opened"))
@@ -553,7 +560,7 @@ class SegmentPublisher:
         self._limits.logged(time, size + topic)
         self.untaken_bytes += size + topic + EVENT_OVERHEAD
         # Both as tuples: a call of a NamedTuple takes twice as long.
-        data = tuple.__new__(m.Data, (seq, seq - 1, time, append.topic, append.records, append.crc, payload))
+        data = tuple.__new__(m.Data, (seq, seq - 1, time, append.topic, append.records, append.crc, payload, meta))
         self.history.append(data, self._ticked)
         self._effects.append(tuple.__new__(Push, (data,)))
         state.logged(number, seq, time, append.records, append.crc)
@@ -563,6 +570,14 @@ class SegmentPublisher:
         else:
             self._flush_ack(peer)
             self._acks[peer] = (number, seq, 1, state.writer)
+
+    def _without_ignored(self, meta: m.Meta) -> m.Meta | None:
+        """What of `meta` is stored; what was left out in reading is counted."""
+        if not meta.ignored:
+            return meta
+        self.ignored_meta += meta.ignored
+        rest = meta._replace(ignored=0)
+        return None if rest == _NO_META else rest
 
     def _wait_in_line(self, state: WriterState, line: WaitingLine, message: Asked) -> None:
         """Keep what came after something that waits; what an append needs is asked for with what that needs."""
@@ -730,7 +745,7 @@ class SegmentPublisher:
         Only a log could have known that it was fenced. Its appends are aborted and its numbers forgotten: the newer
         session has used the same ones for appends of its own, which must not be taken for those (E6).
         """
-        self._dismiss(state.peer, WriterFenced(f"a newer session of writer {ask.writer!r} has opened"))
+        self._dismiss_session(state, WriterFenced(f"a newer session of writer {ask.writer!r} has opened"))
         self._depart(state, abort=True, finish=False)
         self._take_waiting(state)
         if self._writers.get(state.writer) is state:
@@ -754,8 +769,8 @@ class SegmentPublisher:
         """Bind `peer` to the writer; returns whether it needs a capability: it is new here, or was gone."""
         self._admitted.clear()
         self._take_waiting(state)
-        if ask.session > state.session and state.peer != peer and self._writers.at(state.peer) is state:
-            self._dismiss(state.peer, WriterFenced(f"a newer session of writer {ask.writer!r} has opened"))
+        if ask.session > state.session and state.peer != peer:
+            self._dismiss_session(state, WriterFenced(f"a newer session of writer {ask.writer!r} has opened"))
         left_for_good = self._has_left(ask)
         needs = not len(state.held) and not left_for_good
         state.session, state.under, state.heard, state.lost = ask.session, ask.under, now, False
@@ -825,9 +840,20 @@ class SegmentPublisher:
         if self._writers.unbind(peer):
             self._reply(peer, m.Lost(self.segment, error.code, str(error)))
 
+    def _dismiss_session(self, state: WriterState, error: EpochalError) -> None:
+        """The same for a session's own connection, if the session is still there to be told.
+
+        One that has left is not: its connection may serve another writer by now, who would take it for its own end.
+        """
+        if self._writers.at(state.peer) is state:
+            if state.present:
+                self._dismiss(state.peer, error)
+            else:
+                self._writers.unbind(state.peer)
+
     def _lose(self, state: WriterState, error: WriterLost) -> None:
         """E3: abort what the writer appended at and holds, then release its capability; or hold all that (E46)."""
-        self._dismiss(state.peer, error)
+        self._dismiss_session(state, error)
         state.lost = True
         if self.settings.hold_lost and len(state.held):
             self._note(state)

@@ -334,7 +334,15 @@ class WriterMachine:
             lane.next = group << GROUP
 
     def append(
-        self, segment: str, time: Time, topic: bytes, records: int, payload: bytes, *, awaited: bool = False
+        self,
+        segment: str,
+        time: Time,
+        topic: bytes,
+        records: int,
+        payload: bytes,
+        meta: m.Meta | None = None,
+        *,
+        awaited: bool = False,
     ) -> int:
         """Queue one batch.
 
@@ -349,7 +357,7 @@ class WriterMachine:
         ticket = self._outcomes.ticket(awaited=awaited)
         crc = google_crc32c.value(payload)
         # As a tuple, here and in `_fill`: a call of a NamedTuple takes twice as long.
-        append = tuple.__new__(m.Append, (segment, lane.next, time, topic, records, crc, payload))
+        append = tuple.__new__(m.Append, (segment, lane.next, time, topic, records, crc, payload, meta))
         lane.unsent.append(Sent(ticket, append))
         self._waiting_bytes += len(payload)
         lane.next += 1

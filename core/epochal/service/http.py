@@ -19,6 +19,7 @@ from epochal.service import problems
 from epochal.service.connection import Connection, Gate
 from epochal.service.settings import ServiceSettings
 from epochal.service.telemetry import ServiceTelemetry
+from epochal.service.tracing import serving
 
 _log = logging.getLogger("epochal.service")
 _HEALTH = frozenset(("/healthz", "/readyz", "/metrics"))
@@ -121,16 +122,18 @@ class HttpServer:
         assert isinstance(connection, Connection)
         connection.serving()
         started, status = time.monotonic(), 499  # what a client that went away is counted as
+        resource = request.match_info.route.resource
+        route = resource.canonical if resource is not None else "none"
         try:
-            response = await handler(request)
-            status = response.status
+            with serving(request.method, route, request.headers) as span:
+                response = await handler(request)
+                status = response.status
+                span.answered(status)
             if connection.beyond:
                 response.force_close()
             return response
         finally:
             connection.served()
-            resource = request.match_info.route.resource
-            route = resource.canonical if resource is not None else "none"
             self._telemetry.request(request.method, route, status, time.monotonic() - started)
 
     @web.middleware

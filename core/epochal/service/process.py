@@ -21,6 +21,8 @@ from typing import Any, NoReturn
 import typer
 
 from epochal.errors import EpochalError
+from epochal.otel import sdk
+from epochal.otel.logs import Traced
 
 Main = Callable[[asyncio.Event], Coroutine[Any, Any, int]]
 """A service, from start to stop: runs until the event is set or it ends by itself; returns its exit code."""
@@ -39,13 +41,19 @@ def command_line(about: str) -> typer.Typer:
 
 def run(program: str, main: Main, *, exit_with_stdin: bool = False) -> NoReturn:
     """Run a service in this process until SIGTERM, Ctrl-C or, when asked, the end of standard input."""
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr)
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(Traced("%(asctime)s %(levelname)s %(name)s %(message)s"))
     _raise_file_limit()
     try:
+        sdk.start(program, metrics=False)  # metrics are asked for, at /metrics
         code = asyncio.run(_until_stopped(main, exit_with_stdin))
     except EpochalError as error:
         typer.echo(f"{program}: {error}", err=True)
         code = 1
+    tracing = sdk.current()
+    if tracing is not None:
+        tracing.close()
     _leave_stuck_threads(code)
     raise typer.Exit(code)
 

@@ -13,6 +13,14 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.util.types import AnyValue
 from prometheus_client import CollectorRegistry, generate_latest
 
+from epochal.otel import names, sdk
+
+
+def _dropped(_options: CallbackOptions) -> Iterable[Observation]:
+    tracing = sdk.current()
+    yield Observation(0 if tracing is None else tracing.dropped)
+
+
 _METHODS = frozenset(("CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"))
 
 
@@ -30,6 +38,9 @@ class ServiceTelemetry:
         )
         self._refused = self.meter.create_counter(
             "epochal.http.refused", unit="{refusal}", description="Connections and requests that broke a limit"
+        )
+        self.meter.create_observable_counter(
+            names.SPANS_DROPPED, [_dropped], unit="{span}", description="Spans that were never sent"
         )
 
     def request(self, method: str, route: str, status: int, seconds: float) -> None:
@@ -52,6 +63,14 @@ class ServiceTelemetry:
             yield Observation(read())
 
         self.meter.create_observable_gauge(name, [observed], unit=unit, description=text)
+
+    def count(self, name: str, unit: str, text: str, read: Callable[[], float]) -> None:
+        """Show one number that has no labels and only rises."""
+
+        def observed(_options: CallbackOptions) -> Iterable[Observation]:
+            yield Observation(read())
+
+        self.meter.create_observable_counter(name, [observed], unit=unit, description=text)
 
     def render(self) -> bytes:
         """The Prometheus text of this moment."""

@@ -28,6 +28,8 @@ from epochal_publisher.lease import Forgotten, Lease
 from epochal_publisher.mark import find_mark, leave_mark
 from epochal_publisher.publisher import Publisher
 from epochal_publisher.settings import Settings
+from epochal_publisher.sidecar.server import serve as serve_sidecar
+from epochal_publisher.sidecar.settings import SidecarSettings
 from epochal_publisher.store import Stores
 
 gc.freeze()
@@ -61,6 +63,29 @@ def serve(
     """Serve segments until SIGTERM or Ctrl-C. Every setting can also come from EPOCHAL_PUBLISHER_*."""
     given = {name: value for name, value in locals().items() if name != "exit_with_stdin"}
     run("epochal-publisher", lambda stop: _until_stopped(stop, given), exit_with_stdin=exit_with_stdin)
+
+
+@_app.command()
+def sidecar(
+    listen: Annotated[
+        str | None, typer.Option(help="ipc://PATH, tcp://127.0.0.1:PORT. [default: ipc:///run/epochal/ingest.sock]")
+    ] = None,
+    catalog: Annotated[str | None, typer.Option(help="URL of the catalog. [default: EPOCHAL_CATALOG]")] = None,
+    host: Annotated[str | None, typer.Option(help="Address of health and metrics. [default: 127.0.0.1]")] = None,
+    http_port: Annotated[int | None, typer.Option(help="Their port. [default: 8705]")] = None,
+    exit_with_stdin: Annotated[bool, typer.Option(help="Stop when standard input ends.")] = False,
+) -> None:
+    """Pass on what writers beside it publish, until SIGTERM or Ctrl-C. Settings also come from EPOCHAL_SIDECAR_*."""
+    given = {name: value for name, value in locals().items() if name != "exit_with_stdin"}
+    run("epochal-sidecar", lambda stop: _pass_on(stop, given), exit_with_stdin=exit_with_stdin)
+
+
+async def _pass_on(stop: asyncio.Event, given: dict[str, Any]) -> int:
+    check_libzmq()
+    keep_freed_memory(PUBLISHER_KEEPS)
+    settings = SidecarSettings.read(**given)
+    logging.getLogger().setLevel(settings.log_level.upper())
+    return await serve_sidecar(settings, stop)
 
 
 async def _until_stopped(stop: asyncio.Event, given: dict[str, Any]) -> int:

@@ -54,6 +54,7 @@ from epochal_publisher.router import Router
 from epochal_publisher.segment import Served
 from epochal_publisher.settings import Settings
 from epochal_publisher.store import Commit, Store, Stores
+from epochal_publisher.tracing import Appends
 
 logger = logging.getLogger("epochal.publisher")
 T = TypeVar("T")
@@ -80,6 +81,7 @@ class Publisher:
         self.stalls = 0
         self.on_commit: Callable[[float], object] = float
         """Told how many seconds each group commit took, the wait for a thread included."""
+        self.appends = Appends.start(settings.stream)
         self._confirmed = 0
         self._draining = False
         self.http_closing = False
@@ -207,10 +209,16 @@ class Publisher:
                     self._carry_out(served, answers)  # first: they stand for no event that is told below (S9)
                 self._flush_stored(served, served.store)
 
-    def _tell(self, served: Served, effects: Sequence[Effect], lower: Iterable[Time]) -> None:
+    def _tell(
+        self, served: Served, effects: Sequence[Effect], lower: Iterable[Time], began: float | None = None
+    ) -> None:
+        """Carry out what is durable; `began`: when it was sent to the disk, if it was."""
         served.told_lower = tuple(lower)
         served.carried_out(effects)
         self._carry_out(served, effects)
+        if self.appends is not None:
+            seconds = 0.0 if began is None else monotonic() - began
+            self.appends.committed(served.publisher.segment, served.publisher.incarnation, effects, seconds)
 
     # ---- the disk ----
 
@@ -246,7 +254,8 @@ class Publisher:
             done, store.commit = store.commit, None
             if done is not None:
                 served.publisher.history.archived = store.log.first
-                self._tell(served, done.effects, served.told_lower if done.lower is None else done.lower)
+                lower = served.told_lower if done.lower is None else done.lower
+                self._tell(served, done.effects, lower, done.began)
             effects = served.publisher.take()
             if not effects:
                 return

@@ -21,6 +21,12 @@ COMMIT_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2
 _COUNTED: tuple[tuple[str, str, str, Read], ...] = (
     ("events", "{event}", "Events logged so far; with storage, by all incarnations", lambda s: s.publisher.seq + 1),
     ("appends", "{append}", "Appends acknowledged", lambda s: s.counters.appends),
+    (
+        "meta.ignored",
+        "{field}",
+        "Optional fields of batches, such as trace and key, that were not as the protocol has them",
+        lambda s: s.publisher.ignored_meta,
+    ),
     ("acks", "{message}", "Acknowledgements sent; one can stand for many appends", lambda s: s.counters.acks),
     ("pushed.messages", "{message}", "Messages pushed live", lambda s: s.counters.pushed_messages),
     (

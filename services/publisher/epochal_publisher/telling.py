@@ -13,9 +13,10 @@ from typing import Any
 import msgpack
 
 from epochal.client.encodings import decoder
+from epochal.client.tracing import traceparent
 from epochal.errors import RemoteProtocolError
 from epochal.protocol.history import State
-from epochal.protocol.messages import Aborted, Data, Event, Frontier, Position
+from epochal.protocol.messages import Aborted, Data, Event, Frontier, Meta, Position
 from epochal.protocol.times import Time, to_json
 
 MOST_DECODED = 256 * 1024
@@ -70,6 +71,8 @@ class Telling:
             told, event = _head(placed), placed[1]
             if isinstance(event, Data):
                 told |= {"topic": event.topic, "count": event.records, "crc": event.crc, "payload": event.payload}
+                if event.meta is not None:
+                    told |= _meta(event.meta)
             parts.append(pack(told))
         return b"".join(parts)
 
@@ -83,7 +86,9 @@ class Telling:
     def _described(self, placed: Placed) -> dict[str, Any]:
         told, event = _head(placed), placed[1]
         if isinstance(event, Data):
-            told |= _topic(event.topic)
+            told |= _text("topic", event.topic)
+            if event.meta is not None:
+                told |= _readable(_meta(event.meta))
             told |= self._records(event)
         return told
 
@@ -125,11 +130,41 @@ def _head(placed: Placed) -> dict[str, Any]:
             return {"position": list(position), "kind": "aborted", "times": _times(event.times)}
 
 
-def _topic(topic: bytes) -> dict[str, str]:
+def _meta(meta: Meta) -> dict[str, Any]:
+    """What a batch says of itself, as far as it does."""
+    told: dict[str, Any] = {}
+    if meta.key is not None:
+        told["key"] = meta.key
+    if meta.published is not None:
+        told["published"] = meta.published
+    if meta.headers:
+        told["headers"] = dict(meta.headers)
+    if meta.trace is not None:
+        told["traceparent"] = traceparent(meta.trace)
+        if meta.tracestate:
+            told["tracestate"] = meta.tracestate.decode("latin-1")
+    return told
+
+
+def _readable(told: dict[str, Any]) -> dict[str, Any]:
+    """The same for JSON: bytes as texts where they are, else as base64 with a field that says so."""
+    if "key" in told:
+        told |= _text("key", told["key"])
+    if "headers" in told:
+        parts = [(_text("name", name), _text("value", value)) for name, value in told["headers"].items()]
+        if any(len(part) > 1 for pair in parts for part in pair):
+            told["headers"] = {_base64(name): _base64(value) for name, value in told["headers"].items()}
+            told["headers_encoding"] = "base64"
+        else:
+            told["headers"] = {name["name"]: value["value"] for name, value in parts}
+    return told
+
+
+def _text(field: str, value: bytes) -> dict[str, str]:
     try:
-        return {"topic": topic.decode()}
+        return {field: value.decode()}
     except UnicodeDecodeError:
-        return {"topic": _base64(topic), "topic_encoding": "base64"}
+        return {field: _base64(value), f"{field}_encoding": "base64"}
 
 
 def _times(times: Iterable[Time]) -> list[Any]:

@@ -49,17 +49,17 @@ def kube() -> Path:
     major, minor, _ = version.removeprefix("v").split(".")
     values = {"gitVersion": version, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
     flags = " ".join(f"-X k8s.io/component-base/version.{name}={value}" for name, value in values.items())
-    return _built("kube", SOURCES, ".", f"-s -w {flags}")
+    return built("kube", SOURCES, ".", f"-s -w {flags}")
 
 
 def coredns() -> Path:
     """The DNS server of the cluster, built if need be."""
-    return _built("coredns", SOURCES / "coredns", ".", "-s -w")
+    return built("coredns", SOURCES / "coredns", ".", "-s -w")
 
 
 def pause() -> Path:
     """The program that holds the namespaces of a pod, built if need be."""
-    return _built("pause", SOURCES, "./pause", "-s -w")
+    return built("pause", SOURCES, "./pause", "-s -w")
 
 
 def kubernetes_version() -> str:
@@ -86,22 +86,27 @@ def _tool(name: str) -> Path:
     return path
 
 
-def _built(name: str, module: Path, package: str, flags: str) -> Path:
-    program, stamp = BIN / name, BIN / f"{name}.stamp"
-    BIN.mkdir(parents=True, exist_ok=True)
-    with locked(BIN / f"{name}.lock"):
+def built(name: str, module: Path, package: str, flags: str, *, into: Path = BIN, logs: Path = LOGS) -> Path:
+    """A program of a Go module of ours, built if its sources or module files have changed since.
+
+    Raises:
+        BuildError: It cannot be built; what Go said is in `logs`.
+    """
+    program, stamp = into / name, into / f"{name}.stamp"
+    into.mkdir(parents=True, exist_ok=True)
+    with locked(into / f"{name}.lock"):
         digest = _digest(module, package, flags)
         if program.exists() and stamp.exists() and stamp.read_text() == digest:
             return program
-        _build(name, module, ["-trimpath", "-ldflags", flags, "-o", f"{program}.new", package])
+        _build(name, module, logs, ["-trimpath", "-ldflags", flags, "-o", f"{program}.new", package])
         Path(f"{program}.new").replace(program)  # never over a file that runs
         stamp.write_text(digest)
     return program
 
 
-def _build(name: str, module: Path, arguments: list[str]) -> None:
-    LOGS.mkdir(parents=True, exist_ok=True)
-    log = LOGS / f"build-{name}.log"
+def _build(name: str, module: Path, logs: Path, arguments: list[str]) -> None:
+    logs.mkdir(parents=True, exist_ok=True)
+    log = logs / f"build-{name}.log"
     print(f"building {name} from {module.relative_to(ROOT)} (minutes the first time); log: {log}", flush=True)
     environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly -buildvcs=false"}
     with log.open("w") as output:

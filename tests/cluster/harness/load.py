@@ -154,13 +154,21 @@ class Load:
         return self.cluster.kubectl("exec", "-n", self.namespace, self.name, "--", *command)
 
 
-def kill_9(document: dict[str, Any]) -> None:
-    """SIGKILL to the processes of a pod's containers, which run on this machine; its sandbox lives on."""
-    uid = document["metadata"]["uid"]
-    killed = [pid for pid in _processes(uid) if _command(pid) not in ("", "/pause")]
-    assert killed, f"no process of pod {uid}"
+def kill_9(document: dict[str, Any], program: str = "") -> None:
+    """SIGKILL to the processes of a pod's containers, which run on this machine; its sandbox lives on.
+
+    With `program`, only to those that have this word in their command.
+    """
+    killed = processes(document, program)
+    assert killed, f"no process of pod {document['metadata']['uid']}"
     for pid in killed:
         os.kill(pid, signal.SIGKILL)
+
+
+def processes(document: dict[str, Any], program: str = "") -> list[int]:
+    """The processes of a pod's containers, or those of them that have this word in their command."""
+    found = [(pid, _command(pid)) for pid in _processes(document["metadata"]["uid"])]
+    return [pid for pid, words in found if words[0] not in ("", "/pause") and any(program in word for word in words)]
 
 
 def _processes(uid: str) -> list[int]:
@@ -174,8 +182,8 @@ def _processes(uid: str) -> list[int]:
     return found
 
 
-def _command(pid: int) -> str:
+def _command(pid: int) -> list[str]:
     try:
-        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")[0]
+        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
     except OSError:
-        return ""
+        return [""]

@@ -4,6 +4,8 @@ Apart from the machines, whose own records it never reads: it sees what they sen
 shares no algebra with them either (`order` has its own), so that a mistake there cannot excuse itself.
 """
 
+import hashlib
+import zlib
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -18,6 +20,18 @@ from epochal.protocol.simulation.scenario import Scenario
 from epochal.protocol.times import Time
 
 Times = frozenset[Time]
+
+
+def meta_of(payload: bytes) -> m.Meta | None:
+    """What the batch with that payload says of itself: made of it, so that whoever has both can compare.
+
+    Only what has a fixed length and does not count for retention, so that it changes no run.
+    """
+    crc = zlib.crc32(payload)
+    if crc % 2:
+        return None
+    trace = hashlib.blake2b(payload, digest_size=25).digest() if crc % 3 else None
+    return m.Meta(trace, published=crc)
 
 
 class Violation(Exception):  # what it is, not how it ends
@@ -382,6 +396,8 @@ class Oracle:
             raise Violation(f"E6: logged twice {where}")
         if asked.time != event.time or asked.segment != log.segment:
             raise Violation(f"S34: logged at {event.time!r}, asked for at {asked.time!r} {where}")
+        if event.meta != meta_of(event.payload):
+            raise Violation(f"S34: logged with {event.meta!r} {where}")
         if log.sessions.get(session.writer) != session.number:
             raise Violation(f"E6: session {session.number} is not the newest ({log.sessions}) {where}")
         if not reached(log.lower, event.time) or log.is_aborted(event.time):

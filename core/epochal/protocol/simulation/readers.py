@@ -22,7 +22,7 @@ from epochal.protocol.following import (
 from epochal.protocol.history import State
 from epochal.protocol.simulation.links import Connection, Frames, Socket
 from epochal.protocol.simulation.nodes import Node
-from epochal.protocol.simulation.oracle import Log, Oracle, Standing, Times, Violation
+from epochal.protocol.simulation.oracle import Log, Oracle, Standing, Times, Violation, meta_of
 from epochal.protocol.simulation.order import at_most, maximal, reached
 from epochal.protocol.simulation.scenario import Scenario
 from epochal.protocol.simulation.stories import Claim, Join, Memory, Yield
@@ -280,6 +280,7 @@ class Life:
             raise Violation(f"E18: {memory.name} is given epoch {time!r} without data")
         payloads: dict[str, list[bytes]] = {}
         for segment, data in epoch.batches:
+            self._judge_meta(data)
             payloads.setdefault(segment, []).append(data.payload)
         memory.yields.append((time, payloads))
 
@@ -289,7 +290,12 @@ class Life:
         if last is not None and data.seq <= last:
             raise Violation(f"Q10: {self.memory.name} is given event {data.seq} of {segment} after {last}")
         self._seqs[segment] = data.seq
+        self._judge_meta(data)
         self._gathered.setdefault(data.time, {}).setdefault(segment, []).append(data.payload)
+
+    def _judge_meta(self, data: m.Data) -> None:
+        if data.meta != meta_of(data.payload):
+            raise Violation(f"S34: {self.memory.name} is given {data.payload!r} with {data.meta!r}")
 
     def _frontier_moved(self, frontier: Times) -> None:
         if self._frontier_told is not None:

@@ -14,7 +14,7 @@ from epochal.protocol.effects import WriterTold as Told
 from epochal.protocol.simulation.catalog import Catalog
 from epochal.protocol.simulation.links import Connection, Frames, Socket
 from epochal.protocol.simulation.nodes import Node
-from epochal.protocol.simulation.oracle import Asked, Oracle, Outcome, Times, Violation
+from epochal.protocol.simulation.oracle import Asked, Oracle, Outcome, Times, Violation, meta_of
 from epochal.protocol.simulation.order import reached
 from epochal.protocol.simulation.scenario import Scenario
 from epochal.protocol.simulation.world import World
@@ -221,7 +221,7 @@ class Process:
         payload = f"{self.name}.{session.order}".encode() + b" " * random.choice((0, 0, 10, 200))
 
         def ask() -> None:
-            ticket = machine.append(segment, time, b"", 1, payload, awaited=random.random() < 0.2)
+            ticket = machine.append(segment, time, b"", 1, payload, meta_of(payload), awaited=random.random() < 0.2)
             self._appends[ticket] = asked
 
         asked = Asked(payload, session, segment, time, session.order)

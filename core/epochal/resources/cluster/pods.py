@@ -30,6 +30,14 @@ GRACE = 30
 """Seconds: a publisher that is told to stop has drained after 25 (fault 60)."""
 MARK = "/tmp/superseded"
 """On a volume of the pod's own: it outlives the container, which is started again whatever its exit status."""
+OWN_ENVIRONMENT = frozenset(
+    f"EPOCHAL_PUBLISHER_{name}"
+    for name in (
+        *("CATALOG", "STREAM", "SEGMENTS", "PUBLISHER", "HOST", "ADVERTISE", "SUPERSEDED_MARK", "DATA"),
+        *(f"{port.upper()}_PORT" for port in PORTS),
+    )
+)
+"""What publishers are told by their stream, and nothing else may tell them."""
 _REQUESTS = {"cpu": "50m", "memory": "128Mi"}
 _BASE_MEMORY = 256 * MI
 """What a publisher of nothing may take, several times over."""
@@ -132,7 +140,10 @@ def _container(stream: ClusterStream, settings: ClusterSettings, index: int, pub
         "image": settings.image,
         "imagePullPolicy": settings.pull_policy,
         "command": ["epochal-publisher", "serve"],
-        "env": [{"name": f"EPOCHAL_PUBLISHER_{name}", "value": value} for name, value in environment.items()],
+        "env": [
+            *({"name": f"EPOCHAL_PUBLISHER_{name}", "value": value} for name, value in environment.items()),
+            *({"name": name, "value": value} for name, value in settings.publisher_env),
+        ],
         "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in PORTS.items()],
         "resources": _resources(stream, publisher),
         "startupProbe": _probe("/healthz", period=2, failures=60),

@@ -24,6 +24,8 @@ class ClusterSettings:
     """What publishers listen on."""
     fixed_user: bool = True
     """Whether pods name their user; some platforms give each namespace users of its own, and refuse any other."""
+    publisher_env: tuple[tuple[str, str], ...] = ()
+    """More environment of publishers, names and values; none of `OWN_ENVIRONMENT`."""
 
 
 @dataclass(frozen=True, slots=True)

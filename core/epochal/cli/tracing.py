@@ -1,0 +1,78 @@
+"""Spans and metrics of what the command line itself publishes and processes.
+
+Apart from the commands so that all of them set OpenTelemetry up alike, and wait for a collector no longer than this.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from epochal.errors import EpochalError
+from epochal.otel import names, sdk
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+
+SERVICE = "epochal-cli"
+
+
+@contextmanager
+def telemetry(service: str = SERVICE) -> Iterator[None]:
+    """Send the spans and metrics of what is done in the block, where OTEL_EXPORTER_OTLP_ENDPOINT names a collector.
+
+    At the end it is waited for, 2 seconds at most. Raises `ConfigError` for variables that cannot be used.
+    """
+    sdk.start(service, quick=True)
+    try:
+        yield
+    finally:
+        ours = sdk.current()
+        if ours is not None:
+            ours.close()
+
+
+class Sends:
+    """The spans `send STREAM` of a command, one for what is sent between two acknowledgements.
+
+    Does nothing where nobody has set tracing up.
+    """
+
+    def __init__(self, stream: str) -> None:
+        provider = sdk.provider()
+        self._tracer = None if provider is None else provider.get_tracer(names.SCOPE)
+        self._stream = stream
+        self._span: Span | None = None
+        self._records = 0
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        """What is appended in the block is made in the open span, which is begun here unless there is one."""
+        if self._tracer is None:
+            yield
+            return
+        from opentelemetry.trace import SpanKind, use_span
+
+        span = self._span
+        if span is None:
+            self._records = 0
+            name, attributes = names.span_name("send", self._stream), names.on_stream("send", self._stream)
+            span = self._span = self._tracer.start_span(name, kind=SpanKind.PRODUCER, attributes=attributes)
+        with use_span(span, record_exception=False, set_status_on_exception=False):
+            yield
+
+    def sent(self, records: int) -> None:
+        """So many more are under way."""
+        self._records += records
+
+    def over(self, way: str, error: EpochalError | None = None) -> None:
+        """All that was sent is acknowledged, or `error` is what came of it; `way` is the writer's."""
+        span, self._span = self._span, None
+        if span is None:
+            return
+        span.set_attributes({names.MESSAGES: self._records, names.WAY: way})
+        if error is not None:
+            from opentelemetry.trace import Status, StatusCode
+
+            span.set_attribute(names.ERROR, error.code)
+            span.set_status(Status(StatusCode.ERROR, str(error)[:200]))
+        span.end()

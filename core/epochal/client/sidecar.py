@@ -1,0 +1,358 @@
+"""A writer's way through the sidecar beside it: found at opening, never changed while the writer is open.
+
+Apart from the writer and its connections, which do the same whichever way is taken; what differs is in here. With
+EPOCHAL_SIDECAR set, a writer asks that process for what the catalog would say, and reaches publishers through it. If it
+does not answer, publishers are found through the catalog as without it, unless EPOCHAL_SIDECAR_REQUIRED is true.
+
+Sources: E1, E6, E10; docs/sidecar.md.
+"""
+
+import asyncio
+import itertools
+import json
+import logging
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from ipaddress import ip_address
+from typing import Any, Final, Self
+
+import zmq
+
+from epochal.client.answers import get, read
+from epochal.client.catalog_types import StreamInfo, WriterSession
+from epochal.client.metrics import fell_back
+from epochal.client.sockets import Frames, Socket
+from epochal.errors import ConfigError, EpochalError, RemoteProtocolError, SidecarUnavailable, from_code
+from epochal.protocol import messages as m
+from epochal.protocol import wire
+
+logger = logging.getLogger("epochal.client")
+
+ANSWERS_WITHIN = 2.0
+"""Seconds within which a sidecar that is there says so."""
+TRIED_EVERY = 0.1
+"""Seconds between two tries, where nobody listens and the sidecar is required."""
+NOT_ASKED_AGAIN = 30.0
+"""Seconds for which one that did not is not asked again by this process, where it may be done without."""
+ASK_TIMEOUT = 30.0
+"""Seconds for an answer of the catalog through it, beyond what the question itself waits for."""
+LINGER_MS: Final = 100
+"""For the last word to a sidecar, which stands on the same machine."""
+PACK: Final = 240 * 1024
+"""Bytes that are packed into one zmq message: fewer and larger ones pass through two processes at less cost."""
+MAX_IPC_PATH: Final = 107
+"""Bytes of the path of a Unix socket."""
+
+_TRUE, _FALSE = ("true", "1", "yes"), ("", "false", "0", "no")
+
+_absent: dict[tuple[int, str], float] = {}
+"""Until when a sidecar is not asked again, by process and address: what a parent found out says nothing in a child."""
+fallbacks: dict[int, int] = {}
+"""How often writers of this process did without a sidecar that was named, by process id."""
+
+
+class Way(StrEnum):
+    """How a writer reaches publishers."""
+
+    DIRECT = "direct"
+    SIDECAR = "sidecar"
+
+
+def check_address(address: str, variable: str = "EPOCHAL_SIDECAR") -> str:
+    """The address itself; raises `ConfigError` for one that is not on this machine."""
+    form = "write ipc:///DIRECTORY/NAME, or tcp://127.0.0.1:PORT"
+    scheme, separator, rest = address.partition("://")
+    if separator and scheme == "ipc":
+        if not rest.startswith("/") or rest.endswith("/"):
+            raise ConfigError(f"{variable}={address}: an absolute path follows ipc://; {form}")
+        size = len(rest.encode())
+        if size > MAX_IPC_PATH:
+            raise ConfigError(
+                f"{variable}={address}: a path of {size} bytes; a Unix socket's has at most {MAX_IPC_PATH}"
+            )
+        return address
+    if separator and scheme == "tcp":
+        host, colon, port = rest.rpartition(":")
+        if colon and port.isascii() and port.isdigit() and 0 < int(port) < 65536 and _is_loopback(host):
+            return address
+        raise ConfigError(f"{variable}={address}: a sidecar is on this machine; {form}")
+    raise ConfigError(f"{variable}={address}: is no address of a sidecar; {form}")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class SidecarOptions:
+    """What the environment says about the sidecar."""
+
+    address: str
+    required: bool
+    pod: str
+
+    @classmethod
+    def read(cls, environment: Mapping[str, str] = os.environ) -> Self | None:
+        """EPOCHAL_SIDECAR, EPOCHAL_SIDECAR_REQUIRED, EPOCHAL_POD_UID; None where no sidecar is named.
+
+        Raises `ConfigError`, which names the variable and what would be right.
+        """
+        required = environment.get("EPOCHAL_SIDECAR_REQUIRED", "").strip().lower()
+        if required not in (*_TRUE, *_FALSE):
+            raise ConfigError(f"EPOCHAL_SIDECAR_REQUIRED={required}: write true or false")
+        address = environment.get("EPOCHAL_SIDECAR", "").strip()
+        if not address:
+            if required in _TRUE:
+                raise ConfigError("EPOCHAL_SIDECAR_REQUIRED is true, and EPOCHAL_SIDECAR names none; set it too")
+            return None
+        return cls(check_address(address), required in _TRUE, environment.get("EPOCHAL_POD_UID", ""))
+
+
+async def find(
+    context: "zmq.Context[Any]", options: SidecarOptions | None, opening: m.Ask | None = None
+) -> "Sidecar | None":
+    """The sidecar, if it is there and is the one of this pod; None to do without.
+
+    `opening` is what will be asked first: it goes out with the greeting, which saves a trip.
+    Raises `SidecarUnavailable` where a sidecar is required.
+    """
+    if options is None:
+        return None
+    place = (os.getpid(), options.address)
+    if not options.required and time.monotonic() < _absent.get(place, 0.0):
+        _fell_back()
+        return None
+    began = time.monotonic()
+    sidecar = Sidecar(context, options)
+    try:
+        await sidecar.greet(opening)
+    except SidecarUnavailable as error:
+        away = sidecar.away
+        await sidecar.close()
+        if options.required:
+            if not away:
+                raise
+            return await _return_of(context, options, opening, began + ANSWERS_WITHIN)
+        _absent[place] = time.monotonic() + NOT_ASKED_AGAIN
+        _fell_back()
+        logger.warning("publishing without a sidecar: %s", error)
+        return None
+    except BaseException:
+        await sidecar.close()
+        raise
+    _absent.pop(place, None)
+    return sidecar
+
+
+async def _return_of(
+    context: "zmq.Context[Any]", options: SidecarOptions, opening: m.Ask | None, until: float
+) -> "Sidecar":
+    """The sidecar, if it is there before `until`: one that was killed comes back, and a task has few tries."""
+    while True:
+        await asyncio.sleep(TRIED_EVERY)
+        sidecar = Sidecar(context, options)
+        try:
+            await sidecar.greet(opening)
+            return sidecar
+        except BaseException as error:
+            away = isinstance(error, SidecarUnavailable) and sidecar.away
+            await sidecar.close()
+            if not away or time.monotonic() > until:
+                raise
+
+
+def _fell_back() -> None:
+    fallbacks[os.getpid()] = fallbacks.get(os.getpid(), 0) + 1
+    fell_back()
+
+
+class Sidecar:
+    """The sidecar as one writer has it: asked over a connection of its own."""
+
+    def __init__(self, context: "zmq.Context[Any]", options: SidecarOptions) -> None:
+        self.address, self._pod = options.address, options.pod
+        self.instance = ""
+        self._context = context
+        self._requests = itertools.count(1)
+        self._futures: dict[int, asyncio.Future[m.Message]] = {}
+        self._ahead: tuple[m.Ask, int] | None = None
+        """What was asked together with the greeting, and its request."""
+        self._socket: Socket | None = None
+        self._lost: SidecarUnavailable | None = None
+        self.away = False
+        """Whether nobody listens there, or has ended since."""
+
+    async def greet(self, opening: m.Ask | None = None) -> None:
+        """Connect, and see that it is the one; raises `SidecarUnavailable`.
+
+        `opening` is asked with it; its answer waits for the `ask` of the same.
+        """
+        try:
+            self._socket = Socket(self._context, zmq.DEALER, self._received, receive_queue=100)
+            self._socket.watch(self._gone)
+            self._socket.zmq.connect(self.address)
+            self._socket.start()
+        except zmq.ZMQError as error:
+            raise self.unavailable(f"it cannot be connected to: {error}") from None
+        try:
+            request = self._begin(m.Greet(0, (m.VERSION,), self._pod))
+            if opening is not None:
+                self._ahead = opening, self._begin(opening)
+            answer = await self._answered(request, ANSWERS_WITHIN)
+        except SidecarUnavailable:
+            raise
+        except EpochalError as error:
+            raise self.unavailable(str(error)) from None
+        if not isinstance(answer, m.Greeted):
+            raise self.unavailable("something else answers there")
+        if answer.version != m.VERSION:
+            raise self.unavailable(f"it speaks version {answer.version} of the protocol, this program {m.VERSION}")
+        if self._pod and answer.pod and self._pod != answer.pod:
+            raise self.unavailable(f"it is that of another pod ({answer.pod}); this one is {self._pod}")
+        self.instance = answer.instance
+
+    def _gone(self) -> None:
+        self.away = True
+        self._fail("the connection to it was lost")
+
+    def unavailable(self, reason: str) -> SidecarUnavailable:
+        """The error that says what to do."""
+        return SidecarUnavailable(
+            f"the sidecar at {self.address} cannot be used: {reason}; is `epochal-publisher sidecar` running there? "
+            "Else unset EPOCHAL_SIDECAR"
+        )
+
+    async def close(self) -> None:
+        """Close the connection; who still waits for an answer is told."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        self._fail("the writer was closed")
+
+    # ---- what a writer asks of a catalog ----
+
+    async def ask(self, asked: m.Ask) -> dict[str, Any]:
+        """The catalog's answer; raises what it says instead, or `SidecarUnavailable`."""
+        ahead, self._ahead = self._ahead, None
+        request = ahead[1] if ahead is not None and ahead[0] == asked else self._begin(asked)
+        answer = await self._answered(request, asked.wait + ASK_TIMEOUT)
+        if not isinstance(answer, m.Answer):
+            raise RemoteProtocolError(f"a sidecar does not answer a question with {type(answer).__name__}")
+        try:
+            found = json.loads(answer.payload)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise RemoteProtocolError("a sidecar's answer is no JSON object")
+        return found
+
+    def _begin(self, question: m.Greet | m.Ask) -> int:
+        """Send a question; returns its request, for `_answered`."""
+        if self._lost is not None:
+            raise self._lost
+        assert self._socket is not None
+        request = next(self._requests)
+        try:
+            self._socket.send([b"", *wire.encode(question._replace(request=request))[0]])
+        except zmq.ZMQError as error:
+            raise self.unavailable(str(error)) from None
+        future = self._futures[request] = asyncio.get_running_loop().create_future()
+        future.add_done_callback(_seen)
+        return request
+
+    async def _answered(self, request: int, patience: float) -> m.Message:
+        try:
+            async with asyncio.timeout(patience):
+                return await self._futures[request]
+        except TimeoutError:
+            raise self.unavailable(f"it has not answered for {patience:g} s") from None
+        finally:
+            del self._futures[request]
+
+    def _received(self, frames: Frames) -> None:
+        try:
+            if frames[0]:
+                raise RemoteProtocolError("a message without an empty frame before it")
+            for message in wire.decode(frames[1:]):
+                self._take(message)
+        except EpochalError as error:
+            self._fail(f"it answers what is no answer ({error})")
+
+    def _take(self, message: m.Message) -> None:
+        match message:
+            case m.Greeted() | m.Answer():
+                future = self._futures.get(message.request)
+                if future is not None and not future.done():
+                    future.set_result(message)
+            case m.Refused():
+                future = self._futures.get(message.op)
+                if future is None:
+                    self._fail(message.detail)
+                elif not future.done():
+                    future.set_exception(from_code(message.code, message.detail))
+            case _:
+                raise RemoteProtocolError(f"a sidecar does not send {type(message).__name__} here")
+
+    def _fail(self, reason: str) -> None:
+        if self._lost is None:
+            self._lost = self.unavailable(reason)
+        for future in self._futures.values():
+            if not future.done():
+                future.set_exception(self._lost)
+
+
+def _seen(future: "asyncio.Future[m.Message]") -> None:
+    """Have asyncio not warn about an error that nobody awaited."""
+    if not future.cancelled():
+        future.exception()
+
+
+def opening(
+    stream: str, writer: str, wait: float, time: str | None, encoding: str | None, schema: Mapping[str, Any] | None
+) -> m.Ask:
+    """What a writer asks to open: the stream ("namespace/name"), with all publishers, and its session."""
+    text = "" if schema is None else json.dumps(schema, separators=(",", ":"))
+    return m.Ask(0, m.Question.OPEN, stream, writer, (time or "", encoding or "", text), wait)
+
+
+class SidecarCatalog:
+    """What a writer needs of the catalog, asked through the sidecar: opening takes one trip to it."""
+
+    def __init__(self, sidecar: Sidecar, writer: str) -> None:
+        self._sidecar, self._writer = sidecar, writer
+        self._session: WriterSession | None = None
+        """Came with the look-up, for the first who asks."""
+
+    async def lookup(
+        self,
+        namespace: str,
+        name: str,
+        *,
+        wait: float = 0.0,
+        time: str | None = None,
+        encoding: str | None = None,
+        schema: Mapping[str, Any] | None = None,
+    ) -> StreamInfo:
+        """As `CatalogClient.lookup`."""
+        answer = await self._sidecar.ask(opening(f"{namespace}/{name}", self._writer, wait, time, encoding, schema))
+        self._session = read(WriterSession.from_json, get(answer, "session", dict))
+        return read(StreamInfo.from_json, get(answer, "stream", dict), get(answer, "segments", list))
+
+    async def get(self, namespace: str, name: str) -> StreamInfo:
+        """As `CatalogClient.get`."""
+        answer = await self._sidecar.ask(m.Ask(0, m.Question.GET, f"{namespace}/{name}", "", (), 0.0))
+        return read(StreamInfo.from_json, get(answer, "stream", dict))
+
+    async def session(self, namespace: str, name: str, writer: str) -> WriterSession:
+        """As `CatalogClient.session`."""
+        session, self._session = self._session, None
+        if session is not None and writer == self._writer:
+            return session
+        answer = await self._sidecar.ask(m.Ask(0, m.Question.SESSION, f"{namespace}/{name}", writer, (), 0.0))
+        return read(WriterSession.from_json, get(answer, "session", dict))

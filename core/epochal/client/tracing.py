@@ -1,0 +1,193 @@
+"""The trace that a batch is made in, as its header carries it, and the span in which an epoch is processed.
+
+The library needs no tracing package: a program that traces has loaded OpenTelemetry's API itself, and for any other a
+look into the loaded modules is all that this costs.
+
+Source: W3C Trace Context; OpenTelemetry semantic conventions, messaging.
+"""
+
+import functools
+import inspect
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
+
+from epochal.otel import names
+from epochal.protocol.messages import Meta
+from epochal.protocol.times import to_json
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import SpanContext
+
+    from epochal.client.values import Epoch
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Trace: TypeAlias = tuple[bytes, bytes]
+"""16 bytes of a trace id, 8 of a span id, 1 of flags; and the tracestate, at most 512 bytes."""
+
+MAX_TRACESTATE = 512
+
+
+def current_trace() -> Trace | None:
+    """Where the caller is in a trace; None outside of every one. An unsampled one is told too, by its flags."""
+    api = sys.modules.get("opentelemetry.trace")
+    if api is None:
+        return None
+    span = api.get_current_span()
+    if span is api.INVALID_SPAN:
+        return None
+    global _last
+    context = span.get_span_context()
+    if _last is not None and _last[0] is context:
+        return _last[1]
+    if not context.is_valid:
+        return None
+    ids = context.trace_id.to_bytes(16, "big") + context.span_id.to_bytes(8, "big")
+    state = context.trace_state.to_header().encode() if context.trace_state else b""
+    trace = ids + bytes([context.trace_flags]), state if len(state) <= MAX_TRACESTATE else b""
+    _last = context, trace
+    return trace
+
+
+_last: "tuple[SpanContext, Trace] | None" = None
+"""The one before: a program appends many batches in one span, whose context never changes."""
+
+
+def traceparent(trace: bytes) -> str:
+    """The same as text, for HTTP and for people.
+
+    >>> traceparent(bytes.fromhex("0af7651916cd43dd8448eb211c80319c" "b7ad6b7169203331" "01"))
+    '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'
+    """
+    return f"00-{trace[:16].hex()}-{trace[16:24].hex()}-{trace[24:].hex()}"
+
+
+def trace_headers() -> dict[str, str] | None:
+    """The headers by which a request over HTTP says in which trace it is; None outside of every one."""
+    trace = current_trace()
+    if trace is None:
+        return None
+    headers = {"traceparent": traceparent(trace[0])}
+    if trace[1]:
+        headers["tracestate"] = trace[1].decode("ascii", "ignore")
+    return headers
+
+
+# ---- processing ----
+
+
+@contextmanager
+def processing(epoch: "Epoch") -> Iterator[None]:
+    """The span and the current context in which `epoch` is processed; nothing in a program that does not trace.
+
+    It links to the span of each batch; where all batches are of one trace, it also has the first of these as its
+    parent, because a waterfall is drawn from parents.
+    """
+    api = sys.modules.get("opentelemetry.trace")
+    if api is None:
+        yield
+        return
+    parents, left_out, one = contexts(batch._meta for batch in epoch.batches)
+    attributes = names.on_stream("process", epoch._stream)
+    attributes |= {names.MESSAGES: epoch.count, names.TIME: json.dumps(to_json(epoch._time))}
+    if left_out:
+        attributes[names.LINKS_LEFT_OUT] = left_out
+    links, context = [api.Link(parent) for parent in parents], None
+    if one:
+        here = api.get_current_span().get_span_context()
+        if here.is_valid and len(links) < names.MAX_LINKS:
+            links.append(api.Link(here))
+        context = api.set_span_in_context(api.NonRecordingSpan(parents[0]))
+    tracer = api.get_tracer(names.SCOPE)
+    began = perf_counter()
+    failure = ""
+    with tracer.start_as_current_span(
+        names.span_name("process", epoch._stream), context, api.SpanKind.CONSUMER, attributes, links
+    ) as span:
+        try:
+            yield
+        except BaseException as error:
+            failure = type(error).__qualname__
+            span.set_attribute(names.ERROR, failure)
+            raise
+        finally:
+            _processed(epoch._stream, perf_counter() - began, failure)
+
+
+def contexts(metas: Iterable[Meta]) -> "tuple[list[SpanContext], int, bool]":
+    """The spans that the batches were made in, each once, as many as a span may link to; how many more there are.
+
+    And whether there are any, and all of one trace.
+    """
+    from opentelemetry.trace import SpanContext, TraceFlags, TraceState
+
+    found: dict[bytes, Meta] = {}
+    for meta in metas:
+        if meta.trace is not None:
+            found.setdefault(meta.trace[:24], meta)
+    places = []
+    for ids, meta in list(found.items())[: names.MAX_LINKS]:
+        assert meta.trace is not None
+        state = TraceState.from_header([meta.tracestate.decode("ascii", "replace")]) if meta.tracestate else None
+        trace_id, span_id = int.from_bytes(ids[:16], "big"), int.from_bytes(ids[16:], "big")
+        places.append(SpanContext(trace_id, span_id, True, TraceFlags(meta.trace[24]), state))
+    return places, max(len(found) - names.MAX_LINKS, 0), len({ids[:16] for ids in found}) == 1
+
+
+def _processed(stream: str, seconds: float, failure: str) -> None:
+    """Record how long it took, in a program that has loaded the API of metrics."""
+    if "opentelemetry.metrics" not in sys.modules:
+        return
+    attributes = names.on_stream("process", stream)
+    if failure:
+        attributes[names.ERROR] = failure
+    _process_duration().record(seconds, attributes)
+
+
+@functools.cache
+def _process_duration() -> Any:
+    from opentelemetry import metrics
+
+    return metrics.get_meter(names.SCOPE).create_histogram(
+        names.PROCESS_DURATION, "s", "How long epochs took to be processed",
+        explicit_bucket_boundaries_advisory=names.DURATION_BOUNDS,
+    )  # fmt: skip
+
+
+def traced(function: Callable[P, R]) -> Callable[P, R]:
+    """Have a function, or a coroutine function, run within `Epoch.processing()` of the epoch that it is called with.
+
+    The first argument that is an `Epoch` counts; called with none, an `EpochAborted` for one, it runs as it is.
+    """
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def awaited(*args: P.args, **kwargs: P.kwargs) -> Any:
+            epoch = _epoch_among(args, kwargs)
+            if epoch is None:
+                return await function(*args, **kwargs)
+            with processing(epoch):
+                return await function(*args, **kwargs)
+
+        return awaited  # type: ignore[return-value]  # a coroutine function again
+
+    @functools.wraps(function)
+    def called(*args: P.args, **kwargs: P.kwargs) -> R:
+        epoch = _epoch_among(args, kwargs)
+        if epoch is None:
+            return function(*args, **kwargs)
+        with processing(epoch):
+            return function(*args, **kwargs)
+
+    return called
+
+
+def _epoch_among(args: Iterable[Any], kwargs: dict[str, Any]) -> "Epoch | None":
+    from epochal.client.values import Epoch
+
+    return next((value for value in (*args, *kwargs.values()) if isinstance(value, Epoch)), None)

@@ -1,0 +1,112 @@
+"""The collector, spoken to by OTLP over HTTP.
+
+Separate from the queue before it because only here is it known what an answer means: what to try again, what to give
+up, and that a collector which takes traces alone answers metrics with 404.
+"""
+
+import logging
+import math
+from collections.abc import Sequence
+
+import requests
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.metrics.export import (
+    MetricExporter,
+    MetricExportResult,
+    MetricsData,
+    PeriodicExportingMetricReader,
+)
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExportResult
+
+from epochal.otel.sending import Sent
+
+_NOT_TAKEN = frozenset((404, 405, 501))
+"""What a collector answers that has no receiver for a signal."""
+_AGAIN = frozenset((None, 429, 502, 503, 504))
+"""No answer at all, and what OTLP says can be sent again."""
+
+# One line of ours a failure instead of several of theirs.
+logging.getLogger("opentelemetry.exporter.otlp").setLevel(logging.CRITICAL + 1)
+
+
+class _Session(requests.Session):
+    """Remembers the status of the last answer: exporters say only whether they have succeeded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.status: int | None = None
+        self.hooks["response"].append(self._answered)
+
+    def _answered(self, response: requests.Response, *_: object, **__: object) -> None:
+        self.status = response.status_code
+
+
+class Collector:
+    """Sends to the addresses given, None for what is not sent. `reader`: what a `MeterProvider` of ours must have.
+
+    `timeout`: seconds for one send, retries included; None for OTEL_EXPORTER_OTLP_TIMEOUT, or 10.
+    """
+
+    def __init__(self, traces: str | None, metrics: str | None, timeout: float | None) -> None:
+        self._address = traces or metrics or ""
+        self._session = _Session()
+        self._traces = None if traces is None else OTLPSpanExporter(session=self._session, timeout=timeout)
+        self._metrics = None if metrics is None else _Metrics(timeout)
+        # It collects only when it is asked to, on the one thread that sends.
+        self.reader = None if self._metrics is None else PeriodicExportingMetricReader(self._metrics, math.inf)
+
+    def spans(self, spans: Sequence[ReadableSpan]) -> Sent:
+        """Send spans."""
+        if self._traces is None:
+            return Sent(True)
+        self._session.status = None
+        if self._traces.export(spans) is SpanExportResult.SUCCESS:
+            return Sent(True)
+        return _failed(self._address, self._session.status)
+
+    def metrics(self) -> Sent:
+        """Collect and send metrics; nothing once the collector has said that it takes none."""
+        if self.reader is None or self._metrics is None or self._metrics.refused:
+            return Sent(True)
+        self._metrics.outcome = Sent(True)
+        self.reader.force_flush()
+        return self._metrics.outcome
+
+
+class _Metrics(MetricExporter):
+    """An exporter that keeps what came of it: its reader does not say."""
+
+    def __init__(self, timeout: float | None) -> None:
+        self._session = _Session()
+        self._inner = OTLPMetricExporter(session=self._session, timeout=timeout)
+        super().__init__(self._inner._preferred_temporality, self._inner._preferred_aggregation)
+        self.outcome = Sent(True)
+        self.refused = False
+
+    def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> MetricExportResult:
+        """Send them."""
+        self._session.status = None
+        result = self._inner.export(metrics_data, timeout_millis)
+        status = self._session.status
+        if result is MetricExportResult.SUCCESS:
+            self.outcome = Sent(True)
+        elif status in _NOT_TAKEN:
+            self.refused = True
+        else:
+            self.outcome = _failed(self._inner._endpoint, status)
+        return result
+
+    def force_flush(self, timeout_millis: float = 10_000) -> bool:
+        """Nothing is kept here."""
+        return True
+
+    def shutdown(self, timeout_millis: float = 30_000, **kwargs: object) -> None:
+        """End the connection."""
+        self._inner.shutdown()
+
+
+def _failed(address: str, status: int | None) -> Sent:
+    reason = f"{address} does not answer" if status is None else f"{address} answered {status}"
+    return Sent(False, reason, again=status in _AGAIN)

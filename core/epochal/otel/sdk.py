@@ -1,0 +1,189 @@
+"""The SDK as our programs set it up: from the environment, for this process, and never over one that is there already.
+
+Separate from `sending`, which knows no exporter. Made where an endpoint is named: by services at their start, by the
+command line, in Spark's driver, and in each of its workers when a task first needs it.
+"""
+
+import concurrent.futures.thread  # noqa: F401  # before the SDK: a child forked with both waits for ever otherwise
+import math
+import os
+import socket
+import sys
+import threading
+import uuid
+from collections.abc import Mapping
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from epochal.errors import ConfigError, Problem
+from epochal.otel import names
+from epochal.otel.environment import Exports
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
+
+    from epochal.otel.sending import Limits, Sender
+
+TIMEOUT = 2.0
+"""Seconds for one send of a process that must end a task, the exporter's own retries included."""
+
+_current: "Sdk | None" = None
+_tried = 0
+"""The process in which `start` was last called for good."""
+
+
+class Sdk:
+    """Providers of this process and what sends for them; either is None where it is not ours to send."""
+
+    def __init__(
+        self, tracers: "TracerProvider | None", meters: "MeterProvider | None", sender: "Sender | None"
+    ) -> None:
+        self.tracers, self.meters, self.sender = tracers, meters, sender
+
+    @property
+    def dropped(self) -> int:
+        """Spans that were never sent."""
+        return 0 if self.sender is None else self.sender.dropped
+
+    def flush(self, limit: float = TIMEOUT) -> bool:
+        """Send what has ended, waiting at most `limit` seconds; returns whether all is sent. Raises nothing."""
+        return True if self.sender is None else self.sender.flush(limit)
+
+    def close(self) -> None:
+        """Flush and send nothing more."""
+        if self.sender is not None:
+            self.sender.shutdown()
+
+
+def start(
+    service: str, *, metrics: bool = True, quick: bool = False, environ: Mapping[str, str] | None = None
+) -> Sdk | None:
+    """Set up what the environment asks for; None for nothing, which loads no package. A second call changes nothing.
+
+    `service`: its name unless OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES say another. `metrics`: whether they are
+    pushed too. `quick`: this process ends tasks, so that no send may take longer than a flush. Providers that the
+    program has set itself are left as they are, and used. Raises `ConfigError` for variables that cannot be used.
+    """
+    global _current, _tried
+    if _current is not None or _tried == os.getpid():
+        return _current
+    given = os.environ if environ is None else environ
+    exports = Exports.read(given)
+    if exports:
+        _current = _made(service, exports, given, metrics=metrics, quick=quick)
+    _tried = os.getpid()
+    return _current
+
+
+def current() -> Sdk | None:
+    """What `start` has set up in this process, or in one that it was forked from."""
+    return _current
+
+
+def give_up() -> None:
+    """Try no more in this process."""
+    global _tried
+    _tried = os.getpid()
+
+
+def provider() -> Any:
+    """The global tracer provider, ours or the program's; None where nobody has set one, or the API is absent."""
+    if "opentelemetry.trace" not in sys.modules:
+        return None
+    from opentelemetry import trace as trace_api
+
+    found = trace_api.get_tracer_provider()
+    return None if _unset(found) else found
+
+
+def flush_others(limit: float) -> None:
+    """Have a provider that is the program's own send what it has, waiting at most `limit` seconds."""
+    found = provider()
+    if found is None or (_current is not None and found is _current.tracers) or not hasattr(found, "force_flush"):
+        return
+    # The SDK's own flush heeds no limit.
+    waiting = threading.Thread(target=found.force_flush, args=(int(limit * 1000),), daemon=True)
+    waiting.start()
+    waiting.join(limit)
+
+
+def _made(service: str, exports: Exports, environ: Mapping[str, str], *, metrics: bool, quick: bool) -> Sdk:
+    try:
+        from epochal.otel.destination import Collector
+    except ImportError as error:
+        name = "OTEL_EXPORTER_OTLP_ENDPOINT"
+        problem = Problem(name, f"needs a package that is not there: {error}", "install epochal[tracing], or unset it")
+        raise ConfigError("traces and metrics cannot be sent", [problem]) from None
+    from opentelemetry import metrics as metrics_api
+    from opentelemetry import trace as trace_api
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.trace import TracerProvider
+
+    from epochal.otel.sending import Sender
+
+    described = resource(service)
+    traces = exports.traces if _unset(trace_api.get_tracer_provider()) else None
+    pushed = exports.metrics if metrics and _unset(metrics_api.get_meter_provider()) else None
+    collector = Collector(traces, pushed, TIMEOUT if quick else None)
+    sender = Sender(collector, limits(environ))
+    tracers = meters = None
+    if traces is not None:
+        tracers = TracerProvider(resource=described, shutdown_on_exit=False)
+        tracers.add_span_processor(sender)
+        trace_api.set_tracer_provider(tracers)
+    if collector.reader is not None:
+        meters = MeterProvider(metric_readers=[collector.reader], resource=described, shutdown_on_exit=False)
+        metrics_api.set_meter_provider(meters)
+        _count_dropped(meters, sender)
+        sender.begin()
+    return Sdk(tracers, meters, sender)
+
+
+def _unset(provider: Any) -> bool:
+    """Whether nobody has set a provider: the API's own stand-in is there."""
+    return type(provider).__name__.startswith(("Proxy", "_Proxy", "NoOp"))
+
+
+def _count_dropped(meters: "MeterProvider", sender: "Sender") -> None:
+    from opentelemetry.metrics import Observation
+
+    meters.get_meter(names.SCOPE).create_observable_counter(
+        names.SPANS_DROPPED, [lambda _: [Observation(sender.dropped)]], "{span}", "Spans that were never sent"
+    )
+
+
+def resource(service: str) -> "Resource":
+    """Who this process is; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win."""
+    from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+
+    ours = Resource.create({
+        "service.name": service,
+        "service.version": version("epochal"),
+        "service.instance.id": str(uuid.uuid4()),
+        "host.name": socket.gethostname(),
+        "process.pid": os.getpid(),
+    })  # fmt: skip
+    return ours.merge(OTELResourceDetector().detect())
+
+
+def limits(environ: Mapping[str, str]) -> "Limits":
+    """The variables OTEL_BSP_* and OTEL_METRIC_EXPORT_INTERVAL; what is no number above 0 counts as not given."""
+    from epochal.otel.sending import USUAL, Limits
+
+    usual = USUAL
+    return Limits(
+        int(_number(environ, "OTEL_BSP_MAX_QUEUE_SIZE", usual.queue)),
+        int(_number(environ, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", usual.batch)),
+        _number(environ, "OTEL_BSP_SCHEDULE_DELAY", usual.delay * 1000) / 1000,
+        _number(environ, "OTEL_METRIC_EXPORT_INTERVAL", usual.metrics * 1000) / 1000,
+    )
+
+
+def _number(environ: Mapping[str, str], name: str, usual: float) -> float:
+    try:
+        value = float(environ.get(name, ""))
+    except ValueError:
+        return usual
+    return value if 0 < value < math.inf else usual

@@ -1,0 +1,275 @@
+"""Which writer's connection goes through which connection to a publisher: the sidecar's decisions, without any I/O.
+
+A publisher knows a session by its connection and segment, so a connection serves one writer at a time. One that a
+writer left with all its answers (`Free`) is kept warm for the next writer of the same publisher; any other is closed
+with its writer, for what comes late through it must never reach another (E6).
+
+Nothing is acknowledged here and nothing is kept for a publisher that is away: the acknowledgement is the publisher's,
+and what has none is still with its writer, which sends it again (E1, E10).
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from epochal.errors import EpochalError, LimitExceeded, NoPublisher, SidecarUnavailable, Unavailable
+from epochal.protocol import messages as m
+
+MOST_ADDRESSES = 4096
+"""Publishers' addresses that are remembered; the one that was told longest ago is forgotten first."""
+
+Peer: TypeAlias = bytes
+"""A writer's connection: its routing id at the sidecar."""
+
+
+class Connect(NamedTuple):
+    """Make connection `number` to a publisher."""
+
+    number: int
+    address: str
+
+
+class Close(NamedTuple):
+    """Close it; what waits for it is dropped."""
+
+    number: int
+
+
+class Tell(NamedTuple):
+    """Send a message of the sidecar's own to a writer."""
+
+    peer: Peer
+    message: m.Message
+
+
+Effect: TypeAlias = Connect | Close | Tell
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the sidecar holds; durations in seconds."""
+
+    held: int = 64 * 2**20
+    """Bytes that publishers have not taken yet, of all writers; above it nothing more is read."""
+    held_each: int = 32 * 2**20
+    """Of one writer at one segment. Its window is 8 MiB, so only one that keeps no window comes here."""
+    lanes: int = 1024
+    """Connections of writers at once."""
+    silence: float = 120.0
+    """How long a writer may say nothing: an open one sends heartbeats, so after that it is gone."""
+    warm: float = 60.0
+    """How long a connection waits for its next writer."""
+    warm_most: int = 64
+    """How many wait."""
+
+
+@dataclass(slots=True)
+class Lane:
+    """One writer at one segment."""
+
+    peer: Peer
+    connection: int
+    heard: float
+    waiting: int = 0
+    """Bytes that the publisher has not taken yet."""
+
+
+class Warm(NamedTuple):
+    """A connection that waits for its next writer."""
+
+    connection: int
+    since: float
+
+
+class Lanes:
+    """`take` returns what must be done, in order."""
+
+    def __init__(self, instance: str, limits: Limits) -> None:
+        self._instance, self._limits = instance, limits
+        self._lanes: dict[Peer, Lane] = {}
+        self._by_connection: dict[int, Peer] = {}
+        self._addresses: dict[int, str] = {}
+        self._warm: dict[str, deque[Warm]] = {}
+        self._known: dict[str, None] = {}
+        self._effects: list[Effect] = []
+        self._next = 0
+        self.held = 0
+        """Bytes that publishers have not taken yet."""
+        self.waits = 0
+        """How often reading stopped because of them."""
+        self._full = False
+        self.draining = False
+        """Whether no writer is taken any more."""
+
+    def take(self) -> list[Effect]:
+        """What must be done now."""
+        effects, self._effects = self._effects, []
+        return effects
+
+    @property
+    def count(self) -> int:
+        """Connections of writers at present."""
+        return len(self._lanes)
+
+    @property
+    def warm(self) -> int:
+        """Connections that wait for a writer."""
+        return sum(map(len, self._warm.values()))
+
+    @property
+    def full(self) -> bool:
+        """Whether nothing more may be read from writers until publishers have taken half of what is held."""
+        return self._full
+
+    def know(self, addresses: Iterable[str]) -> None:
+        """The catalog told these addresses: to them, and to no others, is passed on."""
+        for address in addresses:
+            self._known.pop(address, None)
+            self._known[address] = None
+        while len(self._known) > MOST_ADDRESSES:
+            del self._known[next(iter(self._known))]
+
+    # ---- writers ----
+
+    def passes(self, peer: Peer, asked: m.Pass, now: float) -> None:
+        """A writer wants to go through to a publisher."""
+        refusal = self._refusal(peer, asked)
+        if refusal is not None:
+            self._effects.append(Tell(peer, m.Refused(asked.request, refusal.code, str(refusal))))
+            return
+        waiting = self._warm.get(asked.address)
+        if waiting:
+            number = waiting.pop().connection  # the one that was used last
+            if not waiting:
+                del self._warm[asked.address]
+        else:
+            number, self._next = self._next, self._next + 1
+            self._addresses[number] = asked.address
+            self._effects.append(Connect(number, asked.address))
+        self._lanes[peer] = Lane(peer, number, now)
+        self._by_connection[number] = peer
+
+    def _refusal(self, peer: Peer, asked: m.Pass) -> EpochalError | None:
+        if peer in self._lanes:
+            return LimitExceeded("this connection goes through to a publisher already; open another one")
+        if asked.instance != self._instance:
+            return SidecarUnavailable("this sidecar is not the one that the writer was opened with; open it again")
+        if self.draining:
+            return SidecarUnavailable("the sidecar stops and takes no more writers")
+        if asked.address not in self._known:
+            return NoPublisher(f"the catalog did not name {asked.address} here; look the stream up again")
+        if len(self._lanes) >= self._limits.lanes:
+            return LimitExceeded(f"{self._limits.lanes} writers' connections go through this sidecar already")
+        return None
+
+    def stands(self, peer: Peer) -> bool:
+        """Whether this writer has a way to a publisher."""
+        return peer in self._lanes
+
+    def came(self, peer: Peer, now: float) -> int | None:
+        """A writer sent something for its publisher: through which connection it goes, None where there is none."""
+        lane = self._lanes.get(peer)
+        if lane is None:
+            return None
+        lane.heard = now
+        return lane.connection
+
+    def waits_for(self, connection: int, size: int) -> None:
+        """The publisher does not take this now."""
+        lane = self._lanes[self._by_connection[connection]]
+        lane.waiting += size
+        self.held += size
+        if lane.waiting > self._limits.held_each:
+            error = LimitExceeded(f"a writer has sent {lane.waiting} bytes that its publisher has not taken")
+            self._cut(lane, error)
+        elif self.held > self._limits.held and not self._full:
+            self._full = True
+            self.waits += 1
+
+    def taken(self, connection: int, size: int) -> None:
+        """The publisher took what had waited."""
+        lane = self._lanes[self._by_connection[connection]]
+        lane.waiting -= size
+        self._less(size)
+
+    def freed(self, peer: Peer, now: float) -> None:
+        """A writer has left with all its answers."""
+        lane = self._lanes.get(peer)
+        if lane is None:
+            return
+        clean = not lane.waiting
+        self._forget(lane)
+        if clean and not self.draining and self.warm < self._limits.warm_most:
+            self._warm.setdefault(self._addresses[lane.connection], deque()).append(Warm(lane.connection, now))
+        else:
+            self._close(lane.connection)
+
+    def gone(self, peer: Peer) -> None:
+        """A writer's connection is no more, or broke the protocol."""
+        lane = self._lanes.get(peer)
+        if lane is not None:
+            self._forget(lane)
+            self._close(lane.connection)
+
+    # ---- publishers ----
+
+    def peer(self, connection: int) -> Peer | None:
+        """Whom to give what a publisher says; None where nobody is there any more."""
+        return self._by_connection.get(connection)
+
+    def lost(self, connection: int) -> None:
+        """The connection to a publisher is broken."""
+        peer = self._by_connection.get(connection)
+        if peer is not None:
+            self._cut(self._lanes[peer], Unavailable("the connection to the publisher was lost"))
+            return
+        address = self._addresses.get(connection)
+        if address is None:
+            return
+        left = deque(warm for warm in self._warm.get(address, ()) if warm.connection != connection)
+        if left:
+            self._warm[address] = left
+        else:
+            self._warm.pop(address, None)
+        self._close(connection)
+
+    # ---- time ----
+
+    def tick(self, now: float) -> None:
+        """Let go who has said nothing for long, and connections that nobody wanted."""
+        for lane in [lane for lane in self._lanes.values() if now - lane.heard > self._limits.silence]:
+            self._cut(lane, Unavailable(f"nothing was heard of the writer for {self._limits.silence:g} s"))
+        for address, waiting in list(self._warm.items()):
+            while waiting and now - waiting[0].since > self._limits.warm:
+                self._close(waiting.popleft().connection)
+            if not waiting:
+                del self._warm[address]
+
+    def drain(self) -> None:
+        """Take no more writers; those that are there go on."""
+        self.draining = True
+        for waiting in self._warm.values():
+            for warm in waiting:
+                self._close(warm.connection)
+        self._warm.clear()
+
+    # ---- both ----
+
+    def _cut(self, lane: Lane, error: EpochalError) -> None:
+        self._forget(lane)
+        self._close(lane.connection)
+        self._effects.append(Tell(lane.peer, m.Cut(error.code, str(error))))
+
+    def _forget(self, lane: Lane) -> None:
+        del self._lanes[lane.peer], self._by_connection[lane.connection]
+        self._less(lane.waiting)
+
+    def _less(self, size: int) -> None:
+        self.held -= size
+        if self._full and self.held <= self._limits.held // 2:
+            self._full = False
+
+    def _close(self, connection: int) -> None:
+        del self._addresses[connection]
+        self._effects.append(Close(connection))

@@ -1,0 +1,113 @@
+"""The catalog as writers see it through the sidecar: one answer serves all that ask within a moment.
+
+Apart from the sockets because it is HTTP. A look-up is remembered for `remember` seconds: what can change in it is
+where publishers are, which a writer finds out by itself (E48), and whether the stream was made anew, which its session
+tells. Sessions are never remembered: each fences the one before (E6).
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+from urllib.parse import quote
+
+from epochal.client.http import HttpCaller
+from epochal.errors import EpochalError, NoPublisher, RemoteProtocolError, StreamNotFound
+from epochal.protocol import messages as m
+from epochal.resources import parse_stream_name
+
+PATIENCE = 10.0
+"""Seconds for which a catalog that is away is tried again; the writer asks again after that."""
+TRY = 10.0
+MAX_WAIT = 20.0
+"""Seconds of one look-up at the catalog; a longer wait is made of several."""
+MOST_REMEMBERED = 1024
+
+Key = tuple[str, tuple[str, ...]]
+
+
+class Lookups:
+    """Answers `Ask`; `found(addresses)` is told of every publisher that the catalog names."""
+
+    def __init__(self, catalog: str, found: Callable[[Iterable[str]], None], *, remember: float) -> None:
+        self._http = HttpCaller(catalog, patience=PATIENCE, timeout=TRY)
+        self._found, self._remember = found, remember
+        self._known: dict[Key, tuple[float, dict[str, Any]]] = {}
+        self._asking: dict[Key, asyncio.Task[dict[str, Any]]] = {}
+
+    async def close(self) -> None:
+        """End all connections."""
+        for task in self._asking.values():
+            task.cancel()
+        await self._http.close()
+
+    async def answers(self) -> bool:
+        """Whether the catalog answers now."""
+        try:
+            async with asyncio.timeout(2.0):
+                await self._http.call("GET", "/v1/streams", params={"limit": "1"})
+        except (TimeoutError, EpochalError):
+            return False
+        return True
+
+    async def answer(self, ask: m.Ask) -> bytes:
+        """The catalog's answer to a question; raises what the catalog says instead."""
+        namespace, name = parse_stream_name(ask.stream, "default")
+        path = f"/v1/streams/{quote(namespace, safe='')}/{quote(name, safe='')}"
+        match ask.question:
+            case m.Question.GET:
+                _, found = await self._http.call("GET", path)
+                self._told(found.get("segments", ()))
+                answer = {"stream": found}
+            case m.Question.SESSION:
+                answer = {"session": await self._session(path, ask.writer)}
+            case m.Question.OPEN:
+                key = (ask.stream, ask.expected)
+                looked_up = await self._look_up(key, path, ask)
+                session = await self._session(path, ask.writer)
+                if session.get("uid") != looked_up["stream"].get("uid"):  # made anew since it was looked up
+                    self._known.pop(key, None)
+                    looked_up = await self._look_up(key, path, ask)
+                answer = {**looked_up, "session": session}
+        return json.dumps(answer, separators=(",", ":")).encode()
+
+    async def _session(self, path: str, writer: str) -> dict[str, Any]:
+        _, session = await self._http.call("POST", f"{path}/writers/{quote(writer, safe='')}/sessions")
+        return dict(session)
+
+    async def _look_up(self, key: Key, path: str, ask: m.Ask) -> dict[str, Any]:
+        known = self._known.get(key)
+        if known is not None and time.monotonic() - known[0] < self._remember:
+            return known[1]
+        task = self._asking.get(key)
+        if task is None:
+            task = self._asking[key] = asyncio.create_task(self._ask(key, path, ask))
+            task.add_done_callback(lambda _: self._asking.pop(key, None))
+        return await asyncio.shield(task)
+
+    async def _ask(self, key: Key, path: str, ask: m.Ask) -> dict[str, Any]:
+        named = zip(("time", "encoding", "schema"), ask.expected, strict=False)
+        expected = {name: value for name, value in named if value}
+        deadline = time.monotonic() + ask.wait
+        while True:
+            wait = min(max(deadline - time.monotonic(), 0.0), MAX_WAIT)
+            params = {"wait": f"{wait:.3f}", **expected}
+            try:
+                _, found = await self._http.call("GET", f"{path}/segments", params=params, waits=wait)
+                break
+            except (StreamNotFound, NoPublisher):
+                if deadline - time.monotonic() <= 0.001:
+                    raise
+        if not isinstance(found, dict) or not isinstance(found.get("stream"), dict):
+            raise RemoteProtocolError("the catalog's look-up has no stream")
+        self._told(found.get("segments", ()))
+        answer = {"stream": found["stream"], "segments": found.get("segments", [])}
+        if len(self._known) >= MOST_REMEMBERED:
+            self._known.clear()
+        self._known[key] = (time.monotonic(), answer)
+        return answer
+
+    def _told(self, segments: Iterable[dict[str, Any]]) -> None:
+        addresses = [((segment.get("publisher") or {}).get("addresses") or {}).get("ingest") for segment in segments]
+        self._found(address for address in addresses if isinstance(address, str))

@@ -1,0 +1,149 @@
+"""The sidecar's decisions over any order of what can happen: one writer a connection, nothing counted twice."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from epochal.protocol import messages as m
+from epochal_publisher.sidecar.lanes import Close, Connect, Lanes, Limits, Tell
+
+LIMITS = Limits(held=1000, held_each=400, lanes=3, silence=50.0, warm=20.0, warm_most=2)
+PEERS, ADDRESSES = [b"a", b"b", b"c", b"d", b"e"], ["tcp://one:1", "tcp://two:1"]
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("pass"), st.sampled_from(PEERS), st.sampled_from([*ADDRESSES, "tcp://strange:1"])),
+        st.tuples(st.just("send"), st.sampled_from(PEERS), st.integers(1, 200)),
+        st.tuples(st.just("take"), st.sampled_from(PEERS), st.none()),
+        st.tuples(st.just("free"), st.sampled_from(PEERS), st.none()),
+        st.tuples(st.just("gone"), st.sampled_from(PEERS), st.none()),
+        st.tuples(st.just("lost"), st.integers(0, 6), st.none()),
+        st.tuples(st.just("time"), st.floats(1, 60), st.none()),
+        st.tuples(st.just("drain"), st.none(), st.none()),
+    ),
+    max_size=40,
+)
+
+
+class World:
+    """Carries out what the lanes decide, and keeps its own account of it."""
+
+    def __init__(self) -> None:
+        self.lanes = Lanes("me", LIMITS)
+        self.lanes.know(ADDRESSES)
+        self.now = 0.0
+        self.address: dict[int, str] = {}
+        self.serves: dict[int, bytes] = {}
+        self.waiting: dict[int, list[int]] = {}
+        self.clean: set[int] = set()
+        """Connections whose last writer left with all its answers."""
+        self.told: list[tuple[bytes, m.Message]] = []
+
+    def do(self) -> None:
+        for effect in self.lanes.take():
+            match effect:
+                case Connect():
+                    assert effect.number not in self.address
+                    self.address[effect.number] = effect.address
+                case Close():
+                    del self.address[effect.number]
+                    self.serves.pop(effect.number, None)
+                    self.waiting.pop(effect.number, None)
+                    self.clean.discard(effect.number)
+                case Tell():
+                    self.told.append((effect.peer, effect.message))
+
+    def connection(self, peer: bytes) -> int | None:
+        return next((number for number, known in self.serves.items() if known == peer), None)
+
+    def step(self, what: str, who: object, more: object) -> None:
+        lanes, now = self.lanes, self.now
+        if what == "pass":
+            self.passes(who, more)  # type: ignore[arg-type]
+        elif what == "send":
+            assert isinstance(who, bytes)
+            connection = lanes.came(who, now)
+            assert connection == self.connection(who)
+            if connection is not None:
+                assert isinstance(more, int)
+                self.waiting.setdefault(connection, []).append(more)
+                lanes.waits_for(connection, more)
+        elif what == "take":
+            assert isinstance(who, bytes)
+            connection = self.connection(who)
+            if connection is not None and self.waiting.get(connection):
+                lanes.taken(connection, self.waiting[connection].pop(0))
+        elif what == "free":
+            assert isinstance(who, bytes)
+            connection = self.connection(who)
+            lanes.freed(who, now)
+            if connection is not None:
+                del self.serves[connection]
+                if not self.waiting.get(connection):
+                    self.clean.add(connection)
+        elif what == "gone":
+            assert isinstance(who, bytes)
+            lanes.gone(who)
+        elif what == "lost":
+            assert isinstance(who, int)
+            lanes.lost(who)
+        elif what == "time":
+            assert isinstance(who, float)
+            self.now += who
+            lanes.tick(self.now)
+        else:
+            lanes.drain()
+        self.do()
+
+    def passes(self, peer: bytes, address: str) -> None:
+        before = self.connection(peer), len(self.serves)
+        self.lanes.passes(peer, m.Pass(1, "me", address), self.now)
+        self.do()
+        number = self.lanes.came(peer, self.now)
+        if before[0] is not None or address not in ADDRESSES or before[1] == LIMITS.lanes or self.lanes.draining:
+            assert number == before[0]
+            assert self.told[-1][0] == peer
+            return
+        assert number is not None
+        assert self.address[number] == address
+        assert number not in self.serves, "one writer at a time"
+        assert number in self.clean or number not in self.waiting, "what the last writer left must have been clean"
+        self.clean.discard(number)
+        self.serves[number] = peer
+
+
+@settings(max_examples=300)
+@given(STEPS)
+def test_a_connection_serves_one_writer_and_only_a_clean_one_serves_another(
+    steps: list[tuple[str, object, object]],
+) -> None:
+    world = World()
+    for step in steps:
+        world.step(*step)
+        assert world.lanes.count == len(world.serves)
+        assert world.lanes.held == sum(sum(sizes) for sizes in world.waiting.values())
+        assert set(world.address) - set(world.serves) <= world.clean
+        assert world.lanes.warm == len(set(world.address) - set(world.serves)) <= LIMITS.warm_most
+        assert all(sum(world.waiting.get(number, ())) <= LIMITS.held_each for number in world.serves)
+        if world.lanes.held > LIMITS.held:
+            assert world.lanes.full
+        if world.lanes.held <= LIMITS.held // 2:
+            assert not world.lanes.full
+
+
+def test_who_is_silent_for_long_is_cut_and_told() -> None:
+    world = World()
+    world.step("pass", b"a", ADDRESSES[0])
+    world.step("time", 51.0, None)
+    (told,) = world.told
+    assert told[0] == b"a"
+    assert isinstance(told[1], m.Cut)
+    assert world.address == {}
+
+
+@pytest.mark.rule("E6")
+def test_a_connection_that_was_not_left_cleanly_never_serves_another() -> None:
+    world = World()
+    world.step("pass", b"a", ADDRESSES[0])
+    world.step("gone", b"a", None)
+    world.step("pass", b"b", ADDRESSES[0])
+    assert list(world.address) == [1]
