@@ -1,5 +1,6 @@
 """P14: publishing through a sidecar over publishing directly, to the same publisher, turn by turn."""
 
+import asyncio
 import os
 import tempfile
 import time
@@ -18,6 +19,8 @@ import epochal
 BATCHES = {256: 4_000, 4096: 800}
 """Records of 128 B a batch -> batches a turn."""
 APPENDS, OPENINGS, TASKS = 1_000, 40, 8
+PAUSE = 0.01
+"""Seconds between two tasks of one worker process: Spark takes longer to send it the next one."""
 WAYS = (True, False)
 """Direct, and through the sidecar."""
 
@@ -116,6 +119,7 @@ async def _opened(bench: Bench, stream: Served, *, direct: bool) -> float:
             ):
                 pass
             taken.append(time.perf_counter() - began)
+            await asyncio.sleep(PAUSE)
     return percentile(taken, 0.5)
 
 

@@ -16,7 +16,15 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from epochal.errors import EpochalError, HistoryTruncated, StreamComplete, StreamGone, StreamNotFound, Superseded
+from epochal.errors import (
+    EpochalError,
+    HistoryTruncated,
+    StreamComplete,
+    StreamGone,
+    StreamNotFound,
+    Superseded,
+    WriterFenced,
+)
 from epochal.resources import StreamManifest
 from epochal.service.errors import InvalidRequest, Overloaded, UnknownSubscription
 from epochal_catalog import subscriptions, views
@@ -238,21 +246,27 @@ class CatalogMachine(RuleBasedStateMachine):
         self.forget()
         assert self.do(lambda registry: registry.delete("demo", "$catalog")) is ReservedName
 
-    @rule(name=NAMES, writer=WRITERS)
-    def session(self, name: str, writer: str) -> None:
-        answer = self.do(lambda registry: registry.open_session("demo", name, writer))
+    @rule(name=NAMES, writer=WRITERS, late=st.none() | st.integers(0, 1))
+    def session(self, name: str, writer: str, late: int | None) -> None:
+        """`late`: how many numbers ago the one was given that it is to follow; None for after any."""
         stream = self.streams.get(name)
+        before = None if stream is None else stream.sessions.get(writer)
+        after = None if late is None else (before or 0) - late
+        answer = self.do(lambda registry: registry.open_session("demo", name, writer, after))
         if stream is None:
             assert answer is StreamNotFound
         elif stream.complete:
             assert answer is StreamComplete
+        elif after is not None and after != before:
+            assert answer is WriterFenced
         else:
             first = writer not in stream.sessions
             stream.sessions[writer] = max(stream.sessions.get(writer, 0) + 1, self.floor)
             stream.returned |= set() if first else {writer}
             stream.opened[writer] = self.now
             stream.released.pop(writer, None)
-            assert answer == {"session": stream.sessions[writer], "uid": stream.uid, "first": first}
+            number = stream.sessions[writer]
+            assert answer == {"session": number, "uid": stream.uid, "first": first, "before": before}
 
     @rule(name=NAMES, writer=WRITERS)
     def release(self, name: str, writer: str) -> None:

@@ -169,11 +169,25 @@ async def test_sessions_rise_for_each_writer_and_start_anew_with_a_new_stream(cl
     assert (await client.session_of("w")).code == "stream_not_found"
     uid = (await client.apply()).body["uid"]
     assert [(await client.session_of("q%2F0")).body["session"] for _ in range(3)] == [1, 2, 3]
-    assert (await client.session_of("q")).body == {"session": 1, "uid": uid, "first": True}
-    assert (await client.session_of("q%2F0")).status == 201
+    assert (await client.session_of("q")).body == {"session": 1, "uid": uid, "first": True, "before": None}
+    assert (await client.session_of("q%2F0")).body == {"session": 4, "uid": uid, "first": False, "before": 3}
     await client("DELETE", "/v1/streams/demo/flights")
     new = (await client.apply()).body["uid"]
-    assert (await client.session_of("q%2F0")).body == {"session": 1, "uid": new, "first": True}
+    assert (await client.session_of("q%2F0")).body == {"session": 1, "uid": new, "first": True, "before": None}
+
+
+@pytest.mark.rule("E6")
+async def test_a_number_asked_for_ahead_is_given_only_after_the_newest(client: Any) -> None:
+    """Else it would fence a session that has opened meanwhile."""
+    await client.apply()
+    path = "/v1/streams/demo/flights/writers/w/sessions"
+    assert (await client("POST", f"{path}?after=1")).code == "writer_fenced"
+    assert [(await client.session_of("w")).body["session"] for _ in range(2)] == [1, 2]
+    refused = await client("POST", f"{path}?after=1")
+    assert (refused.status, refused.code) == (409, "writer_fenced")
+    assert "is 2, not 1" in refused.body["detail"]
+    assert (await client("POST", f"{path}?after=2")).body["session"] == 3
+    assert (await client("POST", f"{path}?after=x")).status == 422
 
 
 @pytest.mark.rule("E12")

@@ -76,10 +76,12 @@ FIELDS: dict[type, tuple[st.SearchStrategy[Any], ...]] = {
     m.Greet: (INT, st.lists(INT, max_size=3).map(tuple), TEXT),
     m.Greeted: (INT, INT, TEXT, TEXT),
     m.Ask: (INT, st.sampled_from(m.Question), TEXT, TEXT, st.lists(TEXT, max_size=3).map(tuple), st.floats(0, 86_400)),
-    m.Answer: (INT, PAYLOAD),
+    m.Answer: (INT, TEXT, PAYLOAD),
     m.Pass: (INT, TEXT, TEXT, TEXT, st.none() | TRACE),
     m.Cut: (TEXT, TEXT),
     m.Free: (),
+    m.Passed: (INT,),
+    m.Left: (TEXT, TEXT, INT),
 }
 MESSAGES: st.SearchStrategy[Any] = st.one_of(*(st.builds(kind, *fields) for kind, fields in FIELDS.items()))
 

@@ -16,6 +16,7 @@ from tests.conftest import Realm
 
 import epochal
 from epochal.client import sidecar as client_sidecar
+from epochal.client.sidecar_connections import close_idle
 from epochal.local.child import console_script
 
 PATIENCE = 30.0
@@ -137,6 +138,7 @@ def _nothing_remembered() -> Iterator[None]:
     client_sidecar.fallbacks.clear()
     yield
     client_sidecar._absent.clear()
+    close_idle()
 
 
 @pytest.fixture

@@ -104,6 +104,7 @@ class World:
             assert self.told[-1][0] == peer
             return
         assert number is not None
+        assert self.told[-1] == (peer, m.Passed(1))
         assert self.address[number] == address
         assert number not in self.serves, "one writer at a time"
         assert number in self.clean or number not in self.waiting, "what the last writer left must have been clean"
@@ -134,7 +135,7 @@ def test_who_is_silent_for_long_is_cut_and_told() -> None:
     world = World()
     world.step("pass", b"a", ADDRESSES[0])
     world.step("time", 51.0, None)
-    (told,) = world.told
+    _, told = world.told
     assert told[0] == b"a"
     assert isinstance(told[1], m.Cut)
     assert world.address == {}

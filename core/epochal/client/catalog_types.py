@@ -113,6 +113,7 @@ class StreamInfo:
     not_in_effect: tuple[Any, ...] = ()
     held_back: tuple[HeldBack, ...] = ()
     subscriptions: int = 0
+    _declared: StreamManifest | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def qualified(self) -> str:
@@ -120,8 +121,11 @@ class StreamInfo:
         return f"{self.namespace}/{self.name}"
 
     def declared(self) -> StreamManifest:
-        """The manifest as a checked value."""
-        return StreamManifest.from_document(self.manifest)
+        """The manifest as a checked value; checked once."""
+        if self._declared is None:
+            object.__setattr__(self, "_declared", StreamManifest.from_document(self.manifest))
+        assert self._declared is not None
+        return self._declared
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any], segments: Sequence[Mapping[str, Any]] | None = None) -> Self:

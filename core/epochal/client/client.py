@@ -116,7 +116,8 @@ class Client:
             self._context, Directory(self.catalog, stream, wait=wait, reach=self._reach), writer_id,
             WriterOptions(
                 under=under, shared=shared, group=group, linger=linger, max_batch=max_batch,
-                clock=clock, direct=direct, expected=Expected(None, encoding, read_schema(schema)),
+                clock=clock, direct=direct, named=writer_id is not None,
+                expected=Expected(None, encoding, read_schema(schema)),
             ),
             time_codec=time_codec,
         )  # fmt: skip

@@ -69,7 +69,6 @@ class Directory:
         self.wait = wait
         self._reach = reach
         self._info: StreamInfo | None = None
-        self._declared: StreamSpec | None = None
         self._fresh = False
 
     @property
@@ -103,7 +102,7 @@ class Directory:
         return info
 
     def _take(self, info: StreamInfo) -> None:
-        self._info, self._declared, self._fresh = info, None, True
+        self._info, self._fresh = info, True
 
     def stale(self) -> None:
         """A connection failed: what is known of addresses may be old."""
@@ -137,10 +136,8 @@ class Directory:
 
     @property
     def declared(self) -> StreamSpec:
-        """What is declared of the stream, checked once for each answer."""
-        if self._declared is None:
-            self._declared = self.info.declared().spec
-        return self._declared
+        """What is declared of the stream."""
+        return self.info.declared().spec
 
     @property
     def shape(self) -> TimeShape:

@@ -6,6 +6,7 @@ Apart from the writer because a connection comes and goes while the session, its
 
 import asyncio
 import contextlib
+import itertools
 import time as clock
 from typing import Any, Protocol
 
@@ -13,6 +14,7 @@ import zmq
 
 from epochal.client.directory import BACKOFF_LEAST, BACKOFF_MOST, Backoff, Directory, worth_retrying
 from epochal.client.sidecar import LINGER_MS, PACK, Sidecar
+from epochal.client.sidecar_connections import connections
 from epochal.client.sockets import Frames, Socket
 from epochal.client.tracing import current_trace
 from epochal.errors import EpochalError, RemoteProtocolError, TimedOut, Unavailable, from_code
@@ -24,6 +26,9 @@ ANSWER_TIMEOUT = 10.0
 """Seconds without any message of a publisher that owes an answer before the connection is made anew."""
 TRIES = 6
 """Pauses between tries that fit into the time for which a publisher that came back waits for its writers (E3)."""
+
+_requests = itertools.count(1)
+"""Of `Pass`: no two on one connection are alike, whichever writers have it."""
 
 
 class Writer(Protocol):
@@ -52,6 +57,12 @@ class Link:
         self._heard = clock.monotonic()
         self._passes = False
         """Whether the sidecar keeps a way to the publisher for this connection."""
+        self._asked = 0
+        """The request of the `Pass` that asked for it."""
+        self._passed = False
+        """Whether that is answered: what comes before is for a writer that had the connection earlier (E6)."""
+        self._freed = False
+        """Whether the connection may serve another writer."""
 
     async def run(self) -> None:
         """Connect, and connect again while a retry can help."""
@@ -74,17 +85,16 @@ class Link:
         writer, sidecar = self._writer, self._writer.sidecar
         address = await writer.directory.address(self._segment, "ingest")
         self._lost = asyncio.get_running_loop().create_future()
-        self._socket = Socket(writer.context, zmq.DEALER, self._received, writer.act)
-        self._backoff = backoff
+        self._backoff, self._freed = backoff, False
         try:
-            self._socket.watch(self._broke)
-            self._socket.zmq.connect(address if sidecar is None else sidecar.address)
-            self._socket.start()
-            if sidecar is not None:
-                trace = current_trace()  # the task that runs this was begun where the writer was opened
-                stream = writer.directory.qualified
-                self._passes = True
-                self._say(m.Pass(0, sidecar.instance, address, stream, None if trace is None else trace[0]))
+            if sidecar is None:
+                self._socket = Socket(writer.context, zmq.DEALER, self._received, writer.act)
+                self._socket.watch(self._broke)
+                self._socket.zmq.connect(address)
+                self._socket.start()
+            else:
+                self._socket = connections().take(sidecar.address, self._received, writer.act, self._broke)
+                self._pass_through(sidecar, address)
             self._heard = clock.monotonic()
             writer.machine.connected(self._segment)
             writer.act()
@@ -92,6 +102,13 @@ class Link:
         finally:
             writer.machine.disconnected(self._segment)
             self.close()
+
+    def _pass_through(self, sidecar: Sidecar, address: str) -> None:
+        """Have the sidecar keep a way to a publisher for this connection."""
+        trace = current_trace()  # the task that runs this was begun where the writer was opened
+        stream = self._writer.directory.qualified
+        self._passes, self._passed, self._asked = True, False, next(_requests)
+        self._say(m.Pass(self._asked, sidecar.instance, address, stream, None if trace is None else trace[0]))
 
     @property
     def stands(self) -> bool:
@@ -119,6 +136,8 @@ class Link:
             if not frames[0] and len(frames) > 1:
                 self._told_by_sidecar(frames[1:])
                 return
+            if not self._passed and self._writer.sidecar is not None:
+                return
             for message in wire.decode(frames):
                 if type(message) is m.Opened:
                     self._backoff.reset()
@@ -137,10 +156,15 @@ class Link:
 
     def _told_by_sidecar(self, frames: Frames) -> None:
         for message in wire.decode(frames):
-            if not isinstance(message, m.Cut | m.Refused):
-                raise RemoteProtocolError(f"a sidecar does not send {type(message).__name__} here")
-            self._passes = False
-            self.lose(from_code(message.code, message.detail))
+            match message:
+                case m.Passed():
+                    self._passed = message.request == self._asked
+                case m.Refused() | m.Cut():
+                    if self._passed or (isinstance(message, m.Refused) and message.op in (0, self._asked)):
+                        self._passes = False
+                        self.lose(from_code(message.code, message.detail))
+                case _:
+                    raise RemoteProtocolError(f"a sidecar does not send {type(message).__name__} here")
 
     def _broke(self) -> None:
         sidecar = self._writer.sidecar
@@ -151,7 +175,8 @@ class Link:
             self.lose(sidecar.unavailable("the connection to it was lost"))
 
     def free(self) -> None:
-        """Every answer has come, and nothing more is said: another writer may have the way to the publisher."""
+        """Every answer has come, and nothing more is said: other writers may have the connections to both."""
+        self._freed = self._passes and self._passed
         self._last_word(m.Free())
 
     def _last_word(self, message: m.Free | m.Cut) -> None:
@@ -170,13 +195,19 @@ class Link:
 
     def lose(self, error: EpochalError) -> None:
         """The connection must be made anew."""
+        self._freed = False
         if self._lost is not None and not self._lost.done():
             self._lost.set_result(error)
 
     def close(self) -> None:
-        """Close the socket; what was gathered is dropped."""
+        """Close the socket, or keep it for another writer; what was gathered is dropped."""
         self._packer = self._new_packer()
         self._last_word(m.Cut(Unavailable.code, "the writer has left without all its answers"))
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
+        socket, self._socket = self._socket, None
+        if socket is None:
+            return
+        if self._freed and self._writer.sidecar is not None:
+            self._freed = False
+            connections().give_back(self._writer.sidecar.address, socket)
+        else:
+            socket.close()

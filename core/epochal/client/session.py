@@ -18,7 +18,16 @@ from epochal.client.ending import ended
 from epochal.client.ingest import Link
 from epochal.client.options import NOTHING, Expected
 from epochal.client.sidecar import Sidecar, SidecarCatalog, SidecarOptions, Way, find, opening
-from epochal.errors import EpochalError, StreamGone, StreamNotFound, TimedOut, Unavailable, WriterClosed, WriterLost
+from epochal.errors import (
+    EpochalError,
+    StreamGone,
+    StreamNotFound,
+    TimedOut,
+    Unavailable,
+    WriterClosed,
+    WriterFenced,
+    WriterLost,
+)
 from epochal.protocol import messages as m
 from epochal.protocol.effects import Acked, Failed, Moved, Over, Ready, Reconnect, Send
 from epochal.protocol.writing import WriterMachine
@@ -42,6 +51,8 @@ class WriterOptions:
     max_batch: int = 1024
     clock: bool = False
     direct: bool = False
+    named: bool = False
+    """Whether the writer's id may open again."""
     expected: Expected = NOTHING
     open_timeout: float = 30.0
 
@@ -97,7 +108,7 @@ class Session:
             self.directory.qualified, self.writer_id, self.directory.wait,
             expected.time_shape, expected.encoding, expected.document(),
         )  # fmt: skip
-        self.sidecar = await find(self.context, options, asked)
+        self.sidecar = await find(options, asked)
         if self.sidecar is not None:
             self.directory.catalog = SidecarCatalog(self.sidecar, self.writer_id)
 
@@ -107,6 +118,23 @@ class Session:
             self._links[segment] = Link(self, segment)
         self._tasks = [asyncio.create_task(link.run()) for link in self._links.values()]
         self._tasks.append(asyncio.create_task(self._tick()))
+        try:
+            await self._opened()
+        except WriterFenced:
+            catalog = self.directory.catalog
+            if not (isinstance(catalog, SidecarCatalog) and catalog.ahead):
+                raise
+            # The number was asked for before this writer was opened, and another has opened since: now it is our turn.
+            await self._open_again()
+            self._error = None
+
+    async def _open_again(self) -> None:
+        """Open a new session on the connections that there are."""
+        await self._new_machine()
+        for segment, link in self._links.items():
+            if link.stands:
+                self.machine.connected(segment)
+        self.act()
         await self._opened()
 
     async def _reopen(self, error: WriterLost) -> None:
@@ -118,12 +146,7 @@ class Session:
         backoff = Backoff()
         while True:
             try:
-                await self._new_machine()
-                for segment, link in self._links.items():
-                    if link.stands:
-                        self.machine.connected(segment)
-                self.act()
-                await self._opened()
+                await self._open_again()
                 break
             except WriterLost:
                 await backoff.pause()  # lost again before it was open everywhere
@@ -220,6 +243,8 @@ class Session:
             for link in self._links.values():
                 link.close()
             if self.sidecar is not None:
+                if self._freely and self._options.named:
+                    self.sidecar.left(self.directory.qualified, self.writer_id, self.machine.session)
                 await self.sidecar.close()
             self._end(WriterClosed("the writer was closed"))
             self._left = True

@@ -8,6 +8,8 @@ Sources: E1, E6, E10; docs/sidecar.md.
 """
 
 import asyncio
+import contextlib
+import functools
 import itertools
 import json
 import logging
@@ -24,6 +26,7 @@ import zmq
 from epochal.client.answers import get, read
 from epochal.client.catalog_types import StreamInfo, WriterSession
 from epochal.client.metrics import fell_back
+from epochal.client.sidecar_connections import connections
 from epochal.client.sockets import Frames, Socket
 from epochal.errors import ConfigError, EpochalError, RemoteProtocolError, SidecarUnavailable, from_code
 from epochal.protocol import messages as m
@@ -114,9 +117,7 @@ class SidecarOptions:
         return cls(check_address(address), required in _TRUE, environment.get("EPOCHAL_POD_UID", ""))
 
 
-async def find(
-    context: "zmq.Context[Any]", options: SidecarOptions | None, opening: m.Ask | None = None
-) -> "Sidecar | None":
+async def find(options: SidecarOptions | None, opening: m.Ask | None = None) -> "Sidecar | None":
     """The sidecar, if it is there and is the one of this pod; None to do without.
 
     `opening` is what will be asked first: it goes out with the greeting, which saves a trip.
@@ -129,7 +130,7 @@ async def find(
         _fell_back()
         return None
     began = time.monotonic()
-    sidecar = Sidecar(context, options)
+    sidecar = Sidecar(options)
     try:
         await sidecar.greet(opening)
     except SidecarUnavailable as error:
@@ -138,7 +139,7 @@ async def find(
         if options.required:
             if not away:
                 raise
-            return await _return_of(context, options, opening, began + ANSWERS_WITHIN)
+            return await _return_of(options, opening, began + ANSWERS_WITHIN)
         _absent[place] = time.monotonic() + NOT_ASKED_AGAIN
         _fell_back()
         logger.warning("publishing without a sidecar: %s", error)
@@ -150,13 +151,11 @@ async def find(
     return sidecar
 
 
-async def _return_of(
-    context: "zmq.Context[Any]", options: SidecarOptions, opening: m.Ask | None, until: float
-) -> "Sidecar":
+async def _return_of(options: SidecarOptions, opening: m.Ask | None, until: float) -> "Sidecar":
     """The sidecar, if it is there before `until`: one that was killed comes back, and a task has few tries."""
     while True:
         await asyncio.sleep(TRIED_EVERY)
-        sidecar = Sidecar(context, options)
+        sidecar = Sidecar(options)
         try:
             await sidecar.greet(opening)
             return sidecar
@@ -173,18 +172,19 @@ def _fell_back() -> None:
 
 
 class Sidecar:
-    """The sidecar as one writer has it: asked over a connection of its own."""
+    """The sidecar as one writer has it: asked over a connection that is the writer's while it is open."""
 
-    def __init__(self, context: "zmq.Context[Any]", options: SidecarOptions) -> None:
+    def __init__(self, options: SidecarOptions) -> None:
         self.address, self._pod = options.address, options.pod
         self.instance = ""
-        self._context = context
         self._requests = itertools.count(1)
         self._futures: dict[int, asyncio.Future[m.Message]] = {}
         self._ahead: tuple[m.Ask, int] | None = None
         """What was asked together with the greeting, and its request."""
         self._socket: Socket | None = None
         self._lost: SidecarUnavailable | None = None
+        self._gave_up = False
+        """Whether somebody stopped waiting for an answer, which may come yet."""
         self.away = False
         """Whether nobody listens there, or has ended since."""
 
@@ -194,10 +194,7 @@ class Sidecar:
         `opening` is asked with it; its answer waits for the `ask` of the same.
         """
         try:
-            self._socket = Socket(self._context, zmq.DEALER, self._received, receive_queue=100)
-            self._socket.watch(self._gone)
-            self._socket.zmq.connect(self.address)
-            self._socket.start()
+            self._socket = connections().take(self.address, self._received, None, self._gone)
         except zmq.ZMQError as error:
             raise self.unavailable(f"it cannot be connected to: {error}") from None
         try:
@@ -229,28 +226,31 @@ class Sidecar:
         )
 
     async def close(self) -> None:
-        """Close the connection; who still waits for an answer is told."""
+        """Give the connection back, if no answer is owed on it; who still waits for one is told."""
         if self._socket is not None:
-            self._socket.close()
+            if self._futures or self._gave_up or self._lost is not None:
+                self._socket.close()
+            else:
+                connections().give_back(self.address, self._socket)
             self._socket = None
         self._fail("the writer was closed")
 
     # ---- what a writer asks of a catalog ----
 
-    async def ask(self, asked: m.Ask) -> dict[str, Any]:
+    async def ask(self, asked: m.Ask) -> m.Answer:
         """The catalog's answer; raises what it says instead, or `SidecarUnavailable`."""
         ahead, self._ahead = self._ahead, None
         request = ahead[1] if ahead is not None and ahead[0] == asked else self._begin(asked)
         answer = await self._answered(request, asked.wait + ASK_TIMEOUT)
         if not isinstance(answer, m.Answer):
             raise RemoteProtocolError(f"a sidecar does not answer a question with {type(answer).__name__}")
-        try:
-            found = json.loads(answer.payload)
-        except ValueError:
-            found = None
-        if not isinstance(found, dict):
-            raise RemoteProtocolError("a sidecar's answer is no JSON object")
-        return found
+        return answer
+
+    def left(self, stream: str, writer: str, session: int) -> None:
+        """Say that a session has left every segment, so that the number of the next can be asked for ahead."""
+        if self._lost is None and self._socket is not None:
+            with contextlib.suppress(zmq.ZMQError):  # nobody counts on it
+                self._socket.send([b"", *wire.encode(m.Left(stream, writer, session))[0]])
 
     def _begin(self, question: m.Greet | m.Ask) -> int:
         """Send a question; returns its request, for `_answered`."""
@@ -267,12 +267,14 @@ class Sidecar:
         return request
 
     async def _answered(self, request: int, patience: float) -> m.Message:
+        future = self._futures[request]
         try:
             async with asyncio.timeout(patience):
-                return await self._futures[request]
+                return await future
         except TimeoutError:
             raise self.unavailable(f"it has not answered for {patience:g} s") from None
         finally:
+            self._gave_up |= future.cancelled()
             del self._futures[request]
 
     def _received(self, frames: Frames) -> None:
@@ -328,6 +330,8 @@ class SidecarCatalog:
         self._sidecar, self._writer = sidecar, writer
         self._session: WriterSession | None = None
         """Came with the look-up, for the first who asks."""
+        self.ahead = False
+        """Whether the session that was given last had been asked for ahead, so that a newer one may have opened."""
 
     async def lookup(
         self,
@@ -341,18 +345,40 @@ class SidecarCatalog:
     ) -> StreamInfo:
         """As `CatalogClient.lookup`."""
         answer = await self._sidecar.ask(opening(f"{namespace}/{name}", self._writer, wait, time, encoding, schema))
-        self._session = read(WriterSession.from_json, get(answer, "session", dict))
-        return read(StreamInfo.from_json, get(answer, "stream", dict), get(answer, "segments", list))
+        self._session = self._read(answer)
+        return _looked_up(answer.payload)
 
     async def get(self, namespace: str, name: str) -> StreamInfo:
         """As `CatalogClient.get`."""
         answer = await self._sidecar.ask(m.Ask(0, m.Question.GET, f"{namespace}/{name}", "", (), 0.0))
-        return read(StreamInfo.from_json, get(answer, "stream", dict))
+        return _looked_up(answer.payload)
 
     async def session(self, namespace: str, name: str, writer: str) -> WriterSession:
         """As `CatalogClient.session`."""
         session, self._session = self._session, None
         if session is not None and writer == self._writer:
             return session
-        answer = await self._sidecar.ask(m.Ask(0, m.Question.SESSION, f"{namespace}/{name}", writer, (), 0.0))
-        return read(WriterSession.from_json, get(answer, "session", dict))
+        return self._read(await self._sidecar.ask(m.Ask(0, m.Question.SESSION, f"{namespace}/{name}", writer, (), 0.0)))
+
+    def _read(self, answer: m.Answer) -> WriterSession:
+        session = _json(answer.session)
+        self.ahead = session.get("ahead") is True
+        return read(WriterSession.from_json, session)
+
+
+@functools.lru_cache(64)
+def _looked_up(payload: bytes) -> StreamInfo:
+    """A look-up as a value; that of a worker's next task is most often the same."""
+    found = _json(payload)
+    segments = get(found, "segments", list) if "segments" in found else None
+    return read(StreamInfo.from_json, get(found, "stream", dict), segments)
+
+
+def _json(text: str | bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise RemoteProtocolError("a sidecar's answer is no JSON object")
+    return found

@@ -79,9 +79,12 @@ class Socket:
         self.zmq.setsockopt(zmq.RECONNECT_IVL, -1)
         self.zmq.setsockopt(zmq.IPV6, 1)
         self._on_message, self._on_idle = on_message, on_idle
+        self._on_lost: Callable[[], None] | None = None
         self._loop = asyncio.get_running_loop()
         self._fd: int | None = None
-        self._scheduled = False
+        self._soon: asyncio.Handle | None = None
+        self._looking: asyncio.Handle | None = None
+        self._watched = False
         self._paused = False
         self._monitor: tuple[zmq.Socket[bytes], int] | None = None
 
@@ -127,19 +130,47 @@ class Socket:
         monitor = self.zmq.get_monitor_socket(
             zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED | zmq.EVENT_CONNECT_RETRIED | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
         )
-        fd = monitor.fileno()
+        self._monitor = (monitor, monitor.fileno())
+        self._on_lost = on_lost
+        self._watch()
 
-        def drain() -> None:
-            lost = False
-            while self._monitor is not None and monitor.poll(0):
-                recv_monitor_message(monitor, zmq.NOBLOCK)
-                lost = True
-            if lost:
-                on_lost()
+    def _watch(self) -> None:
+        assert self._monitor is not None
+        self._loop.add_reader(self._monitor[1], self._look)
+        self._watched = True
+        self._looking = self._loop.call_soon(self._look)
 
-        self._monitor = (monitor, fd)
-        self._loop.add_reader(fd, drain)
-        self._loop.call_soon(drain)
+    def _look(self) -> None:
+        if self.broken() and self._on_lost is not None:
+            self._on_lost()
+
+    def broken(self) -> bool:
+        """Whether a watched connection has failed since this was last asked."""
+        broken = False
+        while self._monitor is not None and self._monitor[0].poll(0):
+            recv_monitor_message(self._monitor[0], zmq.NOBLOCK)
+            broken = True
+        return broken
+
+    def rest(self) -> None:
+        """Leave the loop and keep the connection; what is queued still goes out.
+
+        What comes meanwhile waits for the user that wakes it, who must be able to tell it from its own.
+        """
+        self._stop_reading()
+        self._on_idle = self._on_lost = None
+
+    def wake(
+        self, on_message: Callable[[Frames], None], on_idle: Callable[[], None] | None, on_lost: Callable[[], None]
+    ) -> bool:
+        """Go on after `rest`, on the running loop, which may be another; False where the connection is no more."""
+        if self.broken():
+            return False
+        self._loop = asyncio.get_running_loop()
+        self._on_message, self._on_idle, self._on_lost = on_message, on_idle, on_lost
+        self._watch()
+        self.start()
+        return True
 
     def drain(self) -> None:
         """Read everything that has arrived, now (a publisher does so before it judges silence, E8)."""
@@ -147,29 +178,39 @@ class Socket:
 
     def close(self) -> None:
         """Stop reading and close; what was not sent yet is dropped unless `linger` was set."""
-        if self._fd is not None:
-            self._loop.remove_reader(self._fd)
-            self._fd = None
+        self._stop_reading()
         if self._monitor is not None:
-            monitor, fd = self._monitor
+            monitor, _ = self._monitor
             self._monitor = None
-            self._loop.remove_reader(fd)
             if not self.zmq.closed:  # the context may have ended first, and an error here would hide a cancellation
                 self.zmq.disable_monitor()
             monitor.close(0)
         self.zmq.close()
+
+    def _stop_reading(self) -> None:
+        if self._fd is not None:
+            self._loop.remove_reader(self._fd)
+            self._fd = None
+        if self._watched and self._monitor is not None:
+            self._loop.remove_reader(self._monitor[1])
+            self._watched = False
+        for handle in (self._soon, self._looking):
+            if handle is not None:  # the loop may be another thread's than the one that goes on
+                handle.cancel()
+        self._soon = self._looking = None
 
     def _reads(self) -> bool:
         return self._fd is not None and not self._paused
 
     def _schedule(self) -> None:
         # The descriptor is edge-triggered, and sending or reading may consume the edge: look again soon.
-        if not self._scheduled and self._fd is not None:
-            self._scheduled = True
-            self._loop.call_soon(self._drain)
+        if self._soon is None and self._fd is not None:
+            self._soon = self._loop.call_soon(self._drain)
 
     def _drain(self) -> None:
-        self._scheduled = False
+        if self._soon is not None:
+            self._soon.cancel()
+            self._soon = None
         if not self._reads():
             return
         receive, handle, copy = self.zmq.recv_multipart, self._on_message, self._copy

@@ -388,17 +388,21 @@ class Ask(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The catalog's answer, a JSON document."""
+    """The catalog's answers, as JSON: `session` to the question for one, `payload` to a look-up; empty if not asked.
+
+    Separate, since every task's look-up of one stream is alike and need be read once.
+    """
 
     request: int
+    session: str
     payload: bytes
 
 
 class Pass(NamedTuple):
     """From now on this connection is a writer's to the publisher at `address`; what goes through is not looked into.
 
-    Never answered, so that what follows need not wait; `Refused` or `Cut` when it cannot be. `stream` and `trace` (as
-    in `Meta`) are for the sidecar's own span.
+    What follows need not wait for `Passed`; `Refused` comes instead when it cannot be. `stream` and `trace` (as in
+    `Meta`) are for the sidecar's own span.
     """
 
     request: int
@@ -406,6 +410,15 @@ class Pass(NamedTuple):
     address: str
     stream: str = ""
     trace: bytes | None = None
+
+
+class Passed(NamedTuple):
+    """What comes after this belongs to the `Pass` of that request.
+
+    What came before is of an earlier writer on this connection, and is dropped.
+    """
+
+    request: int
 
 
 class Cut(NamedTuple):
@@ -422,9 +435,17 @@ class Free(NamedTuple):
     """The writer has left, and every answer has come: the way to the publisher may serve another."""
 
 
+class Left(NamedTuple):
+    """This session of a writer has left every segment: the number of its next one may be asked for ahead (E6)."""
+
+    stream: str
+    writer: str
+    session: int
+
+
 Message: TypeAlias = (
     Data | Frontier | Aborted | Snapshot | Heartbeat | Refused
     | Hello | Welcome | Since | Credit | Opening | Chunk | Truncated
     | Open | Opened | Append | Ack | AppendRefused | Hold | Abort | Leave | Done | Alive | Lost
-    | Greet | Greeted | Ask | Answer | Pass | Cut | Free
+    | Greet | Greeted | Ask | Answer | Pass | Passed | Cut | Free | Left
 )  # fmt: skip

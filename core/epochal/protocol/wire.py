@@ -278,10 +278,12 @@ KINDS: Final[dict[int, tuple[type[Any], tuple[Check, ...]]]] = {
     48: (m.Greet, (_int, _many(_int), _text)),
     49: (m.Greeted, (_int, _int, _text, _text)),
     50: (m.Ask, (_int, _question, _text, _text, _many(_long_text), _float)),
-    51: (m.Answer, (_int,)),
+    51: (m.Answer, (_int, _long_text)),
     52: (m.Pass, (_int, _text, _text, _text, _trace_or_none)),
     53: (m.Cut, (_text, _text)),
     54: (m.Free, ()),
+    55: (m.Passed, (_int,)),
+    56: (m.Left, (_text, _text, _int)),
 }
 """kind -> (message type, one check a header field); 4 and the gaps are reserved.
 
@@ -562,7 +564,7 @@ def _assemble(header: bytes, payload: bytes) -> m.Message:
         return _batch(kind, checks, fields, payload)
     found = _checked(kind, checks, fields)
     if kind is m.Answer:
-        return m.Answer(found[0], payload)
+        return m.Answer(found[0], found[1], payload)
     if payload:
         raise RemoteProtocolError(f"a {kind.__name__} carries no payload")
     return kind(*found)  # type: ignore[no-any-return]

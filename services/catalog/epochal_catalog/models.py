@@ -300,11 +300,15 @@ class Lookup(_Answer):
 
 
 class Session(_Answer):
-    """A writer's session number for the stream of this uid; `first`: it has had no session before."""
+    """A writer's session number for the stream of this uid.
+
+    `first`: it has had no session before; `before`: the number of its session before, or null.
+    """
 
     session: int
     uid: str
     first: bool
+    before: int | None
 
 
 class Released(_Answer):

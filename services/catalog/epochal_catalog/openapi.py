@@ -182,6 +182,7 @@ OPERATIONS = (
         _STREAM + "/writers/{writer}/sessions",
         "Get the next session number of a writer; percent-encode a `/` in its id",
         {201: models.Session},
+        query=(Parameter("after", _COUNT, "Only if this is still the writer's newest session; 409 if it is not"),),
         errors=(404, 409, 422, 503),
     ),
     Operation(

@@ -16,6 +16,7 @@ _STATUS: dict[type[errors.EpochalError], int] = {
     errors.TimeShapeError: 422,
     errors.StreamNotFound: 404,
     errors.StreamComplete: 409,
+    errors.WriterFenced: 409,
     errors.StreamGone: 410,
     errors.HistoryTruncated: 410,
     errors.Superseded: 409,

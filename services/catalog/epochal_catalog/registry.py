@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
-from epochal.errors import Problem, SchemaMismatch, StreamComplete, StreamGone, Superseded, TimeShapeError
+from epochal.errors import Problem, SchemaMismatch, StreamComplete, StreamGone, Superseded, TimeShapeError, WriterFenced
 from epochal.protocol.frontier import Antichain
 from epochal.protocol.holders import HolderKind
 from epochal.protocol.segments import key_ranges
@@ -174,8 +174,13 @@ class Registry:
             raise OtherStream(f"the uid of {entry.qualified} is {entry.record.uid}, not {uid}; nothing was deleted")
         return self.write(lambda: None, StreamRemoved(entry.record.uid))
 
-    def open_session(self, namespace: str, name: str, writer: str) -> Decision[dict[str, Json]]:
-        """Give a writer its next session number (E6). Raises `StreamNotFound`, `StreamComplete`."""
+    def open_session(
+        self, namespace: str, name: str, writer: str, after: int | None = None
+    ) -> Decision[dict[str, Json]]:
+        """Give a writer its next session number (E6); with `after` only if that is still its newest.
+
+        Raises `StreamNotFound`, `StreamComplete`, and `WriterFenced` where another number has been given out since.
+        """
         check_name(namespace, name)
         entry = self.state.stream(namespace, name)
         if entry.complete:
@@ -185,8 +190,11 @@ class Registry:
             )
         uid = entry.record.uid
         last = self.state.session(uid, writer)
-        number = following(0 if last is None else last.number, self._floor)
-        answer = {"session": number, "uid": uid, "first": last is None}
+        before = None if last is None else last.number
+        if after is not None and after != before:
+            raise WriterFenced(f"the newest session of writer {writer!r} is {before}, not {after}")
+        number = following(before or 0, self._floor)
+        answer = {"session": number, "uid": uid, "first": last is None, "before": before}
         return self.write(lambda: answer, SessionRecord(uid, writer, number, first=last is None))
 
     def release(self, namespace: str, name: str, writer: str) -> Decision[dict[str, Json]]:

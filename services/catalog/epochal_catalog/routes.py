@@ -101,7 +101,8 @@ async def open_session(request: web.Request) -> web.Response:
     """The next session number of a writer (E6)."""
     namespace, name = _stream_name(request)
     writer = queries.parse_writer(request.match_info["writer"])
-    answer = await request.app[CATALOG].submit(lambda registry: registry.open_session(namespace, name, writer))
+    after = queries.read_count(request, "after") if "after" in request.query else None
+    answer = await request.app[CATALOG].submit(lambda registry: registry.open_session(namespace, name, writer, after))
     return web.json_response(answer, status=201)
 
 

@@ -136,7 +136,7 @@ class Front:
                 case m.Cut():
                     self._gone(peer, message.code)
                     self._do()
-                case m.Greet() | m.Ask():
+                case m.Greet() | m.Ask() | m.Left():
                     self._control(peer, message)
                 case _:
                     raise RemoteProtocolError(f"a writer does not send {type(message).__name__} to a sidecar")

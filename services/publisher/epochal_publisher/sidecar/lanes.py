@@ -149,6 +149,7 @@ class Lanes:
             self._effects.append(Connect(number, asked.address))
         self._lanes[peer] = Lane(peer, number, now)
         self._by_connection[number] = peer
+        self._effects.append(Tell(peer, m.Passed(asked.request)))
 
     def _refusal(self, peer: Peer, asked: m.Pass) -> EpochalError | None:
         if peer in self._lanes:

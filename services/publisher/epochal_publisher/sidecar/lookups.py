@@ -2,7 +2,7 @@
 
 Apart from the sockets because it is HTTP. A look-up is remembered for `remember` seconds: what can change in it is
 where publishers are, which a writer finds out by itself (E48), and whether the stream was made anew, which its session
-tells. Sessions are never remembered: each fences the one before (E6).
+tells. Sessions are another matter (`sessions`): each fences the one before (E6).
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from epochal.client.http import HttpCaller
 from epochal.errors import EpochalError, NoPublisher, RemoteProtocolError, StreamNotFound
 from epochal.protocol import messages as m
 from epochal.resources import parse_stream_name
+from epochal_publisher.sidecar.sessions import Sessions
 
 PATIENCE = 10.0
 """Seconds for which a catalog that is away is tried again; the writer asks again after that."""
@@ -25,6 +26,17 @@ MAX_WAIT = 20.0
 MOST_REMEMBERED = 1024
 
 Key = tuple[str, tuple[str, ...]]
+LookedUp = tuple[str, bytes]
+"""A stream's uid, and the look-up as JSON."""
+
+
+def _json(found: dict[str, Any]) -> bytes:
+    return json.dumps(found, separators=(",", ":")).encode()
+
+
+def _path(stream: str) -> str:
+    namespace, name = parse_stream_name(stream, "default")
+    return f"/v1/streams/{quote(namespace, safe='')}/{quote(name, safe='')}"
 
 
 class Lookups:
@@ -32,14 +44,16 @@ class Lookups:
 
     def __init__(self, catalog: str, found: Callable[[Iterable[str]], None], *, remember: float) -> None:
         self._http = HttpCaller(catalog, patience=PATIENCE, timeout=TRY)
+        self.sessions = Sessions(self._http)
         self._found, self._remember = found, remember
-        self._known: dict[Key, tuple[float, dict[str, Any]]] = {}
-        self._asking: dict[Key, asyncio.Task[dict[str, Any]]] = {}
+        self._known: dict[Key, tuple[float, LookedUp]] = {}
+        self._asking: dict[Key, asyncio.Task[LookedUp]] = {}
 
     async def close(self) -> None:
         """End all connections."""
         for task in self._asking.values():
             task.cancel()
+        await self.sessions.close()
         await self._http.close()
 
     async def answers(self) -> bool:
@@ -51,32 +65,33 @@ class Lookups:
             return False
         return True
 
-    async def answer(self, ask: m.Ask) -> bytes:
+    async def answer(self, ask: m.Ask) -> m.Answer:
         """The catalog's answer to a question; raises what the catalog says instead."""
-        namespace, name = parse_stream_name(ask.stream, "default")
-        path = f"/v1/streams/{quote(namespace, safe='')}/{quote(name, safe='')}"
+        path = _path(ask.stream)
+        session: dict[str, Any] | None = None
+        looked_up = b""
         match ask.question:
             case m.Question.GET:
                 _, found = await self._http.call("GET", path)
                 self._told(found.get("segments", ()))
-                answer = {"stream": found}
+                looked_up = _json({"stream": found})
             case m.Question.SESSION:
-                answer = {"session": await self._session(path, ask.writer)}
+                session = await self.sessions.fresh(path, ask.writer)
             case m.Question.OPEN:
                 key = (ask.stream, ask.expected)
-                looked_up = await self._look_up(key, path, ask)
-                session = await self._session(path, ask.writer)
-                if session.get("uid") != looked_up["stream"].get("uid"):  # made anew since it was looked up
+                uid, looked_up = await self._look_up(key, path, ask)
+                session = await self.sessions.give(path, ask.writer)
+                if session.get("uid") != uid:  # made anew since one of them was asked for
+                    session = await self.sessions.fresh(path, ask.writer)
                     self._known.pop(key, None)
-                    looked_up = await self._look_up(key, path, ask)
-                answer = {**looked_up, "session": session}
-        return json.dumps(answer, separators=(",", ":")).encode()
+                    _, looked_up = await self._look_up(key, path, ask)
+        return m.Answer(ask.request, "" if session is None else _json(session).decode(), looked_up)
 
-    async def _session(self, path: str, writer: str) -> dict[str, Any]:
-        _, session = await self._http.call("POST", f"{path}/writers/{quote(writer, safe='')}/sessions")
-        return dict(session)
+    def left(self, left: m.Left) -> None:
+        """A writer's session has left every segment. Raises `EpochalError` where the stream's name is none."""
+        self.sessions.left(_path(left.stream), left.writer, left.session)
 
-    async def _look_up(self, key: Key, path: str, ask: m.Ask) -> dict[str, Any]:
+    async def _look_up(self, key: Key, path: str, ask: m.Ask) -> LookedUp:
         known = self._known.get(key)
         if known is not None and time.monotonic() - known[0] < self._remember:
             return known[1]
@@ -86,7 +101,7 @@ class Lookups:
             task.add_done_callback(lambda _: self._asking.pop(key, None))
         return await asyncio.shield(task)
 
-    async def _ask(self, key: Key, path: str, ask: m.Ask) -> dict[str, Any]:
+    async def _ask(self, key: Key, path: str, ask: m.Ask) -> LookedUp:
         named = zip(("time", "encoding", "schema"), ask.expected, strict=False)
         expected = {name: value for name, value in named if value}
         deadline = time.monotonic() + ask.wait
@@ -102,7 +117,8 @@ class Lookups:
         if not isinstance(found, dict) or not isinstance(found.get("stream"), dict):
             raise RemoteProtocolError("the catalog's look-up has no stream")
         self._told(found.get("segments", ()))
-        answer = {"stream": found["stream"], "segments": found.get("segments", [])}
+        stream = found["stream"]
+        answer = str(stream.get("uid")), _json({"stream": stream, "segments": found.get("segments", [])})
         if len(self._known) >= MOST_REMEMBERED:
             self._known.clear()
         self._known[key] = (time.monotonic(), answer)

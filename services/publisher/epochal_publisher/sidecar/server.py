@@ -91,11 +91,13 @@ class Sidecar:
                 task = asyncio.create_task(self._answer(peer, message))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
+            case m.Left():
+                self.lookups.left(message)
 
     async def _answer(self, peer: bytes, ask: m.Ask) -> None:
         told: m.Message
         try:
-            told = m.Answer(ask.request, await self.lookups.answer(ask))
+            told = await self.lookups.answer(ask)
         except EpochalError as error:
             told = m.Refused(ask.request, error.code, str(error))
         except Exception:
@@ -119,6 +121,8 @@ async def _http(settings: SidecarSettings, sidecar: Sidecar) -> AsyncIterator[in
     telemetry.count("epochal.sidecar.waits", "{wait}", "How often reading stopped for that", lambda: lanes.waits)
     telemetry.count("epochal.sidecar.passed", "By", "Bytes from writers to publishers", lambda: front.passed_bytes)
     telemetry.count("epochal.sidecar.refused", "{message}", "Messages that broke the protocol", lambda: front.refused)
+    sessions = sidecar.lookups.sessions
+    telemetry.count("epochal.sidecar.ahead", "{session}", "Sessions asked for ahead and used", lambda: sessions.ahead)
     listener = HttpServer(settings, telemetry, errors.answer, drain=0.5)
 
     async def health(_request: web.Request) -> web.Response:

@@ -1,0 +1,101 @@
+"""Numbers of writers' sessions, from the catalog; the next one ahead for a writer id that keeps coming here.
+
+Separate from look-ups, which may be remembered: a number is given to one writer and fences those before (E6). The
+catalog syncs each to its disk, for which the opening of a Spark task would wait. So when a session has left every
+segment, the number of the next one is asked for while nobody waits, if the sessions before it were this sidecar's too.
+It is given out only if the session that left is still the newest, so that it never fences one that is open.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any
+from urllib.parse import quote
+
+from epochal.client.http import HttpCaller
+from epochal.errors import EpochalError
+
+AHEAD = 30.0
+"""Seconds for which a number that was asked for ahead is given out; later somebody else has likely opened."""
+MOST_WRITERS = 4096
+"""Writer ids that are remembered; the one that opened longest ago is forgotten first."""
+
+Key = tuple[str, str]
+"""The path of the stream at the catalog, and the writer id."""
+
+
+@dataclass(slots=True)
+class Writer:
+    """A writer id that has opened here."""
+
+    newest: int
+    """The newest number that this sidecar has of it."""
+    ours: bool = False
+    """Whether the number before that one was this sidecar's too."""
+    ahead: "asyncio.Task[dict[str, Any] | None] | None" = None
+    asked: float = 0.0
+    """When the number ahead was asked for."""
+
+
+class Sessions:
+    """Gives numbers out; `ahead` counts those that had been asked for before."""
+
+    def __init__(self, http: HttpCaller) -> None:
+        self._http = http
+        self._writers: dict[Key, Writer] = {}
+        self.ahead = 0
+
+    async def close(self) -> None:
+        """Ask for nothing more."""
+        tasks = [writer.ahead for writer in self._writers.values() if writer.ahead is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def give(self, path: str, writer: str) -> dict[str, Any]:
+        """The catalog's answer for a new session, with `ahead` true if it was asked for before; raises as it does."""
+        known = self._writers.get((path, writer))
+        if known is not None and known.ahead is not None:
+            task, known.ahead = known.ahead, None
+            session = await asyncio.shield(task)
+            if session is not None and monotonic() - known.asked < AHEAD:
+                self.ahead += 1
+                return {**session, "ahead": True}
+        return await self.fresh(path, writer)
+
+    async def fresh(self, path: str, writer: str) -> dict[str, Any]:
+        """The same, asked for now."""
+        session = await self._ask(path, writer)
+        known = self._writers.pop((path, writer), None)
+        ours = known is not None and session.get("before") == known.newest
+        self._writers[path, writer] = Writer(session["session"], ours)
+        while len(self._writers) > MOST_WRITERS:
+            self._forget(next(iter(self._writers)))
+        return session
+
+    def left(self, path: str, writer: str, number: int) -> None:
+        """Session `number` of a writer has left every segment."""
+        known = self._writers.get((path, writer))
+        if known is not None and known.ours and known.newest == number and known.ahead is None:
+            known.asked = monotonic()
+            known.ahead = asyncio.create_task(self._ask_ahead(known, path, writer, number))
+
+    async def _ask_ahead(self, known: Writer, path: str, writer: str, number: int) -> dict[str, Any] | None:
+        try:
+            session = await self._ask(path, writer, {"after": str(number)})
+        except EpochalError:  # most often: another has opened meanwhile
+            known.ours = False
+            return None
+        known.newest = session["session"]
+        return session
+
+    async def _ask(self, path: str, writer: str, params: Mapping[str, str] | None = None) -> dict[str, Any]:
+        address = f"{path}/writers/{quote(writer, safe='')}/sessions"
+        _, session = await self._http.call("POST", address, params=params)
+        return dict(session)
+
+    def _forget(self, key: Key) -> None:
+        task = self._writers.pop(key).ahead
+        if task is not None:
+            task.cancel()

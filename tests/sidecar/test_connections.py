@@ -1,0 +1,207 @@
+"""What a process keeps of a sidecar between two writers: its connections, and numbers that were asked for ahead."""
+
+import asyncio
+import signal
+import threading
+from typing import Any
+
+import pytest
+from tests.conftest import Realm
+from tests.sidecar.conftest import Start, records, until
+
+import epochal
+from epochal.client.ingest import Link
+from epochal.client.sidecar import Way
+from epochal.client.sidecar_connections import MOST_IDLE, Connections, connections
+from epochal.client.sockets import Socket
+from epochal.protocol import messages as m
+from epochal.protocol import wire
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[Socket]:
+    """The connections that writers of this process were given, in order."""
+    found: list[Socket] = []
+    take = Connections.take
+
+    def recorded(self: Connections, *given: Any) -> Socket:
+        found.append(take(self, *given))
+        return found[-1]
+
+    monkeypatch.setattr(Connections, "take", recorded)
+    return found
+
+
+# ---- connections ----
+
+
+async def test_the_next_writer_of_a_process_has_the_connections_of_the_one_before(
+    realm: Realm, start: Start, taken: list[Socket]
+) -> None:
+    await start()
+    stream = await realm.stream(segments=2)
+    for number in range(3):
+        async with epochal.connect(realm.url) as client, client.writer(stream) as writer:
+            await writer.append(1, [number], key=b"%d" % number)
+    assert len(taken) == 9
+    assert len(set(map(id, taken))) == 3, "one for questions and one a segment"
+
+
+async def test_a_loop_in_another_thread_may_have_them(realm: Realm, start: Start, taken: list[Socket]) -> None:
+    """As in a worker of Spark, where each task runs a loop of its own."""
+    await start()
+    stream = await realm.stream()
+
+    async def publish(number: int) -> None:
+        async with epochal.connect(realm.url) as client, client.writer(stream) as writer:
+            assert writer.way is Way.SIDECAR
+            await writer.append(1, [number])
+
+    await publish(0)
+    thread = threading.Thread(target=lambda: asyncio.run(publish(1)))
+    thread.start()
+    await asyncio.to_thread(thread.join)
+    await publish(2)
+    assert len(set(map(id, taken))) == 2
+    async with epochal.connect(realm.url) as client, client.writer(stream, direct=True) as writer:
+        await writer.finish()
+        assert await records(client, stream) == [[0, 1, 2]]
+
+
+async def test_those_of_a_sidecar_that_was_replaced_are_not_used(
+    realm: Realm, start: Start, client: epochal.Client, taken: list[Socket]
+) -> None:
+    stream = await realm.stream()
+    for _ in range(2):
+        sidecar = await start()
+        async with client.writer(stream) as writer:
+            await writer.append(1, ["x"])
+        sidecar.signal(signal.SIGKILL)
+        await sidecar.ended()
+    assert len(set(map(id, taken))) == 4
+
+
+async def test_one_on_which_an_answer_is_owed_is_not_kept(
+    realm: Realm, start: Start, client: epochal.Client, taken: list[Socket]
+) -> None:
+    """What is asked of a stream without publishers takes long, and its answer may come when another asks."""
+    await start()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.3), client.writer("test/none", wait=20):
+            pass
+    assert [socket.zmq.closed for socket in taken] == [True]
+
+
+async def test_few_are_kept(start: Start) -> None:
+    sidecar = await start()
+    kept = connections()
+    lent = [kept.take(sidecar.address, lambda _: None, None, lambda: None) for _ in range(MOST_IDLE + 5)]
+    for socket in lent:
+        kept.give_back(sidecar.address, socket)
+    assert sum(socket.zmq.closed for socket in lent) == 5
+    kept.close()
+    assert all(socket.zmq.closed for socket in lent)
+
+
+class Machine:
+    """Stands for a writer's: keeps what it receives."""
+
+    def __init__(self) -> None:
+        self.received: list[m.Message] = []
+
+    def receive(self, _segment: str, message: m.Message) -> None:
+        self.received.append(message)
+
+
+class Writer:
+    sidecar = object()
+
+    def __init__(self) -> None:
+        self.machine = Machine()
+
+
+@pytest.mark.rule("E6")
+async def test_what_comes_late_for_the_writer_before_reaches_nobody() -> None:
+    writer: Any = Writer()
+    link: Any = Link(writer, "0")
+    link._asked = 7
+    lost: list[epochal.EpochalError] = []
+    link.lose = lost.append
+    late, cut = m.Lost("0", "writer_fenced", "a newer session has opened"), m.Cut("unavailable", "the way is broken")
+
+    def say(message: m.Message, *, by_sidecar: bool) -> None:
+        ((frame,),) = wire.encode(message)
+        link._received([b"", frame] if by_sidecar else [frame])
+
+    say(late, by_sidecar=False)
+    say(cut, by_sidecar=True)
+    say(m.Refused(6, "no_publisher", "of another"), by_sidecar=True)
+    assert (writer.machine.received, lost) == ([], [])
+    say(m.Passed(7), by_sidecar=True)
+    say(late, by_sidecar=False)
+    say(cut, by_sidecar=True)
+    assert writer.machine.received == [late]
+    assert [error.code for error in lost] == ["unavailable"]
+
+
+# ---- numbers ahead ----
+
+
+@pytest.mark.rule("E6")
+async def test_a_writer_that_keeps_coming_has_its_number_before_it_asks(
+    realm: Realm, start: Start, client: epochal.Client
+) -> None:
+    sidecar = await start()
+    stream = await realm.stream()
+    numbers = []
+    for number in range(4):
+        async with client.writer(stream, "w") as writer:
+            await writer.append(number, [number])
+            await writer.advance(number + 1)
+            numbers.append(writer.machine.session)
+    assert numbers == sorted(set(numbers))
+    assert await sidecar.metric("ahead_total") == 2, "the second showed that it comes back, and it came twice more"
+    async with client.writer(stream, "w") as writer:
+        await writer.finish()
+    assert await records(client, stream) == [[0], [1], [2], [3]]
+
+
+async def test_one_that_others_open_in_between_has_none(realm: Realm, start: Start, client: epochal.Client) -> None:
+    """A number that nobody uses is a write at the catalog all the same."""
+    sidecar = await start()
+    stream = await realm.stream()
+    for _ in range(3):
+        for direct in (False, True):
+            async with client.writer(stream, "w", direct=direct):
+                pass
+    assert await sidecar.metric("ahead_total") == 0
+
+
+@pytest.mark.rule("E6")
+async def test_a_number_that_another_session_has_overtaken_is_asked_for_again(
+    realm: Realm, start: Start, client: epochal.Client
+) -> None:
+    await start()
+    stream = await realm.stream(segments=2)
+
+    async def newest() -> int:
+        namespace, _, name = stream.partition("/")
+        (writer,) = await client.catalog.writers(namespace, name)
+        return writer.session
+
+    for _ in range(2):
+        async with client.writer(stream, "w") as writer:
+            used = writer.machine.session
+    await until(lambda: _is_above(newest, used))
+    async with client.writer(stream, "w", direct=True) as other:
+        await other.append(1, ["other"])
+        overtaking = other.machine.session
+    async with client.writer(stream, "w") as writer:
+        assert writer.machine.session > overtaking > used
+        await writer.append(1, ["ours"])
+        await writer.finish()
+    assert await records(client, stream) == [["other", "ours"]]
+
+
+async def _is_above(newest: Any, number: int) -> bool:
+    return await newest() > number
