@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 
 import requests
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.metrics.export import (
@@ -17,9 +18,10 @@ from opentelemetry.sdk.metrics.export import (
     MetricsData,
     PeriodicExportingMetricReader,
 )
+from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.sdk.trace.export import SpanExportResult
 
+from epochal.otel.finished import Encoder, Finished
 from epochal.otel.sending import Sent
 
 _NOT_TAKEN = frozenset((404, 405, 501))
@@ -47,22 +49,29 @@ class Collector:
     """Sends to the addresses given, None for what is not sent. `reader`: what a `MeterProvider` of ours must have.
 
     `timeout`: seconds for one send, retries included; None for OTEL_EXPORTER_OTLP_TIMEOUT, or 10.
+    `resource`: that of `Finished` spans, which carry none.
     """
 
-    def __init__(self, traces: str | None, metrics: str | None, timeout: float | None) -> None:
+    def __init__(
+        self, traces: str | None, metrics: str | None, timeout: float | None, resource: Resource | None = None
+    ) -> None:
         self._address = traces or metrics or ""
         self._session = _Session()
-        self._traces = None if traces is None else OTLPSpanExporter(session=self._session, timeout=timeout)
+        self._traces = None if traces is None else _Spans(session=self._session, timeout=timeout)
+        self._encoder = Encoder(resource or Resource({}))
         self._metrics = None if metrics is None else _Metrics(timeout)
         # It collects only when it is asked to, on the one thread that sends.
         self.reader = None if self._metrics is None else PeriodicExportingMetricReader(self._metrics, math.inf)
 
-    def spans(self, spans: Sequence[ReadableSpan]) -> Sent:
+    def spans(self, spans: Sequence[ReadableSpan | Finished]) -> Sent:
         """Send spans."""
         if self._traces is None:
             return Sent(True)
         self._session.status = None
-        if self._traces.export(spans) is SpanExportResult.SUCCESS:
+        finished = [span for span in spans if isinstance(span, Finished)]
+        others = [span for span in spans if isinstance(span, ReadableSpan)]
+        body = encode_spans(others).SerializeToString() if others else b""
+        if self._traces.send(body + self._encoder.request(finished) if finished else body):
             return Sent(True)
         return _failed(self._address, self._session.status)
 
@@ -73,6 +82,14 @@ class Collector:
         self._metrics.outcome = Sent(True)
         self.reader.force_flush()
         return self._metrics.outcome
+
+
+class _Spans(OTLPSpanExporter):
+    """An exporter of what is encoded already."""
+
+    def send(self, body: bytes) -> bool:
+        """Send one request, again where OTLP allows, within the time-out; returns whether it was taken."""
+        return bool(self._client.export(body).success)
 
 
 class _Metrics(MetricExporter):

@@ -5,13 +5,14 @@ command line, in Spark's driver, and in each of its workers when a task first ne
 """
 
 import concurrent.futures.thread  # noqa: F401  # before the SDK: a child forked with both waits for ever otherwise
+import functools
 import math
 import os
 import socket
 import sys
 import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
 
+    from epochal.otel.finished import Finished
     from epochal.otel.sending import Limits, Sender
 
 TIMEOUT = 2.0
@@ -98,6 +100,19 @@ def provider() -> Any:
     return None if _unset(found) else found
 
 
+def finished() -> "Callable[[Finished], None] | None":
+    """What takes a span of this process that is over; None where it sends none."""
+    found = provider()
+    if found is None:
+        return None
+    from epochal.otel.finished import by_sdk, follows_parents
+
+    ours = _current if _current is not None and _current.tracers is found else None
+    if ours is not None and ours.sender is not None and follows_parents(found.sampler):
+        return ours.sender.add
+    return functools.partial(by_sdk, found.get_tracer(names.SCOPE))
+
+
 def flush_others(limit: float) -> None:
     """Have a provider that is the program's own send what it has, waiting at most `limit` seconds."""
     found = provider()
@@ -126,7 +141,7 @@ def _made(service: str, exports: Exports, environ: Mapping[str, str], *, metrics
     described = resource(service)
     traces = exports.traces if _unset(trace_api.get_tracer_provider()) else None
     pushed = exports.metrics if metrics and _unset(metrics_api.get_meter_provider()) else None
-    collector = Collector(traces, pushed, TIMEOUT if quick else None)
+    collector = Collector(traces, pushed, TIMEOUT if quick else None, described)
     sender = Sender(collector, limits(environ))
     tracers = meters = None
     if traces is not None:

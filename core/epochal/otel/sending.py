@@ -21,6 +21,8 @@ from typing import NamedTuple, Protocol
 from opentelemetry.context import Context, attach, detach, set_value
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 
+from epochal.otel.finished import Finished
+
 FLUSH = 2.0
 """Seconds that a flush waits."""
 REST = 30.0
@@ -53,7 +55,7 @@ class Sent(NamedTuple):
 class Destination(Protocol):
     """Where spans and metrics go; called by one thread, blocks."""
 
-    def spans(self, spans: Sequence[ReadableSpan]) -> Sent:
+    def spans(self, spans: Sequence[ReadableSpan | Finished]) -> Sent:
         """Send spans."""
         ...
 
@@ -80,7 +82,7 @@ class Sender(SpanProcessor):
     def _begin(self) -> None:
         """Begin anew, in the process that this is: after a fork the parent sends what it had."""
         self._pid = os.getpid()
-        self._queue: deque[ReadableSpan] = deque()
+        self._queue: deque[ReadableSpan | Finished] = deque()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._asked = self._answered = 0
@@ -100,9 +102,12 @@ class Sender(SpanProcessor):
 
     def on_end(self, span: ReadableSpan) -> None:
         """Queue a span; when the queue is full, it is dropped and counted."""
+        if span.context is not None and span.context.trace_flags.sampled:
+            self.add(span)
+
+    def add(self, span: ReadableSpan | Finished) -> None:
+        """The same for any that is to be sent."""
         self._here()
-        if span.context is None or not span.context.trace_flags.sampled:
-            return
         if len(self._queue) >= self._limits.queue or self._closing:
             self.dropped += 1
             return
@@ -218,7 +223,8 @@ class Sender(SpanProcessor):
         self._say(sent.reason)
 
     def _say(self, reason: str) -> None:
-        """Once a failure, however long it lasts."""
-        if not self._failing:
+        """Once a failure, however long it lasts: the flush and the thread may find it at the same moment."""
+        with self._changed:
+            known, self._failing = self._failing, True
+        if not known:
             _log.warning("traces and metrics are not sent: %s; trying again every %g s", reason, self._rest)
-        self._failing = True

@@ -4,30 +4,28 @@ Separate from the process, which without tracing never comes here.
 """
 
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Self
+from collections.abc import Callable, Sequence
+from typing import Self
 
-from epochal.client.tracing import contexts
 from epochal.otel import names, sdk
+from epochal.otel.finished import Finished
 from epochal.protocol import messages as m
 from epochal.protocol.effects import PublisherEffect as Effect
 from epochal.protocol.effects import Push
-
-if TYPE_CHECKING:
-    from opentelemetry.trace import Tracer
 
 
 class Appends:
     """Makes them; only for batches whose writers have sampled them."""
 
-    def __init__(self, tracer: "Tracer", stream: str) -> None:
-        self._tracer, self._stream = tracer, stream
+    def __init__(self, tell: Callable[[Finished], None], stream: str) -> None:
+        self._tell = tell
+        self._name, self._on_stream = names.span_name("append", stream), names.on_stream("append", stream)
 
     @classmethod
     def start(cls, stream: str) -> Self | None:
         """None where this process sends no traces."""
-        provider = sdk.provider()
-        return None if provider is None else cls(provider.get_tracer(names.SCOPE), stream)
+        tell = sdk.finished()
+        return None if tell is None else cls(tell, stream)
 
     def committed(self, segment: str, incarnation: int, effects: Sequence[Effect], seconds: float) -> None:
         """`effects` are durable, `seconds` after they were sent to the disk."""
@@ -44,19 +42,18 @@ class Appends:
                 self._span(segment, incarnation, batches, end, seconds)
 
     def _span(self, segment: str, incarnation: int, batches: Sequence[m.Data], end: int, seconds: float) -> None:
-        """The parent is the first batch's span; the others of the trace are linked."""
-        from opentelemetry.trace import Link, NonRecordingSpan, set_span_in_context
-
-        (first, *others), left_out, _ = contexts(batch.meta for batch in batches if batch.meta is not None)
-        attributes = names.on_stream("append", self._stream)
-        attributes |= {
+        """The parent is the first batch's span; the others of the trace are linked, as many as may be."""
+        spans = dict.fromkeys(batch.meta.trace for batch in batches if batch.meta is not None and batch.meta.trace)
+        first, *others = spans
+        attributes = self._on_stream | {
             names.PARTITION: segment, names.INCARNATION: incarnation, names.FIRST: batches[0].seq,
             names.LAST: batches[-1].seq, names.APPENDS: len(batches),
             names.MESSAGES: sum(batch.records for batch in batches), names.DURABLE: seconds,
         }  # fmt: skip
-        if left_out:
-            attributes[names.LINKS_LEFT_OUT] = left_out
-        self._tracer.start_span(
-            names.span_name("append", self._stream), set_span_in_context(NonRecordingSpan(first)),
-            attributes=attributes, links=[Link(other) for other in others], start_time=end - int(seconds * 1e9),
-        ).end(end)  # fmt: skip
+        if len(others) > names.MAX_LINKS:
+            attributes[names.LINKS_LEFT_OUT] = len(others) - names.MAX_LINKS
+        links = tuple(others[: names.MAX_LINKS])
+        meta = batches[0].meta
+        tracestate = b"" if meta is None else meta.tracestate
+        start = end - int(seconds * 1e9)
+        self._tell(Finished(self._name, first, tracestate, links, start, end, attributes))
