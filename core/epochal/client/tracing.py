@@ -10,8 +10,9 @@ import functools
 import inspect
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 
@@ -20,7 +21,7 @@ from epochal.protocol.messages import Meta
 from epochal.protocol.times import to_json
 
 if TYPE_CHECKING:
-    from opentelemetry.trace import SpanContext
+    from opentelemetry.trace import Span, SpanContext
 
     from epochal.client.values import Epoch
 
@@ -34,28 +35,59 @@ MAX_TRACESTATE = 512
 
 
 def current_trace() -> Trace | None:
-    """Where the caller is in a trace; None outside of every one. An unsampled one is told too, by its flags."""
-    api = sys.modules.get("opentelemetry.trace")
-    if api is None:
-        return None
-    span = api.get_current_span()
-    if span is api.INVALID_SPAN:
-        return None
+    """Where the caller is in a trace; None outside of every one. An unsampled one counts too, by its flags."""
     global _last
-    context = span.get_span_context()
-    if _last is not None and _last[0] is context:
+    if _context is None:
+        if "opentelemetry.trace" not in sys.modules:
+            return None
+        _find_context()
+    span = _context.get().get(_key)
+    if span is _last[0]:
         return _last[1]
+    _last = span, None if span is None else _trace_of(span.get_span_context())
+    return _last[1]
+
+
+def _trace_of(context: "SpanContext") -> Trace | None:
     if not context.is_valid:
         return None
     ids = context.trace_id.to_bytes(16, "big") + context.span_id.to_bytes(8, "big")
     state = context.trace_state.to_header().encode() if context.trace_state else b""
-    trace = ids + bytes([context.trace_flags]), state if len(state) <= MAX_TRACESTATE else b""
-    _last = context, trace
-    return trace
+    return ids + bytes([context.trace_flags]), state if len(state) <= MAX_TRACESTATE else b""
 
 
-_last: "tuple[SpanContext, Trace] | None" = None
+_last: "tuple[Span | None, Trace | None]" = None, None
 """The one before: a program appends many batches in one span, whose context never changes."""
+_context: Any = None
+"""What holds the API's current context: a `ContextVar` or an `_Api`; None until the program has loaded the API."""
+_key = "current-span"
+
+
+class _Api:
+    """The same by the API's own function."""
+
+    def get(self) -> Mapping[str, Any]:
+        from opentelemetry.trace import INVALID_SPAN, get_current_span
+
+        span = get_current_span()
+        return {} if span is INVALID_SPAN else {_key: span}
+
+
+def _find_context() -> None:
+    """Read the API's context variable itself: its function passes five others on the way, 5 % of a small append.
+
+    Neither name is promised, and OTEL_PYTHON_CONTEXT may choose another context: then the function is called.
+    """
+    global _context, _key
+    from opentelemetry import context
+    from opentelemetry.trace import propagation
+
+    variable = getattr(getattr(context, "_RUNTIME_CONTEXT", None), "_current_context", None)
+    key = getattr(propagation, "_SPAN_KEY", None)
+    if isinstance(variable, ContextVar) and isinstance(key, str):
+        _context, _key = variable, key
+    else:
+        _context = _Api()
 
 
 def traceparent(trace: bytes) -> str:

@@ -54,8 +54,12 @@ class Meta(NamedTuple):
     @property
     def size(self) -> int:
         """Bytes of all that has no fixed length."""
-        headers = sum(len(name) + len(value) for name, value in self.headers)
-        return len(self.tracestate) + len(self.key or b"") + headers
+        size = len(self.tracestate)
+        if self.key is not None:
+            size += len(self.key)
+        if self.headers:  # asked twice for each batch, and most have none
+            size += sum(len(name) + len(value) for name, value in self.headers)
+        return size
 
 
 # ---- events of a segment's log; `prev` is the event before it on the channel it travels on (E14) ----

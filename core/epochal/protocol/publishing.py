@@ -538,7 +538,8 @@ class SegmentPublisher:
         admitted = self._admitted.get(peer) == time
         size, topic, meta = len(payload), len(append.topic), append.meta
         if meta is not None:
-            meta = self._without_ignored(meta)
+            if meta.ignored:
+                meta = self._without_ignored(meta)
             topic += 0 if meta is None else meta.size
         refusal = (None if admitted else self._refusal(holder, time)) or self._limits.refuses(time, size, topic)
         if refusal is not None or holder is None:
@@ -573,8 +574,6 @@ class SegmentPublisher:
 
     def _without_ignored(self, meta: m.Meta) -> m.Meta | None:
         """What of `meta` is stored; what was left out in reading is counted."""
-        if not meta.ignored:
-            return meta
         self.ignored_meta += meta.ignored
         rest = meta._replace(ignored=0)
         return None if rest == _NO_META else rest
