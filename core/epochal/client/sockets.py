@@ -48,6 +48,10 @@ def check_libzmq() -> None:
         )
 
 
+def _nothing(_: Frames) -> None:
+    """A resting socket's reader, which is never called."""
+
+
 class Socket:
     """One zmq socket whose messages are handed to `on_message` as lists of frames, on the running loop.
 
@@ -158,7 +162,7 @@ class Socket:
         What comes meanwhile waits for the user that wakes it, who must be able to tell it from its own.
         """
         self._stop_reading()
-        self._on_idle = self._on_lost = None
+        self._on_message, self._on_idle, self._on_lost = _nothing, None, None  # nor keep its last user in memory
 
     def wake(
         self, on_message: Callable[[Frames], None], on_idle: Callable[[], None] | None, on_lost: Callable[[], None]
