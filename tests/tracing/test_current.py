@@ -31,15 +31,11 @@ def test_it_is_that_of_the_current_span(spans):
         assert current_trace() is None
 
 
-def test_the_variable_is_where_it_was_when_this_was_locked(monkeypatch):
+def test_the_variable_is_where_it_was_when_this_was_locked():
     """Where it is no more, appends are slower and nothing else: then this test says so."""
-    monkeypatch.setattr(tracing, "_context", None)
-    tracing._find_context()
-    assert isinstance(tracing._context, ContextVar)
+    assert isinstance(tracing._found_context(), ContextVar)
 
 
-def test_another_kind_of_context_is_asked_by_the_api(monkeypatch, spans):
+def test_another_kind_of_context_is_asked_by_the_api(monkeypatch):
     monkeypatch.setattr("opentelemetry.context._RUNTIME_CONTEXT", object())
-    monkeypatch.setattr(tracing, "_context", None)
-    tracing._find_context()
-    assert isinstance(tracing._context, tracing._Api)
+    assert isinstance(tracing._found_context(), tracing._Api)

@@ -36,12 +36,13 @@ MAX_TRACESTATE = 512
 
 def current_trace() -> Trace | None:
     """Where the caller is in a trace; None outside of every one. An unsampled one counts too, by its flags."""
-    global _last
-    if _context is None:
+    global _last, _context
+    context = _context
+    if context is None:
         if "opentelemetry.trace" not in sys.modules:
             return None
-        _find_context()
-    span = _context.get().get(_key)
+        context = _context = _found_context()
+    span = context.get().get(_key)
     if span is _last[0]:
         return _last[1]
     _last = span, None if span is None else _trace_of(span.get_span_context())
@@ -73,21 +74,21 @@ class _Api:
         return {} if span is INVALID_SPAN else {_key: span}
 
 
-def _find_context() -> None:
+def _found_context() -> Any:
     """Read the API's context variable itself: its function passes five others on the way, 5 % of a small append.
 
     Neither name is promised, and OTEL_PYTHON_CONTEXT may choose another context: then the function is called.
     """
-    global _context, _key
+    global _key
     from opentelemetry import context
     from opentelemetry.trace import propagation
 
     variable = getattr(getattr(context, "_RUNTIME_CONTEXT", None), "_current_context", None)
     key = getattr(propagation, "_SPAN_KEY", None)
     if isinstance(variable, ContextVar) and isinstance(key, str):
-        _context, _key = variable, key
-    else:
-        _context = _Api()
+        _key = key
+        return variable
+    return _Api()
 
 
 def traceparent(trace: bytes) -> str:

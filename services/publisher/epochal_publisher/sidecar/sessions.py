@@ -67,7 +67,7 @@ class Sessions:
     async def fresh(self, path: str, writer: str) -> dict[str, Any]:
         """The same, asked for now."""
         session = await self._ask(path, writer)
-        known = self._writers.pop((path, writer), None)
+        known = self._forget((path, writer))
         ours = known is not None and session.get("before") == known.newest
         self._writers[path, writer] = Writer(session["session"], ours)
         while len(self._writers) > MOST_WRITERS:
@@ -95,7 +95,8 @@ class Sessions:
         _, session = await self._http.call("POST", address, params=params)
         return dict(session)
 
-    def _forget(self, key: Key) -> None:
-        task = self._writers.pop(key).ahead
-        if task is not None:
-            task.cancel()
+    def _forget(self, key: Key) -> Writer | None:
+        known = self._writers.pop(key, None)
+        if known is not None and known.ahead is not None:
+            known.ahead.cancel()
+        return known
