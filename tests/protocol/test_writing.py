@@ -1,5 +1,7 @@
 """The writer: moves wait for appends everywhere, numbers, reconnects, and what is told when something fails."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +12,8 @@ from epochal.protocol import messages as m
 from epochal.protocol.effects import Acked, Failed, Moved, Over, Ready, Reconnect
 from epochal.protocol.sessions import GROUP
 from epochal.protocol.subscribing import EpochWasAborted
-from epochal.protocol.times import Time, less_equal
+from epochal.protocol.times import Time, TimeShape, less_equal
+from epochal.protocol.writing import WriterMachine
 
 
 def lower(wiring, segment="0"):
@@ -476,3 +479,25 @@ def test_what_was_under_way_to_an_epoch_that_its_writer_aborts_stops_no_later_mo
     writer.machine.raise_failure()
     assert (list(writer.machine.held), writer.machine.pending_epochs) == ([5], ())
     assert reader.epochs() == [EpochWasAborted(3), (4, [bytes(1_500)])]
+
+
+@pytest.mark.rule("E6")
+def test_what_answers_the_session_before_on_the_same_connection_is_not_taken_for_the_own(wire_up):
+    """A publisher may be slower to refuse a session than the catalog is to give the next one."""
+    first, others = WriterMachine("uid", TimeShape.parse("int"), "01", "w", 5, now=0.0), {"0": 1, "1": 2}
+    for segment in others:
+        first.connected(segment)
+    again = WriterMachine("uid", TimeShape.parse("int"), "01", "w", 9, now=0.0, first=False, after=first.asked)
+    for segment in others:
+        again.connected(segment)
+    effects: list[Any] = again.take()
+    asked = {effect.segment: effect.message.op for effect in effects}
+    assert not set(asked.values()) & set(others.values())
+    again.receive("1", m.Refused(others["1"], "writer_fenced", "a newer session has opened"))
+    late = m.Opened(others["0"], "0", 1, (0,), (0,), 3, (), (), 1 << 20, True)
+    again.receive("0", late)
+    assert not again.over
+    assert not any(map(again.is_open_at, "01"))
+    for segment, op in asked.items():
+        again.receive(segment, late._replace(op=op, segment=segment, number=-1))
+    assert all(map(again.is_open_at, "01"))

@@ -10,10 +10,13 @@ from tests.conftest import Realm
 from tests.sidecar.conftest import Start, records, until
 
 import epochal
+from epochal.client import sidecar as client_sidecar
+from epochal.client import sidecar_connections
 from epochal.client.ingest import Link
 from epochal.client.sidecar import Way
-from epochal.client.sidecar_connections import MOST_IDLE, Connections, connections
+from epochal.client.sidecar_connections import MOST_IDLE, Connections, Use, connections
 from epochal.client.sockets import Socket
+from epochal.errors import WriterClosed, WriterFenced
 from epochal.protocol import messages as m
 from epochal.protocol import wire
 
@@ -95,12 +98,30 @@ async def test_one_on_which_an_answer_is_owed_is_not_kept(
 async def test_few_are_kept(start: Start) -> None:
     sidecar = await start()
     kept = connections()
-    lent = [kept.take(sidecar.address, lambda _: None, None, lambda: None) for _ in range(MOST_IDLE + 5)]
+    lent = [kept.take(sidecar.address, Use.APPENDS, lambda _: None, None, lambda: None) for _ in range(MOST_IDLE + 5)]
     for socket in lent:
-        kept.give_back(sidecar.address, socket)
+        kept.give_back(sidecar.address, Use.APPENDS, socket)
     assert sum(socket.zmq.closed for socket in lent) == 5
+    asking = kept.take(sidecar.address, Use.QUESTIONS, lambda _: None, None, lambda: None)
+    assert asking not in lent, "what may come late on these would be taken for an answer"
+    asking.close()
     kept.close()
     assert all(socket.zmq.closed for socket in lent)
+
+
+async def test_what_has_waited_for_long_is_closed(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    sidecar = await start()
+    kept = connections()
+    monkeypatch.setattr(sidecar_connections, "IDLE", -1.0)
+    lent = [kept.take(sidecar.address, Use.APPENDS, lambda _: None, None, lambda: None) for _ in range(3)]
+    kept.give_back(sidecar.address, Use.APPENDS, lent[0])
+    assert lent[0].zmq.closed
+    monkeypatch.setattr(sidecar_connections, "IDLE", 60.0)
+    kept.give_back(sidecar.address, Use.APPENDS, lent[1])
+    monkeypatch.setattr(sidecar_connections, "IDLE", -1.0)
+    kept.take(sidecar.address, Use.APPENDS, lambda _: None, None, lambda: None).close()
+    assert lent[1].zmq.closed
+    lent[2].close()
 
 
 class Machine:
@@ -177,12 +198,8 @@ async def test_one_that_others_open_in_between_has_none(realm: Realm, start: Sta
     assert await sidecar.metric("ahead_total") == 0
 
 
-@pytest.mark.rule("E6")
-async def test_a_number_that_another_session_has_overtaken_is_asked_for_again(
-    realm: Realm, start: Start, client: epochal.Client
-) -> None:
-    await start()
-    stream = await realm.stream(segments=2)
+async def overtake(client: epochal.Client, stream: str) -> tuple[int, int]:
+    """Have a number of writer `w` asked for ahead, and another session open after it; returns that and one before."""
 
     async def newest() -> int:
         namespace, _, name = stream.partition("/")
@@ -195,12 +212,52 @@ async def test_a_number_that_another_session_has_overtaken_is_asked_for_again(
     await until(lambda: _is_above(newest, used))
     async with client.writer(stream, "w", direct=True) as other:
         await other.append(1, ["other"])
-        overtaking = other.machine.session
+        return used, other.machine.session
+
+
+@pytest.mark.rule("E6")
+async def test_a_number_that_another_session_has_overtaken_is_asked_for_again(
+    realm: Realm, start: Start, client: epochal.Client
+) -> None:
+    await start()
+    stream = await realm.stream(segments=2)
+    used, overtaking = await overtake(client, stream)
     async with client.writer(stream, "w") as writer:
         assert writer.machine.session > overtaking > used
         await writer.append(1, ["ours"])
         await writer.finish()
     assert await records(client, stream) == [["other", "ours"]]
+
+
+@pytest.mark.rule("E6")
+async def test_a_writer_that_stood_still_before_it_opened_does_not_fence_who_opened_meanwhile(
+    realm: Realm, start: Start, client: epochal.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_sidecar, "OVERTAKEN_WITHIN", 0.0)
+    await start()
+    stream = await realm.stream()
+    await overtake(client, stream)
+    with pytest.raises(WriterFenced):
+        async with client.writer(stream, "w"):
+            pass
+
+
+async def test_a_client_that_is_closed_while_a_writer_opens_leaves_none_open(
+    realm: Realm, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await start()
+    stream = await realm.stream()
+    client = epochal.connect(realm.url)
+    looked_up = epochal.client.directory.Directory.look_up
+
+    async def close_after(*given: Any) -> Any:
+        found = await looked_up(*given)
+        await client.close()
+        return found
+
+    monkeypatch.setattr("epochal.client.directory.Directory.look_up", close_after)
+    with pytest.raises(WriterClosed, match="client"):
+        await client.writer(stream).__aenter__()
 
 
 async def _is_above(newest: Any, number: int) -> bool:

@@ -65,6 +65,7 @@ def test_no_two_have_the_same_id():
     [
         (DEFAULT_ON, True), (ALWAYS_ON, True), (ParentBased(TraceIdRatioBased(0.1)), True), (ALWAYS_OFF, False),
         (TraceIdRatioBased(0.1), False), (ParentBased(ALWAYS_ON, remote_parent_sampled=ALWAYS_OFF), False),
+        (ParentBased(DEFAULT_ON, remote_parent_sampled=ALWAYS_OFF), False), (ParentBased(ALWAYS_OFF), True),
     ],
 )  # fmt: skip
 def test_a_sampler_that_may_decide_otherwise_is_asked(sampler, follows):

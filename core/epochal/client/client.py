@@ -4,6 +4,7 @@ Apart from writers and subscribers because their lifetimes differ: a client is t
 """
 
 import asyncio
+import functools
 import os
 import socket
 import weakref
@@ -37,6 +38,13 @@ MAX_SUBSCRIBER = 253
 """Characters of a subscriber's name, as of a host's."""
 
 
+@functools.cache
+def _prepare_process() -> None:
+    """What is needed once, however many clients a process opens."""
+    check_libzmq()
+    keep_freed_memory(CLIENT_KEEPS)
+
+
 class Client:
     """A connection to one catalog; made by `connect`, used as an async context manager."""
 
@@ -48,8 +56,7 @@ class Client:
         on_unreachable: Callable[[str], None] | None = None,
         reach: Reach | None = None,
     ) -> None:
-        check_libzmq()
-        keep_freed_memory(CLIENT_KEEPS)
+        _prepare_process()
         self.catalog = CatalogClient(url, patience=patience, on_unreachable=on_unreachable)
         # What is said in the background is tried once at a time, and an unreachable catalog is nobody's news then.
         self._background = CatalogClient(self.catalog.url, patience=0.0)

@@ -14,7 +14,7 @@ import zmq
 
 from epochal.client.directory import BACKOFF_LEAST, BACKOFF_MOST, Backoff, Directory, worth_retrying
 from epochal.client.sidecar import LINGER_MS, PACK, Sidecar
-from epochal.client.sidecar_connections import connections
+from epochal.client.sidecar_connections import Use, connections
 from epochal.client.sockets import Frames, Socket
 from epochal.client.tracing import current_trace
 from epochal.errors import EpochalError, RemoteProtocolError, TimedOut, Unavailable, from_code
@@ -93,7 +93,7 @@ class Link:
                 self._socket.zmq.connect(address)
                 self._socket.start()
             else:
-                self._socket = connections().take(sidecar.address, self._received, writer.act, self._broke)
+                self._socket = connections().take(sidecar.address, Use.APPENDS, self._received, writer.act, self._broke)
                 self._pass_through(sidecar, address)
             self._heard = clock.monotonic()
             writer.machine.connected(self._segment)
@@ -208,6 +208,6 @@ class Link:
             return
         if self._freed and self._writer.sidecar is not None:
             self._freed = False
-            connections().give_back(self._writer.sidecar.address, socket)
+            connections().give_back(self._writer.sidecar.address, Use.APPENDS, socket)
         else:
             socket.close()

@@ -6,7 +6,6 @@ page by page, which costs a subscriber of 512 kB batches a third of its processo
 """
 
 import ctypes
-import functools
 import os
 
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3
@@ -20,7 +19,6 @@ CLIENT_KEEPS = 64 * 2**20
 """Less, for the process is the application's: four of the largest payloads."""
 
 
-@functools.cache
 def keep_freed_memory(kept: int) -> bool:
     """Have up to `kept` free bytes stay at the end of the heap; returns whether the C library was told.
 

@@ -114,6 +114,8 @@ class Session:
 
     async def _open_session(self) -> None:
         await self._new_machine()
+        if self.context.closed:  # with a sidecar, nothing else would notice
+            raise WriterClosed("the client was closed")
         for segment in self.directory.segments:
             self._links[segment] = Link(self, segment)
         self._tasks = [asyncio.create_task(link.run()) for link in self._links.values()]
@@ -122,11 +124,11 @@ class Session:
             await self._opened()
         except WriterFenced:
             catalog = self.directory.catalog
-            if not (isinstance(catalog, SidecarCatalog) and catalog.ahead):
+            if not (isinstance(catalog, SidecarCatalog) and catalog.may_be_overtaken()):
                 raise
             # The number was asked for before this writer was opened, and another has opened since: now it is our turn.
-            await self._open_again()
             self._error = None
+            await self._open_again()
 
     async def _open_again(self) -> None:
         """Open a new session on the connections that there are."""
@@ -184,13 +186,15 @@ class Session:
             raise gone from None
         if session.uid != info.uid:
             raise gone
+        asked = 0
         # With all that is acknowledged on disk a restart loses nothing; a publisher that lost its log says so (E10).
         if hasattr(self, "machine"):
-            self._seen, self._wrong_addresses = self.machine.seen, self.wrong_addresses
+            self._seen, self._wrong_addresses, asked = self.machine.seen, self.wrong_addresses, self.machine.asked
         shared = self._options.shared and self.directory.declared.history.policy != "batch"
         self.machine = WriterMachine(
             info.uid, self.directory.shape, self.directory.segments, self.writer_id, session.number,
             now=clock.monotonic(), first=session.first, under=self._options.under, shared=shared, seen=self._seen,
+            after=asked,
         )  # fmt: skip
         self._opening = asyncio.get_running_loop().create_future()
 

@@ -26,7 +26,7 @@ import zmq
 from epochal.client.answers import get, read
 from epochal.client.catalog_types import StreamInfo, WriterSession
 from epochal.client.metrics import fell_back
-from epochal.client.sidecar_connections import connections
+from epochal.client.sidecar_connections import Use, connections
 from epochal.client.sockets import Frames, Socket
 from epochal.errors import ConfigError, EpochalError, RemoteProtocolError, SidecarUnavailable, from_code
 from epochal.protocol import messages as m
@@ -42,6 +42,8 @@ NOT_ASKED_AGAIN = 30.0
 """Seconds for which one that did not is not asked again by this process, where it may be done without."""
 ASK_TIMEOUT = 30.0
 """Seconds for an answer of the catalog through it, beyond what the question itself waits for."""
+OVERTAKEN_WITHIN = 1.0
+"""Seconds after its number came in which a writer that is fenced may ask for another."""
 LINGER_MS: Final = 100
 """For the last word to a sidecar, which stands on the same machine."""
 PACK: Final = 240 * 1024
@@ -194,7 +196,7 @@ class Sidecar:
         `opening` is asked with it; its answer waits for the `ask` of the same.
         """
         try:
-            self._socket = connections().take(self.address, self._received, None, self._gone)
+            self._socket = connections().take(self.address, Use.QUESTIONS, self._received, None, self._gone)
         except zmq.ZMQError as error:
             raise self.unavailable(f"it cannot be connected to: {error}") from None
         try:
@@ -231,7 +233,7 @@ class Sidecar:
             if self._futures or self._gave_up or self._lost is not None:
                 self._socket.close()
             else:
-                connections().give_back(self.address, self._socket)
+                connections().give_back(self.address, Use.QUESTIONS, self._socket)
             self._socket = None
         self._fail("the writer was closed")
 
@@ -330,8 +332,8 @@ class SidecarCatalog:
         self._sidecar, self._writer = sidecar, writer
         self._session: WriterSession | None = None
         """Came with the look-up, for the first who asks."""
-        self.ahead = False
-        """Whether the session that was given last had been asked for ahead, so that a newer one may have opened."""
+        self._given_ahead = float("-inf")
+        """When the session that was given last came, if it had been asked for ahead."""
 
     async def lookup(
         self,
@@ -360,9 +362,17 @@ class SidecarCatalog:
             return session
         return self._read(await self._sidecar.ask(m.Ask(0, m.Question.SESSION, f"{namespace}/{name}", writer, (), 0.0)))
 
+    def may_be_overtaken(self) -> bool:
+        """Whether a newer session may have opened before this writer had its number, which was asked for ahead.
+
+        A writer that opens later than OVERTAKEN_WITHIN after it has its number is fenced as without a sidecar: most
+        likely by one that has opened since.
+        """
+        return time.monotonic() - self._given_ahead < OVERTAKEN_WITHIN
+
     def _read(self, answer: m.Answer) -> WriterSession:
         session = _json(answer.session)
-        self.ahead = session.get("ahead") is True
+        self._given_ahead = time.monotonic() if session.get("ahead") is True else float("-inf")
         return read(WriterSession.from_json, session)
 
 

@@ -9,8 +9,9 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable
+from enum import Enum
 from time import monotonic
-from typing import Any
+from typing import Any, TypeAlias
 
 import zmq
 
@@ -19,8 +20,23 @@ from epochal.client.sockets import Frames, Socket
 MOST_IDLE = 16
 """Connections to one sidecar that wait for a writer: as many as one with that many segments has."""
 IDLE = 60.0
-"""Seconds that one waits, as long as its other end keeps the connection to a publisher."""
+"""Seconds that one waits, as long as its other end keeps the connection to a publisher; then it is closed by the next
+writer."""
 MAX_SOCKETS = 16_384
+
+
+class Use(Enum):
+    """What a connection is for.
+
+    Never both: what comes late is told from the next writer's own where appends pass (`Passed`), and nothing comes late
+    where questions are asked, for each must be answered first.
+    """
+
+    QUESTIONS = "questions"
+    APPENDS = "appends"
+
+
+Key: TypeAlias = tuple[str, Use]
 
 
 class Connections:
@@ -29,18 +45,19 @@ class Connections:
     def __init__(self) -> None:
         self._context: zmq.Context[Any] = zmq.Context()
         self._context.set(zmq.MAX_SOCKETS, MAX_SOCKETS)
-        self._idle: dict[str, deque[tuple[float, Socket]]] = {}
+        self._idle: dict[Key, deque[tuple[float, Socket]]] = {}
         self._lock = threading.Lock()
 
     def take(
         self,
         address: str,
+        use: Use,
         on_message: Callable[[Frames], None],
         on_idle: Callable[[], None] | None,
         on_lost: Callable[[], None],
     ) -> Socket:
         """A connection on the running loop, one that waited or a new one. Raises `zmq.ZMQError`."""
-        while (socket := self._next(address)) is not None:
+        while (socket := self._next((address, use))) is not None:
             if socket.wake(on_message, on_idle, on_lost):
                 return socket
             socket.close()
@@ -55,27 +72,30 @@ class Connections:
             raise
         return socket
 
-    def give_back(self, address: str, socket: Socket) -> None:
-        """Let another writer have it: every answer has come, and what comes late can be told from that one's."""
+    def give_back(self, address: str, use: Use, socket: Socket) -> None:
+        """Let another writer have it: every answer has come."""
         socket.rest()
+        now = monotonic()
+        surplus = []
         with self._lock:
-            idle = self._idle.setdefault(address, deque())
-            idle.append((monotonic(), socket))
-            surplus = idle.popleft()[1] if len(idle) > MOST_IDLE else None
-        if surplus is not None:
-            surplus.close()
+            idle = self._idle.setdefault((address, use), deque())
+            idle.append((now, socket))
+            while idle and (len(idle) > MOST_IDLE or now - idle[0][0] > IDLE):
+                surplus.append(idle.popleft()[1])
+        for old in surplus:
+            old.close()
 
     def sweep(self) -> None:
         """Close what has waited for long, or is broken."""
         with self._lock:
             waiting, self._idle = self._idle, {}
-        for address, idle in waiting.items():
+        for key, idle in waiting.items():
             for since, socket in idle:
                 if monotonic() - since > IDLE or socket.broken():
                     socket.close()
                 else:
                     with self._lock:
-                        self._idle.setdefault(address, deque()).append((since, socket))
+                        self._idle.setdefault(key, deque()).append((since, socket))
 
     def close(self) -> None:
         """Close all that wait."""
@@ -85,16 +105,16 @@ class Connections:
             for _, socket in idle:
                 socket.close()
 
-    def _next(self, address: str) -> Socket | None:
+    def _next(self, key: Key) -> Socket | None:
         """The one that was used last."""
         with self._lock:
-            idle = self._idle.get(address)
+            idle = self._idle.get(key)
             since, socket = idle.pop() if idle else (0.0, None)
             if idle is not None and not idle:
-                del self._idle[address]
+                del self._idle[key]
         if socket is not None and monotonic() - since > IDLE:
             socket.close()
-            return self._next(address)
+            return self._next(key)
         return socket
 
 

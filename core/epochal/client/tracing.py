@@ -42,11 +42,10 @@ def current_trace() -> Trace | None:
         if "opentelemetry.trace" not in sys.modules:
             return None
         context = _context = _found_context()
-    span = context.get().get(_key)
-    if span is _last[0]:
-        return _last[1]
-    _last = span, None if span is None else _trace_of(span.get_span_context())
-    return _last[1]
+    span, last = context.get().get(_key), _last
+    if span is not last[0]:
+        last = _last = span, None if span is None else _trace_of(span.get_span_context())
+    return last[1]
 
 
 def _trace_of(context: "SpanContext") -> Trace | None:

@@ -20,6 +20,7 @@ from opentelemetry.sdk.metrics.export import (
 )
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExportResult
 
 from epochal.otel.finished import Encoder, Finished
 from epochal.otel.sending import Sent
@@ -70,10 +71,17 @@ class Collector:
         self._session.status = None
         finished = [span for span in spans if isinstance(span, Finished)]
         others = [span for span in spans if isinstance(span, ReadableSpan)]
-        body = encode_spans(others).SerializeToString() if others else b""
-        if self._traces.send(body + self._encoder.request(finished) if finished else body):
-            return Sent(True)
-        return _failed(self._address, self._session.status)
+        if finished:
+            body = encode_spans(others).SerializeToString() if others else b""
+            sent = self._traces.send(body + self._encoder.request(finished))
+        else:
+            sent = self._traces.export(others) is SpanExportResult.SUCCESS
+        return Sent(True) if sent else _failed(self._address, self._session.status)
+
+    @property
+    def takes_finished(self) -> bool:
+        """Whether spans that are recorded when they are over can be sent: that the exporter can is not promised."""
+        return self._traces is not None and self._traces.can_send
 
     def metrics(self) -> Sent:
         """Collect and send metrics; nothing once the collector has said that it takes none."""
@@ -86,6 +94,11 @@ class Collector:
 
 class _Spans(OTLPSpanExporter):
     """An exporter of what is encoded already."""
+
+    @property
+    def can_send(self) -> bool:
+        """Whether this release of the exporter has what `send` needs."""
+        return hasattr(getattr(self, "_client", None), "export")
 
     def send(self, body: bytes) -> bool:
         """Send one request, again where OTLP allows, within the time-out; returns whether it was taken."""

@@ -40,9 +40,14 @@ class Sdk:
     """Providers of this process and what sends for them; either is None where it is not ours to send."""
 
     def __init__(
-        self, tracers: "TracerProvider | None", meters: "MeterProvider | None", sender: "Sender | None"
+        self,
+        tracers: "TracerProvider | None",
+        meters: "MeterProvider | None",
+        sender: "Sender | None",
+        *,
+        takes_finished: bool = False,
     ) -> None:
-        self.tracers, self.meters, self.sender = tracers, meters, sender
+        self.tracers, self.meters, self.sender, self.takes_finished = tracers, meters, sender, takes_finished
 
     @property
     def dropped(self) -> int:
@@ -108,7 +113,7 @@ def finished() -> "Callable[[Finished], None] | None":
     from epochal.otel.finished import by_sdk, follows_parents
 
     ours = _current if _current is not None and _current.tracers is found else None
-    if ours is not None and ours.sender is not None and follows_parents(found.sampler):
+    if ours is not None and ours.sender is not None and ours.takes_finished and follows_parents(found.sampler):
         return ours.sender.add
     return functools.partial(by_sdk, found.get_tracer(names.SCOPE))
 
@@ -153,7 +158,7 @@ def _made(service: str, exports: Exports, environ: Mapping[str, str], *, metrics
         metrics_api.set_meter_provider(meters)
         _count_dropped(meters, sender)
         sender.begin()
-    return Sdk(tracers, meters, sender)
+    return Sdk(tracers, meters, sender, takes_finished=collector.takes_finished)
 
 
 def _unset(provider: Any) -> bool:

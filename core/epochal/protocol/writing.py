@@ -54,7 +54,8 @@ class WriterMachine:
     `under` names the writer whose capability this one uses; it then holds nothing itself and its loss aborts nothing.
     `shared` says that others use this one's, at publishers that may lose what they had appended: it ends with
     `AppendsLost` where one starts again. `seen` are the highest incarnations that an earlier session of this writer
-    has seen (E12).
+    has seen (E12). `after` is what that one had `asked`, if this one goes on with its connections: what is answered up
+    to there is not for this one.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class WriterMachine:
         under: str | None = None,
         shared: bool = False,
         seen: Mapping[str, int] | None = None,
+        after: int = 0,
         heartbeat: float = 1.0,
     ) -> None:
         self.stream, self.shape, self.writer, self.session, self.under = stream, shape, writer, session, under
@@ -80,7 +82,7 @@ class WriterMachine:
         self.wrong_addresses = 0
         """How often a publisher served another stream, or another life of this one, or not the segment (E48)."""
         self._phase = _Phase.OPENING
-        self._ops = 0
+        self._earlier = self._ops = after
         self._moves = Moves()
         self._awaiting: dict[int, int] = {}
         """Ticket of a move, abort or leave that was sent -> segments that have not confirmed."""
@@ -95,6 +97,11 @@ class WriterMachine:
         self._beaten = now
 
     # ---- the shell's side ----
+
+    @property
+    def asked(self) -> int:
+        """The number of the last question to a publisher; the next session on the same connections begins after it."""
+        return self._ops
 
     def take(self) -> list[WriterEffect]:
         """What to do since the last call, in order."""
@@ -206,6 +213,8 @@ class WriterMachine:
             return
         lane = self._lanes[segment]
         match message:
+            case m.Opened() | m.Done() | m.Refused() if 0 < message.op <= self._earlier:
+                return  # answers an earlier session of this writer on the same connection
             case m.Ack():
                 self._acknowledged(segment, lane, message)
             case m.AppendRefused():

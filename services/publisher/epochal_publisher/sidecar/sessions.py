@@ -13,11 +13,14 @@ from time import monotonic
 from typing import Any
 from urllib.parse import quote
 
+from epochal.client.answers import get
 from epochal.client.http import HttpCaller
 from epochal.errors import EpochalError
 
 AHEAD = 30.0
 """Seconds for which a number that was asked for ahead is given out; later somebody else has likely opened."""
+PATIENCE = 2.0
+"""Seconds to wait for one that is being asked for, before another is."""
 MOST_WRITERS = 4096
 """Writer ids that are remembered; the one that opened longest ago is forgotten first."""
 
@@ -44,24 +47,28 @@ class Sessions:
     def __init__(self, http: HttpCaller) -> None:
         self._http = http
         self._writers: dict[Key, Writer] = {}
+        self._tasks = set[asyncio.Task[dict[str, Any] | None]]()
         self.ahead = 0
 
     async def close(self) -> None:
         """Ask for nothing more."""
-        tasks = [writer.ahead for writer in self._writers.values() if writer.ahead is not None]
-        for task in tasks:
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def give(self, path: str, writer: str) -> dict[str, Any]:
         """The catalog's answer for a new session, with `ahead` true if it was asked for before; raises as it does."""
         known = self._writers.get((path, writer))
         if known is not None and known.ahead is not None:
             task, known.ahead = known.ahead, None
-            session = await asyncio.shield(task)
+            await asyncio.wait((task,), timeout=PATIENCE)
+            session = task.result() if task.done() and not task.cancelled() else None
             if session is not None and monotonic() - known.asked < AHEAD:
                 self.ahead += 1
+                self._writers[path, writer] = self._writers.pop((path, writer), known)  # the one that opened last
                 return {**session, "ahead": True}
+            task.cancel()
+            known.ours = False
         return await self.fresh(path, writer)
 
     async def fresh(self, path: str, writer: str) -> dict[str, Any]:
@@ -80,6 +87,8 @@ class Sessions:
         if known is not None and known.ours and known.newest == number and known.ahead is None:
             known.asked = monotonic()
             known.ahead = asyncio.create_task(self._ask_ahead(known, path, writer, number))
+            self._tasks.add(known.ahead)
+            known.ahead.add_done_callback(self._tasks.discard)
 
     async def _ask_ahead(self, known: Writer, path: str, writer: str, number: int) -> dict[str, Any] | None:
         try:
@@ -93,6 +102,7 @@ class Sessions:
     async def _ask(self, path: str, writer: str, params: Mapping[str, str] | None = None) -> dict[str, Any]:
         address = f"{path}/writers/{quote(writer, safe='')}/sessions"
         _, session = await self._http.call("POST", address, params=params)
+        get(session, "session", int)
         return dict(session)
 
     def _forget(self, key: Key) -> Writer | None:
