@@ -19,6 +19,7 @@ from epochal.client.sockets import Socket
 from epochal.errors import WriterClosed, WriterFenced
 from epochal.protocol import messages as m
 from epochal.protocol import wire
+from epochal_publisher.sidecar.sessions import Sessions
 
 
 @pytest.fixture
@@ -213,6 +214,37 @@ async def overtake(client: epochal.Client, stream: str) -> tuple[int, int]:
     async with client.writer(stream, "w", direct=True) as other:
         await other.append(1, ["other"])
         return used, other.machine.session
+
+
+class Caller:
+    """Stands for the catalog, at a clock of its own: gives numbers out in order."""
+
+    def __init__(self) -> None:
+        self.newest = 0
+
+    async def call(self, _method: str, _path: str, *, params: Any = None) -> tuple[int, Any]:
+        if params is not None and int(params["after"]) != self.newest:
+            raise WriterFenced("another has opened")
+        before, self.newest = self.newest or None, self.newest + 1
+        return 201, {"session": self.newest, "uid": "u", "first": before is None, "before": before}
+
+
+@pytest.mark.parametrize(("pause", "ahead"), [(1.0, 3), (40.0, 0)])
+async def test_only_one_that_comes_back_soon_has_a_number_ahead(
+    monkeypatch: pytest.MonkeyPatch, pause: float, ahead: int
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("epochal_publisher.sidecar.sessions.monotonic", lambda: now)
+    caller: Any = Caller()
+    sessions = Sessions(caller)
+    for _ in range(5):
+        given = await sessions.give("/v1/streams/a/b", "w")
+        sessions.left("/v1/streams/a/b", "w", given["session"])
+        await asyncio.sleep(0)
+        now += pause
+    assert sessions.ahead == ahead
+    assert caller.newest == 5 + (1 if ahead else 0), "none that nobody used but the last"
+    await sessions.close()
 
 
 @pytest.mark.rule("E6")

@@ -18,7 +18,8 @@ from epochal.client.http import HttpCaller
 from epochal.errors import EpochalError
 
 AHEAD = 30.0
-"""Seconds for which a number that was asked for ahead is given out; later somebody else has likely opened."""
+"""Seconds for which a number that was asked for ahead is given out, and within which a writer must come again to have
+one: later somebody else has likely opened."""
 PATIENCE = 2.0
 """Seconds to wait for one that is being asked for, before another is."""
 MOST_WRITERS = 4096
@@ -34,8 +35,10 @@ class Writer:
 
     newest: int
     """The newest number that this sidecar has of it."""
+    given: float
+    """When one was given out last."""
     ours: bool = False
-    """Whether the number before that one was this sidecar's too."""
+    """Whether the number before that one was this sidecar's too, and not long ago: it is likely to come again."""
     ahead: "asyncio.Task[dict[str, Any] | None] | None" = None
     asked: float = 0.0
     """When the number ahead was asked for."""
@@ -64,19 +67,19 @@ class Sessions:
             await asyncio.wait((task,), timeout=PATIENCE)
             session = task.result() if task.done() and not task.cancelled() else None
             if session is not None and monotonic() - known.asked < AHEAD:
-                self.ahead += 1
+                self.ahead, known.given = self.ahead + 1, monotonic()
                 self._writers[path, writer] = self._writers.pop((path, writer), known)  # the one that opened last
                 return {**session, "ahead": True}
             task.cancel()
-            known.ours = False
         return await self.fresh(path, writer)
 
     async def fresh(self, path: str, writer: str) -> dict[str, Any]:
         """The same, asked for now."""
         session = await self._ask(path, writer)
         known = self._forget((path, writer))
-        ours = known is not None and session.get("before") == known.newest
-        self._writers[path, writer] = Writer(session["session"], ours)
+        now = monotonic()
+        ours = known is not None and session.get("before") == known.newest and now - known.given < AHEAD
+        self._writers[path, writer] = Writer(session["session"], now, ours)
         while len(self._writers) > MOST_WRITERS:
             self._forget(next(iter(self._writers)))
         return session
