@@ -39,9 +39,8 @@ MAX_SUBSCRIBER = 253
 
 
 @functools.cache
-def _prepare_process() -> None:
-    """What is needed once, however many clients a process opens."""
-    check_libzmq()
+def _keep_freed_memory() -> None:
+    """Once, however many clients a process opens."""
     keep_freed_memory(CLIENT_KEEPS)
 
 
@@ -56,7 +55,8 @@ class Client:
         on_unreachable: Callable[[str], None] | None = None,
         reach: Reach | None = None,
     ) -> None:
-        _prepare_process()
+        check_libzmq()
+        _keep_freed_memory()
         self.catalog = CatalogClient(url, patience=patience, on_unreachable=on_unreachable)
         # What is said in the background is tried once at a time, and an unreachable catalog is nobody's news then.
         self._background = CatalogClient(self.catalog.url, patience=0.0)
