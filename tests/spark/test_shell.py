@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ from epochal.errors import ConfigError
 from epochal_spark.interpreter import check_workers
 
 BIN = Path(sys.executable).parent
-PATIENCE = 120.0
+PATIENCE = 600.0
 """Seconds for a JVM to start and a job to run, on a busy machine."""
 
 WRITE = """
@@ -31,14 +32,15 @@ async def run(*command: str, typed: str = "", **environment: str) -> str:
     settings = {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "SPARK_LOCAL_IP": "127.0.0.1", **environment}
     process = await asyncio.create_subprocess_exec(
         *command, env=inherited | settings, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
+        stderr=asyncio.subprocess.STDOUT, start_new_session=True,
     )  # fmt: skip
     try:
         async with asyncio.timeout(PATIENCE):
             told, _ = await process.communicate(typed.encode())
     finally:
         if process.returncode is None:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)  # its Java too, which has the same output
+            await process.communicate()
     return told.decode()
 
 
