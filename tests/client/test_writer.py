@@ -467,11 +467,13 @@ async def test_a_writer_lost_everywhere_opens_again(realm) -> None:
     async with epochal.connect(realm.url) as client, client.writer(stream, writer_id="w") as writer:
         for lost in range(2):
             await writer.append(lost, ["lost"], key=b"a")
+            held, session = writer.held, writer.machine.session
             for link in writer._links.values():
                 link.send = lambda message: None  # type: ignore[method-assign]  # nothing is sent any more
             async with asyncio.timeout(8):
-                while writer._reopening is None:  # noqa: ASYNC110 - it is nobody's event
+                while writer.machine.session == session:  # noqa: ASYNC110 - it is nobody's event
                     await asyncio.sleep(0.02)
+            assert writer.held == held != (), "of the new session nothing is known yet"
             for link in writer._links.values():
                 del link.send
                 link.lose(epochal.errors.Unavailable("what was not sent is gone"))

@@ -6,7 +6,7 @@ wants is done, and whoever waits for a ticket is told what became of it.
 
 import asyncio
 import time as clock
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -30,6 +30,7 @@ from epochal.errors import (
 )
 from epochal.protocol import messages as m
 from epochal.protocol.effects import Acked, Failed, Moved, Over, Ready, Reconnect, Send
+from epochal.protocol.times import Time
 from epochal.protocol.writing import WriterMachine
 
 TICK = 0.1
@@ -83,6 +84,8 @@ class Session:
         """Why the session is over; `_told` once a caller has been told so."""
         self._told = False
         self._last_told: EpochalError | None = None
+        self._held: Iterable[Time] = ()
+        """What the session before held, until a new one is open."""
         self._seen: dict[str, int] = {}
         self._wrong_addresses = 0
         """Of earlier machines."""
@@ -190,6 +193,7 @@ class Session:
         # With all that is acknowledged on disk a restart loses nothing; a publisher that lost its log says so (E10).
         if hasattr(self, "machine"):
             self._seen, self._wrong_addresses, asked = self.machine.seen, self.wrong_addresses, self.machine.asked
+            self._held = tuple(self.machine.held) or self._held
         shared = self._options.shared and self.directory.declared.history.policy != "batch"
         self.machine = WriterMachine(
             info.uid, self.directory.shape, self.directory.segments, self.writer_id, session.number,

@@ -329,8 +329,11 @@ class Writer(Session):
 
     @property
     def held(self) -> tuple[Any, ...]:
-        """What the writer holds: it can append at any time that one of these reaches."""
-        return tuple(map(self._decode_time, self.machine.held))
+        """What the writer holds: it can append at any time that one of these reaches.
+
+        While a session is opened again after `WriterLost`, this is what the one before held.
+        """
+        return tuple(map(self._decode_time, tuple(self.machine.held) or self._held))
 
     @property
     def pending_epochs(self) -> tuple[Any, ...]:

@@ -166,6 +166,10 @@ class Release:
                 said += self.cluster.kubectl("logs", *place, f"--since-time={moment}", *more)
         return said
 
+    def component_uids(self) -> set[str]:
+        """The uids of the operator's and the catalog's pods."""
+        return {pod["metadata"]["uid"] for pod in self._components()}
+
     def restarts(self) -> dict[str, int]:
         """How often containers of each pod, of the release's or of publishers, were started anew, by name and uid."""
         publishers = self.cluster.get("pods", "-A", "-l", PUBLISHERS)["items"]
