@@ -31,14 +31,14 @@ if TYPE_CHECKING:
         SegmentDown,
         SegmentUp,
     )
-    from epochal.protocol.cursors import Cursor
     from epochal.protocol.messages import Position
+    from epochal.protocol.subscriber.cursor import Cursor
     from epochal.protocol.times import TimeCodec
 
     __version__: str
 else:
     _HOMES = {
-        "Cursor": "epochal.protocol.cursors",
+        "Cursor": "epochal.protocol.subscriber.cursor",
         "Position": "epochal.protocol.messages",
         "TimeCodec": "epochal.protocol.times",
         "traced": "epochal.client.tracing",

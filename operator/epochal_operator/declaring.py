@@ -15,7 +15,7 @@ from epochal.client.catalog import CatalogClient
 from epochal.client.catalog_types import SegmentInfo, StreamInfo
 from epochal.client.held_back import show_time
 from epochal.errors import EpochalError, ManifestError, ProtocolError, StreamNotFound, Unavailable
-from epochal.protocol.holders import HolderKind
+from epochal.protocol.blockers import HolderKind
 from epochal.resources import OBJECT_UID, StreamManifest
 from epochal.resources.cluster.names import OPERATOR, Object
 from epochal.resources.cluster.status import frontier_text

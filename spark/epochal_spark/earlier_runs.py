@@ -14,8 +14,8 @@ from typing import NamedTuple
 import epochal
 from epochal.client.catalog_types import StreamInfo
 from epochal.errors import EpochalError, QueryIsNew, QueryRunning
-from epochal.protocol.holders import HolderKind
-from epochal.protocol.sessions import GROUP
+from epochal.protocol.blockers import HolderKind
+from epochal.protocol.publisher.sessions import GROUP
 
 SILENCE = 3.0
 """Seconds without a heartbeat, as a publisher reports them, after which a driver is taken to be gone.

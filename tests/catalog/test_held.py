@@ -8,7 +8,7 @@ from epochal.client.catalog import CatalogClient
 from epochal.client.catalog_types import SegmentReport
 from epochal.client.held_back import HeldBack, describe_holder
 from epochal.errors import EpochalError
-from epochal.protocol.holders import Holder, HolderKind
+from epochal.protocol.blockers import Holder, HolderKind
 
 
 def holder(time: Any, writer: str | None, seconds: float, kind: str = "writer") -> dict[str, Any]:

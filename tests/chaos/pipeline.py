@@ -30,7 +30,7 @@ from epochal.errors import (
     Unavailable,
     WriterLost,
 )
-from epochal.protocol.cursors import Cursor
+from epochal.protocol.subscriber.cursor import Cursor
 
 KEYS = 32
 """Enough different keys for every segment to get some."""

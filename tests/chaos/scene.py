@@ -15,7 +15,7 @@ from tests.chaos.processes import NEAR, Catalog, Publisher
 
 import epochal
 from epochal.client.catalog import CatalogClient
-from epochal.protocol.following import FollowerSettings
+from epochal.protocol.subscriber.follower import FollowerSettings
 
 PATIENCE = 30.0
 """Seconds for what must happen, on a busy machine."""

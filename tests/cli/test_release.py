@@ -12,7 +12,7 @@ import pytest
 from epochal.client.catalog import CatalogClient
 from epochal.client.catalog_types import SegmentReport
 from epochal.local.child import console_script
-from epochal.protocol.holders import Holder, HolderKind
+from epochal.protocol.blockers import Holder, HolderKind
 
 MANIFEST: dict[str, Any] = {
     "apiVersion": "epochal.dev/v1alpha1",

@@ -16,7 +16,7 @@ from epochal.client.joining import Link
 from epochal.errors import EpochalError
 from epochal.protocol import messages as m
 from epochal.protocol import wire
-from epochal.protocol.following import Began, Broke, Follower, FollowerSettings, From
+from epochal.protocol.subscriber.follower import Began, Broke, Follower, FollowerSettings, From
 from epochal.protocol.times import TimeShape
 
 CHANNEL = b"channel0"

@@ -11,7 +11,7 @@ import epochal
 from epochal.errors import HistoryTruncated, TimeShapeError, UsageError
 from epochal.protocol import messages as m
 from epochal.protocol import wire
-from epochal.protocol.following import Follower
+from epochal.protocol.subscriber.follower import Follower
 
 MODES = [pytest.param({}, id="pushed"), pytest.param({"push": False, "poll": 0.05}, id="pulled")]
 modes = pytest.mark.parametrize("mode", MODES)

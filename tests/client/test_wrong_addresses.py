@@ -11,7 +11,7 @@ import pytest
 import epochal
 from epochal.client.subscriber import Subscription
 from epochal.errors import StreamGone, Unavailable, WriterLost
-from epochal.protocol.following import FollowerSettings
+from epochal.protocol.subscriber.follower import FollowerSettings
 
 PATIENCE = 30.0
 

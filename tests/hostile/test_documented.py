@@ -7,13 +7,17 @@ from typing import Any
 import pytest
 
 from epochal.client import answers, catalog, encodings, http, sockets, subscriber, watch
-from epochal.protocol import following, limits, serving, wanted, wire
+from epochal.protocol import wire
+from epochal.protocol.log import epoch_query
+from epochal.protocol.publisher import limits
+from epochal.protocol.publisher import server as serving
+from epochal.protocol.subscriber import follower
 from epochal_catalog.settings import Settings as CatalogSettings
 from epochal_publisher import events, ingest, patience, requests
 from epochal_publisher.settings import Settings as PublisherSettings
 
 PAGE = Path(__file__).parents[2] / "docs" / "hostile-input.md"
-SERVING, FOLLOWING = serving.ServingSettings(), following.FollowerSettings()
+SERVING, FOLLOWING = serving.ServingSettings(), follower.FollowerSettings()
 CODE: dict[str, float] = {
     "connections waiting to be accepted": patience.BACKLOG,
     "frames of one message": wire.MAX_FRAMES,
@@ -36,7 +40,7 @@ CODE: dict[str, float] = {
     "answers under way to one peer": SERVING.max_answers_each,
     "answers under way to all": SERVING.max_answers,
     "chunks of credit": serving.MAX_CREDIT,
-    "times wanted of a history": wanted.MOST_WANTED,
+    "times wanted of a history": epoch_query.MOST_WANTED,
     "unread messages of one peer": requests.SEND_QUEUE,
     "bytes of one subscription": events.MAX_SUBSCRIPTION,
     "bytes of one answer of a catalog": http.MAX_ANSWER,

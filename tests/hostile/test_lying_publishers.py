@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from epochal.errors import EpochalError, RemoteProtocolError
 from epochal.protocol import messages as m
-from epochal.protocol.following import Began, Broke, Follower, From, Request
-from epochal.protocol.subscribing import EpochBatches, Subscriber
+from epochal.protocol.subscriber.follower import Began, Broke, Follower, From, Request
+from epochal.protocol.subscriber.machine import EpochBatches, Subscriber
 from epochal.protocol.times import MAX_TIME, TimeShape
 
 INT = TimeShape()

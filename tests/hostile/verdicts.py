@@ -16,7 +16,7 @@ from epochal.client import answers, encodings, http
 from epochal.client.catalog_types import Registration, StreamInfo
 from epochal.errors import CursorError, EpochalError, ManifestError, RemoteProtocolError, TimeShapeError
 from epochal.protocol import wire
-from epochal.protocol.cursors import Cursor
+from epochal.protocol.subscriber.cursor import Cursor
 from epochal.protocol.times import TimeShape
 
 CORPUS = Path(__file__).with_name("corpus")

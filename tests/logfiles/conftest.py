@@ -15,9 +15,9 @@ from epochal.errors import LogFailed
 from epochal.logfiles import Batch, LogSettings, SegmentLog
 from epochal.logfiles.disk import OSDisk
 from epochal.protocol import messages as m
-from epochal.protocol.history import State
-from epochal.protocol.logfile import Checkpoint
-from epochal.protocol.logframes import decode_entry, entries, entry
+from epochal.protocol.log.file_format import Checkpoint
+from epochal.protocol.log.frames import decode_entry, entries, entry
+from epochal.protocol.log.history import State
 
 
 @dataclass

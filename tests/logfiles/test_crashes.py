@@ -17,8 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from epochal.errors import HistoryTruncated, LogFailed, LogFull
 from epochal.logfiles import SegmentLog
-from epochal.protocol.logfile import Checkpoint
-from epochal.protocol.logframes import entry
+from epochal.protocol.log.file_format import Checkpoint
+from epochal.protocol.log.frames import entry
 
 
 class LogMachine(RuleBasedStateMachine):

@@ -14,9 +14,9 @@ from epochal.logfiles import LogSettings, SegmentLog
 from epochal.logfiles.disk import PIECE, OSDisk
 from epochal.logfiles.survey import verify
 from epochal.protocol import messages as m
-from epochal.protocol.history import State
-from epochal.protocol.logfile import FOOTER_BYTES, Checkpoint, decode_header
-from epochal.protocol.logframes import Damage, Frame, entry, recover, scan
+from epochal.protocol.log.file_format import FOOTER_BYTES, Checkpoint, decode_header
+from epochal.protocol.log.frames import Damage, Frame, entry, recover, scan
+from epochal.protocol.log.history import State
 
 
 @pytest.mark.rule("E10")

@@ -12,9 +12,9 @@ from tests.logfiles.test_restarts import Machine
 
 from epochal.protocol import messages as m
 from epochal.protocol.effects import AskRecord, Push, Reply
-from epochal.protocol.horizon import Record
 from epochal.protocol.progress import EpochState
-from epochal.protocol.publishing import PublisherSettings, SegmentPublisher
+from epochal.protocol.publisher.horizon import Record
+from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
 from epochal.protocol.times import TimeShape
 
 PAGE = Path(__file__).parents[2] / "docs" / "concepts.md"

@@ -10,8 +10,8 @@ import pytest
 from epochal.errors import LocalProtocolError, LogFailed, LogFull
 from epochal.logfiles import SegmentLog
 from epochal.logfiles.disk import OSDisk
-from epochal.protocol.history import State
-from epochal.protocol.logfile import Checkpoint
+from epochal.protocol.log.file_format import Checkpoint
+from epochal.protocol.log.history import State
 
 START = Checkpoint(State(-1, (0,), (), ()), b"-1")
 

@@ -19,8 +19,8 @@ from epochal.errors import (
     Superseded,
 )
 from epochal.logfiles import SegmentLog
-from epochal.protocol.history import State
-from epochal.protocol.logfile import Checkpoint
+from epochal.protocol.log.file_format import Checkpoint
+from epochal.protocol.log.history import State
 
 START = Checkpoint(State(-1, (0,), (), ()), b"-1")
 

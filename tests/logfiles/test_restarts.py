@@ -15,8 +15,8 @@ from epochal.logfiles.disk import boot_id
 from epochal.logfiles.survey import summarize, verify
 from epochal.protocol import messages as m
 from epochal.protocol.effects import Log, Push, Reply
-from epochal.protocol.logframes import decode_entry, entries
-from epochal.protocol.publishing import PublisherSettings, SegmentPublisher
+from epochal.protocol.log.frames import decode_entry, entries
+from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
 from epochal.protocol.times import Time, TimeShape
 from epochal_publisher.settings import Settings
 from epochal_publisher.store import QUIET, Commit, Store

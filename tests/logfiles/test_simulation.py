@@ -19,15 +19,15 @@ from epochal.errors import LogError, LogFailed
 from epochal.logfiles import LogSettings, SegmentLog
 from epochal.protocol import messages as m
 from epochal.protocol.effects import PublisherEffect
-from epochal.protocol.history import State, apply
-from epochal.protocol.journal import Note, Restored, Restoring, encode_notes
-from epochal.protocol.logfile import Checkpoint, with_incarnation
-from epochal.protocol.logframes import decode_entry, entries, entry
-from epochal.protocol.publishing import SegmentPublisher
+from epochal.protocol.log.epoch_query import Wanted
+from epochal.protocol.log.file_format import Checkpoint, with_incarnation
+from epochal.protocol.log.frames import decode_entry, entries, entry
+from epochal.protocol.log.history import State, apply
+from epochal.protocol.publisher.journal import Note, Restored, Restoring, encode_notes
+from epochal.protocol.publisher.machine import SegmentPublisher
 from epochal.protocol.simulation import simulate
 from epochal.protocol.simulation.disk import Disk, doubted, events_of
 from epochal.protocol.simulation.world import World
-from epochal.protocol.wanted import Wanted
 
 FRESH = 40
 FIXED = 10

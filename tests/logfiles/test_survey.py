@@ -12,7 +12,7 @@ from epochal.cli.log import Action, log
 from epochal.cli.options import Format
 from epochal.errors import CorruptLog
 from epochal.logfiles.survey import log_directories, owner_of, summarize, verify
-from epochal.protocol.logfile import FOOTER_BYTES
+from epochal.protocol.log.file_format import FOOTER_BYTES
 
 
 def flip(path: Path, at: int) -> None:

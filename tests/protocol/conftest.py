@@ -25,13 +25,13 @@ from epochal.protocol.effects import (
     ReportFinishing,
     Send,
 )
-from epochal.protocol.following import Began, Broke, Follower, From, Request, Subscribe, Unsubscribe
-from epochal.protocol.horizon import Record
-from epochal.protocol.publishing import PublisherSettings, SegmentPublisher
-from epochal.protocol.serving import SegmentServer, ServingSettings
-from epochal.protocol.subscribing import Subscriber
+from epochal.protocol.publisher.horizon import Record
+from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
+from epochal.protocol.publisher.server import SegmentServer, ServingSettings
+from epochal.protocol.subscriber.follower import Began, Broke, Follower, From, Request, Subscribe, Unsubscribe
+from epochal.protocol.subscriber.machine import Subscriber
 from epochal.protocol.times import Time, TimeShape
-from epochal.protocol.writing import WriterMachine
+from epochal.protocol.writer.machine import WriterMachine
 
 STREAM = "uid-of-the-stream"
 

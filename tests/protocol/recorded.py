@@ -5,7 +5,7 @@ Separate from the wired machines because a test of one publisher speaks to it al
 
 from typing import Any
 
-from epochal.protocol.publishing import PublisherSettings, SegmentPublisher
+from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
 from epochal.protocol.times import TimeShape
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from epochal.protocol import messages as m
 from epochal.protocol.effects import Reply
-from epochal.protocol.finishing import Finishing
+from epochal.protocol.publisher.completion import Finishing
 
 OPEN = m.Open(1, "uid", "0", "w", 2, None, None)
 

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epochal.protocol.filters import JoinFilter
-from epochal.protocol.history import EVENT_OVERHEAD, History, State, apply, empty_state
+from epochal.protocol.log.history import EVENT_OVERHEAD, History, State, apply, empty_state
 from epochal.protocol.messages import NOTHING_YET, Aborted, Data, Event, Frontier
 from epochal.protocol.progress import Progress
+from epochal.protocol.subscriber.join_filter import JoinFilter
 
 STEPS = st.lists(
     st.one_of(
@@ -104,7 +104,7 @@ def test_a_full_ring_replays_no_more_than_what_lies_between_two_checkpoints(kept
         replayed += 1
         apply(progress, event)
 
-    monkeypatch.setattr("epochal.protocol.history.apply", counting)
+    monkeypatch.setattr("epochal.protocol.log.history.apply", counting)
     for seq in (history.last, history.truncated_at, history.truncated_at + 400):
         replayed = 0
         assert history.state_at(seq).upper.active == {0, 1, 2}

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from epochal.protocol.frontier import Antichain, Downset
-from epochal.protocol.horizon import Horizon, Marks, Pace, Record
+from epochal.protocol.publisher.horizon import Horizon, Marks, Pace, Record
 from epochal.protocol.times import MAX_TIME, Time, TimeShape, less_equal
 
 INT, PAIR = TimeShape(), TimeShape.parse("(int, int)")

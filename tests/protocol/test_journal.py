@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from epochal.errors import LocalProtocolError
 from epochal.protocol import messages as m
-from epochal.protocol import sessions
 from epochal.protocol.effects import Log, Push, Reply
-from epochal.protocol.history import State
-from epochal.protocol.journal import (
+from epochal.protocol.log.history import State
+from epochal.protocol.publisher import sessions
+from epochal.protocol.publisher.journal import (
     Denied,
     EpochIs,
     Fingerprints,
@@ -24,7 +24,7 @@ from epochal.protocol.journal import (
     decode_notes,
     encode_notes,
 )
-from epochal.protocol.publishing import PublisherSettings, SegmentPublisher
+from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
 from epochal.protocol.times import TimeShape
 
 times = st.integers(0, 2**63 - 1) | st.tuples(st.integers(0, 9), st.integers(0, 9))

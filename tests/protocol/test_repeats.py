@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from epochal.errors import LocalProtocolError, RepeatDiffers
 from epochal.protocol import messages as m
-from epochal.protocol import sessions
 from epochal.protocol.effects import Failed, Log, Moved, Push, Reply
-from epochal.protocol.history import State
-from epochal.protocol.journal import Fingerprints, Ran, Restoring, decode_notes, encode_notes
-from epochal.protocol.publishing import PublisherSettings, SegmentPublisher
-from epochal.protocol.sessions import GROUP, REMEMBERED_APPENDS, WriterState, fingerprint
+from epochal.protocol.log.history import State
+from epochal.protocol.publisher import sessions
+from epochal.protocol.publisher.journal import Fingerprints, Ran, Restoring, decode_notes, encode_notes
+from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
+from epochal.protocol.publisher.sessions import GROUP, REMEMBERED_APPENDS, WriterState, fingerprint
 from epochal.protocol.times import TimeShape
 
 SETTINGS = PublisherSettings(TimeShape.parse("int"), durable=True)
@@ -306,7 +306,7 @@ def test_what_is_remembered_of_writers_that_left_is_bounded_oldest_forgotten_fir
 
 
 def test_a_checkpoint_shares_its_room_among_the_writers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("epochal.protocol.journal.KEPT_FINGERPRINTS", 8 * 20)
+    monkeypatch.setattr("epochal.protocol.publisher.journal.KEPT_FINGERPRINTS", 8 * 20)
     life = Life()
     life.open("a")
     life.open("b")

@@ -5,9 +5,9 @@ import pytest
 from epochal.errors import WriterLost
 from epochal.protocol import messages as m
 from epochal.protocol.effects import Over
-from epochal.protocol.journal import Restored, Restoring, encode_notes
-from epochal.protocol.publishing import SegmentPublisher
-from epochal.protocol.subscribing import Arrived, EpochWasAborted, RewoundTo
+from epochal.protocol.publisher.journal import Restored, Restoring, encode_notes
+from epochal.protocol.publisher.machine import SegmentPublisher
+from epochal.protocol.subscriber.machine import Arrived, EpochWasAborted, RewoundTo
 
 
 def on_disk(publisher: SegmentPublisher) -> Restored:

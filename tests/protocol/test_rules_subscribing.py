@@ -4,10 +4,10 @@ import pytest
 
 from epochal.errors import CursorError
 from epochal.protocol import messages as m
-from epochal.protocol.cursors import Cursor
-from epochal.protocol.following import Began
-from epochal.protocol.history import State
-from epochal.protocol.subscribing import Arrived, EpochBatches, EpochWasAborted, Happened, Subscriber
+from epochal.protocol.log.history import State
+from epochal.protocol.subscriber.cursor import Cursor
+from epochal.protocol.subscriber.follower import Began
+from epochal.protocol.subscriber.machine import Arrived, EpochBatches, EpochWasAborted, Happened, Subscriber
 from epochal.protocol.times import Time, TimeShape
 
 INT = TimeShape.parse("int")

@@ -9,7 +9,7 @@ from epochal.errors import AppendsLost, EpochalError, NoPublisher, RemoteProtoco
 from epochal.protocol import messages as m
 from epochal.protocol.effects import Moved, Over, Ready, Reconnect
 from epochal.protocol.times import TimeShape
-from epochal.protocol.writing import WriterMachine
+from epochal.protocol.writer.machine import WriterMachine
 
 WireUp = Callable[..., Any]
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from epochal.errors import CapabilityError
 from epochal.protocol.frontier import Antichain
-from epochal.protocol.sessions import GROUP, REMEMBERED_DENIALS, REMEMBERED_RUNS, WriterState, follows, joint
+from epochal.protocol.publisher.sessions import GROUP, REMEMBERED_DENIALS, REMEMBERED_RUNS, WriterState, follows, joint
 
 
 def state(**known):

@@ -15,18 +15,18 @@ import pytest
 from epochal.errors import CapabilityError, EpochalError, StreamGone
 from epochal.protocol import frontier
 from epochal.protocol import messages as m
-from epochal.protocol.filters import JoinFilter
-from epochal.protocol.following import Began
-from epochal.protocol.history import History
-from epochal.protocol.horizon import Horizon
-from epochal.protocol.lanes import Lane
-from epochal.protocol.moves import Moves
-from epochal.protocol.publishing import SegmentPublisher
-from epochal.protocol.sessions import WriterState
+from epochal.protocol.log.history import History
+from epochal.protocol.publisher.horizon import Horizon
+from epochal.protocol.publisher.machine import SegmentPublisher
+from epochal.protocol.publisher.sessions import WriterState
 from epochal.protocol.simulation import Report, SimulationFailed, __main__, simulate
-from epochal.protocol.subscribing import EpochBatches, EpochWasAborted, Subscriber
+from epochal.protocol.subscriber.follower import Began
+from epochal.protocol.subscriber.join_filter import JoinFilter
+from epochal.protocol.subscriber.machine import EpochBatches, EpochWasAborted, Subscriber
 from epochal.protocol.times import Time
-from epochal.protocol.writing import WriterMachine
+from epochal.protocol.writer.capabilities import Moves
+from epochal.protocol.writer.machine import WriterMachine
+from epochal.protocol.writer.segment_session import Lane
 
 FRESH = 250
 STORED = 200

@@ -13,14 +13,14 @@ from epochal.logfiles import LogSettings, SegmentLog
 from epochal.logfiles.disk import OSDisk
 from epochal.protocol import messages as m
 from epochal.protocol.effects import Log, ReadLog
-from epochal.protocol.history import State
-from epochal.protocol.journal import encode_notes
-from epochal.protocol.logfile import Checkpoint
-from epochal.protocol.logframes import entry
-from epochal.protocol.publishing import PublisherSettings, SegmentPublisher
-from epochal.protocol.serving import SegmentServer, ServingSettings
+from epochal.protocol.log.file_format import Checkpoint
+from epochal.protocol.log.frames import entry
+from epochal.protocol.log.history import State
+from epochal.protocol.publisher.committed_view import Told
+from epochal.protocol.publisher.journal import encode_notes
+from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
+from epochal.protocol.publisher.server import SegmentServer, ServingSettings
 from epochal.protocol.times import TimeShape
-from epochal.protocol.told import Told
 from epochal.protocol.wire import Packer
 from epochal_publisher.segment import Served
 from epochal_publisher.settings import Settings

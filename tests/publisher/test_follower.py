@@ -7,7 +7,7 @@ import pytest
 
 from epochal.errors import Unavailable
 from epochal.protocol import messages as m
-from epochal.protocol.history import History, empty_state
+from epochal.protocol.log.history import History, empty_state
 from epochal_publisher.follower import Follower
 
 

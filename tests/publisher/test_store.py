@@ -12,11 +12,11 @@ from epochal.errors import ConfigError, LogMismatch
 from epochal.logfiles import SegmentLog
 from epochal.protocol import messages as m
 from epochal.protocol.effects import Log, ReadLog, Reply
-from epochal.protocol.history import State
-from epochal.protocol.journal import encode_notes
-from epochal.protocol.logfile import Checkpoint
-from epochal.protocol.logframes import entry
-from epochal.protocol.publishing import PublisherSettings, SegmentPublisher
+from epochal.protocol.log.file_format import Checkpoint
+from epochal.protocol.log.frames import entry
+from epochal.protocol.log.history import State
+from epochal.protocol.publisher.journal import encode_notes
+from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
 from epochal.protocol.times import TimeShape
 from epochal.service import filesystems
 from epochal_publisher.settings import Settings

@@ -5,7 +5,7 @@ import json
 import msgpack
 import pytest
 
-from epochal.protocol.history import State
+from epochal.protocol.log.history import State
 from epochal.protocol.messages import Position
 from epochal_publisher.telling import Telling, opening
 

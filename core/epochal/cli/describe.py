@@ -23,7 +23,7 @@ from epochal.cli.options import (
 from epochal.cli.output import flat, print_document, print_fields, show_age, show_frontier
 from epochal.client.catalog_types import SegmentInfo, StreamInfo
 from epochal.client.held_back import HeldBack, describe_holder, show_time
-from epochal.protocol.holders import HolderKind
+from epochal.protocol.blockers import HolderKind
 
 EPILOG = """\b
 Kinds:

@@ -13,7 +13,7 @@ from epochal.cli.terminal import note
 from epochal.client.catalog_types import StreamInfo
 from epochal.client.held_back import describe_holder
 from epochal.errors import from_code
-from epochal.protocol.holders import HolderKind
+from epochal.protocol.blockers import HolderKind
 from epochal.resources import DEFAULT_NAMESPACE, parse_stream_name
 
 EPILOG = """\b

@@ -24,7 +24,7 @@ from epochal.cli.tracing import telemetry
 from epochal.client.sockets import check_libzmq
 from epochal.errors import CursorError, TimedOut, UsageError
 from epochal.logfiles.disk import OSDisk
-from epochal.protocol.beginnings import FORMS, is_since, read_since
+from epochal.protocol.subscriber.since import FORMS, is_since, read_since
 from epochal.resources import DEFAULT_NAMESPACE, parse_stream_name
 
 EPILOG = """\b

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from epochal.client.held_back import HeldBack
-from epochal.protocol.holders import Holder
-from epochal.protocol.sessions import FIRST_SESSION
+from epochal.protocol.blockers import Holder
+from epochal.protocol.publisher.sessions import FIRST_SESSION
 from epochal.protocol.times import Time, from_json, to_json
 from epochal.resources import StreamManifest
 

@@ -24,7 +24,7 @@ from epochal.client.sockets import check_libzmq
 from epochal.client.subscriber import Since, Subscription
 from epochal.client.writer import Writer
 from epochal.errors import UsageError
-from epochal.protocol.following import FollowerSettings
+from epochal.protocol.subscriber.follower import FollowerSettings
 from epochal.protocol.times import TimeCodec
 
 DEFAULT_WAIT = 30.0

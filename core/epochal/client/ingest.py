@@ -20,7 +20,7 @@ from epochal.client.tracing import current_trace
 from epochal.errors import EpochalError, RemoteProtocolError, TimedOut, Unavailable, from_code
 from epochal.protocol import messages as m
 from epochal.protocol import wire
-from epochal.protocol.writing import WriterMachine
+from epochal.protocol.writer.machine import WriterMachine
 
 ANSWER_TIMEOUT = 10.0
 """Seconds without any message of a publisher that owes an answer before the connection is made anew."""

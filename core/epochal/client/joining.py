@@ -16,7 +16,7 @@ from epochal.client.sockets import Frames, Socket
 from epochal.errors import EpochalError, NoPublisher, StreamGone, Unavailable
 from epochal.protocol import messages as m
 from epochal.protocol import wire
-from epochal.protocol.following import Begin, Follower, FollowerSettings, Request, Subscribe, Unsubscribe
+from epochal.protocol.subscriber.follower import Begin, Follower, FollowerSettings, Request, Subscribe, Unsubscribe
 
 TICK = 0.1
 """Seconds between looks at the clock."""

@@ -31,7 +31,7 @@ from epochal.errors import (
 from epochal.protocol import messages as m
 from epochal.protocol.effects import Acked, Failed, Moved, Over, Ready, Reconnect, Send
 from epochal.protocol.times import Time
-from epochal.protocol.writing import WriterMachine
+from epochal.protocol.writer.machine import WriterMachine
 
 TICK = 0.1
 """Seconds between looks at the clock."""

@@ -23,10 +23,10 @@ from epochal.client.joining import Link
 from epochal.client.options import NOTHING, Expected
 from epochal.errors import EpochalError, UsageError
 from epochal.protocol import messages as m
-from epochal.protocol import subscribing
-from epochal.protocol.beginnings import placed, read_since
-from epochal.protocol.cursors import Cursor
-from epochal.protocol.following import Began, Broke, Follower, FollowerSettings
+from epochal.protocol.subscriber import machine as subscribing
+from epochal.protocol.subscriber.cursor import Cursor
+from epochal.protocol.subscriber.follower import Began, Broke, Follower, FollowerSettings
+from epochal.protocol.subscriber.since import placed, read_since
 from epochal.protocol.times import Time, TimeCodec
 from epochal.protocol.topics import TopicChoice
 
@@ -37,7 +37,7 @@ Half of it, and they are read again (E18).
 """
 
 Since: TypeAlias = str | Cursor | None
-"""Where to begin: None is live; the texts are `epochal.protocol.beginnings.FORMS`."""
+"""Where to begin: None is live; the texts are `epochal.protocol.subscriber.since.FORMS`."""
 
 
 class Subscription:

@@ -12,8 +12,7 @@ from typing import Self
 
 from epochal.errors import CorruptLog, LogFull
 from epochal.logfiles.disk import Disk, FileBytes, aside, put_in_place, write_aside, write_or_undo
-from epochal.protocol.history import State
-from epochal.protocol.logfile import (
+from epochal.protocol.log.file_format import (
     FOOTER_BYTES,
     HEAD_BYTES,
     Checkpoint,
@@ -31,7 +30,8 @@ from epochal.protocol.logfile import (
     encode_index,
     header_length,
 )
-from epochal.protocol.logframes import Damage, Frame, frame_parts, scan
+from epochal.protocol.log.frames import Damage, Frame, frame_parts, scan
+from epochal.protocol.log.history import State
 
 SALT_BYTES = 8
 NO_FOOTER = "the footer is missing or damaged: perhaps the file was cut"

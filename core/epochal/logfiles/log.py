@@ -27,8 +27,8 @@ from epochal.logfiles.owner import Owner
 from epochal.logfiles.reading import Batch
 from epochal.logfiles.recovering import Recovery, recover_log
 from epochal.logfiles.retained import Retained
-from epochal.protocol.history import State
-from epochal.protocol.logfile import Checkpoint, Incarnations, with_incarnation
+from epochal.protocol.log.file_format import Checkpoint, Incarnations, with_incarnation
+from epochal.protocol.log.history import State
 
 _REPLAY_BYTES: Final = 2**20
 

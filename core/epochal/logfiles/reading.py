@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from epochal.errors import CorruptLog, HistoryTruncated
 from epochal.logfiles.disk import Disk
 from epochal.logfiles.files import LogFile, read_header
-from epochal.protocol.history import State
-from epochal.protocol.logfile import Damaged, Index
-from epochal.protocol.logframes import FRAME_HEAD, Frame, cut, is_sound, read_head, scan
+from epochal.protocol.log.file_format import Damaged, Index
+from epochal.protocol.log.frames import FRAME_HEAD, Frame, cut, is_sound, read_head, scan
+from epochal.protocol.log.history import State
 
 CHUNK = 256 * 1024
 """Bytes read at once where frames are small."""

@@ -14,7 +14,7 @@ from typing import Final
 from epochal.errors import CorruptLog, LogMismatch
 from epochal.logfiles.disk import Disk, FileBytes
 from epochal.logfiles.files import LogFile, TailFile, log_paths, read_sealed
-from epochal.protocol.logfile import (
+from epochal.protocol.log.file_format import (
     HEAD_BYTES,
     Checkpoint,
     Damaged,
@@ -26,7 +26,7 @@ from epochal.protocol.logfile import (
     header_length,
     with_incarnation,
 )
-from epochal.protocol.logframes import Damage, Frame, Frames, Tail, recover
+from epochal.protocol.log.frames import Damage, Frame, Frames, Tail, recover
 
 ASIDE: Final = "nothing was changed; bring the file back from a copy of the volume, see docs/log.md"
 """What whoever runs the publisher can do about a last file that is damaged."""

@@ -16,8 +16,8 @@ from epochal.errors import CorruptLog, HistoryTruncated
 from epochal.logfiles.disk import Disk
 from epochal.logfiles.files import LogFile, read_index
 from epochal.logfiles.reading import Batch, Cursor, FileReader
-from epochal.protocol.history import State
-from epochal.protocol.logfile import Index
+from epochal.protocol.log.file_format import Index
+from epochal.protocol.log.history import State
 from epochal.protocol.messages import NOTHING_YET
 
 PARKED: Final = 16

@@ -15,8 +15,7 @@ from epochal.errors import CorruptLog, LogError
 from epochal.logfiles.disk import Disk, FileBytes, OSDisk
 from epochal.logfiles.files import NO_FOOTER, LogFile, log_paths, read_header, read_sealed, read_whole
 from epochal.logfiles.owner import INCARNATION
-from epochal.protocol.history import State
-from epochal.protocol.logfile import (
+from epochal.protocol.log.file_format import (
     FOOTER_BYTES,
     Damaged,
     FileHeader,
@@ -27,7 +26,8 @@ from epochal.protocol.logfile import (
     encode_footer,
     with_incarnation,
 )
-from epochal.protocol.logframes import Bytes, Damage, Frame, Tail, cut, footer_of, recover, scan
+from epochal.protocol.log.frames import Bytes, Damage, Frame, Tail, cut, footer_of, recover, scan
+from epochal.protocol.log.history import State
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from typing import NamedTuple, TypeAlias
 
 from epochal.errors import EpochalError
 from epochal.protocol import messages as m
-from epochal.protocol.journal import Note
+from epochal.protocol.log.epoch_query import Wanted
+from epochal.protocol.publisher.journal import Note
 from epochal.protocol.times import Time
-from epochal.protocol.wanted import Wanted
 
 # ---- a publisher's ----
 

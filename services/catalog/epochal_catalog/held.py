@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from epochal.client.held_back import NO_PUBLISHER, HeldBack
+from epochal.protocol.blockers import HolderKind
 from epochal.protocol.frontier import Antichain
-from epochal.protocol.holders import HolderKind
 from epochal.protocol.times import from_json
 from epochal_catalog.records import Json, SegmentRecord
 from epochal_catalog.state import State, StreamEntry

@@ -7,7 +7,7 @@ writes them, and memory then takes over exactly what was written.
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeAlias
 
-from epochal.protocol.holders import HolderKind
+from epochal.protocol.blockers import HolderKind
 
 Json: TypeAlias = Any
 """A value as JSON gives it. Times are kept in this form: an int or nested lists."""

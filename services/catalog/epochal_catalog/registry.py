@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
 from epochal.errors import Problem, SchemaMismatch, StreamComplete, StreamGone, Superseded, TimeShapeError, WriterFenced
+from epochal.protocol.blockers import HolderKind
 from epochal.protocol.frontier import Antichain
-from epochal.protocol.holders import HolderKind
 from epochal.protocol.segments import key_ranges
 from epochal.protocol.times import TimeShape, from_json, less_equal, less_than, to_json
 from epochal.resources import StreamManifest, immutable_changes

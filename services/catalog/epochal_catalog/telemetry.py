@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from opentelemetry.metrics import CallbackOptions, Observation
 
-from epochal.protocol.holders import HolderKind
+from epochal.protocol.blockers import HolderKind
 from epochal.service.telemetry import ServiceTelemetry
 from epochal_catalog.held import held_back
 from epochal_catalog.state import State

@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from epochal.errors import HistoryTruncated, Problem, Unavailable
 from epochal.protocol.effects import FindState
-from epochal.protocol.history import State
+from epochal.protocol.log.history import State
 from epochal.protocol.messages import Event, Position
 from epochal.service.errors import InvalidRequest, ShuttingDown
 from epochal_publisher.errors import Truncated

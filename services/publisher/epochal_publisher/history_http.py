@@ -14,7 +14,7 @@ from functools import partial
 from aiohttp import web
 
 from epochal.errors import EpochalError, Unavailable
-from epochal.protocol.history import State
+from epochal.protocol.log.history import State
 from epochal.service.errors import Overloaded, SegmentNotFound, ShuttingDown
 from epochal_publisher import asking, errors
 from epochal_publisher.asking import MOST_EVENTS, Question

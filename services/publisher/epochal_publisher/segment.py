@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from epochal.client.catalog_types import SegmentGrant, SegmentReport, StreamInfo
 from epochal.protocol.effects import PublisherEffect as Effect
 from epochal.protocol.effects import Push
-from epochal.protocol.publishing import PublisherSettings, SegmentPublisher
-from epochal.protocol.serving import SegmentServer, ServingSettings
+from epochal.protocol.publisher.committed_view import Told
+from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
+from epochal.protocol.publisher.server import SegmentServer, ServingSettings
 from epochal.protocol.times import Time
-from epochal.protocol.told import Told
 from epochal.protocol.wire import Packer
 from epochal_publisher.counters import SegmentCounters
 from epochal_publisher.settings import Settings

@@ -34,12 +34,12 @@ from epochal.protocol import messages as m
 from epochal.protocol.effects import FindBeginning, FindState, Log, Push, ReadLog
 from epochal.protocol.effects import PublisherEffect as Effect
 from epochal.protocol.frontier import Antichain
-from epochal.protocol.history import State, apply
-from epochal.protocol.journal import Restored, Restoring, encode_notes
-from epochal.protocol.logfile import Checkpoint, Damaged, with_incarnation
-from epochal.protocol.logframes import decode_entry, entries, entry
-from epochal.protocol.packing import packed
-from epochal.protocol.publishing import SegmentPublisher
+from epochal.protocol.log.file_format import Checkpoint, Damaged, with_incarnation
+from epochal.protocol.log.frames import decode_entry, entries, entry
+from epochal.protocol.log.history import State, apply
+from epochal.protocol.log.packing import packed
+from epochal.protocol.publisher.journal import Restored, Restoring, encode_notes
+from epochal.protocol.publisher.machine import SegmentPublisher
 from epochal.protocol.times import Time
 from epochal.protocol.wire import Frames
 from epochal.service.filesystems import objection

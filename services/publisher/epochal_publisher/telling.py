@@ -15,7 +15,7 @@ import msgpack
 from epochal.client.encodings import decoder
 from epochal.client.tracing import traceparent
 from epochal.errors import RemoteProtocolError
-from epochal.protocol.history import State
+from epochal.protocol.log.history import State
 from epochal.protocol.messages import Aborted, Data, Event, Frontier, Meta, Position
 from epochal.protocol.times import Time, to_json
 

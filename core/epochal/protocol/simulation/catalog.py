@@ -7,8 +7,8 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field
 
-from epochal.protocol.horizon import Record
-from epochal.protocol.sessions import FIRST_SESSION
+from epochal.protocol.publisher.horizon import Record
+from epochal.protocol.publisher.sessions import FIRST_SESSION
 from epochal.protocol.simulation.scenario import Scenario
 from epochal.protocol.times import Time
 

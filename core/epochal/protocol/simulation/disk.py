@@ -8,11 +8,11 @@ from math import inf
 
 from epochal.protocol import messages as m
 from epochal.protocol.effects import Log, PublisherEffect, Push
-from epochal.protocol.history import State, apply
-from epochal.protocol.journal import Note, Restored, Restoring, encode_notes
-from epochal.protocol.publishing import SegmentPublisher
+from epochal.protocol.log.epoch_query import Wanted
+from epochal.protocol.log.history import State, apply
+from epochal.protocol.publisher.journal import Note, Restored, Restoring, encode_notes
+from epochal.protocol.publisher.machine import SegmentPublisher
 from epochal.protocol.simulation.world import World
-from epochal.protocol.wanted import Wanted
 
 ROLL = 0.02
 """How often an entry is followed by a new log file."""

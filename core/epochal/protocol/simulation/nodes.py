@@ -24,9 +24,10 @@ from epochal.protocol.effects import (
     Reply,
     ReportFinishing,
 )
-from epochal.protocol.history import State
-from epochal.protocol.publishing import PublisherSettings, SegmentPublisher
-from epochal.protocol.serving import SegmentServer, ServingSettings
+from epochal.protocol.log.history import State
+from epochal.protocol.publisher.committed_view import Told
+from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
+from epochal.protocol.publisher.server import SegmentServer, ServingSettings
 from epochal.protocol.simulation.catalog import Catalog, Grant
 from epochal.protocol.simulation.disk import Disk, events_of
 from epochal.protocol.simulation.gathering import Gathering
@@ -37,7 +38,6 @@ from epochal.protocol.simulation.reporting import RETRY, Reporting
 from epochal.protocol.simulation.scenario import Scenario
 from epochal.protocol.simulation.strangers import Stranger
 from epochal.protocol.simulation.world import Act, World
-from epochal.protocol.told import Told
 
 TICK = 0.2
 SYNC = 0.1

@@ -7,8 +7,16 @@ and a `Follower` a segment around one `Subscriber`, and the application's own me
 from epochal.errors import EpochalError, HistoryTruncated, NoPublisher, StreamGone
 from epochal.protocol import messages as m
 from epochal.protocol import wire
-from epochal.protocol.cursors import Cursor
-from epochal.protocol.following import (
+from epochal.protocol.log.history import State
+from epochal.protocol.simulation.links import Connection, Frames, Socket
+from epochal.protocol.simulation.nodes import Node
+from epochal.protocol.simulation.oracle import Log, Oracle, Standing, Times, Violation, meta_of
+from epochal.protocol.simulation.order import at_most, maximal, reached
+from epochal.protocol.simulation.scenario import Scenario
+from epochal.protocol.simulation.stories import Claim, Join, Memory, Yield
+from epochal.protocol.simulation.world import World
+from epochal.protocol.subscriber.cursor import Cursor
+from epochal.protocol.subscriber.follower import (
     Began,
     Begin,
     Broke,
@@ -19,15 +27,7 @@ from epochal.protocol.following import (
     Subscribe,
     Wanted,
 )
-from epochal.protocol.history import State
-from epochal.protocol.simulation.links import Connection, Frames, Socket
-from epochal.protocol.simulation.nodes import Node
-from epochal.protocol.simulation.oracle import Log, Oracle, Standing, Times, Violation, meta_of
-from epochal.protocol.simulation.order import at_most, maximal, reached
-from epochal.protocol.simulation.scenario import Scenario
-from epochal.protocol.simulation.stories import Claim, Join, Memory, Yield
-from epochal.protocol.simulation.world import World
-from epochal.protocol.subscribing import (
+from epochal.protocol.subscriber.machine import (
     Arrived,
     EpochBatches,
     EpochWasAborted,

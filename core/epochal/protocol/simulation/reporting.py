@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from epochal.protocol.effects import ReportFinishing
-from epochal.protocol.publishing import SegmentPublisher
+from epochal.protocol.publisher.machine import SegmentPublisher
 from epochal.protocol.simulation.catalog import Catalog
 from epochal.protocol.simulation.liveness import Liveness
 from epochal.protocol.simulation.scenario import Scenario

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from epochal.protocol.following import From
-from epochal.protocol.publishing import SegmentPublisher
+from epochal.protocol.publisher.machine import SegmentPublisher
 from epochal.protocol.simulation.catalog import Catalog
 from epochal.protocol.simulation.checks import check_memory
 from epochal.protocol.simulation.disk import Disk
@@ -20,6 +19,7 @@ from epochal.protocol.simulation.scenario import Scenario
 from epochal.protocol.simulation.stories import Memory
 from epochal.protocol.simulation.world import World
 from epochal.protocol.simulation.writers import Writer
+from epochal.protocol.subscriber.follower import From
 from epochal.protocol.times import Time
 
 PATIENCE = 60.0

@@ -7,8 +7,8 @@ words of the real machines.
 from epochal.protocol import messages as m
 from epochal.protocol import wire
 from epochal.protocol.effects import Answer, Reply
-from epochal.protocol.publishing import PublisherSettings, SegmentPublisher
-from epochal.protocol.serving import SegmentServer, ServingSettings
+from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
+from epochal.protocol.publisher.server import SegmentServer, ServingSettings
 from epochal.protocol.simulation.links import Connection, Frames, Socket
 from epochal.protocol.simulation.scenario import Scenario
 from epochal.protocol.simulation.world import World

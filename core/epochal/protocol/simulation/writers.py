@@ -19,7 +19,7 @@ from epochal.protocol.simulation.order import reached
 from epochal.protocol.simulation.scenario import Scenario
 from epochal.protocol.simulation.world import World
 from epochal.protocol.times import Time
-from epochal.protocol.writing import WriterMachine
+from epochal.protocol.writer.machine import WriterMachine
 
 TICK = 0.3
 HURRY = 0.02

@@ -27,17 +27,17 @@ from epochal.errors import (
     WriterLost,
 )
 from epochal.protocol import messages as m
+from epochal.protocol.blockers import MOST_HOLDERS, Holder, HolderKind
 from epochal.protocol.effects import AskRecord, Log, PublisherEffect, Push, Reply
-from epochal.protocol.finishing import Finishing
 from epochal.protocol.frontier import Antichain, Change, Downset, MutableAntichain
-from epochal.protocol.history import EVENT_OVERHEAD, History, State, empty_state
-from epochal.protocol.holders import MOST_HOLDERS, Holder, HolderKind
-from epochal.protocol.horizon import Horizon, Marks, Record
-from epochal.protocol.journal import Journal, Note, PublisherIs, Restored, checkpoint_notes
-from epochal.protocol.limits import MAX_DETAIL, MAX_WAITING_OPENS, MAX_WRITER_ID, MAX_WRITERS, SegmentLimits
-from epochal.protocol.parking import Parked
+from epochal.protocol.log.history import EVENT_OVERHEAD, History, State, empty_state
 from epochal.protocol.progress import Progress
-from epochal.protocol.sessions import Asked, WaitingLine, Writers, WriterState, fingerprint, follows
+from epochal.protocol.publisher.completion import Finishing
+from epochal.protocol.publisher.horizon import Horizon, Marks, Record
+from epochal.protocol.publisher.journal import Journal, Note, PublisherIs, Restored, checkpoint_notes
+from epochal.protocol.publisher.limits import MAX_DETAIL, MAX_WAITING_OPENS, MAX_WRITER_ID, MAX_WRITERS, SegmentLimits
+from epochal.protocol.publisher.reserved_capability import Parked
+from epochal.protocol.publisher.sessions import Asked, WaitingLine, Writers, WriterState, fingerprint, follows
 from epochal.protocol.times import Time, TimeShape
 
 Writer: TypeAlias = bytes

@@ -11,8 +11,8 @@ from typing import NamedTuple, TypeAlias
 
 from epochal.errors import EpochalError
 from epochal.protocol import messages as m
-from epochal.protocol.history import State
-from epochal.protocol.wanted import Wanted
+from epochal.protocol.log.epoch_query import Wanted
+from epochal.protocol.log.history import State
 
 # ---- what the shell must do ----
 

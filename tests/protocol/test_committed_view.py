@@ -7,11 +7,11 @@ import pytest
 
 from epochal.protocol import messages as m
 from epochal.protocol.effects import Answer, Private, Push
-from epochal.protocol.journal import Restoring, encode_notes
-from epochal.protocol.publishing import PublisherSettings, SegmentPublisher
-from epochal.protocol.serving import SegmentServer, ServingSettings
+from epochal.protocol.publisher.committed_view import Told
+from epochal.protocol.publisher.journal import Restoring, encode_notes
+from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
+from epochal.protocol.publisher.server import SegmentServer, ServingSettings
 from epochal.protocol.times import TimeShape
-from epochal.protocol.told import Told
 
 NONCE = bytes(16)
 

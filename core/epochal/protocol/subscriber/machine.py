@@ -13,10 +13,10 @@ from typing import NamedTuple, TypeAlias
 
 from epochal.errors import CursorError, EpochTooLarge, RemoteProtocolError, TimeShapeError
 from epochal.protocol import messages as m
-from epochal.protocol.cursors import Cursor
-from epochal.protocol.filters import JoinFilter
-from epochal.protocol.following import Began
 from epochal.protocol.frontier import Antichain, Change, Downset, MutableAntichain
+from epochal.protocol.subscriber.cursor import Cursor
+from epochal.protocol.subscriber.follower import Began
+from epochal.protocol.subscriber.join_filter import JoinFilter
 from epochal.protocol.times import Time, TimeShape
 from epochal.protocol.topics import TopicChoice
 

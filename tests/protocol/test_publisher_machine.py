@@ -19,11 +19,11 @@ from epochal.protocol.effects import (
     Reply,
     ReportFinishing,
 )
-from epochal.protocol.following import From
-from epochal.protocol.limits import STATE_BYTES
 from epochal.protocol.progress import EpochState
-from epochal.protocol.publishing import PublisherSettings, SegmentPublisher
-from epochal.protocol.subscribing import EpochWasAborted
+from epochal.protocol.publisher.limits import STATE_BYTES
+from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
+from epochal.protocol.subscriber.follower import From
+from epochal.protocol.subscriber.machine import EpochWasAborted
 from epochal.protocol.times import MAX_TIME, Time, TimeShape, less_equal
 
 INT = TimeShape.parse("int")

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from epochal.errors import LocalProtocolError, LogMismatch, RemoteProtocolError
 from epochal.protocol import messages as m
 from epochal.protocol import wire
-from epochal.protocol.history import State
-from epochal.protocol.logfile import (
+from epochal.protocol.log.file_format import (
     FOOTER_BYTES,
     Checkpoint,
     Damaged,
@@ -28,7 +27,7 @@ from epochal.protocol.logfile import (
     encode_index,
     with_incarnation,
 )
-from epochal.protocol.logframes import (
+from epochal.protocol.log.frames import (
     Damage,
     Frame,
     Tail,
@@ -41,6 +40,7 @@ from epochal.protocol.logframes import (
     recover,
     scan,
 )
+from epochal.protocol.log.history import State
 
 STATE = State(6, ((0, 1), (1, 0)), ((2, 2),), ((3, 1),))
 HEADER = encode_header("uid", "0", Checkpoint(STATE, b"machine"), ((1, 0), (3, 5)), created=99, salt=b"saltsalt")

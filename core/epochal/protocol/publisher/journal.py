@@ -19,9 +19,9 @@ import msgpack
 from epochal.errors import LocalProtocolError
 from epochal.protocol import messages as m
 from epochal.protocol.frontier import Antichain
-from epochal.protocol.history import State, apply, retained_size
+from epochal.protocol.log.history import State, apply, retained_size
 from epochal.protocol.progress import Progress
-from epochal.protocol.sessions import WriterState, fingerprint
+from epochal.protocol.publisher.sessions import WriterState, fingerprint
 from epochal.protocol.times import Time
 
 KEPT_RUNS = 64

@@ -18,7 +18,7 @@ import google_crc32c
 import msgpack
 
 from epochal.errors import LocalProtocolError, LogMismatch
-from epochal.protocol.history import State
+from epochal.protocol.log.history import State
 
 FORMAT: Final = 1
 MAX_CHECKPOINT: Final = 64 * 2**20

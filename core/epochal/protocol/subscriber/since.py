@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from epochal.errors import CursorError, TimeShapeError, UsageError
-from epochal.protocol.cursors import Cursor
-from epochal.protocol.followed import Begin, Behind, From
 from epochal.protocol.frontier import Antichain
+from epochal.protocol.log.epoch_query import Wanted
 from epochal.protocol.messages import NOTHING_YET, Position
+from epochal.protocol.subscriber.cursor import Cursor
+from epochal.protocol.subscriber.follower_values import Begin, Behind, From
 from epochal.protocol.times import MAX_TIME, Time, TimeShape, from_json
-from epochal.protocol.wanted import Wanted
 
 FORMS = "start, seq:N, time:T, frontier:[T, ...], cut:{SEGMENT: N, ...}"
 """What a text can be."""

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from epochal.errors import EpochTooLarge
 from epochal.protocol import messages as m
-from epochal.protocol.cursors import Cursor
-from epochal.protocol.filters import JoinFilter
-from epochal.protocol.following import Began, Behind, From, Wanted
 from epochal.protocol.frontier import Antichain
-from epochal.protocol.history import State
-from epochal.protocol.subscribing import (
+from epochal.protocol.log.history import State
+from epochal.protocol.subscriber.cursor import Cursor
+from epochal.protocol.subscriber.follower import Began, Behind, From, Wanted
+from epochal.protocol.subscriber.join_filter import JoinFilter
+from epochal.protocol.subscriber.machine import (
     Arrived,
     EpochBatches,
     EpochWasAborted,

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from epochal.protocol import messages as m
 from epochal.protocol import wire
-from epochal.protocol.logframes import cut
+from epochal.protocol.log.frames import cut
 
 _LENGTHS = struct.Struct(">HI")
 _APART = 0xFFFFFFFF

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from epochal.protocol import messages as m
-from epochal.protocol.following import (
+from epochal.protocol.subscriber.follower import (
     Began,
     Behind,
     Broke,
@@ -21,7 +21,7 @@ from epochal.protocol.following import (
     Unsubscribe,
     Wanted,
 )
-from epochal.protocol.subscribing import EpochWasAborted, GapFound, RewoundTo
+from epochal.protocol.subscriber.machine import EpochWasAborted, GapFound, RewoundTo
 from epochal.protocol.times import TimeShape
 
 CHANNEL = b"channel0"

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from epochal.protocol import history as histories
 from epochal.protocol.frontier import Antichain
-from epochal.protocol.history import CHECKPOINT_EVERY, EVENT_OVERHEAD, History, State, apply, empty_state
+from epochal.protocol.log import history as histories
+from epochal.protocol.log.epoch_query import Wanted
+from epochal.protocol.log.history import CHECKPOINT_EVERY, EVENT_OVERHEAD, History, State, apply, empty_state
 from epochal.protocol.messages import NOTHING_YET, Aborted, Data, Event, Frontier
 from epochal.protocol.progress import Progress
 from epochal.protocol.times import Time, join
-from epochal.protocol.wanted import Wanted
 
 pytestmark = pytest.mark.rule("E20")
 
@@ -138,7 +138,7 @@ def test_a_question_costs_no_more_than_what_lies_between_two_known_states(
         looked_at += 1
         return known(wanted, state)
 
-    monkeypatch.setattr("epochal.protocol.wanted.apply", counting)
+    monkeypatch.setattr("epochal.protocol.log.epoch_query.apply", counting)
     monkeypatch.setattr(Wanted, "untouched", counted)
     for time in sorted({0, 1, epochs // 2, epochs - 1, epochs}):
         looked_at = 0

@@ -8,7 +8,7 @@ Sources: rules E1, E13; DESIGN section 5.
 from collections.abc import Container, Mapping, Sequence
 
 from epochal.errors import EpochalError, EpochTooLarge, PayloadTooLarge, TooManyEpochs
-from epochal.protocol.history import EVENT_OVERHEAD
+from epochal.protocol.log.history import EVENT_OVERHEAD
 from epochal.protocol.times import Time, TimeShape
 
 STATE_BYTES = 15_000

@@ -20,7 +20,7 @@ from typing import TypeAlias
 from epochal.errors import CapabilityError
 from epochal.protocol import messages as m
 from epochal.protocol.frontier import Antichain
-from epochal.protocol.history import EVENT_OVERHEAD
+from epochal.protocol.log.history import EVENT_OVERHEAD
 from epochal.protocol.times import Time
 
 REMEMBERED_RUNS = 4096

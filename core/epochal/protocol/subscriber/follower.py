@@ -23,7 +23,10 @@ from epochal.errors import (
     from_code,
 )
 from epochal.protocol import messages as m
-from epochal.protocol.followed import (
+from epochal.protocol.log.epoch_query import MOST_WANTED, Wanted
+from epochal.protocol.log.history import State
+from epochal.protocol.subscriber.catch_up import Pull, Why
+from epochal.protocol.subscriber.follower_values import (
     Began,
     Begin,
     Behind,
@@ -36,10 +39,7 @@ from epochal.protocol.followed import (
     Told,
     Unsubscribe,
 )
-from epochal.protocol.history import State
-from epochal.protocol.pulling import Pull, Why
 from epochal.protocol.times import Time, TimeShape
-from epochal.protocol.wanted import MOST_WANTED, Wanted
 
 __all__ = [
     "Began",

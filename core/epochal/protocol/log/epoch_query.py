@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from epochal.protocol.frontier import Antichain, MutableAntichain
-from epochal.protocol.history import CHECKPOINT_EVERY, State, apply
+from epochal.protocol.log.history import CHECKPOINT_EVERY, State, apply
 from epochal.protocol.messages import Aborted, Data, Event
 from epochal.protocol.times import MAX_SHAPE_LEAVES, Time, less_equal
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from epochal.errors import CursorError
-from epochal.protocol.cursors import Cursor
 from epochal.protocol.messages import Position
-from epochal.protocol.subscribing import Subscriber
+from epochal.protocol.subscriber.cursor import Cursor
+from epochal.protocol.subscriber.machine import Subscriber
 from epochal.protocol.times import Time, TimeShape
 
 TIMES: st.SearchStrategy[Time] = st.recursive(

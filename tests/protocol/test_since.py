@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from epochal.errors import CursorError, EpochalError, TimeShapeError, UsageError
-from epochal.protocol.beginnings import AfterCut, AfterSeq, AfterTime, FromFrontier, is_since, placed, read_since
-from epochal.protocol.cursors import Cursor
-from epochal.protocol.followed import Behind, From
 from epochal.protocol.frontier import Antichain
-from epochal.protocol.history import State
+from epochal.protocol.log.epoch_query import Wanted
+from epochal.protocol.log.history import State
 from epochal.protocol.messages import Position
+from epochal.protocol.subscriber.cursor import Cursor
+from epochal.protocol.subscriber.follower_values import Behind, From
+from epochal.protocol.subscriber.since import AfterCut, AfterSeq, AfterTime, FromFrontier, is_since, placed, read_since
 from epochal.protocol.times import TimeShape, less_equal
-from epochal.protocol.wanted import Wanted
 
 INT, PAIR = TimeShape(), TimeShape.parse("(int, int)")
 CURSOR = Cursor("uid", {"0": Position(1, 4), "1": Position(2, 9)}, (3,))

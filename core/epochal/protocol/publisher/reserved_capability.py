@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Self
 
+from epochal.protocol.blockers import MOST_HOLDERS, Holder, HolderKind
 from epochal.protocol.frontier import Antichain, Change
-from epochal.protocol.holders import MOST_HOLDERS, Holder, HolderKind
-from epochal.protocol.journal import PublisherIs
+from epochal.protocol.publisher.journal import PublisherIs
 from epochal.protocol.times import Time
 
 

@@ -20,7 +20,7 @@ import msgpack
 
 from epochal.errors import LocalProtocolError
 from epochal.protocol import wire
-from epochal.protocol.logfile import FOOTER_BYTES, Damaged, FileHeader, Footer, decode_footer
+from epochal.protocol.log.file_format import FOOTER_BYTES, Damaged, FileHeader, Footer, decode_footer
 from epochal.protocol.messages import Event
 
 FRAME_VERSION: Final = 1

@@ -5,10 +5,10 @@ what is not durable yet, however long the disk takes or how full it is; what it 
 """
 
 from epochal.protocol.effects import PublisherEffect
-from epochal.protocol.history import History, State
+from epochal.protocol.log.history import History, State
 from epochal.protocol.messages import Event
 from epochal.protocol.progress import Progress
-from epochal.protocol.publishing import PublisherSettings, SegmentPublisher
+from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
 
 
 class ToldHistory:

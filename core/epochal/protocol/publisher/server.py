@@ -21,10 +21,10 @@ from epochal.errors import (
 )
 from epochal.protocol import messages as m
 from epochal.protocol.effects import Answer, FindBeginning, FindState, Private, Push, ReadLog
-from epochal.protocol.history import State
-from epochal.protocol.publishing import SegmentPublisher
-from epochal.protocol.told import Told
-from epochal.protocol.wanted import MOST_WANTED, Wanted
+from epochal.protocol.log.epoch_query import MOST_WANTED, Wanted
+from epochal.protocol.log.history import State
+from epochal.protocol.publisher.committed_view import Told
+from epochal.protocol.publisher.machine import SegmentPublisher
 
 CHUNK_EVENTS = 256
 CHUNK_BYTES = 256 * 1024
