@@ -14,6 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.simulation import simulate
+from tests.simulation.disk import Disk, doubted, events_of
+from tests.simulation.world import World
 
 from epochal.errors import LogError, LogFailed
 from epochal.logfiles import LogSettings, SegmentLog
@@ -25,9 +28,6 @@ from epochal.protocol.log.frames import decode_entry, entries, entry
 from epochal.protocol.log.history import State, apply
 from epochal.protocol.publisher.journal import Note, Restored, Restoring, encode_notes
 from epochal.protocol.publisher.machine import SegmentPublisher
-from epochal.protocol.simulation import simulate
-from epochal.protocol.simulation.disk import Disk, doubted, events_of
-from epochal.protocol.simulation.world import World
 
 FRESH = 40
 FIXED = 10

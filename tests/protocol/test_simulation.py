@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from tests.simulation import Report, SimulationFailed, __main__, simulate
 
 from epochal.errors import CapabilityError, EpochalError, StreamGone
 from epochal.protocol import frontier
@@ -19,7 +20,6 @@ from epochal.protocol.log.history import History
 from epochal.protocol.publisher.horizon import Horizon
 from epochal.protocol.publisher.machine import SegmentPublisher
 from epochal.protocol.publisher.sessions import WriterState
-from epochal.protocol.simulation import Report, SimulationFailed, __main__, simulate
 from epochal.protocol.subscriber.follower import Began
 from epochal.protocol.subscriber.join_filter import JoinFilter
 from epochal.protocol.subscriber.machine import EpochBatches, EpochWasAborted, Subscriber
@@ -245,9 +245,7 @@ def test_a_broken_rule_is_told_with_the_command_that_replays_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(JoinFilter, "admits", lambda self, time: True)
-    with pytest.raises(
-        SimulationFailed, match=r"seed \d+: Violation: .* python -m epochal.protocol.simulation \d+"
-    ) as told:
+    with pytest.raises(SimulationFailed, match=r"seed \d+: Violation: .* python -m tests.simulation \d+") as told:
         collections.deque(map(simulate, range(100)), maxlen=0)
     assert str(pickle.loads(pickle.dumps(told.value))) == str(told.value)  # as it comes from another process
     assert __main__.main([str(told.value.seed)]) == 1

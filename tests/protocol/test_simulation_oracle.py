@@ -11,15 +11,15 @@ from random import Random
 from typing import Any
 
 import pytest
+from tests.simulation import checks, gathering, liveness, oracle, order, retention, stories
+from tests.simulation.checks import check_memory
+from tests.simulation.gathering import Gathering
+from tests.simulation.liveness import Liveness
+from tests.simulation.oracle import Asked, Log, Oracle, Outcome, Session, Violation, meta_of
+from tests.simulation.scenario import Scenario
+from tests.simulation.stories import Claim, Join, Memory
 
 from epochal.protocol import messages as m
-from epochal.protocol.simulation import checks, gathering, liveness, oracle, order, retention, stories
-from epochal.protocol.simulation.checks import check_memory
-from epochal.protocol.simulation.gathering import Gathering
-from epochal.protocol.simulation.liveness import Liveness
-from epochal.protocol.simulation.oracle import Asked, Log, Oracle, Outcome, Session, Violation, meta_of
-from epochal.protocol.simulation.scenario import Scenario
-from epochal.protocol.simulation.stories import Claim, Join, Memory
 from epochal.protocol.times import Time
 
 
@@ -577,7 +577,7 @@ def test_the_order_that_judges_is_that_of_products() -> None:
 
 def test_the_judges_use_nothing_of_what_they_judge() -> None:
     """Beside themselves they know messages, the scenario and the type of a time: no algebra, filters or histories."""
-    allowed = {"epochal.protocol", "epochal.protocol.times", "epochal.protocol.simulation.scenario"}
+    allowed = {"epochal.protocol", "epochal.protocol.times", "tests.simulation.scenario"}
     judges = (checks, gathering, liveness, oracle, order, retention, stories)
     allowed |= {module.__name__ for module in judges}
     for module in judges:

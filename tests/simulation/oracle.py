@@ -13,10 +13,11 @@ from enum import StrEnum
 from math import inf
 from typing import NamedTuple
 
+from tests.simulation.order import covered, is_antichain, reached
+from tests.simulation.retention import Retention
+from tests.simulation.scenario import Scenario
+
 from epochal.protocol import messages as m
-from epochal.protocol.simulation.order import covered, is_antichain, reached
-from epochal.protocol.simulation.retention import Retention
-from epochal.protocol.simulation.scenario import Scenario
 from epochal.protocol.times import Time
 
 Times = frozenset[Time]

@@ -4,17 +4,18 @@ Apart from the publishers' side because this is the simulated counterpart of the
 and a `Follower` a segment around one `Subscriber`, and the application's own memory of what it was given.
 """
 
+from tests.simulation.links import Connection, Frames, Socket
+from tests.simulation.nodes import Node
+from tests.simulation.oracle import Log, Oracle, Standing, Times, Violation, meta_of
+from tests.simulation.order import at_most, maximal, reached
+from tests.simulation.scenario import Scenario
+from tests.simulation.stories import Claim, Join, Memory, Yield
+from tests.simulation.world import World
+
 from epochal.errors import EpochalError, HistoryTruncated, NoPublisher, StreamGone
 from epochal.protocol import messages as m
 from epochal.protocol import wire
 from epochal.protocol.log.history import State
-from epochal.protocol.simulation.links import Connection, Frames, Socket
-from epochal.protocol.simulation.nodes import Node
-from epochal.protocol.simulation.oracle import Log, Oracle, Standing, Times, Violation, meta_of
-from epochal.protocol.simulation.order import at_most, maximal, reached
-from epochal.protocol.simulation.scenario import Scenario
-from epochal.protocol.simulation.stories import Claim, Join, Memory, Yield
-from epochal.protocol.simulation.world import World
 from epochal.protocol.subscriber.cursor import Cursor
 from epochal.protocol.subscriber.follower import (
     Began,

@@ -6,8 +6,9 @@ machine that it has heard enough.
 
 from collections.abc import Iterable
 
+from tests.simulation.oracle import Violation
+
 from epochal.protocol import messages as m
-from epochal.protocol.simulation.oracle import Violation
 
 
 class Gathering:

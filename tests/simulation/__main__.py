@@ -1,4 +1,4 @@
-"""`python -m epochal.protocol.simulation SEED [FIELD=VALUE...]`: run one seed again and print what happened.
+"""`python -m tests.simulation SEED [FIELD=VALUE...]`: run one seed again and print what happened.
 
 Apart from `run` because only this prints.
 """
@@ -6,7 +6,7 @@ Apart from `run` because only this prints.
 import sys
 from ast import literal_eval
 
-from epochal.protocol.simulation.run import SimulationFailed, simulate
+from tests.simulation.run import SimulationFailed, simulate
 
 
 def main(arguments: list[str]) -> int:
@@ -15,7 +15,7 @@ def main(arguments: list[str]) -> int:
         seed = int(arguments[0])
         fixed = {name: literal_eval(value) for name, _, value in (text.partition("=") for text in arguments[1:])}
     except (IndexError, ValueError, SyntaxError):
-        print("usage: python -m epochal.protocol.simulation SEED [FIELD=VALUE...]", file=sys.stderr)
+        print("usage: python -m tests.simulation SEED [FIELD=VALUE...]", file=sys.stderr)
         return 2
     try:
         print(simulate(seed, trace=print, **fixed))

@@ -8,6 +8,17 @@ from dataclasses import replace
 from functools import partial
 from math import inf
 
+from tests.simulation.catalog import Catalog, Grant
+from tests.simulation.disk import Disk, events_of
+from tests.simulation.gathering import Gathering
+from tests.simulation.links import Connection, Frames, Socket
+from tests.simulation.liveness import Liveness
+from tests.simulation.oracle import Oracle, Violation
+from tests.simulation.reporting import RETRY, Reporting
+from tests.simulation.scenario import Scenario
+from tests.simulation.strangers import Stranger
+from tests.simulation.world import Act, World
+
 from epochal.errors import HistoryTruncated, Unavailable, WriterLost
 from epochal.protocol import messages as m
 from epochal.protocol import wire
@@ -28,16 +39,6 @@ from epochal.protocol.log.history import State
 from epochal.protocol.publisher.committed_view import Told
 from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
 from epochal.protocol.publisher.server import SegmentServer, ServingSettings
-from epochal.protocol.simulation.catalog import Catalog, Grant
-from epochal.protocol.simulation.disk import Disk, events_of
-from epochal.protocol.simulation.gathering import Gathering
-from epochal.protocol.simulation.links import Connection, Frames, Socket
-from epochal.protocol.simulation.liveness import Liveness
-from epochal.protocol.simulation.oracle import Oracle, Violation
-from epochal.protocol.simulation.reporting import RETRY, Reporting
-from epochal.protocol.simulation.scenario import Scenario
-from epochal.protocol.simulation.strangers import Stranger
-from epochal.protocol.simulation.world import Act, World
 
 TICK = 0.2
 SYNC = 0.1

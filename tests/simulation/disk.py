@@ -6,13 +6,14 @@ Apart from the node because this is the simulated counterpart of log files; only
 from collections.abc import Sequence
 from math import inf
 
+from tests.simulation.world import World
+
 from epochal.protocol import messages as m
 from epochal.protocol.effects import Log, PublisherEffect, Push
 from epochal.protocol.log.epoch_query import Wanted
 from epochal.protocol.log.history import State, apply
 from epochal.protocol.publisher.journal import Note, Restored, Restoring, encode_notes
 from epochal.protocol.publisher.machine import SegmentPublisher
-from epochal.protocol.simulation.world import World
 
 ROLL = 0.02
 """How often an entry is followed by a new log file."""

@@ -6,7 +6,8 @@ Apart from the readers, which fill it, so that the checks, which read it, know n
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from epochal.protocol.simulation.oracle import Standing, Times
+from tests.simulation.oracle import Standing, Times
+
 from epochal.protocol.times import Time
 
 Yield = tuple[Time, dict[str, list[bytes]]]

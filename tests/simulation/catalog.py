@@ -7,9 +7,10 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field
 
+from tests.simulation.scenario import Scenario
+
 from epochal.protocol.publisher.horizon import Record
 from epochal.protocol.publisher.sessions import FIRST_SESSION
-from epochal.protocol.simulation.scenario import Scenario
 from epochal.protocol.times import Time
 
 

@@ -4,8 +4,8 @@ Apart from the machines because it only uses them. All chance comes from one see
 replayed.
 """
 
-from epochal.protocol.simulation.oracle import Violation
-from epochal.protocol.simulation.run import Report, SimulationFailed, simulate
-from epochal.protocol.simulation.scenario import Scenario
+from tests.simulation.oracle import Violation
+from tests.simulation.run import Report, SimulationFailed, simulate
+from tests.simulation.scenario import Scenario
 
 __all__ = ["Report", "Scenario", "SimulationFailed", "Violation", "simulate"]

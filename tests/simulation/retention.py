@@ -1,7 +1,7 @@
 """What a segment must still have of its log, worked out from what was logged, how large it is, and when it came.
 
-Separate from `epochal.protocol.log.history`, which drops events, because a history that keeps too little must not be the
-one that says how much it had to keep.
+Separate from `epochal.protocol.log.history`, which drops events: a history that keeps too little must not be the one
+that says how much it had to keep.
 
 Sources: rules E10, E13; `history.retention` of a stream's manifest.
 """

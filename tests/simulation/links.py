@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from enum import StrEnum
 
-from epochal.protocol.simulation.world import World
+from tests.simulation.world import World
 
 Frames = list[bytes]
 Receive = Callable[[Frames], object]

@@ -8,17 +8,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tests.simulation.catalog import Catalog
+from tests.simulation.checks import check_memory
+from tests.simulation.disk import Disk
+from tests.simulation.nodes import Node
+from tests.simulation.oracle import Oracle, Violation
+from tests.simulation.readers import Reader
+from tests.simulation.scenario import Scenario
+from tests.simulation.stories import Memory
+from tests.simulation.world import World
+from tests.simulation.writers import Writer
+
 from epochal.protocol.publisher.machine import SegmentPublisher
-from epochal.protocol.simulation.catalog import Catalog
-from epochal.protocol.simulation.checks import check_memory
-from epochal.protocol.simulation.disk import Disk
-from epochal.protocol.simulation.nodes import Node
-from epochal.protocol.simulation.oracle import Oracle, Violation
-from epochal.protocol.simulation.readers import Reader
-from epochal.protocol.simulation.scenario import Scenario
-from epochal.protocol.simulation.stories import Memory
-from epochal.protocol.simulation.world import World
-from epochal.protocol.simulation.writers import Writer
 from epochal.protocol.subscriber.follower import From
 from epochal.protocol.times import Time
 
@@ -35,7 +36,7 @@ class SimulationFailed(AssertionError):
     def __init__(self, seed: int, why: str, overrides: dict[str, Any]) -> None:
         self.seed, self.why, self.overrides = seed, why, overrides
         fixed = "".join(f' "{name}={value!r}"' for name, value in overrides.items())
-        super().__init__(f"seed {seed}: {why}; replay: python -m epochal.protocol.simulation {seed}{fixed}")
+        super().__init__(f"seed {seed}: {why}; replay: python -m tests.simulation {seed}{fixed}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travels between processes as what it was made of."""

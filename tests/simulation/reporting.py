@@ -6,12 +6,13 @@ Separate from the node because this is the simulated counterpart of the lease, a
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from tests.simulation.catalog import Catalog
+from tests.simulation.liveness import Liveness
+from tests.simulation.scenario import Scenario
+from tests.simulation.world import Act, World
+
 from epochal.protocol.effects import ReportFinishing
 from epochal.protocol.publisher.machine import SegmentPublisher
-from epochal.protocol.simulation.catalog import Catalog
-from epochal.protocol.simulation.liveness import Liveness
-from epochal.protocol.simulation.scenario import Scenario
-from epochal.protocol.simulation.world import Act, World
 from epochal.protocol.times import Time
 
 REPORT = 0.8

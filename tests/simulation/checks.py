@@ -4,9 +4,10 @@ Apart from the oracle, which judges each event as it is logged: these rules need
 reader was handed and told, never what its machine believes, and excuse nothing: not a lost memory, not a gap.
 """
 
-from epochal.protocol.simulation.oracle import Log, Oracle, Outcome, Session, Violation
-from epochal.protocol.simulation.order import covered, reached
-from epochal.protocol.simulation.stories import Claim, Memory, Yield
+from tests.simulation.oracle import Log, Oracle, Outcome, Session, Violation
+from tests.simulation.order import covered, reached
+from tests.simulation.stories import Claim, Memory, Yield
+
 from epochal.protocol.times import Time
 
 

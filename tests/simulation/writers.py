@@ -6,18 +6,19 @@ Apart from the publishers' side because this is the simulated counterpart of the
 
 from collections.abc import Callable
 
+from tests.simulation.catalog import Catalog
+from tests.simulation.links import Connection, Frames, Socket
+from tests.simulation.nodes import Node
+from tests.simulation.oracle import Asked, Oracle, Outcome, Times, Violation, meta_of
+from tests.simulation.order import reached
+from tests.simulation.scenario import Scenario
+from tests.simulation.world import World
+
 from epochal.errors import CapabilityError, EpochalError, NoPublisher, StreamComplete, StreamGone
 from epochal.protocol import messages as m
 from epochal.protocol import wire
 from epochal.protocol.effects import Acked, Failed, Moved, Over, Ready, Reconnect, Send
 from epochal.protocol.effects import WriterTold as Told
-from epochal.protocol.simulation.catalog import Catalog
-from epochal.protocol.simulation.links import Connection, Frames, Socket
-from epochal.protocol.simulation.nodes import Node
-from epochal.protocol.simulation.oracle import Asked, Oracle, Outcome, Times, Violation, meta_of
-from epochal.protocol.simulation.order import reached
-from epochal.protocol.simulation.scenario import Scenario
-from epochal.protocol.simulation.world import World
 from epochal.protocol.times import Time
 from epochal.protocol.writer.machine import WriterMachine
 

@@ -10,8 +10,9 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from epochal.protocol.simulation.oracle import Times, Violation
-from epochal.protocol.simulation.order import reached
+from tests.simulation.oracle import Times, Violation
+from tests.simulation.order import reached
+
 from epochal.protocol.times import Time
 
 REPORTED_WITHIN = 1.0

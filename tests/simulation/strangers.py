@@ -4,14 +4,15 @@ Separate from the node, which is the segment's own publisher: this one knows not
 words of the real machines.
 """
 
+from tests.simulation.links import Connection, Frames, Socket
+from tests.simulation.scenario import Scenario
+from tests.simulation.world import World
+
 from epochal.protocol import messages as m
 from epochal.protocol import wire
 from epochal.protocol.effects import Answer, Reply
 from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
 from epochal.protocol.publisher.server import SegmentServer, ServingSettings
-from epochal.protocol.simulation.links import Connection, Frames, Socket
-from epochal.protocol.simulation.scenario import Scenario
-from epochal.protocol.simulation.world import World
 
 
 class Stranger:
