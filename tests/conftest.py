@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from epochal.client.catalog import CatalogClient
+from epochal.client.catalog.catalog import CatalogClient
 from epochal.local import LocalMode, LocalSettings
 
 # Two busy cores make single examples slow now and then; that says nothing about the code.

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from epochal.client.catalog import CatalogClient
-from epochal.client.catalog_types import StreamInfo
+from epochal.client.catalog.catalog import CatalogClient
+from epochal.client.catalog.types import StreamInfo
 from epochal.local import LocalMode
 from harness.processes import cpu_seconds
 from harness.rounds import in_turn

@@ -13,7 +13,7 @@ from harness.bench import NAMESPACE, Bench
 from harness.processes import cpu_seconds, free_port, program, role, server
 from harness.tables import Table
 
-from epochal.client.catalog import CatalogClient
+from epochal.client.catalog.catalog import CatalogClient
 from measures.fanout import publisher_cpu
 from measures.lookups import asked
 from measures.throughput import rate

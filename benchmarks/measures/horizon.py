@@ -12,8 +12,8 @@ from harness.rounds import middle, percentile
 from harness.tables import Table
 
 import epochal
-from epochal.client.catalog import CatalogClient
-from epochal.client.catalog_types import SegmentReport
+from epochal.client.catalog.catalog import CatalogClient
+from epochal.client.catalog.types import SegmentReport
 
 PACES = {"one an hour": (30, 0.1), "one a second": (15, 1.0), "100 a second": (1000, 0.01)}
 """Pace -> how many epochs, and seconds between them.

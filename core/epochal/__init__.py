@@ -20,8 +20,7 @@ if TYPE_CHECKING:
         connect,
         connect_blocking,
     )
-    from epochal.client.tracing import traced
-    from epochal.client.values import (
+    from epochal.client.subscriber.values import (
         Data,
         Epoch,
         EpochAborted,
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
         SegmentDown,
         SegmentUp,
     )
+    from epochal.client.tracing import traced
     from epochal.protocol.messages import Position
     from epochal.protocol.subscriber.cursor import Cursor
     from epochal.protocol.times import TimeCodec
@@ -44,7 +44,7 @@ else:
         "traced": "epochal.client.tracing",
         **dict.fromkeys(
             ("Data", "Epoch", "EpochAborted", "FrontierChanged", "Gap", "Rewound", "SegmentDown", "SegmentUp"),
-            "epochal.client.values",
+            "epochal.client.subscriber.values",
         ),
     }
 

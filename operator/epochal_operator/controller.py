@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from time import monotonic
 
-from epochal.client.catalog_types import StreamInfo
+from epochal.client.catalog.types import StreamInfo
 from epochal.errors import EpochalError
 from epochal.resources.cluster.names import SELECTOR, STREAM_LABEL, Object
 from epochal.service.tracing import Look, looking

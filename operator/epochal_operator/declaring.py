@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from epochal.client.catalog import CatalogClient
-from epochal.client.catalog_types import SegmentInfo, StreamInfo
-from epochal.client.held_back import show_time
+from epochal.client.catalog.blockers import show_time
+from epochal.client.catalog.catalog import CatalogClient
+from epochal.client.catalog.types import SegmentInfo, StreamInfo
 from epochal.errors import EpochalError, ManifestError, ProtocolError, StreamNotFound, Unavailable
 from epochal.protocol.blockers import HolderKind
 from epochal.resources import OBJECT_UID, StreamManifest

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from typing import Any
 
-from epochal.client.catalog import CatalogClient
+from epochal.client.catalog.catalog import CatalogClient
 from epochal_operator.api import Api
 from epochal_operator.cache import Cache
 from epochal_operator.claims import Claims

@@ -15,7 +15,7 @@ from enum import Enum, auto
 from typing import Any, NamedTuple
 
 import epochal
-from epochal.client.catalog import CatalogClient
+from epochal.client.catalog.catalog import CatalogClient
 from epochal.errors import EpochalError, Unavailable, from_code
 from epochal_spark.declared import Declared, look_up
 from epochal_spark.handover import Committed, Handed, HandoverServer, Held

@@ -86,7 +86,7 @@ class SinkOptions:
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool = True) -> "SinkOptions":
         """Read Spark's options, whose names come in lower case. Raises `ConfigError` with every problem."""
-        from epochal.client.catalog import catalog_url  # here: a commit has its options, and needs no client
+        from epochal.client.catalog.catalog import catalog_url  # here: a commit has its options, and needs no client
 
         given = {name.lower(): value for name, value in options.items()}
         known = [option for option in OPTIONS if (option.streaming if streaming else option.batch)]
@@ -158,7 +158,7 @@ def _wrong_stream(stream: str | None) -> list[Problem]:
 
 
 def _wrong_catalog(catalog: str | None) -> list[Problem]:
-    from epochal.client.catalog import catalog_url
+    from epochal.client.catalog.catalog import catalog_url
 
     try:
         catalog_url(catalog)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from epochal.client.arrow_schemas import to_arrow
+from epochal.client.encoding.arrow_schemas import to_arrow
 from epochal.errors import RecordTypeError
 from epochal_spark.declared import Declared
 from epochal_spark.schemas import payload_columns

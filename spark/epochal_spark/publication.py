@@ -22,8 +22,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 import epochal
-from epochal.client.catalog import catalog_url
-from epochal.client.catalog_types import StreamInfo
+from epochal.client.catalog.catalog import catalog_url
+from epochal.client.catalog.types import StreamInfo
 from epochal.errors import ConfigError, EpochalError, Unavailable, UsageError, WriterFenced
 from epochal.protocol.times import Time
 from epochal.resources import parse_stream_name

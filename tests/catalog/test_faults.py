@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 from aiohttp import ClientSession
 
-from epochal.client.catalog import CatalogClient
+from epochal.client.catalog.catalog import CatalogClient
 
 Serve = Callable[..., Coroutine[Any, Any, tuple[Process, str]]]
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from epochal.client.catalog import CatalogClient
-from epochal.client.catalog_types import SegmentReport
-from epochal.client.held_back import HeldBack, describe_holder
+from epochal.client.catalog.blockers import HeldBack, describe_holder
+from epochal.client.catalog.catalog import CatalogClient
+from epochal.client.catalog.types import SegmentReport
 from epochal.errors import EpochalError
 from epochal.protocol.blockers import Holder, HolderKind
 

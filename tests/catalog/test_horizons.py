@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from epochal.client.catalog import CatalogClient
-from epochal.client.catalog_types import Registration, Renewal, SegmentReport
+from epochal.client.catalog.catalog import CatalogClient
+from epochal.client.catalog.types import Registration, Renewal, SegmentReport
 from epochal.errors import EpochalError
 from epochal_catalog.records import HorizonRecorded, SegmentRecord
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from epochal.client.catalog import CatalogClient
+from epochal.client.catalog.catalog import CatalogClient
 from epochal.resources import StreamManifest
 from epochal_catalog.registry import Registry
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from epochal.client.catalog import CatalogClient
+from epochal.client.catalog.catalog import CatalogClient
 
 
 class Numbers:

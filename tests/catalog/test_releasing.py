@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from epochal.client.catalog import CatalogClient
-from epochal.client.held_back import describe_holder
+from epochal.client.catalog.blockers import describe_holder
+from epochal.client.catalog.catalog import CatalogClient
 from epochal.errors import EpochalError, StreamNotFound
 
 

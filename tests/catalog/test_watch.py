@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from epochal.client.watch import Parser
+from epochal.client.catalog.watch import Parser
 
 
 @asynccontextmanager

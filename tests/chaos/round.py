@@ -32,7 +32,7 @@ from tests.chaos.pipeline import Part
 from tests.chaos.processes import SUPERSEDED, Actor, Catalog, Publisher, stopped
 from tests.chaos.proxy import BOTH, Proxy, Trouble, Way
 
-from epochal.client.catalog import CatalogClient
+from epochal.client.catalog.catalog import CatalogClient
 
 SECONDS = 4.0
 """How long faults happen."""

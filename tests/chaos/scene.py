@@ -14,7 +14,7 @@ from types import MappingProxyType
 from tests.chaos.processes import NEAR, Catalog, Publisher
 
 import epochal
-from epochal.client.catalog import CatalogClient
+from epochal.client.catalog.catalog import CatalogClient
 from epochal.protocol.subscriber.follower import FollowerSettings
 
 PATIENCE = 30.0

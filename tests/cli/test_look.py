@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from epochal.cli.describe import _show
-from epochal.client.held_back import HeldBack, describe_holder
+from epochal.client.catalog.blockers import HeldBack, describe_holder
 from epochal.local.child import console_script
 
 

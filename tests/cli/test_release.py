@@ -9,8 +9,8 @@ from uuid import uuid4
 
 import pytest
 
-from epochal.client.catalog import CatalogClient
-from epochal.client.catalog_types import SegmentReport
+from epochal.client.catalog.catalog import CatalogClient
+from epochal.client.catalog.types import SegmentReport
 from epochal.local.child import console_script
 from epochal.protocol.blockers import Holder, HolderKind
 

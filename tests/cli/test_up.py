@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from epochal.client.catalog import CatalogClient
+from epochal.client.catalog.catalog import CatalogClient
 from epochal.local.child import console_script
 
 READY = re.compile(r"epochal ready (http://127\.0\.0\.1:[0-9]+) data=(.*)\n")

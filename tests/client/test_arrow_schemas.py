@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 import epochal
-from epochal.client.arrow_schemas import from_arrow, is_arrow, to_arrow
-from epochal.client.encodings import decoder, encoder
+from epochal.client.encoding.arrow_schemas import from_arrow, is_arrow, to_arrow
+from epochal.client.encoding.encodings import decoder, encoder
 from epochal.errors import ConfigError, RecordTypeError
 from epochal.resources.schemas import PLAIN, Schema
 

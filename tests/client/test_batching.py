@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from epochal.client.batching import Batch, Batcher, Gathering, Slot
 from epochal.client.tracing import Trace
+from epochal.client.writer.batching import Batch, Batcher, Gathering, Slot
 from epochal.errors import EpochalError, RecordTypeError, WriterClosed
 from epochal.protocol.messages import Position
 from epochal.protocol.segments import Placement, key_ranges

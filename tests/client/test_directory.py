@@ -6,8 +6,8 @@ import signal
 
 import pytest
 
-from epochal.client.catalog import CatalogClient
-from epochal.client.directory import BACKOFF_LEAST, BACKOFF_MOST, Backoff, Directory, worth_retrying
+from epochal.client.catalog.catalog import CatalogClient
+from epochal.client.catalog.directory import BACKOFF_LEAST, BACKOFF_MOST, Backoff, Directory, worth_retrying
 from epochal.client.options import Expected
 from epochal.errors import CatalogUnavailable, NoPublisher, StreamGone, StreamNotFound, TimedOut, WriterFenced
 

@@ -6,7 +6,7 @@ import msgpack
 import pyarrow as pa
 import pytest
 
-from epochal.client.encodings import decoder, encoder
+from epochal.client.encoding.encodings import decoder, encoder
 from epochal.errors import RecordTypeError, RemoteProtocolError
 
 TABLE = pa.record_batch({"a": [1, 2]})

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
-from epochal.client.http import HttpCaller
+from epochal.client.catalog.http import HttpCaller
 from epochal.errors import (
     CatalogUnavailable,
     EpochalError,

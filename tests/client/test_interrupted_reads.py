@@ -6,7 +6,7 @@ import random
 import pytest
 
 import epochal
-from epochal.client.ending import ended
+from epochal.client.shutdown import ended
 
 AT_EACH_STEP = """
 import dis, sys, epochal

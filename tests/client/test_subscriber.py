@@ -181,7 +181,7 @@ async def test_an_epoch_larger_than_the_buffer(realm) -> None:
 
 @pytest.mark.rule("E18")
 async def test_a_slow_application_stops_its_socket_and_heals(realm, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("epochal.client.subscriber.MAX_WAITING_BYTES", 1 << 20)
+    monkeypatch.setattr("epochal.client.subscriber.subscriber.MAX_WAITING_BYTES", 1 << 20)
     stream = await realm.stream(segments=2, push={"bufferBytes": "1Mi"})
     async with epochal.connect(realm.url) as client, client.writer(stream) as writer:  # noqa: SIM117 - reads better
         async with client.subscribe(stream) as sub:
@@ -202,7 +202,7 @@ async def test_a_slow_application_stops_its_socket_and_heals(realm, monkeypatch:
 @pytest.mark.rule("E18")
 async def test_who_begins_to_read_late_in_a_large_epoch_is_given_it(realm, monkeypatch: pytest.MonkeyPatch) -> None:
     """Until then its records wait as events; once only epochs are read, that they did must hold up nothing."""
-    monkeypatch.setattr("epochal.client.subscriber.MAX_WAITING_BYTES", 1 << 20)
+    monkeypatch.setattr("epochal.client.subscriber.subscriber.MAX_WAITING_BYTES", 1 << 20)
     stream = await realm.stream()
     async with epochal.connect(realm.url) as client, client.writer(stream) as writer, client.subscribe(stream) as sub:
         await sub.ready.wait()

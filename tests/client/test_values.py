@@ -2,8 +2,8 @@
 
 import pytest
 
-from epochal.client.encodings import decoder, encoder
-from epochal.client.values import Data, Epoch, EpochAborted
+from epochal.client.encoding.encodings import decoder, encoder
+from epochal.client.subscriber.values import Data, Epoch, EpochAborted
 from epochal.errors import RemoteProtocolError
 
 

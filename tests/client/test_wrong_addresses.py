@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import epochal
-from epochal.client.subscriber import Subscription
+from epochal.client.subscriber.subscriber import Subscription
 from epochal.errors import StreamGone, Unavailable, WriterLost
 from epochal.protocol.subscriber.follower import FollowerSettings
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 import epochal
-from epochal.client.values import Event
+from epochal.client.subscriber.values import Event
 from epochal.errors import AppendsLost, CapabilityError, EpochAbortedError, WriterLost
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 import epochal
-from epochal.client.catalog_types import SegmentInfo
+from epochal.client.catalog.types import SegmentInfo
 from epochal.errors import AppendsLost, CapabilityError, EpochAbortedError, Unavailable, WriterLost
 
 LATER = 1_000

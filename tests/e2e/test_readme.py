@@ -7,7 +7,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from epochal.client.catalog import CatalogClient
+from epochal.client.catalog.catalog import CatalogClient
 
 README = Path(__file__).parents[2] / "README.md"
 

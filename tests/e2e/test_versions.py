@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import epochal
-from epochal.client.catalog import CatalogClient
+from epochal.client.catalog.catalog import CatalogClient
 from epochal.errors import AppendsLost, EpochAbortedError
 
 BEFORE = "862f78b"

@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
-from epochal.client import answers, catalog, encodings, http, sockets, subscriber, watch
+from epochal.client import sockets
+from epochal.client.catalog import answers, catalog, http, watch
+from epochal.client.encoding import encodings
+from epochal.client.subscriber import subscriber
 from epochal.protocol import wire
 from epochal.protocol.log import epoch_query
 from epochal.protocol.publisher import limits

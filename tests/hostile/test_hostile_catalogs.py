@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epochal.client.answers import address, get, read
-from epochal.client.catalog import CatalogClient
-from epochal.client.catalog_types import CatalogEvent, PublisherInfo, Registration, StreamInfo, SubscriptionInfo
-from epochal.client.watch import Parser
+from epochal.client.catalog.answers import address, get, read
+from epochal.client.catalog.catalog import CatalogClient
+from epochal.client.catalog.types import CatalogEvent, PublisherInfo, Registration, StreamInfo, SubscriptionInfo
+from epochal.client.catalog.watch import Parser
 from epochal.errors import (
     CatalogUnavailable,
     EpochalError,
@@ -146,7 +146,7 @@ async def test_a_refusal_of_32_mib_makes_no_message_of_32_mib():
 
 
 async def test_a_list_that_never_ends_ends(monkeypatch):
-    monkeypatch.setattr("epochal.client.catalog.MAX_PAGES", 20)
+    monkeypatch.setattr("epochal.client.catalog.catalog.MAX_PAGES", 20)
     page = http(200, b'{"items": [], "next": "more", "revision": 1}')
     async with speaking(page, hold=True) as url, CatalogClient(url, patience=0.0) as catalog:
         with pytest.raises(LimitExceeded, match="pages"):
@@ -164,7 +164,7 @@ async def test_a_watch_that_babbles_is_a_typed_error(line):
 
 
 async def test_an_event_of_a_watch_that_never_ends_is_cut(monkeypatch):
-    monkeypatch.setattr("epochal.client.watch.MAX_LINE", 10_000)
+    monkeypatch.setattr("epochal.client.catalog.watch.MAX_LINE", 10_000)
     head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
     for babble in (b"data: x\n" * 20_000, b"data: " + b"x" * 20_000):
         async with speaking(head + babble, hold=True) as url, CatalogClient(url, patience=0.0) as catalog:

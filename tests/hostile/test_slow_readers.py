@@ -12,7 +12,7 @@ import pytest
 import zmq
 
 import epochal
-from epochal.client.catalog import CatalogClient
+from epochal.client.catalog.catalog import CatalogClient
 from epochal.protocol import messages as m
 
 sys.path.insert(0, str(Path(__file__).parent))  # no package: its neighbours are imported by their plain names
@@ -98,7 +98,7 @@ def test_a_crawling_and_a_stopped_reader_cost_the_declared_buffer_and_nobody_els
 
 @pytest.mark.long
 async def test_a_reader_that_is_too_slow_is_named_by_the_catalog(start, monkeypatch):
-    monkeypatch.setattr("epochal.client.subscriber.MAX_WAITING_BYTES", MIB)
+    monkeypatch.setattr("epochal.client.subscriber.subscriber.MAX_WAITING_BYTES", MIB)
     stream, _ = start(push={"bufferBytes": "1Mi"}, payload={"encoding": "bytes"})
     namespace, _, name = stream.name.partition("/")
     async with epochal.connect(stream.catalog) as client, client.writer(stream.name) as writer:

@@ -12,8 +12,9 @@ from typing import Any
 
 import msgpack
 
-from epochal.client import answers, encodings, http
-from epochal.client.catalog_types import Registration, StreamInfo
+from epochal.client.catalog import answers, http
+from epochal.client.catalog.types import Registration, StreamInfo
+from epochal.client.encoding import encodings
 from epochal.errors import CursorError, EpochalError, ManifestError, RemoteProtocolError, TimeShapeError
 from epochal.protocol import wire
 from epochal.protocol.subscriber.cursor import Cursor

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from epochal.client.catalog import CatalogClient
-from epochal.client.catalog_types import StreamInfo
+from epochal.client.catalog.catalog import CatalogClient
+from epochal.client.catalog.types import StreamInfo
 from epochal.errors import ConfigError, Unavailable
 from epochal.local import LocalMode, LocalSettings
 

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from epochal.client.catalog_types import PublisherInfo, SegmentInfo, StreamInfo
-from epochal.client.held_back import HeldBack
+from epochal.client.catalog.blockers import HeldBack
+from epochal.client.catalog.types import PublisherInfo, SegmentInfo, StreamInfo
 from epochal.resources.cluster.names import FINALIZER, OPERATOR
 from epochal_operator.api import Api
 from epochal_operator.cache import Cache, Place

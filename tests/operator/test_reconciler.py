@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from tests.resources.test_cluster_children import SETTINGS, stream
 
-from epochal.client.catalog import CatalogClient
-from epochal.client.catalog_types import StreamInfo
+from epochal.client.catalog.catalog import CatalogClient
+from epochal.client.catalog.types import StreamInfo
 from epochal.errors import Unavailable
 from epochal.resources import StreamManifest
 from epochal.resources.cluster import Seen, children_of, status_of

@@ -8,7 +8,7 @@ from typing import Any
 import google_crc32c
 import pytest
 
-from epochal.client.catalog_types import StreamInfo
+from epochal.client.catalog.types import StreamInfo
 from epochal.logfiles import LogSettings, SegmentLog
 from epochal.logfiles.disk import OSDisk
 from epochal.protocol import messages as m

@@ -17,7 +17,7 @@ import msgpack
 import pyarrow as pa
 import pytest
 
-from epochal.client.encodings import encoder
+from epochal.client.encoding.encodings import encoder
 from epochal.protocol import messages as m
 from epochal_publisher.telling import MOST_DECODED
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from epochal.client.encodings import encoder
+from epochal.client.encoding.encodings import encoder
 from epochal.protocol import messages as m
 
 PATIENCE = 30.0

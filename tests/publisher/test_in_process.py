@@ -14,7 +14,7 @@ import google_crc32c
 import pytest
 from aiohttp import web
 
-from epochal.client.catalog_types import Registration, Renewal, SegmentGrant, StreamInfo
+from epochal.client.catalog.types import Registration, Renewal, SegmentGrant, StreamInfo
 from epochal.errors import EpochalError
 from epochal.protocol import messages as m
 from epochal_publisher.__main__ import _until_over

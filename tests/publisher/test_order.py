@@ -7,7 +7,7 @@ import pytest
 import zmq
 from tests.protocol.recorded import record_all
 
-from epochal.client.catalog_types import Registration, SegmentGrant, StreamInfo
+from epochal.client.catalog.types import Registration, SegmentGrant, StreamInfo
 from epochal.protocol import messages as m
 from epochal_publisher.lease import Lease
 from epochal_publisher.publisher import Publisher

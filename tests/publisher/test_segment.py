@@ -5,7 +5,7 @@ from typing import Any
 import google_crc32c
 import pytest
 
-from epochal.client.catalog_types import SegmentGrant, SegmentInfo, StreamInfo
+from epochal.client.catalog.types import SegmentGrant, SegmentInfo, StreamInfo
 from epochal.protocol import messages as m
 from epochal.protocol.effects import AskRecord, Push, Reply, ReportFinishing
 from epochal_publisher.segment import Served

@@ -7,7 +7,7 @@ from typing import Any
 import google_crc32c
 import pytest
 
-from epochal.client.catalog_types import StreamInfo
+from epochal.client.catalog.types import StreamInfo
 from epochal.errors import ConfigError, LogMismatch
 from epochal.logfiles import SegmentLog
 from epochal.protocol import messages as m

@@ -15,8 +15,8 @@ import pytest
 from tests.conftest import Realm
 
 import epochal
-from epochal.client import sidecar as client_sidecar
-from epochal.client.sidecar_connections import close_idle
+from epochal.client.sidecar import sidecar as client_sidecar
+from epochal.client.sidecar.connections import close_idle
 from epochal.local.child import console_script
 
 PATIENCE = 30.0

@@ -10,12 +10,13 @@ from tests.conftest import Realm
 from tests.sidecar.conftest import Start, records, until
 
 import epochal
-from epochal.client import sidecar as client_sidecar
-from epochal.client import sidecar_connections
-from epochal.client.ingest import Link
-from epochal.client.sidecar import Way
-from epochal.client.sidecar_connections import MOST_IDLE, Connections, Use, connections
+from epochal.client.catalog.directory import Directory
+from epochal.client.sidecar import connections as sidecar_connections
+from epochal.client.sidecar import sidecar as client_sidecar
+from epochal.client.sidecar.connections import MOST_IDLE, Connections, Use, connections
+from epochal.client.sidecar.sidecar import Way
 from epochal.client.sockets import Socket
+from epochal.client.writer.segment_writer import Link
 from epochal.errors import WriterClosed, WriterFenced
 from epochal.protocol import messages as m
 from epochal.protocol import wire
@@ -280,14 +281,14 @@ async def test_a_client_that_is_closed_while_a_writer_opens_leaves_none_open(
     await start()
     stream = await realm.stream()
     client = epochal.connect(realm.url)
-    looked_up = epochal.client.directory.Directory.look_up
+    looked_up = Directory.look_up
 
     async def close_after(*given: Any) -> Any:
         found = await looked_up(*given)
         await client.close()
         return found
 
-    monkeypatch.setattr("epochal.client.directory.Directory.look_up", close_after)
+    monkeypatch.setattr("epochal.client.catalog.directory.Directory.look_up", close_after)
     with pytest.raises(WriterClosed, match="client"):
         await client.writer(stream).__aenter__()
 

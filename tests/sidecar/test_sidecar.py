@@ -15,8 +15,8 @@ from tests.conftest import Realm
 from tests.sidecar.conftest import PATIENCE, Process, Start, records, until
 
 import epochal
-from epochal.client import sidecar as client_sidecar
-from epochal.client.sidecar import SidecarOptions, Way, check_address
+from epochal.client.sidecar import sidecar as client_sidecar
+from epochal.client.sidecar.sidecar import SidecarOptions, Way, check_address
 from epochal.errors import ConfigError, SchemaMismatch, SidecarUnavailable, StreamNotFound
 from epochal.protocol import messages as m
 from epochal.protocol import wire

@@ -17,7 +17,7 @@ from pyspark.sql import functions as f
 
 import epochal
 import epochal_spark
-from epochal.client.catalog import CatalogClient
+from epochal.client.catalog.catalog import CatalogClient
 
 pytestmark = [
     pytest.mark.java,

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from epochal.client.catalog_types import StreamInfo
-from epochal.client.held_back import HeldBack
+from epochal.client.catalog.blockers import HeldBack
+from epochal.client.catalog.types import StreamInfo
 from epochal.errors import QueryRunning
 from epochal_spark import earlier_runs
 from epochal_spark.earlier_runs import Asked

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as t
 
-from epochal.client.encodings import decoder, encoder
+from epochal.client.encoding.encodings import decoder, encoder
 from epochal.errors import ConfigError, RecordTypeError
 from epochal.protocol.times import TimeShape
 from epochal.resources.schemas import Schema

@@ -9,7 +9,8 @@ import pytest
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 import epochal
-from epochal.client import metrics, sidecar
+from epochal.client import metrics
+from epochal.client.sidecar import sidecar
 from epochal.errors import CapabilityError, WriterFenced
 
 

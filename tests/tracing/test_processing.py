@@ -9,8 +9,8 @@ import pytest
 from opentelemetry import trace
 
 import epochal
+from epochal.client.subscriber.values import Data, Epoch, EpochAborted
 from epochal.client.tracing import current_trace
-from epochal.client.values import Data, Epoch, EpochAborted
 from epochal.protocol.messages import Meta
 
 
@@ -127,7 +127,7 @@ import sys
 sys.modules["opentelemetry"] = None
 import epochal
 from epochal.client.tracing import current_trace
-from epochal.client.values import Epoch
+from epochal.client.subscriber.values import Epoch
 with Epoch(5, (), "a/b", 5).processing():
     assert current_trace() is None
 epochal.traced(lambda epoch: None)(Epoch(5, ()))

@@ -12,8 +12,8 @@ from epochal.cli.applying import Applied, apply_each
 from epochal.cli.manifests import read_manifests
 from epochal.cli.options import DEFAULT_TIMEOUT, Catalog, Manifests, Namespace, Timeout, open_catalog, run
 from epochal.cli.terminal import note
-from epochal.client.catalog import CatalogClient
-from epochal.client.catalog_types import StreamInfo
+from epochal.client.catalog.catalog import CatalogClient
+from epochal.client.catalog.types import StreamInfo
 from epochal.errors import ManifestError, StreamNotFound
 from epochal.kube.addresses import in_cluster
 from epochal.resources import StreamManifest, immutable_changes

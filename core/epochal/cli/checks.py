@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from epochal.cli.documents import Document
 from epochal.cli.findings import Finding, fail, ok, warn
 from epochal.cli.kinds import PUBLISHERS, STREAMS, lease_state
-from epochal.client.held_back import HeldBack, describe_holder
+from epochal.client.catalog.blockers import HeldBack, describe_holder
 from epochal.client.sockets import LEAST_LIBZMQ
 
 LEAST_PYTHON = (3, 11)

@@ -24,7 +24,7 @@ from epochal.cli.options import (
     run,
 )
 from epochal.cli.terminal import note
-from epochal.client.catalog_types import StreamInfo
+from epochal.client.catalog.types import StreamInfo
 from epochal.errors import StreamNotFound, TimedOut
 
 EPILOG = """\b

@@ -19,7 +19,7 @@ from epochal.cli.demo_job import Job
 from epochal.cli.demo_sidecar import sidecar
 from epochal.cli.demo_tally import Join, Kill, Sums, Tally, read_truth
 from epochal.cli.demo_view import View
-from epochal.client.catalog import CatalogClient
+from epochal.client.catalog.catalog import CatalogClient
 from epochal.errors import EpochalError, StreamComplete
 from epochal.local import LocalMode
 from epochal.protocol.times import Time, less_equal

@@ -21,8 +21,8 @@ from epochal.cli.options import (
     run,
 )
 from epochal.cli.output import flat, print_document, print_fields, show_age, show_frontier
-from epochal.client.catalog_types import SegmentInfo, StreamInfo
-from epochal.client.held_back import HeldBack, describe_holder, show_time
+from epochal.client.catalog.blockers import HeldBack, describe_holder, show_time
+from epochal.client.catalog.types import SegmentInfo, StreamInfo
 from epochal.protocol.blockers import HolderKind
 
 EPILOG = """\b

@@ -23,7 +23,7 @@ from epochal.cli.kinds import PUBLISHERS, STREAMS, lease_state
 from epochal.cli.options import Catalog, Format, Output
 from epochal.cli.output import print_document
 from epochal.cli.terminal import note
-from epochal.client.catalog import catalog_advice, catalog_url
+from epochal.client.catalog.catalog import catalog_advice, catalog_url
 from epochal.errors import EpochalError
 from epochal.local import DEFAULT_DATA
 

@@ -30,7 +30,7 @@ from epochal.cli.options import Kind as KindArgument
 from epochal.cli.output import aligned, as_yaml, print_document, print_table, printable
 from epochal.cli.realm import where
 from epochal.cli.terminal import note
-from epochal.client.catalog import CatalogClient
+from epochal.client.catalog.catalog import CatalogClient
 from epochal.errors import EpochalError
 from epochal.resources import DEFAULT_NAMESPACE, parse_stream_name
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from epochal.cli.records import json_value
-from epochal.client.arrow_schemas import pyarrow
+from epochal.client.encoding.arrow_schemas import pyarrow
 from epochal.errors import RecordTypeError
 
 CHUNK_BYTES = 1 << 16

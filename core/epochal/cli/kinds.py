@@ -10,8 +10,8 @@ from typing import Any
 
 from epochal.cli.documents import Document
 from epochal.cli.output import merge_frontiers, show_age, show_frontier
-from epochal.client.catalog_types import StreamInfo
-from epochal.client.held_back import show_seconds
+from epochal.client.catalog.blockers import show_seconds
+from epochal.client.catalog.types import StreamInfo
 from epochal.protocol.times import from_json
 
 Cell = Callable[[Document], str]

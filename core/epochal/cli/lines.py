@@ -14,7 +14,7 @@ import epochal
 from epochal.cli.output import show_frontier
 from epochal.cli.records import dumps, json_value, raw_record, rows, show_record
 from epochal.cli.terminal import note
-from epochal.client.held_back import show_time
+from epochal.client.catalog.blockers import show_time
 from epochal.client.tracing import traceparent
 from epochal.protocol.times import to_json
 

@@ -15,7 +15,7 @@ from epochal.cli.documents import Documents
 from epochal.cli.names import complete_kinds, complete_streams, complete_streams_of
 from epochal.cli.realm import advice, name_of, reach, run, where
 from epochal.cli.terminal import note
-from epochal.client.catalog import DEFAULT_CATALOG, CatalogClient
+from epochal.client.catalog.catalog import DEFAULT_CATALOG, CatalogClient
 
 __all__ = [
     "DEFAULT_TIMEOUT",

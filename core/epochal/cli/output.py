@@ -15,7 +15,7 @@ import yaml
 from rich.text import Text
 
 from epochal.cli.terminal import console
-from epochal.client.held_back import show_time
+from epochal.client.catalog.blockers import show_time
 from epochal.protocol.times import Time, less_than
 
 STYLES = {

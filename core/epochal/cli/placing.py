@@ -9,7 +9,7 @@ from typing import Any
 
 from epochal.cli.inputs import Item, bad
 from epochal.cli.records import dumps, json_value, parse_time
-from epochal.client.arrow_schemas import pyarrow, to_arrow
+from epochal.client.encoding.arrow_schemas import pyarrow, to_arrow
 from epochal.errors import RecordTypeError, TimeShapeError
 from epochal.protocol.times import Time, TimeShape, less_equal
 from epochal.resources.schemas import Schema

@@ -13,7 +13,7 @@ from epochal.cli.terminal import note
 from epochal.errors import UsageError
 
 if TYPE_CHECKING:
-    from epochal.client.directory import Reach
+    from epochal.client.catalog.directory import Reach
     from epochal.kube import Choice, Cluster
 
 T = TypeVar("T")
@@ -100,7 +100,7 @@ async def where(url: str | None) -> str:
 
     EPOCHAL_CATALOG says where the catalog is when no cluster is chosen; with one it would contradict the choice.
     """
-    from epochal.client.catalog import catalog_url
+    from epochal.client.catalog.catalog import catalog_url
 
     if _cluster is None:
         return catalog_url(url)

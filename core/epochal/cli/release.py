@@ -10,8 +10,8 @@ import typer
 
 from epochal.cli.options import DEFAULT_TIMEOUT, Catalog, Namespace, Stream, Timeout, open_catalog, run
 from epochal.cli.terminal import note
-from epochal.client.catalog_types import StreamInfo
-from epochal.client.held_back import describe_holder
+from epochal.client.catalog.blockers import describe_holder
+from epochal.client.catalog.types import StreamInfo
 from epochal.errors import from_code
 from epochal.protocol.blockers import HolderKind
 from epochal.resources import DEFAULT_NAMESPACE, parse_stream_name

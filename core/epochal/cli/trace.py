@@ -20,7 +20,7 @@ from epochal.cli.options import DEFAULT_TIMEOUT, Catalog, Namespace, Stream, Tim
 from epochal.cli.output import print_document, print_table
 from epochal.cli.records import parse_time
 from epochal.cli.terminal import note
-from epochal.client.held_back import show_time
+from epochal.client.catalog.blockers import show_time
 from epochal.client.sockets import check_libzmq
 from epochal.errors import ConfigError, Problem, TimedOut, TimeShapeError
 from epochal.protocol.messages import Position

@@ -14,15 +14,15 @@ from typing import Any, Self
 
 import zmq
 
-from epochal.client.catalog import CatalogClient
-from epochal.client.directory import Directory, Reach
-from epochal.client.ending import to_the_end
+from epochal.client.catalog.catalog import CatalogClient
+from epochal.client.catalog.directory import Directory, Reach
 from epochal.client.memory import CLIENT_KEEPS, keep_freed_memory
 from epochal.client.options import Expected, SchemaLike, read_schema
-from epochal.client.session import WriterOptions
+from epochal.client.shutdown import to_the_end
 from epochal.client.sockets import check_libzmq
-from epochal.client.subscriber import Since, Subscription
-from epochal.client.writer import Writer
+from epochal.client.subscriber.subscriber import Since, Subscription
+from epochal.client.writer.session import WriterOptions
+from epochal.client.writer.writer import Writer
 from epochal.errors import UsageError
 from epochal.protocol.subscriber.follower import FollowerSettings
 from epochal.protocol.times import TimeCodec

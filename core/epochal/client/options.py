@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from epochal.client.arrow_schemas import from_arrow, is_arrow
+from epochal.client.encoding.arrow_schemas import from_arrow, is_arrow
 from epochal.errors import ConfigError, ManifestError
 from epochal.resources.schemas import Schema
 

@@ -23,7 +23,7 @@ from epochal.protocol.times import to_json
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, SpanContext
 
-    from epochal.client.values import Epoch
+    from epochal.client.subscriber.values import Epoch
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -220,6 +220,6 @@ def traced(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _epoch_among(args: Iterable[Any], kwargs: dict[str, Any]) -> "Epoch | None":
-    from epochal.client.values import Epoch
+    from epochal.client.subscriber.values import Epoch
 
     return next((value for value in (*args, *kwargs.values()) if isinstance(value, Epoch)), None)

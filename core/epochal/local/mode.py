@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
-from epochal.client.catalog import CatalogClient
-from epochal.client.catalog_types import Listing, StreamInfo
+from epochal.client.catalog.catalog import CatalogClient
+from epochal.client.catalog.types import Listing, StreamInfo
 from epochal.errors import ConfigError, EpochalError, Unavailable
 from epochal.local.child import console_script
 from epochal.local.collecting import StreamLogs

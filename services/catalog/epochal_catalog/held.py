@@ -7,7 +7,7 @@ algebra in the catalog. `now` is monotonic seconds: holders grow older between t
 from collections.abc import Iterator
 from typing import Any
 
-from epochal.client.held_back import NO_PUBLISHER, HeldBack
+from epochal.client.catalog.blockers import NO_PUBLISHER, HeldBack
 from epochal.protocol.blockers import HolderKind
 from epochal.protocol.frontier import Antichain
 from epochal.protocol.times import from_json

@@ -6,7 +6,7 @@ Apart from the routes because several answers show the same things, and from the
 
 from typing import Any
 
-from epochal.client.held_back import HeldBack, describe_holder
+from epochal.client.catalog.blockers import HeldBack, describe_holder
 from epochal.protocol.times import to_json
 from epochal_catalog import held
 from epochal_catalog.records import RegistrationRecord, SegmentRecord, SubscriptionRecord

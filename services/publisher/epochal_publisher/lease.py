@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from typing import Protocol, Self
 
-from epochal.client.catalog import CatalogClient
-from epochal.client.catalog_types import Registration, Renewal, SegmentReport, StreamInfo
+from epochal.client.catalog.catalog import CatalogClient
+from epochal.client.catalog.types import Registration, Renewal, SegmentReport, StreamInfo
 from epochal.errors import EpochalError, ProtocolError, StreamGone, StreamNotFound, Superseded, Unavailable
 from epochal_publisher.settings import Settings
 

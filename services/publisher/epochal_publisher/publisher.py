@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import zmq
 
-from epochal.client.catalog_types import Registration, Renewal, SegmentReport, StreamInfo
+from epochal.client.catalog.types import Registration, Renewal, SegmentReport, StreamInfo
 from epochal.client.sockets import Socket
 from epochal.errors import (
     EpochalError,

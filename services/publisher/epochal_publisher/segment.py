@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from epochal.client.catalog_types import SegmentGrant, SegmentReport, StreamInfo
+from epochal.client.catalog.types import SegmentGrant, SegmentReport, StreamInfo
 from epochal.protocol.effects import PublisherEffect as Effect
 from epochal.protocol.effects import Push
 from epochal.protocol.publisher.committed_view import Told

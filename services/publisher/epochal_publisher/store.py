@@ -18,7 +18,7 @@ from threading import Thread
 from time import monotonic
 from typing import Self, TypeVar
 
-from epochal.client.catalog_types import StreamInfo
+from epochal.client.catalog.types import StreamInfo
 from epochal.errors import (
     ConfigError,
     CorruptLog,

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgpack
 
-from epochal.client.encodings import decoder
+from epochal.client.encoding.encodings import decoder
 from epochal.client.tracing import traceparent
 from epochal.errors import RemoteProtocolError
 from epochal.protocol.log.history import State

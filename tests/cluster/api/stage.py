@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import aiohttp
 from tests.cluster.harness.programs import free_port
 
-from epochal.client.catalog import CatalogClient
+from epochal.client.catalog.catalog import CatalogClient
 from epochal.local.child import Child
 from epochal.resources.cluster.names import SELECTOR, STREAM_LABEL
 from epochal_operator.api import CHILDREN, KINDS, Api, ApiError

@@ -7,7 +7,7 @@ from tests.cluster.api.stage import BAD_IMAGE, Stage, eventually, scrape
 from tests.cluster.harness.apiserver import ApiServer
 from tests.cluster.harness.programs import free_port
 
-from epochal.client.catalog import CatalogClient
+from epochal.client.catalog.catalog import CatalogClient
 from epochal.resources.cluster.names import MANAGED_LABEL
 
 STORAGE: dict[str, Any] = {"history": {"storage": {"size": "1Gi"}}}

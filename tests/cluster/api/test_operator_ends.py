@@ -6,7 +6,7 @@ import pytest
 from tests.cluster.api.stage import BAD_IMAGE, Stage, eventually
 from tests.cluster.harness.apiserver import ApiServer
 
-from epochal.client.catalog import CatalogClient
+from epochal.client.catalog.catalog import CatalogClient
 
 STORAGE: dict[str, Any] = {"history": {"storage": {"size": "1Gi"}}}
 

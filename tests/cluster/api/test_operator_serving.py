@@ -11,7 +11,7 @@ import pytest
 from tests.cluster.api.stage import PATIENCE, Node, Process, Stage, eventually
 
 import epochal
-from epochal.client.catalog import CatalogClient
+from epochal.client.catalog.catalog import CatalogClient
 from epochal.resources.cluster.names import SELECTOR
 from epochal_operator.api import KINDS, ApiError
 

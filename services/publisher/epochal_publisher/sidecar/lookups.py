@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 from urllib.parse import quote
 
-from epochal.client.http import HttpCaller
+from epochal.client.catalog.http import HttpCaller
 from epochal.errors import EpochalError, NoPublisher, RemoteProtocolError, StreamNotFound
 from epochal.protocol import messages as m
 from epochal.resources import parse_stream_name

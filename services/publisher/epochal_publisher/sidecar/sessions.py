@@ -13,8 +13,8 @@ from time import monotonic
 from typing import Any
 from urllib.parse import quote
 
-from epochal.client.answers import get
-from epochal.client.http import HttpCaller
+from epochal.client.catalog.answers import get
+from epochal.client.catalog.http import HttpCaller
 from epochal.errors import EpochalError
 
 AHEAD = 30.0

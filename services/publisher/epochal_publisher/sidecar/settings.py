@@ -9,8 +9,8 @@ from typing import ClassVar, Literal
 from pydantic import Field, field_validator
 from pydantic_settings import SettingsConfigDict
 
-from epochal.client.catalog import catalog_url
-from epochal.client.sidecar import check_address
+from epochal.client.catalog.catalog import catalog_url
+from epochal.client.sidecar.sidecar import check_address
 from epochal.errors import ConfigError
 from epochal.service.settings import ServiceSettings
 from epochal_publisher.sidecar.lanes import Limits

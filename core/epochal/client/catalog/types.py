@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from epochal.client.held_back import HeldBack
+from epochal.client.catalog.blockers import HeldBack
 from epochal.protocol.blockers import Holder
 from epochal.protocol.publisher.sessions import FIRST_SESSION
 from epochal.protocol.times import Time, from_json, to_json

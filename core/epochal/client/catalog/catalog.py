@@ -11,8 +11,9 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Self
 from urllib.parse import quote, urlsplit
 
-from epochal.client.answers import get, read
-from epochal.client.catalog_types import (
+from epochal.client.catalog.answers import get, read
+from epochal.client.catalog.http import ADVICE, HttpCaller
+from epochal.client.catalog.types import (
     CatalogEvent,
     Listing,
     PublisherInfo,
@@ -25,8 +26,7 @@ from epochal.client.catalog_types import (
     WriterInfo,
     WriterSession,
 )
-from epochal.client.http import ADVICE, HttpCaller
-from epochal.client.watch import follow
+from epochal.client.catalog.watch import follow
 from epochal.errors import (
     CatalogUnavailable,
     ConfigError,

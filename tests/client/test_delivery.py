@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from epochal.client.blocking import Items
-from epochal.client.blocking_loop import LoopThread
-from epochal.client.handing import GIVEN, GIVEN_UP, Hand, Hands, Reading
+from epochal.client.blocking.client import Items
+from epochal.client.blocking.loop_thread import LoopThread
+from epochal.client.subscriber.delivery import GIVEN, GIVEN_UP, Hand, Hands, Reading
 
 pytestmark = pytest.mark.rule("E16")
 

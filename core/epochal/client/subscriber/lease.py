@@ -8,10 +8,10 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
-from epochal.client.catalog import CatalogClient
-from epochal.client.catalog_types import StreamInfo, SubscriptionLease
-from epochal.client.directory import Backoff
-from epochal.client.ending import ended
+from epochal.client.catalog.catalog import CatalogClient
+from epochal.client.catalog.directory import Backoff
+from epochal.client.catalog.types import StreamInfo, SubscriptionLease
+from epochal.client.shutdown import ended
 from epochal.errors import EpochalError, StreamGone, StreamNotFound
 from epochal.protocol.times import Time
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgpack
 
-from epochal.client.arrow_schemas import from_arrow, pyarrow, to_arrow
+from epochal.client.encoding.arrow_schemas import from_arrow, pyarrow, to_arrow
 from epochal.errors import ConfigError, RecordTypeError, RemoteProtocolError
 from epochal.resources.schemas import Schema, differences
 

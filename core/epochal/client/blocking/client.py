@@ -13,15 +13,15 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
-from epochal.client import values
-from epochal.client.blocking_loop import LoopThread
-from epochal.client.catalog import CatalogClient
-from epochal.client.catalog_types import CatalogEvent
+from epochal.client.blocking.loop_thread import LoopThread
+from epochal.client.catalog.catalog import CatalogClient
+from epochal.client.catalog.types import CatalogEvent
 from epochal.client.client import Client
-from epochal.client.handing import GIVEN, GIVEN_UP, OVER, Hand, Hands
-from epochal.client.sidecar import Way
-from epochal.client.subscriber import Subscription
-from epochal.client.writer import Writer
+from epochal.client.sidecar.sidecar import Way
+from epochal.client.subscriber import values
+from epochal.client.subscriber.delivery import GIVEN, GIVEN_UP, OVER, Hand, Hands
+from epochal.client.subscriber.subscriber import Subscription
+from epochal.client.writer.writer import Writer
 from epochal.errors import EpochalError, UsageError
 
 P = ParamSpec("P")

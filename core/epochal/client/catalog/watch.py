@@ -11,8 +11,8 @@ from contextlib import aclosing
 
 import aiohttp
 
-from epochal.client.answers import read
-from epochal.client.catalog_types import CatalogEvent
+from epochal.client.catalog.answers import read
+from epochal.client.catalog.types import CatalogEvent
 from epochal.errors import CatalogUnavailable, LimitExceeded, RemoteProtocolError, from_code
 
 SILENCE = 30.0

@@ -23,10 +23,10 @@ from typing import Any, Final, Self
 
 import zmq
 
-from epochal.client.answers import get, read
-from epochal.client.catalog_types import StreamInfo, WriterSession
+from epochal.client.catalog.answers import get, read
+from epochal.client.catalog.types import StreamInfo, WriterSession
 from epochal.client.metrics import fell_back
-from epochal.client.sidecar_connections import Use, connections
+from epochal.client.sidecar.connections import Use, connections
 from epochal.client.sockets import Frames, Socket
 from epochal.errors import ConfigError, EpochalError, RemoteProtocolError, SidecarUnavailable, from_code
 from epochal.protocol import messages as m

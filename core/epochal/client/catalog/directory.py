@@ -9,8 +9,8 @@ import random
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
-from epochal.client.answers import address
-from epochal.client.catalog_types import StreamInfo, WriterSession
+from epochal.client.catalog.answers import address
+from epochal.client.catalog.types import StreamInfo, WriterSession
 from epochal.client.options import NOTHING, Expected
 from epochal.errors import CatalogUnavailable, EpochalError, NoPublisher, StreamGone, StreamNotFound
 from epochal.protocol.segments import KeyRange, Placement

@@ -15,12 +15,12 @@ from typing import Any, Self
 
 import zmq
 
-from epochal.client.batching import Batch, Batcher, Gathering, Headers, Slot, parts, within_limit
-from epochal.client.directory import Directory
-from epochal.client.encodings import encoder
+from epochal.client.catalog.directory import Directory
+from epochal.client.encoding.encodings import encoder
 from epochal.client.metrics import Sends
-from epochal.client.session import Session, WriterOptions
 from epochal.client.tracing import Trace, current_trace
+from epochal.client.writer.batching import Batch, Batcher, Gathering, Headers, Slot, parts, within_limit
+from epochal.client.writer.session import Session, WriterOptions
 from epochal.errors import (
     BufferFull,
     EpochalError,

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import epochal
-from epochal.client.announcing import Announcement
-from epochal.client.catalog import CatalogClient
-from epochal.client.catalog_types import StreamInfo, SubscriptionInfo
+from epochal.client.catalog.catalog import CatalogClient
+from epochal.client.catalog.types import StreamInfo, SubscriptionInfo
+from epochal.client.subscriber.lease import Announcement
 from epochal.errors import CatalogUnavailable, UsageError
 
 Known = tuple[SubscriptionInfo, ...]

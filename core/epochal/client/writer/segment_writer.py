@@ -12,9 +12,9 @@ from typing import Any, Protocol
 
 import zmq
 
-from epochal.client.directory import BACKOFF_LEAST, BACKOFF_MOST, Backoff, Directory, worth_retrying
-from epochal.client.sidecar import LINGER_MS, PACK, Sidecar
-from epochal.client.sidecar_connections import Use, connections
+from epochal.client.catalog.directory import BACKOFF_LEAST, BACKOFF_MOST, Backoff, Directory, worth_retrying
+from epochal.client.sidecar.connections import Use, connections
+from epochal.client.sidecar.sidecar import LINGER_MS, PACK, Sidecar
 from epochal.client.sockets import Frames, Socket
 from epochal.client.tracing import current_trace
 from epochal.errors import EpochalError, RemoteProtocolError, TimedOut, Unavailable, from_code

@@ -12,7 +12,7 @@ import zmq
 import zmq.asyncio
 
 import epochal
-from epochal.client.joining import Link
+from epochal.client.subscriber.segment_reader import Link
 from epochal.errors import EpochalError
 from epochal.protocol import messages as m
 from epochal.protocol import wire

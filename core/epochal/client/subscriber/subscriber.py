@@ -12,15 +12,15 @@ from typing import Any, Self, TypeAlias
 
 import zmq
 
-from epochal.client import values
-from epochal.client.announcing import Announcement, Report
-from epochal.client.catalog import CatalogClient
-from epochal.client.directory import Directory
-from epochal.client.encodings import decoder
-from epochal.client.ending import ended, to_the_end
-from epochal.client.handing import OVER, Hand, Hands, Reading
-from epochal.client.joining import Link
+from epochal.client.catalog.catalog import CatalogClient
+from epochal.client.catalog.directory import Directory
+from epochal.client.encoding.encodings import decoder
 from epochal.client.options import NOTHING, Expected
+from epochal.client.shutdown import ended, to_the_end
+from epochal.client.subscriber import values
+from epochal.client.subscriber.delivery import OVER, Hand, Hands, Reading
+from epochal.client.subscriber.lease import Announcement, Report
+from epochal.client.subscriber.segment_reader import Link
 from epochal.errors import EpochalError, UsageError
 from epochal.protocol import messages as m
 from epochal.protocol.subscriber import machine as subscribing

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import zmq
 
-from epochal.client.directory import Backoff, Directory, worth_retrying
+from epochal.client.catalog.directory import Backoff, Directory, worth_retrying
 from epochal.client.sockets import Frames, Socket
 from epochal.errors import EpochalError, NoPublisher, StreamGone, Unavailable
 from epochal.protocol import messages as m

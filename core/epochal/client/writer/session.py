@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 
 import zmq
 
-from epochal.client.batching import Gathering, fail
-from epochal.client.directory import Backoff, Directory
-from epochal.client.ending import ended
-from epochal.client.ingest import Link
+from epochal.client.catalog.directory import Backoff, Directory
 from epochal.client.options import NOTHING, Expected
-from epochal.client.sidecar import Sidecar, SidecarCatalog, SidecarOptions, Way, find, opening
+from epochal.client.shutdown import ended
+from epochal.client.sidecar.sidecar import Sidecar, SidecarCatalog, SidecarOptions, Way, find, opening
+from epochal.client.writer.batching import Gathering, fail
+from epochal.client.writer.segment_writer import Link
 from epochal.errors import (
     EpochalError,
     StreamGone,

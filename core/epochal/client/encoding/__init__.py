@@ -1,0 +1,1 @@
+"""Records as payloads and back, in each encoding that a stream can declare."""

@@ -1,0 +1,1 @@
+"""A writer's way through the sidecar beside it."""
