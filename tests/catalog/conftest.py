@@ -15,9 +15,9 @@ from alembic.config import Config
 from sqlalchemy import create_engine
 
 import epochal_catalog
-from epochal_catalog import models, openapi
-from epochal_catalog.server import Server
-from epochal_catalog.settings import Settings
+from epochal_catalog.api import models, openapi
+from epochal_catalog.runtime.server import Server
+from epochal_catalog.runtime.settings import Settings
 
 ADDRESSES = {"events": "tcp://h:1", "requests": "tcp://h:2", "ingest": "tcp://h:3", "http": "http://h:4"}
 

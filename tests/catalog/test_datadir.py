@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from epochal.service import filesystems
-from epochal_catalog.datadir import DataDirectory
-from epochal_catalog.errors import DataDirectoryError
+from epochal_catalog.api.errors import DataDirectoryError
+from epochal_catalog.storage.datadir import DataDirectory
 
 
 def mounted(monkeypatch: pytest.MonkeyPatch, path: Path, kind: str) -> None:

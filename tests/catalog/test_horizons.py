@@ -8,7 +8,7 @@ import pytest
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.client.catalog.types import Registration, Renewal, SegmentReport
 from epochal.errors import EpochalError
-from epochal_catalog.records import HorizonRecorded, SegmentRecord
+from epochal_catalog.domain.records import HorizonRecorded, SegmentRecord
 
 ADDRESSES = {"events": "tcp://h:1", "requests": "tcp://h:2", "ingest": "tcp://h:3"}
 

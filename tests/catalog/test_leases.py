@@ -2,7 +2,7 @@
 
 import pytest
 
-from epochal_catalog.leases import Leases
+from epochal_catalog.domain.leases import Leases
 
 STALL = 1.0
 

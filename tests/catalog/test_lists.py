@@ -10,7 +10,7 @@ import pytest
 
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.resources import StreamManifest
-from epochal_catalog.registry import Registry
+from epochal_catalog.domain.registry import Registry
 
 
 async def pages(client: Any, path: str, limit: int, between: Any = None) -> list[list[Any]]:

@@ -27,8 +27,8 @@ from epochal.errors import (
 )
 from epochal.resources import StreamManifest
 from epochal.service.errors import InvalidRequest, Overloaded, UnknownSubscription
-from epochal_catalog import subscriptions, views
-from epochal_catalog.errors import (
+from epochal_catalog.api import views
+from epochal_catalog.api.errors import (
     ImmutableField,
     NotOwner,
     ReservedName,
@@ -37,10 +37,11 @@ from epochal_catalog.errors import (
     WriterNotFound,
     WriterNotLost,
 )
-from epochal_catalog.records import SubscriptionRecord, SubscriptionRenewed
-from epochal_catalog.registry import FinishingMark, Registering, Registry, Report
-from epochal_catalog.state import State
-from epochal_catalog.store import Store
+from epochal_catalog.domain import subscriptions
+from epochal_catalog.domain.records import SubscriptionRecord, SubscriptionRenewed
+from epochal_catalog.domain.registry import FinishingMark, Registering, Registry, Report
+from epochal_catalog.domain.state import State
+from epochal_catalog.storage.store import Store
 
 NAMES = st.sampled_from(["a", "b"])
 WRITERS = st.sampled_from(["w1", "w2"])

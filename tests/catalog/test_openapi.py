@@ -8,7 +8,7 @@ from jsonschema_rs import meta
 from pydantic.json_schema import models_json_schema
 from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
 
-from epochal_catalog import models, openapi
+from epochal_catalog.api import models, openapi
 
 
 async def test_every_route_is_in_the_document_and_the_other_way_round(client: Any) -> None:

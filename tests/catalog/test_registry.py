@@ -3,9 +3,9 @@
 import pytest
 
 from epochal.resources import StreamManifest
-from epochal_catalog.records import CounterRecord
-from epochal_catalog.registry import FinishingMark, Registering, Registry
-from epochal_catalog.state import State
+from epochal_catalog.domain.records import CounterRecord
+from epochal_catalog.domain.registry import FinishingMark, Registering, Registry
+from epochal_catalog.domain.state import State
 
 SEGMENTS = ("0", "1")
 

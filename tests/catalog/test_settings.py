@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from epochal.errors import ConfigError
-from epochal_catalog.settings import Settings
+from epochal_catalog.runtime.settings import Settings
 
 
 def test_options_win_over_the_environment_and_that_over_defaults(monkeypatch: pytest.MonkeyPatch) -> None:

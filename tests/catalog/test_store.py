@@ -13,9 +13,8 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import create_engine, event
 
 from epochal.errors import Superseded
-from epochal_catalog import tables
-from epochal_catalog.errors import SchemaTooNew, StoreFailed, StoreUnavailable
-from epochal_catalog.records import (
+from epochal_catalog.api.errors import SchemaTooNew, StoreFailed, StoreUnavailable
+from epochal_catalog.domain.records import (
     Change,
     CounterRecord,
     HorizonRecorded,
@@ -26,7 +25,8 @@ from epochal_catalog.records import (
     StreamRecord,
     StreamRemoved,
 )
-from epochal_catalog.store import Store
+from epochal_catalog.storage import tables
+from epochal_catalog.storage.store import Store
 
 STREAM = StreamRecord("u", "demo", "s", 1, {"kind": "Stream"}, "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z")
 SEGMENT = SegmentRecord(

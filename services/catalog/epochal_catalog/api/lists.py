@@ -10,11 +10,11 @@ from typing import Any
 
 from aiohttp import ETag, web
 
-from epochal_catalog import queries, views
-from epochal_catalog.pages import Asked, cursor, page
-from epochal_catalog.queries import CATALOG
-from epochal_catalog.service import Catalog
-from epochal_catalog.state import StreamEntry
+from epochal_catalog.api import queries, views
+from epochal_catalog.api.queries import CATALOG
+from epochal_catalog.domain.pages import Asked, cursor, page
+from epochal_catalog.domain.state import StreamEntry
+from epochal_catalog.runtime.service import Catalog
 
 _PROCESS = os.urandom(4).hex()
 """Versions start anew with the process: a tag of an older one must not match."""

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
 from epochal.service.errors import Overloaded, ShuttingDown
-from epochal_catalog.history import History
+from epochal_catalog.domain.change_history import History
 
 _PIECE = 1 << 16
 """Bytes that are handed over at once."""

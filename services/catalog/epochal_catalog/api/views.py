@@ -8,9 +8,9 @@ from typing import Any
 
 from epochal.client.catalog.blockers import HeldBack, describe_holder
 from epochal.protocol.times import to_json
-from epochal_catalog import held
-from epochal_catalog.records import RegistrationRecord, SegmentRecord, SubscriptionRecord
-from epochal_catalog.state import State, StreamEntry
+from epochal_catalog.domain import blockers
+from epochal_catalog.domain.records import RegistrationRecord, SegmentRecord, SubscriptionRecord
+from epochal_catalog.domain.state import State, StreamEntry
 
 
 def stream(state: State, entry: StreamEntry, now: float, *, with_segments: bool = True) -> dict[str, Any]:
@@ -26,7 +26,7 @@ def stream(state: State, entry: StreamEntry, now: float, *, with_segments: bool 
         "writers": sorted({writer for segment in entry.segments.values() for writer in segment.writers}),
         "created": record.created,
         "not_in_effect": entry.not_in_effect,
-        "held_back": [_held_back(item) for item in held.held_back(state, entry, now)],
+        "held_back": [_held_back(item) for item in blockers.held_back(state, entry, now)],
         "subscriptions": state.subscribers.count(record.uid),
     }
     if with_segments:
@@ -82,7 +82,7 @@ def segment(state: State, segment: SegmentRecord, now: float) -> dict[str, Any]:
         "publisher": None if owner is None else _owner(state, owner),
         "reported": None if report is None else max(now - report[0], 0.0),
         "counters": {} if report is None else report[1].counters,
-        "holders": held.holders(state, segment, now) if owner is not None else [],
+        "holders": blockers.holders(state, segment, now) if owner is not None else [],
     }
 
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 from epochal.errors import StreamNotFound
 from epochal.resources import StreamManifest
-from epochal_catalog.history import History
-from epochal_catalog.leases import Leases
-from epochal_catalog.pages import SortedKeys
-from epochal_catalog.records import (
+from epochal_catalog.domain.change_history import History
+from epochal_catalog.domain.leases import Leases
+from epochal_catalog.domain.pages import SortedKeys
+from epochal_catalog.domain.records import (
     Change,
     ChangeRecord,
     ChangesForgotten,
@@ -32,8 +32,8 @@ from epochal_catalog.records import (
     SubscriptionRemoved,
     SubscriptionRenewed,
 )
-from epochal_catalog.stored import readable
-from epochal_catalog.subscribers import Subscribers
+from epochal_catalog.domain.subscribers import Subscribers
+from epochal_catalog.storage.legacy_streams import readable
 
 _NOBODY = SortedKeys()
 FLOOR = "floor"

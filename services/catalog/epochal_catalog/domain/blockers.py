@@ -11,8 +11,8 @@ from epochal.client.catalog.blockers import NO_PUBLISHER, HeldBack
 from epochal.protocol.blockers import HolderKind
 from epochal.protocol.frontier import Antichain
 from epochal.protocol.times import from_json
-from epochal_catalog.records import Json, SegmentRecord
-from epochal_catalog.state import State, StreamEntry
+from epochal_catalog.domain.records import Json, SegmentRecord
+from epochal_catalog.domain.state import State, StreamEntry
 
 
 def holders(state: State, segment: SegmentRecord, now: float) -> list[dict[str, Json]]:

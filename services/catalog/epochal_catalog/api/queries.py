@@ -14,9 +14,9 @@ from epochal.protocol.times import TimeShape
 from epochal.resources.schemas import Schema
 from epochal.service.bodies import loads
 from epochal.service.errors import InvalidRequest
-from epochal_catalog.pages import MOST, USUAL, Asked, key_of
-from epochal_catalog.registry import Expected
-from epochal_catalog.service import Catalog
+from epochal_catalog.domain.pages import MOST, USUAL, Asked, key_of
+from epochal_catalog.domain.registry import Expected
+from epochal_catalog.runtime.service import Catalog
 
 CATALOG: web.AppKey[Catalog] = web.AppKey("catalog", Catalog)
 

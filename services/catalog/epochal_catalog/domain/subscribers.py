@@ -4,9 +4,9 @@ Apart from the rest of the state because nothing about a stream depends on them:
 It decides nothing; `now` is monotonic seconds.
 """
 
-from epochal_catalog.leases import Leases
-from epochal_catalog.pages import SortedKeys
-from epochal_catalog.records import SubscriptionRecord, SubscriptionRenewed
+from epochal_catalog.domain.leases import Leases
+from epochal_catalog.domain.pages import SortedKeys
+from epochal_catalog.domain.records import SubscriptionRecord, SubscriptionRenewed
 
 _NOTHING = SortedKeys()
 

@@ -17,8 +17,7 @@ from epochal.protocol.times import TimeShape, from_json, less_equal, less_than, 
 from epochal.resources import StreamManifest, immutable_changes
 from epochal.resources.schemas import Schema, differences
 from epochal.service.errors import InvalidRequest, SegmentNotFound
-from epochal_catalog.decisions import Decision, write
-from epochal_catalog.errors import (
+from epochal_catalog.api.errors import (
     ImmutableField,
     OtherStream,
     ReservedName,
@@ -26,8 +25,9 @@ from epochal_catalog.errors import (
     WriterNotFound,
     WriterNotLost,
 )
-from epochal_catalog.numbering import following
-from epochal_catalog.records import (
+from epochal_catalog.domain.decisions import Decision, write
+from epochal_catalog.domain.numbering import following
+from epochal_catalog.domain.records import (
     Change,
     CounterRecord,
     HorizonRecorded,
@@ -42,7 +42,7 @@ from epochal_catalog.records import (
     StreamRemoved,
     SubscriptionRemoved,
 )
-from epochal_catalog.state import State, StreamEntry
+from epochal_catalog.domain.state import State, StreamEntry
 
 A = TypeVar("A")
 

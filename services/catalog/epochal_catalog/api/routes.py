@@ -15,10 +15,11 @@ from epochal.errors import ManifestError, Problem
 from epochal.resources import StreamManifest
 from epochal.service import problems
 from epochal.service.bodies import M, read_json, read_model
-from epochal_catalog import lists, models, openapi, queries, subscriptions, views
-from epochal_catalog.queries import CATALOG
-from epochal_catalog.records import SubscriptionRecord, SubscriptionRenewed
-from epochal_catalog.registry import FinishingMark, Registering, Renewing, Report, check_name
+from epochal_catalog.api import lists, models, openapi, queries, views
+from epochal_catalog.api.queries import CATALOG
+from epochal_catalog.domain import subscriptions
+from epochal_catalog.domain.records import SubscriptionRecord, SubscriptionRenewed
+from epochal_catalog.domain.registry import FinishingMark, Registering, Renewing, Report, check_name
 
 
 def add_routes(app: web.Application) -> None:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from epochal_catalog.numbering import following
-from epochal_catalog.records import (
+from epochal_catalog.domain.numbering import following
+from epochal_catalog.domain.records import (
     Change,
     ChangeRecord,
     ChangesForgotten,
@@ -26,7 +26,7 @@ from epochal_catalog.records import (
     SubscriptionRemoved,
     fields_of,
 )
-from epochal_catalog.state import FLOOR, State
+from epochal_catalog.domain.state import FLOOR, State
 
 A = TypeVar("A")
 _Told = tuple[str, str, dict[str, Json] | None]

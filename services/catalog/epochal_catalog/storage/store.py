@@ -18,9 +18,8 @@ from sqlalchemy.exc import DatabaseError, IntegrityError
 from sqlalchemy.pool import StaticPool
 
 from epochal.errors import Superseded
-from epochal_catalog import tables
-from epochal_catalog.errors import StoreFailed, StoreUnavailable
-from epochal_catalog.records import (
+from epochal_catalog.api.errors import StoreFailed, StoreUnavailable
+from epochal_catalog.domain.records import (
     Change,
     ChangeRecord,
     ChangesForgotten,
@@ -39,7 +38,8 @@ from epochal_catalog.records import (
     SubscriptionRenewed,
     fields_of,
 )
-from epochal_catalog.schema import migrate
+from epochal_catalog.storage import tables
+from epochal_catalog.storage.schema import migrate
 
 T = TypeVar("T")
 

@@ -9,10 +9,10 @@ from opentelemetry.metrics import CallbackOptions, Observation
 
 from epochal.protocol.blockers import HolderKind
 from epochal.service.telemetry import ServiceTelemetry
-from epochal_catalog.held import held_back
-from epochal_catalog.state import State
-from epochal_catalog.waiting import WaitingRoom
-from epochal_catalog.watching import Watchers
+from epochal_catalog.api.lookup_waiters import WaitingRoom
+from epochal_catalog.api.watchers import Watchers
+from epochal_catalog.domain.blockers import held_back
+from epochal_catalog.domain.state import State
 
 
 class Telemetry(ServiceTelemetry):

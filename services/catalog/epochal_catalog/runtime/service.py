@@ -12,18 +12,18 @@ from typing import Any, TypeAlias, TypeVar
 
 from epochal.errors import NoPublisher, StreamNotFound
 from epochal.service.errors import Overloaded, ShuttingDown
-from epochal_catalog.decisions import Decision
-from epochal_catalog.errors import StoreFailed, StoreUnavailable
-from epochal_catalog.numbering import least
-from epochal_catalog.records import Change, InMemory, Json
-from epochal_catalog.registry import Expected, Registry, Renewal, Renewing
-from epochal_catalog.remembered import Remembered
-from epochal_catalog.settings import Settings
-from epochal_catalog.state import State, StreamEntry
-from epochal_catalog.store import Store
-from epochal_catalog.telemetry import Telemetry
-from epochal_catalog.waiting import WaitingRoom
-from epochal_catalog.watching import Watchers
+from epochal_catalog.api.errors import StoreFailed, StoreUnavailable
+from epochal_catalog.api.lookup_cache import Remembered
+from epochal_catalog.api.lookup_waiters import WaitingRoom
+from epochal_catalog.api.watchers import Watchers
+from epochal_catalog.domain.decisions import Decision
+from epochal_catalog.domain.numbering import least
+from epochal_catalog.domain.records import Change, InMemory, Json
+from epochal_catalog.domain.registry import Expected, Registry, Renewal, Renewing
+from epochal_catalog.domain.state import State, StreamEntry
+from epochal_catalog.runtime.settings import Settings
+from epochal_catalog.runtime.telemetry import Telemetry
+from epochal_catalog.storage.store import Store
 
 A = TypeVar("A")
 _log = logging.getLogger("epochal.catalog")

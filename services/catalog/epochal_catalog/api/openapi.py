@@ -14,8 +14,8 @@ from epochal.resources.manifest import API_VERSION
 from epochal.resources.names import MAX_NAME
 from epochal.service.openapi import Shape, content, parameter, path_parameters, reference, refused
 from epochal.service.openapi import document as whole
-from epochal_catalog import models
-from epochal_catalog.pages import MOST, USUAL
+from epochal_catalog.api import models
+from epochal_catalog.domain.pages import MOST, USUAL
 
 _PROBLEM = models.ProblemDocument.__name__
 

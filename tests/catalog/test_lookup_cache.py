@@ -5,7 +5,7 @@ from itertools import count
 
 import pytest
 
-from epochal_catalog.remembered import AGE, Remembered
+from epochal_catalog.api.lookup_cache import AGE, Remembered
 
 
 @pytest.fixture

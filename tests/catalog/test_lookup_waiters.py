@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from epochal.service.errors import Overloaded, ShuttingDown
-from epochal_catalog.waiting import WaitingRoom
+from epochal_catalog.api.lookup_waiters import WaitingRoom
 
 
 async def enter(room: WaitingRoom, name: str, count: int) -> list[asyncio.Task[None]]:

@@ -1,0 +1,1 @@
+"""What the catalog knows and the rules by which it changes; no I/O."""

@@ -1,0 +1,1 @@
+"""The catalog on disk: the database, its schema, and its directory."""
