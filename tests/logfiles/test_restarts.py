@@ -18,8 +18,8 @@ from epochal.protocol.effects import Log, Push, Reply
 from epochal.protocol.log.frames import decode_entry, entries
 from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
 from epochal.protocol.times import Time, TimeShape
+from epochal_publisher.segments.store import QUIET, Commit, Store
 from epochal_publisher.settings import Settings
-from epochal_publisher.store import QUIET, Commit, Store
 
 QUIET_AT_THE_END = (5, 8)
 """Seeds of the test below after which the log is quiet when its machine dies."""

@@ -22,9 +22,9 @@ from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublish
 from epochal.protocol.publisher.server import SegmentServer, ServingSettings
 from epochal.protocol.times import TimeShape
 from epochal.protocol.wire import Packer
-from epochal_publisher.segment import Served
+from epochal_publisher.segments.segment import Served
+from epochal_publisher.segments.store import HOUSEKEEPING, QUIET, Commit, Store, Stores, log_directory
 from epochal_publisher.settings import Settings
-from epochal_publisher.store import HOUSEKEEPING, QUIET, Commit, Store, Stores, log_directory
 
 HOUR = 3_600_000
 SETTINGS = Settings(catalog="http://127.0.0.1:1", stream="test/s", segments=("0",), publisher="p", sync_interval=30.0)
@@ -143,7 +143,7 @@ def test_a_commit_syncs_when_the_interval_is_over(make: Callable[..., Bench], mo
     syncs, now = bench.disk.syncs, monotonic()
     bench.append()
     assert bench.disk.syncs == syncs
-    monkeypatch.setattr("epochal_publisher.store.monotonic", lambda: now + SETTINGS.sync_interval + 1)
+    monkeypatch.setattr("epochal_publisher.segments.store.monotonic", lambda: now + SETTINGS.sync_interval + 1)
     bench.append()
     assert bench.disk.syncs == syncs + 1
     bench.append()

@@ -8,7 +8,7 @@ import pytest
 from epochal.errors import Unavailable
 from epochal.protocol import messages as m
 from epochal.protocol.log.history import History, empty_state
-from epochal_publisher.follower import Follower
+from epochal_publisher.segments.follower import Follower
 
 
 def reader(events: int, max_bytes: int = 10**6, told: int | None = None) -> Follower:

@@ -16,7 +16,7 @@ import pytest
 from epochal.errors import CorruptLog, HistoryTruncated, Unavailable
 from epochal.protocol import messages as m
 from epochal.service.errors import Overloaded, ShuttingDown
-from epochal_publisher.errors import STATUS
+from epochal_publisher.http.errors import STATUS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "http.md").read_text(encoding="utf-8")
 EXAMPLES: dict[str, str] = dict(re.findall(r"<!-- example: (\w+) -->\n```bash\n(.*?)```", PAGE, re.DOTALL))

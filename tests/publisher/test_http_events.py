@@ -19,7 +19,7 @@ import pytest
 
 from epochal.client.encoding.encodings import encoder
 from epochal.protocol import messages as m
-from epochal_publisher.telling import MOST_DECODED
+from epochal_publisher.http.event_encoding import MOST_DECODED
 
 PATIENCE = 30.0
 STORED: dict[str, Any] = {"history": {"storage": {"size": "1Gi"}}}

@@ -8,11 +8,11 @@ import jsonschema_rs
 import pytest
 from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
 
-from epochal_publisher import openapi
-from epochal_publisher.errors import STATUS
-from epochal_publisher.http import HttpServer
-from epochal_publisher.lease import Lease
+from epochal_publisher.http import openapi
+from epochal_publisher.http.errors import STATUS
+from epochal_publisher.http.server import HttpServer
 from epochal_publisher.publisher import Publisher
+from epochal_publisher.segments.lease import Lease
 from epochal_publisher.settings import Settings
 
 

@@ -18,13 +18,13 @@ from epochal.client.catalog.types import Registration, Renewal, SegmentGrant, St
 from epochal.errors import EpochalError
 from epochal.protocol import messages as m
 from epochal_publisher.__main__ import _until_over
-from epochal_publisher.errors import SubscriptionUsed
-from epochal_publisher.follower import Follower, Since
-from epochal_publisher.lease import Lease
+from epochal_publisher.http.errors import SubscriptionUsed
+from epochal_publisher.http.webhooks import Webhooks
 from epochal_publisher.publisher import Publisher
+from epochal_publisher.segments.follower import Follower, Since
+from epochal_publisher.segments.lease import Lease
+from epochal_publisher.segments.store import Stores
 from epochal_publisher.settings import Settings
-from epochal_publisher.store import Stores
-from epochal_publisher.webhooks import Webhooks
 
 MANIFEST: dict[str, Any] = {
     "apiVersion": "epochal.dev/v1alpha1",

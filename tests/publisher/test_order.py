@@ -9,10 +9,10 @@ from tests.protocol.recorded import record_all
 
 from epochal.client.catalog.types import Registration, SegmentGrant, StreamInfo
 from epochal.protocol import messages as m
-from epochal_publisher.lease import Lease
 from epochal_publisher.publisher import Publisher
+from epochal_publisher.segments.lease import Lease
+from epochal_publisher.segments.store import Stores
 from epochal_publisher.settings import Settings
-from epochal_publisher.store import Stores
 
 MANIFEST = {
     "apiVersion": "epochal.dev/v1alpha1",

@@ -8,7 +8,7 @@ import pytest
 from epochal.client.catalog.types import SegmentGrant, SegmentInfo, StreamInfo
 from epochal.protocol import messages as m
 from epochal.protocol.effects import AskRecord, Push, Reply, ReportFinishing
-from epochal_publisher.segment import Served
+from epochal_publisher.segments.segment import Served
 from epochal_publisher.settings import Settings
 
 SETTINGS = Settings.read(catalog="http://127.0.0.1:9", stream="test/s", segments="0", publisher="p", stall=1000.0)

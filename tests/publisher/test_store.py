@@ -19,8 +19,8 @@ from epochal.protocol.publisher.journal import encode_notes
 from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
 from epochal.protocol.times import TimeShape
 from epochal.service import filesystems
+from epochal_publisher.segments.store import Store, Stores
 from epochal_publisher.settings import Settings
-from epochal_publisher.store import Store, Stores
 
 
 @pytest.mark.rule("E9")

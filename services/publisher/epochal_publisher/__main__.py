@@ -23,14 +23,14 @@ from epochal.client.memory import PUBLISHER_KEEPS, keep_freed_memory
 from epochal.client.sockets import check_libzmq
 from epochal.errors import LogError, StreamGone, Superseded
 from epochal.service.process import command_line, run
-from epochal_publisher.http import HttpServer
-from epochal_publisher.lease import Forgotten, Lease
-from epochal_publisher.mark import find_mark, leave_mark
+from epochal_publisher.http.server import HttpServer
 from epochal_publisher.publisher import Publisher
+from epochal_publisher.segments.lease import Forgotten, Lease
+from epochal_publisher.segments.store import Stores
+from epochal_publisher.segments.superseded_marker import find_mark, leave_mark
 from epochal_publisher.settings import Settings
 from epochal_publisher.sidecar.server import serve as serve_sidecar
 from epochal_publisher.sidecar.settings import SidecarSettings
-from epochal_publisher.store import Stores
 
 gc.freeze()
 gc.enable()

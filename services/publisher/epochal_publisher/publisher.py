@@ -43,17 +43,17 @@ from epochal.protocol.effects import (
 from epochal.protocol.effects import PublisherEffect as Effect
 from epochal.protocol.times import Time
 from epochal.protocol.wire import encode
-from epochal_publisher import ingest, requests
 from epochal_publisher.counters import ProcessCounters
-from epochal_publisher.discarded import Discarded
-from epochal_publisher.events import Events
-from epochal_publisher.ingest import Ingest
-from epochal_publisher.lease import Lease
-from epochal_publisher.requests import Requests
-from epochal_publisher.router import Router
-from epochal_publisher.segment import Served
+from epochal_publisher.segments.lease import Lease
+from epochal_publisher.segments.segment import Served
+from epochal_publisher.segments.store import Commit, Store, Stores
 from epochal_publisher.settings import Settings
-from epochal_publisher.store import Commit, Store, Stores
+from epochal_publisher.sockets import ingest, requests
+from epochal_publisher.sockets.blocked_peers import Discarded
+from epochal_publisher.sockets.events import Events
+from epochal_publisher.sockets.ingest import Ingest
+from epochal_publisher.sockets.requests import Requests
+from epochal_publisher.sockets.router import Router
 from epochal_publisher.tracing import Appends
 
 logger = logging.getLogger("epochal.publisher")

@@ -14,8 +14,8 @@ from epochal.client.catalog.catalog import catalog_url
 from epochal.errors import ConfigError
 from epochal.protocol.wire import MAX_PAYLOAD
 from epochal.service.settings import ByComma, ServiceSettings
-from epochal_publisher.patience import Patience
-from epochal_publisher.targets import Targets
+from epochal_publisher.http.callback_targets import Targets
+from epochal_publisher.sockets.socket_timeouts import Patience
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 """0 takes a free port: several publishers share a machine, and clients learn addresses from the catalog."""

@@ -11,7 +11,7 @@ from opentelemetry.metrics import CallbackOptions, Observation
 
 from epochal.service.telemetry import ServiceTelemetry
 from epochal_publisher.publisher import Publisher
-from epochal_publisher.segment import Served
+from epochal_publisher.segments.segment import Served
 
 Read = Callable[[Served], float]
 

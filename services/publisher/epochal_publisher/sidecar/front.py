@@ -16,11 +16,11 @@ from epochal.client.sockets import Frames, Socket
 from epochal.errors import EpochalError, RemoteProtocolError, Unavailable
 from epochal.protocol import messages as m
 from epochal.protocol import wire
-from epochal_publisher.discarded import Discarded
-from epochal_publisher.ingest import MAX_FRAME, SEND_QUEUE
-from epochal_publisher.patience import Patience
 from epochal_publisher.sidecar.lanes import Close, Connect, Lanes
 from epochal_publisher.sidecar.tracing import Forwards
+from epochal_publisher.sockets.blocked_peers import Discarded
+from epochal_publisher.sockets.ingest import MAX_FRAME, SEND_QUEUE
+from epochal_publisher.sockets.socket_timeouts import Patience
 
 logger = logging.getLogger("epochal.sidecar")
 

@@ -20,7 +20,7 @@ from epochal.locks import FileLock, LockTaken
 from epochal.protocol import messages as m
 from epochal.service.http import HttpServer
 from epochal.service.telemetry import ServiceTelemetry
-from epochal_publisher import errors
+from epochal_publisher.http import errors
 from epochal_publisher.sidecar.front import Front
 from epochal_publisher.sidecar.lanes import Lanes
 from epochal_publisher.sidecar.lookups import Lookups

@@ -23,14 +23,14 @@ from yarl import URL
 from epochal.errors import EpochalError, HistoryTruncated
 from epochal.protocol.messages import Position
 from epochal.service.errors import Overloaded, UnknownSubscription
-from epochal_publisher.asking import MOST_EVENTS
-from epochal_publisher.errors import SubscriptionUsed
-from epochal_publisher.follower import Asked, Follower
-from epochal_publisher.history_http import read_on
+from epochal_publisher.http.callback_targets import Targets
+from epochal_publisher.http.errors import SubscriptionUsed
+from epochal_publisher.http.event_encoding import Form, Placed, Telling, opening
+from epochal_publisher.http.history import read_on
+from epochal_publisher.http.history_query import MOST_EVENTS
 from epochal_publisher.publisher import Publisher
+from epochal_publisher.segments.follower import Asked, Follower
 from epochal_publisher.settings import Settings
-from epochal_publisher.targets import Targets
-from epochal_publisher.telling import Form, Placed, Telling, opening
 
 logger = logging.getLogger("epochal.publisher")
 

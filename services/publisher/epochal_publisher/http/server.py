@@ -10,12 +10,12 @@ from aiohttp import web
 
 from epochal.service.http import Handler
 from epochal.service.http import HttpServer as Listener
-from epochal_publisher import asking, errors, openapi
-from epochal_publisher.history_http import EventReaders
+from epochal_publisher.http import errors, history_query, openapi
+from epochal_publisher.http.history import EventReaders
+from epochal_publisher.http.webhooks import Webhooks
 from epochal_publisher.publisher import Publisher
 from epochal_publisher.settings import Settings
 from epochal_publisher.telemetry import Telemetry
-from epochal_publisher.webhooks import Webhooks
 
 _DRAIN = 0.5
 """Seconds; who waits is sent home at once."""
@@ -87,7 +87,7 @@ class HttpServer:
     async def _register_webhook(self, request: web.Request) -> web.Response:
         segment = request.match_info["segment"]
         follower = self._readers.follower(segment)
-        asked, since = await asking.read_webhook(request, self._settings.body_timeout)
+        asked, since = await history_query.read_webhook(request, self._settings.body_timeout)
         begun = await self._webhooks.register(segment, follower, asked.subscription, asked.callback, since)
         where = f"{request.path}/{asked.subscription}"
         return web.json_response(begun, status=201, headers={"Location": where})

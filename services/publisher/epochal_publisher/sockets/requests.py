@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from epochal.errors import NoPublisher, RemoteProtocolError
 from epochal.protocol import messages as m
-from epochal_publisher.router import Router
-from epochal_publisher.segment import Served
+from epochal_publisher.segments.segment import Served
+from epochal_publisher.sockets.router import Router
 
 SEND_QUEUE = 256
 """An answer's chunk is up to 256 KiB, and a client that gives credit as it reads has few under way."""

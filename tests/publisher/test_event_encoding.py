@@ -7,7 +7,7 @@ import pytest
 
 from epochal.protocol.log.history import State
 from epochal.protocol.messages import Position
-from epochal_publisher.telling import Telling, opening
+from epochal_publisher.http.event_encoding import Telling, opening
 
 
 @pytest.mark.rule("E11", "E13")

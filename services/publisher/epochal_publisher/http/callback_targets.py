@@ -17,7 +17,7 @@ from typing import Any
 
 from yarl import URL
 
-from epochal_publisher.errors import WebhookTarget
+from epochal_publisher.http.errors import WebhookTarget
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network

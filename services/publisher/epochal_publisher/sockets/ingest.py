@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from epochal.errors import EpochalError, NoPublisher, RemoteProtocolError, Unavailable
 from epochal.protocol import messages as m
 from epochal.protocol.wire import MAX_PAYLOAD, PACK_BYTES
-from epochal_publisher.router import Router
-from epochal_publisher.segment import Served
+from epochal_publisher.segments.segment import Served
+from epochal_publisher.sockets.router import Router
 
 SEND_QUEUE = 4096
 """Acknowledgements are small, and one stands for many appends."""

@@ -14,8 +14,8 @@ from epochal.client.sockets import Frames, Socket
 from epochal.errors import RemoteProtocolError
 from epochal.protocol.wire import CHANNEL_PREFIX, NONCE_PREFIX
 from epochal_publisher.counters import ProcessCounters
-from epochal_publisher.patience import Patience
-from epochal_publisher.segment import Served
+from epochal_publisher.segments.segment import Served
+from epochal_publisher.sockets.socket_timeouts import Patience
 
 MAX_SUBSCRIPTION = 512
 """Bytes of what a subscriber may send: what a handshake needs.

@@ -15,8 +15,8 @@ from epochal.errors import EpochalError, LocalProtocolError, RemoteProtocolError
 from epochal.protocol import messages as m
 from epochal.protocol.wire import decode, encode
 from epochal_publisher.counters import ProcessCounters
-from epochal_publisher.discarded import Discarded
-from epochal_publisher.patience import Patience
+from epochal_publisher.sockets.blocked_peers import Discarded
+from epochal_publisher.sockets.socket_timeouts import Patience
 
 logger = logging.getLogger("epochal.publisher")
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.publisher.counting_catalog import COMMAND as COUNTING
 
-from epochal_publisher.mark import find_mark, leave_mark
+from epochal_publisher.segments.superseded_marker import find_mark, leave_mark
 
 
 @pytest.fixture

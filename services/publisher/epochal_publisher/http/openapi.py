@@ -8,8 +8,8 @@ from typing import Any
 
 from epochal.service.openapi import Shape, content, parameter, path_parameters, reference, refused
 from epochal.service.openapi import document as whole
-from epochal_publisher.asking import MOST_CALLBACK, MOST_EVENTS, SUBSCRIPTION, USUAL_EVENTS
-from epochal_publisher.telling import Form
+from epochal_publisher.http.event_encoding import Form
+from epochal_publisher.http.history_query import MOST_CALLBACK, MOST_EVENTS, SUBSCRIPTION, USUAL_EVENTS
 
 _SEGMENT = "/v1/segments/{segment}"
 _INT: Shape = {"type": "integer"}

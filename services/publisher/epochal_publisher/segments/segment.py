@@ -17,8 +17,8 @@ from epochal.protocol.publisher.server import SegmentServer, ServingSettings
 from epochal.protocol.times import Time
 from epochal.protocol.wire import Packer
 from epochal_publisher.counters import SegmentCounters
+from epochal_publisher.segments.store import Store
 from epochal_publisher.settings import Settings
-from epochal_publisher.store import Store
 
 
 @dataclass(slots=True)

@@ -16,9 +16,9 @@ from epochal.protocol.effects import FindState
 from epochal.protocol.log.history import State
 from epochal.protocol.messages import Event, Position
 from epochal.service.errors import InvalidRequest, ShuttingDown
-from epochal_publisher.errors import Truncated
+from epochal_publisher.http.errors import Truncated
 from epochal_publisher.publisher import Publisher
-from epochal_publisher.segment import Served
+from epochal_publisher.segments.segment import Served
 
 
 class Since(StrEnum):

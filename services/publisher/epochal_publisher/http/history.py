@@ -16,12 +16,12 @@ from aiohttp import web
 from epochal.errors import EpochalError, Unavailable
 from epochal.protocol.log.history import State
 from epochal.service.errors import Overloaded, SegmentNotFound, ShuttingDown
-from epochal_publisher import asking, errors
-from epochal_publisher.asking import MOST_EVENTS, Question
-from epochal_publisher.follower import Follower
+from epochal_publisher.http import errors, history_query
+from epochal_publisher.http.event_encoding import Form, Placed, Telling, opening, server_sent
+from epochal_publisher.http.history_query import MOST_EVENTS, Question
 from epochal_publisher.publisher import Publisher
+from epochal_publisher.segments.follower import Follower
 from epochal_publisher.settings import Settings
-from epochal_publisher.telling import Form, Placed, Telling, opening, server_sent
 
 PIECE = 64 * 1024
 """Bytes of events that are told at once as server-sent events."""
@@ -54,7 +54,7 @@ class EventReaders:
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """The events behind a position. Raises `EpochalError`."""
-        question = asking.read_question(request, self._settings.max_wait)
+        question = history_query.read_question(request, self._settings.max_wait)
         follower = self.follower(request.match_info["segment"])
         with self._one_more():
             state = await follower.open(question.since)

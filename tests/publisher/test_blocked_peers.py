@@ -1,6 +1,6 @@
 """The table of peers that are not read any more."""
 
-from epochal_publisher.discarded import Discarded
+from epochal_publisher.sockets.blocked_peers import Discarded
 
 
 def test_the_table_is_bounded_and_expires():

@@ -1,0 +1,1 @@
+"""The ZeroMQ sockets of a publisher: what writers and subscribers send, and what is pushed to them."""
