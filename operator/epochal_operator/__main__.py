@@ -17,8 +17,8 @@ from epochal.service.process import command_line
 from epochal.service.process import run as run_process
 from epochal_operator import releasing
 from epochal_operator.api import Api, ApiError
+from epochal_operator.app import operate
 from epochal_operator.logs import write_json
-from epochal_operator.operating import operate
 from epochal_operator.settings import Settings, own_operator
 
 _app = command_line("The Epochal operator: makes the streams that are declared in a Kubernetes cluster run there.")

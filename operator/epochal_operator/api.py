@@ -15,7 +15,7 @@ import aiohttp
 
 from epochal.kube.access import Access, Choice, open_access
 from epochal.resources.cluster.names import MANAGER, Object
-from epochal_operator.trouble import Trouble
+from epochal_operator.api_throttle import Trouble
 
 logger = logging.getLogger("epochal.operator")
 

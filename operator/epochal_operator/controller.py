@@ -16,9 +16,9 @@ from epochal.resources.cluster.names import SELECTOR, STREAM_LABEL, Object
 from epochal.service.tracing import Look, looking
 from epochal_operator.api import CHILDREN, KINDS, STREAM, Api, ApiError, Kind
 from epochal_operator.cache import Cache, Place
-from epochal_operator.claims import Claims
-from epochal_operator.declaring import NO_CONCERNS, Concerns, Declaring, concerns_of, frontier_of, object_uid
+from epochal_operator.catalog_sync import NO_CONCERNS, Concerns, Declaring, concerns_of, frontier_of, object_uid
 from epochal_operator.lease import LeaseLost
+from epochal_operator.ownership import Claims
 from epochal_operator.queue import WorkQueue
 from epochal_operator.reconciler import OutOfDate, Reconciler
 from epochal_operator.settings import Settings

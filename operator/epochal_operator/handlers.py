@@ -24,9 +24,9 @@ from epochal.kube.access import Access
 from epochal.resources.cluster.names import SELECTOR
 from epochal.resources.crd import GROUP
 from epochal_operator.api import CHILDREN, STREAM, Kind, retry_after_of
+from epochal_operator.api_throttle import Trouble
 from epochal_operator.controller import Controller
 from epochal_operator.settings import Settings
-from epochal_operator.trouble import Trouble
 
 logger = logging.getLogger("epochal.operator")
 

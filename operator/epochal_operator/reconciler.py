@@ -33,9 +33,9 @@ from epochal.resources.cluster.planning import standing_pods
 from epochal.resources.cluster.status import News
 from epochal_operator.api import Api, ApiError
 from epochal_operator.cache import Cache, Place
-from epochal_operator.claims import Claims, without_claim
-from epochal_operator.declaring import Declared, Declaring, declared_of, manifest_of, refused, trouble_of
-from epochal_operator.refusals import Refusals
+from epochal_operator.catalog_sync import Declared, Declaring, declared_of, manifest_of, refused, trouble_of
+from epochal_operator.failed_actions import Refusals
+from epochal_operator.ownership import Claims, without_claim
 from epochal_operator.reporting import Reporter
 from epochal_operator.settings import Settings
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from epochal.resources.cluster.names import FINALIZER
 from epochal_operator.api import STREAM, Api, ApiError
-from epochal_operator.claims import claimant, without_claim
+from epochal_operator.ownership import claimant, without_claim
 
 logger = logging.getLogger("epochal.operator")
 

@@ -12,10 +12,10 @@ from epochal.client.catalog.types import PublisherInfo, SegmentInfo, StreamInfo
 from epochal.resources.cluster.names import FINALIZER, OPERATOR
 from epochal_operator.api import Api
 from epochal_operator.cache import Cache, Place
-from epochal_operator.claims import Claims
+from epochal_operator.catalog_sync import Declaring, declared_of
 from epochal_operator.controller import Controller
-from epochal_operator.declaring import Declaring, declared_of
 from epochal_operator.lease import LeaseLost
+from epochal_operator.ownership import Claims
 from epochal_operator.reconciler import Reconciler
 from epochal_operator.settings import Settings
 from epochal_operator.telemetry import Telemetry

@@ -13,8 +13,8 @@ from epochal.resources.cluster import Seen, children_of, status_of
 from epochal.resources.cluster.names import FINALIZER, OPERATOR
 from epochal_operator.api import Api
 from epochal_operator.cache import Cache
-from epochal_operator.claims import Claims
-from epochal_operator.declaring import Confirm, Declared, Declaring
+from epochal_operator.catalog_sync import Confirm, Declared, Declaring
+from epochal_operator.ownership import Claims
 from epochal_operator.reconciler import OutOfDate, Reconciler
 from epochal_operator.reporting import Reporter
 from epochal_operator.settings import Settings

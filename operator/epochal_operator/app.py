@@ -13,11 +13,11 @@ from typing import Any
 from epochal.client.catalog.catalog import CatalogClient
 from epochal_operator.api import Api
 from epochal_operator.cache import Cache
-from epochal_operator.claims import Claims
+from epochal_operator.catalog_sync import Declaring
 from epochal_operator.controller import Controller
-from epochal_operator.declaring import Declaring
 from epochal_operator.handlers import watch
 from epochal_operator.lease import Leadership, LeaseLost
+from epochal_operator.ownership import Claims
 from epochal_operator.reconciler import Reconciler
 from epochal_operator.reporting import Reporter
 from epochal_operator.settings import Settings

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from epochal_operator import trouble
-from epochal_operator.trouble import Trouble
+from epochal_operator import api_throttle
+from epochal_operator.api_throttle import Trouble
 
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: Any) -> None:
-    monkeypatch.setattr(trouble, "FIRST", 0.05)
-    monkeypatch.setattr(trouble, "LAST", 0.2)
+    monkeypatch.setattr(api_throttle, "FIRST", 0.05)
+    monkeypatch.setattr(api_throttle, "LAST", 0.2)
 
 
 async def test_without_trouble_nobody_waits() -> None:
