@@ -30,7 +30,7 @@ from tests.cluster.harness.programs import NotReadyError
 
 import demo_traces
 from demo_cluster_logs import Follower, Logs
-from epochal.cli.demo import check_java, verdict
+from epochal.cli.commands.demo import check_java, verdict
 from epochal.cli.demo_follow import replay
 from epochal.cli.demo_run import Run
 from epochal.cli.demo_tally import truth_of

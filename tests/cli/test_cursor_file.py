@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import epochal
-from epochal.cli.sub import _save
+from epochal.cli.commands.sub import _save
 
 
 class Stood:

@@ -12,7 +12,7 @@ import pytest
 import typer
 from typer.core import TyperArgument, TyperGroup, TyperOption
 
-from epochal.cli.commands import SHORT
+from epochal.cli.commands.table import SHORT
 from epochal.cli.failures import EXIT_STATUSES
 from epochal.cli.main import app
 

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from epochal.cli import checks, doctor, probes
-from epochal.cli.documents import Documents
-from epochal.cli.findings import Finding, Verdict, fail, ok, print_findings, summary, warn
-from epochal.cli.kinds import PUBLISHERS
+from epochal.cli.commands import doctor
+from epochal.cli.commands.listed_kinds import PUBLISHERS
+from epochal.cli.doctor import checks, probes
+from epochal.cli.doctor.findings import Finding, Verdict, fail, ok, print_findings, summary, warn
+from epochal.cli.io.documents import Documents
 
 
 def verdict(found: Finding | list[Finding]) -> str:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from epochal.cli.inputs import Item, LineFormat, Parse, line_parser, open_sources
-from epochal.cli.placing import Placing
+from epochal.cli.io.inputs import Item, LineFormat, Parse, line_parser, open_sources
+from epochal.cli.io.record_to_append import Placing
 from epochal.errors import RecordTypeError
 from epochal.protocol.times import TimeShape
 

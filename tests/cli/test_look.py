@@ -11,7 +11,7 @@ import time
 import pytest
 import yaml
 
-from epochal.cli.describe import _show
+from epochal.cli.commands.describe import _show
 from epochal.client.catalog.blockers import HeldBack, describe_holder
 from epochal.local.child import console_script
 

@@ -7,8 +7,8 @@ from decimal import Decimal
 
 import pytest
 
-from epochal.cli.output import flat, merge_frontiers, plain_lines, print_table, show_age, show_frontier
-from epochal.cli.records import json_value, parse_time, raw_record, show_record
+from epochal.cli.io.output import flat, merge_frontiers, plain_lines, print_table, show_age, show_frontier
+from epochal.cli.io.records import json_value, parse_time, raw_record, show_record
 from epochal.errors import TimeShapeError
 from epochal.protocol.times import TimeShape
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from epochal.cli.terminal import folded
+from epochal.cli.io.terminal import folded
 from epochal.local.child import console_script
 
 CTRL_D = b"\x04"

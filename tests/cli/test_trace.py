@@ -8,7 +8,7 @@ from opentelemetry import trace
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 
 import epochal
-from epochal.cli.trace import link_template
+from epochal.cli.commands.trace import link_template
 
 ONE, TWO = f"{0xA1:032x}", f"{0xB2:032x}"
 URL = "http://127.0.0.1:9411/zipkin/traces/{trace}"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import typer
 
-from epochal.cli.log import Action, log
+from epochal.cli.commands.log import Action, log
 from epochal.cli.options import Format
 from epochal.errors import CorruptLog
 from epochal.logfiles.survey import log_directories, owner_of, summarize, verify

@@ -8,7 +8,7 @@ import kubernetes_validate
 import yaml
 
 from demo_cluster import IMAGES, submit_command
-from epochal.cli.demo import verdict
+from epochal.cli.commands.demo import verdict
 from epochal.cli.demo_follow import LineView, replay, tell
 from epochal.cli.demo_run import Run
 from epochal.cli.demo_tally import Join, Kill, Sums, Tally, check_early, check_late, truth_of

@@ -11,7 +11,7 @@ from enum import IntEnum
 
 import typer
 
-from epochal.cli.terminal import note
+from epochal.cli.io.terminal import note
 from epochal.errors import EpochalError, StreamNotFound, Unavailable, UsageError
 
 

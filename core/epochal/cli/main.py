@@ -11,10 +11,10 @@ from typing import Annotated
 
 import typer
 
-from epochal.cli import realm
-from epochal.cli.commands import LOCAL, SETTINGS, SHORT, Commands
+from epochal.cli import target
+from epochal.cli.commands.table import LOCAL, SETTINGS, SHORT, Commands
 from epochal.cli.failures import EXIT_STATUSES, ExitStatus, report, report_usage
-from epochal.cli.terminal import forbid_colors
+from epochal.cli.io.terminal import forbid_colors
 
 EPILOG = f"""\b
 Examples:
@@ -87,7 +87,7 @@ def _root(
     ] = False,
 ) -> None:  # fmt: skip
     forbid_colors(no_color)
-    realm.choose(None)
+    target.choose(None)
     if kube or kube_context or kubeconfig or kube_namespace:
         _choose(context, kube_context, kubeconfig, kube_namespace)
     if context.invoked_subcommand is None:
@@ -104,7 +104,7 @@ def _choose(
     from epochal.kube import Choice, context_namespace
 
     choice = Choice(kube_context, kubeconfig, kube_namespace)
-    realm.choose(choice)
+    target.choose(choice)
     if (namespace := context_namespace(choice)) is not None:
         context.default_map = {command: {"namespace": namespace} for command in SHORT}
 

@@ -11,10 +11,10 @@ from typing import Annotated
 import typer
 
 import epochal
-from epochal.cli.documents import Documents
-from epochal.cli.names import complete_kinds, complete_streams, complete_streams_of
-from epochal.cli.realm import advice, name_of, reach, run, where
-from epochal.cli.terminal import note
+from epochal.cli.commands.completion_values import complete_kinds, complete_streams, complete_streams_of
+from epochal.cli.io.documents import Documents
+from epochal.cli.io.terminal import note
+from epochal.cli.target import advice, name_of, reach, run, where
 from epochal.client.catalog.catalog import DEFAULT_CATALOG, CatalogClient
 
 __all__ = [

@@ -11,8 +11,10 @@ from typing import Annotated
 
 import typer
 
-from epochal.cli.documents import Document, Documents, stream_path
-from epochal.cli.kinds import KINDS, STREAMS, WRITERS, Kind, find_kind, similar_kind
+from epochal.cli.commands.listed_kinds import KINDS, STREAMS, WRITERS, Kind, find_kind, similar_kind
+from epochal.cli.io.documents import Document, Documents, stream_path
+from epochal.cli.io.output import aligned, as_yaml, print_document, print_table, printable
+from epochal.cli.io.terminal import note
 from epochal.cli.options import (
     DEFAULT_TIMEOUT,
     AllNamespaces,
@@ -27,9 +29,7 @@ from epochal.cli.options import (
     run,
 )
 from epochal.cli.options import Kind as KindArgument
-from epochal.cli.output import aligned, as_yaml, print_document, print_table, printable
-from epochal.cli.realm import where
-from epochal.cli.terminal import note
+from epochal.cli.target import where
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.errors import EpochalError
 from epochal.resources import DEFAULT_NAMESPACE, parse_stream_name

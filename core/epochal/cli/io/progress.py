@@ -11,7 +11,7 @@ from typing import Self
 
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-from epochal.cli.terminal import console, is_live, note
+from epochal.cli.io.terminal import console, is_live, note
 
 PLAIN_INTERVAL = 10.0
 """Seconds between lines where nothing can be drawn again: a log is not flooded."""

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import epochal
-from epochal.cli.inputs import Item, Source
-from epochal.cli.placing import Append, Placing, encode
-from epochal.cli.progress import Counter
+from epochal.cli.io.inputs import Item, Source
+from epochal.cli.io.progress import Counter
+from epochal.cli.io.record_to_append import Append, Placing, encode
 from epochal.cli.tracing import Sends
 from epochal.errors import EpochalError, RecordTypeError, TimedOut
 from epochal.protocol.times import Time, to_json

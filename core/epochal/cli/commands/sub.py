@@ -17,9 +17,9 @@ from typing import Annotated, Any
 import typer
 
 import epochal
-from epochal.cli.lines import Printer, Style
+from epochal.cli.io.printer import Printer, Style
+from epochal.cli.io.terminal import note
 from epochal.cli.options import DEFAULT_TIMEOUT, Catalog, Namespace, Stream, Timeout, connected, open_catalog, run
-from epochal.cli.terminal import note
 from epochal.cli.tracing import telemetry
 from epochal.client.sockets import check_libzmq
 from epochal.errors import CursorError, TimedOut, UsageError

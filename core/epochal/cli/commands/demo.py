@@ -27,7 +27,7 @@ from epochal.cli.demo_run import Run
 from epochal.cli.demo_tally import check_early, check_kill, check_late
 from epochal.cli.demo_view import LiveView, PlainView, View
 from epochal.cli.failures import ExitStatus
-from epochal.cli.terminal import note
+from epochal.cli.io.terminal import note
 from epochal.cli.tracing import telemetry
 from epochal.errors import ConfigError
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from epochal.cli.failures import describe
-from epochal.cli.terminal import note
+from epochal.cli.io.terminal import note
 from epochal.errors import CatalogUnavailable, ClusterUnavailable, EpochalError
 from epochal.resources import NotInEffect, StreamManifest
 

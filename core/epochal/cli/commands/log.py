@@ -13,11 +13,11 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, Progress, TextColumn
 
-from epochal.cli.documents import Document
 from epochal.cli.failures import ExitStatus
+from epochal.cli.io.documents import Document
+from epochal.cli.io.output import print_document, print_fields, print_table, show_frontier
+from epochal.cli.io.terminal import console, is_live, note
 from epochal.cli.options import Format
-from epochal.cli.output import print_document, print_fields, print_table, show_frontier
-from epochal.cli.terminal import console, is_live, note
 from epochal.errors import CorruptLog, LogMismatch
 from epochal.logfiles.files import log_paths
 from epochal.logfiles.survey import Checked, Summary, log_directories, owner_of, summarize, verify

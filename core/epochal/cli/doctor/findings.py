@@ -10,8 +10,8 @@ from typing import Any
 
 from rich.text import Text
 
-from epochal.cli.output import STYLES, hanging, printable
-from epochal.cli.terminal import console
+from epochal.cli.io.output import STYLES, hanging, printable
+from epochal.cli.io.terminal import console
 
 
 class Verdict(StrEnum):

@@ -16,10 +16,10 @@ from urllib.parse import urlsplit
 import typer
 
 import epochal
+from epochal.cli.io.output import print_document, print_table
+from epochal.cli.io.records import parse_time
+from epochal.cli.io.terminal import note
 from epochal.cli.options import DEFAULT_TIMEOUT, Catalog, Namespace, Stream, Timeout, connected, open_catalog, run
-from epochal.cli.output import print_document, print_table
-from epochal.cli.records import parse_time
-from epochal.cli.terminal import note
 from epochal.client.catalog.blockers import show_time
 from epochal.client.sockets import check_libzmq
 from epochal.errors import ConfigError, Problem, TimedOut, TimeShapeError

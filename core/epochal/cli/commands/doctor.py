@@ -15,14 +15,15 @@ import aiohttp
 import typer
 import zmq
 
-from epochal.cli import checks, probes, realm
-from epochal.cli.documents import Document, Documents
+from epochal.cli import target
+from epochal.cli.commands.listed_kinds import PUBLISHERS, STREAMS, lease_state
+from epochal.cli.doctor import checks, probes
+from epochal.cli.doctor.findings import Finding, Verdict, fail, ok, print_findings, summary, warn
 from epochal.cli.failures import ExitStatus
-from epochal.cli.findings import Finding, Verdict, fail, ok, print_findings, summary, warn
-from epochal.cli.kinds import PUBLISHERS, STREAMS, lease_state
+from epochal.cli.io.documents import Document, Documents
+from epochal.cli.io.output import print_document
+from epochal.cli.io.terminal import note
 from epochal.cli.options import Catalog, Format, Output
-from epochal.cli.output import print_document
-from epochal.cli.terminal import note
 from epochal.client.catalog.catalog import catalog_advice, catalog_url
 from epochal.errors import EpochalError
 from epochal.local import DEFAULT_DATA
@@ -85,7 +86,7 @@ async def _examine(catalog: str | None, data: Path | None, timeout: float) -> li
     findings.append(checks.check_java(java, probes.installed("pyspark")))
     if data is not None or DEFAULT_DATA.is_dir():
         findings.append(_directory(probes.look_at_directory((data or DEFAULT_DATA).absolute())))
-    choice = realm.chosen()
+    choice = target.chosen()
     streams, remote = await (
         _realm(catalog_url(catalog), timeout) if choice is None else _cluster(choice, catalog, timeout)
     )
@@ -96,16 +97,16 @@ async def _examine(catalog: str | None, data: Path | None, timeout: float) -> li
 
 async def _cluster(choice: "Choice", catalog: str | None, timeout: float) -> tuple[list[Document], list[Finding]]:
     """The same of a cluster, which is looked at first."""
-    from epochal.cli.cluster_checks import look_at_cluster
+    from epochal.cli.doctor.cluster_checks import look_at_cluster
 
     # Each look at a port waits in a thread for a forward, which may need one itself, to find the API server's address.
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2 * AT_ONCE))
     try:
-        async with realm.open_cluster(choice) as cluster:
+        async with target.open_cluster(choice) as cluster:
             findings = await look_at_cluster(cluster, timeout)
             try:
                 async with asyncio.timeout(timeout):
-                    url = await realm.where(catalog)
+                    url = await target.where(catalog)
             except (EpochalError, TimeoutError) as error:
                 return [], [*findings, fail("catalog", str(error) or "no answer in time", "see the findings above")]
             name = f"service {cluster.catalog_name}" if cluster.catalog_name else catalog
@@ -151,7 +152,7 @@ async def _ports(publishers: list[Document], timeout: float, url: str) -> list[F
 
     async def reach(item: Document, socket: str, address: str) -> Finding | None:
         async with gate:
-            there = await realm.way(address)
+            there = await target.way(address)
             reason = await probes.reach(there, socket, timeout)
             if reason is None and socket == "requests":
                 reason = await probes.greet(there, item["uid"], next(iter(item["segments"])), timeout)

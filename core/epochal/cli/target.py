@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-from epochal.cli.terminal import note
+from epochal.cli.io.terminal import note
 from epochal.errors import UsageError
 
 if TYPE_CHECKING:

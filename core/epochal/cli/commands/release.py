@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
+from epochal.cli.io.terminal import note
 from epochal.cli.options import DEFAULT_TIMEOUT, Catalog, Namespace, Stream, Timeout, open_catalog, run
-from epochal.cli.terminal import note
 from epochal.client.catalog.blockers import describe_holder
 from epochal.client.catalog.types import StreamInfo
 from epochal.errors import from_code

@@ -6,8 +6,8 @@ Apart from `probes` and `checks` because Kubernetes is asked, and its answers ar
 import asyncio
 from collections.abc import Coroutine, Sequence
 
-from epochal.cli.checks import SHOWN
-from epochal.cli.findings import Finding, fail, ok, warn
+from epochal.cli.doctor.checks import SHOWN
+from epochal.cli.doctor.findings import Finding, fail, ok, warn
 from epochal.errors import ClusterError, EpochalError
 from epochal.kube import Cluster, Right
 from epochal.kube.api import Api, Object

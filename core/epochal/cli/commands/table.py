@@ -12,7 +12,7 @@ import typer
 from typer._completion_classes import completion_init
 from typer.core import TyperGroup
 
-from epochal.cli.manual import ManualCommand
+from epochal.cli.io.help_format import ManualCommand
 
 completion_init()  # typer does so itself only with options of its own that would write into people's shell files
 
@@ -78,7 +78,7 @@ class _Loading(MutableMapping[str, Any]):
 
 
 def _load(name: str) -> Any:
-    module = importlib.import_module(f"epochal.cli.{name}")
+    module = importlib.import_module(f"epochal.cli.commands.{name}")
     alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     alone.command(name, epilog=module.EPILOG, short_help=SHORT[name], cls=ManualCommand, context_settings=SETTINGS)(
         getattr(module, name)

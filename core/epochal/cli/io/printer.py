@@ -11,9 +11,9 @@ from enum import Enum, auto
 from typing import Any
 
 import epochal
-from epochal.cli.output import show_frontier
-from epochal.cli.records import dumps, json_value, raw_record, rows, show_record
-from epochal.cli.terminal import note
+from epochal.cli.io.output import show_frontier
+from epochal.cli.io.records import dumps, json_value, raw_record, rows, show_record
+from epochal.cli.io.terminal import note
 from epochal.client.catalog.blockers import show_time
 from epochal.client.tracing import traceparent
 from epochal.protocol.times import to_json

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from epochal.cli.inputs import Item, bad
-from epochal.cli.records import dumps, json_value, parse_time
+from epochal.cli.io.inputs import Item, bad
+from epochal.cli.io.records import dumps, json_value, parse_time
 from epochal.client.encoding.arrow_schemas import pyarrow, to_arrow
 from epochal.errors import RecordTypeError, TimeShapeError
 from epochal.protocol.times import Time, TimeShape, less_equal

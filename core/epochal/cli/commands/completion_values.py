@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from epochal.cli.documents import Documents
+from epochal.cli.io.documents import Documents
 from epochal.client.catalog.catalog import catalog_url
 from epochal.errors import EpochalError
 

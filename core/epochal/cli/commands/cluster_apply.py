@@ -7,9 +7,9 @@ declares the stream there, and runs its publishers.
 import asyncio
 from collections.abc import Sequence
 
-from epochal.cli import realm
-from epochal.cli.applying import Applied, apply_each
-from epochal.cli.terminal import note
+from epochal.cli import target
+from epochal.cli.commands.applying import Applied, apply_each
+from epochal.cli.io.terminal import note
 from epochal.errors import StreamNotFound, TimedOut
 from epochal.kube.api import Object
 from epochal.kube.streams import Streams
@@ -21,8 +21,8 @@ LOOK_AGAIN = 0.5
 
 async def apply_objects(manifests: Sequence[StreamManifest], dry_run: bool, force: bool) -> None:
     """Apply all; those that the cluster refuses are told, and the last one's error is raised at the end."""
-    streams = realm.cluster().streams
-    note(f"applying to the cluster of context {realm.cluster().access.name}, as kubectl apply --server-side does")
+    streams = target.cluster().streams
+    note(f"applying to the cluster of context {target.cluster().access.name}, as kubectl apply --server-side does")
 
     async def one(manifest: StreamManifest) -> Applied:
         outcome, uid = await _apply_one(streams, manifest, dry_run, force)
@@ -56,7 +56,7 @@ def _applied(item: Object) -> list[object]:
 
 async def delete_objects(wanted: Sequence[tuple[str, str]], wait: bool, timeout: float) -> None:
     """Delete all; one that is not there is told at the end, when the others are deleted."""
-    streams = realm.cluster().streams
+    streams = target.cluster().streams
     missing: StreamNotFound | None = None
     deleted: dict[str, tuple[str, str, str]] = {}
     for namespace, name in wanted:

@@ -5,9 +5,9 @@ Apart from `probes`, which goes and looks, so that each judgement can be read an
 
 from collections.abc import Sequence
 
-from epochal.cli.documents import Document
-from epochal.cli.findings import Finding, fail, ok, warn
-from epochal.cli.kinds import PUBLISHERS, STREAMS, lease_state
+from epochal.cli.commands.listed_kinds import PUBLISHERS, STREAMS, lease_state
+from epochal.cli.doctor.findings import Finding, fail, ok, warn
+from epochal.cli.io.documents import Document
 from epochal.client.catalog.blockers import HeldBack, describe_holder
 from epochal.client.sockets import LEAST_LIBZMQ
 

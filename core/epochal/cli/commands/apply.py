@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from epochal.cli import realm
-from epochal.cli.applying import Applied, apply_each
-from epochal.cli.manifests import read_manifests
+from epochal.cli import target
+from epochal.cli.commands.applying import Applied, apply_each
+from epochal.cli.io.manifests import read_manifests
+from epochal.cli.io.terminal import note
 from epochal.cli.options import DEFAULT_TIMEOUT, Catalog, Manifests, Namespace, Timeout, open_catalog, run
-from epochal.cli.terminal import note
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.client.catalog.types import StreamInfo
 from epochal.errors import ManifestError, StreamNotFound
@@ -49,8 +49,8 @@ def apply(
     if not filename:
         raise typer.BadParameter("name a file of manifests: epochal apply -f FILE (or -f - for standard input)")
     manifests = read_manifests(filename, namespace)
-    if realm.chosen() is not None:
-        from epochal.cli.objects import apply_objects
+    if target.chosen() is not None:
+        from epochal.cli.commands.cluster_apply import apply_objects
 
         run(apply_objects(manifests, dry_run, force))
     else:

@@ -13,8 +13,8 @@ from typing import Annotated
 
 import typer
 
+from epochal.cli.io.terminal import note
 from epochal.cli.options import run
-from epochal.cli.terminal import note
 from epochal.local import DEFAULT_DATA, LocalMode, LocalSettings
 
 EPILOG = """\b

@@ -5,9 +5,10 @@ Apart from `get`, which gives a row to each of many.
 
 import typer
 
-from epochal.cli.documents import Document
-from epochal.cli.get import chosen
-from epochal.cli.kinds import STREAMS, stream_frontier
+from epochal.cli.commands.get import chosen
+from epochal.cli.commands.listed_kinds import STREAMS, stream_frontier
+from epochal.cli.io.documents import Document
+from epochal.cli.io.output import flat, print_document, print_fields, show_age, show_frontier
 from epochal.cli.options import (
     DEFAULT_TIMEOUT,
     Catalog,
@@ -20,7 +21,6 @@ from epochal.cli.options import (
     open_documents,
     run,
 )
-from epochal.cli.output import flat, print_document, print_fields, show_age, show_frontier
 from epochal.client.catalog.blockers import HeldBack, describe_holder, show_time
 from epochal.client.catalog.types import SegmentInfo, StreamInfo
 from epochal.protocol.blockers import HolderKind

@@ -12,14 +12,14 @@ from typing import Annotated
 
 import typer
 
+from epochal.cli.commands.publishing import Interrupted, Publishing
 from epochal.cli.failures import ExitStatus
-from epochal.cli.inputs import STDIN, LineFormat, Source, line_parser, open_sources
+from epochal.cli.io.inputs import STDIN, LineFormat, Source, line_parser, open_sources
+from epochal.cli.io.progress import Counter
+from epochal.cli.io.record_to_append import Placing
+from epochal.cli.io.records import parse_time
+from epochal.cli.io.terminal import note
 from epochal.cli.options import DEFAULT_TIMEOUT, Catalog, Namespace, Stream, Timeout, connected, open_catalog, run
-from epochal.cli.placing import Placing
-from epochal.cli.progress import Counter
-from epochal.cli.publishing import Interrupted, Publishing
-from epochal.cli.records import parse_time
-from epochal.cli.terminal import note
 from epochal.cli.tracing import Sends, telemetry
 from epochal.client.sockets import check_libzmq
 from epochal.errors import EpochalError, TimeShapeError

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from epochal.cli.output import printable
+from epochal.cli.io.output import printable
 from epochal.errors import TimeShapeError
 from epochal.protocol.times import Time, TimeShape
 

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 from rich.text import Text
 
-from epochal.cli.terminal import console
+from epochal.cli.io.terminal import console
 from epochal.client.catalog.blockers import show_time
 from epochal.protocol.times import Time, less_than
 

@@ -9,9 +9,11 @@ from typing import Annotated
 
 import typer
 
-from epochal.cli import probes, realm
-from epochal.cli.get import chosen
-from epochal.cli.manifests import read_manifests
+from epochal.cli import target
+from epochal.cli.commands.get import chosen
+from epochal.cli.doctor import probes
+from epochal.cli.io.manifests import read_manifests
+from epochal.cli.io.terminal import note
 from epochal.cli.options import (
     DEFAULT_TIMEOUT,
     Catalog,
@@ -23,7 +25,6 @@ from epochal.cli.options import (
     open_catalog,
     run,
 )
-from epochal.cli.terminal import note
 from epochal.client.catalog.types import StreamInfo
 from epochal.errors import StreamNotFound, TimedOut
 
@@ -67,8 +68,8 @@ def delete(
         _, wanted = chosen(kind or "", names, namespace, "delete")
         if not wanted:
             raise typer.BadParameter(usage)
-    if realm.chosen() is not None:
-        from epochal.cli.objects import delete_objects
+    if target.chosen() is not None:
+        from epochal.cli.commands.cluster_apply import delete_objects
 
         run(delete_objects(wanted, wait, timeout))
     else:

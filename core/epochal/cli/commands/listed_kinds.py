@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from epochal.cli.documents import Document
-from epochal.cli.output import merge_frontiers, show_age, show_frontier
+from epochal.cli.io.documents import Document
+from epochal.cli.io.output import merge_frontiers, show_age, show_frontier
 from epochal.client.catalog.blockers import show_seconds
 from epochal.client.catalog.types import StreamInfo
 from epochal.protocol.times import from_json

@@ -1,0 +1,1 @@
+"""`epochal doctor`: what is looked at, and what is said of it."""
