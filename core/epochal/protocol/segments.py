@@ -3,7 +3,7 @@
 Apart from the logs of segments because writers, the catalog and the planner must all place keys alike without knowing
 logs.
 
-Sources: DESIGN section 4; PDP-33 (segments are key ranges).
+Sources: docs/concepts.md (Keys and segments); PDP-33 (segments are key ranges).
 """
 
 from bisect import bisect_right

@@ -7,7 +7,7 @@ the frontiers because only this module knows what a time looks like: everything 
 Python's own order on such values (lexicographic) is a linear extension of the product order, so `sorted()` puts times
 in an order in which none comes before a smaller one. `epochs()` relies on that (E18).
 
-Sources: DESIGN section 3, rule S34, Strymon's publish-subscribe protocol.
+Sources: docs/concepts.md (Times), rule S34, Strymon's publish-subscribe protocol.
 """
 
 import re

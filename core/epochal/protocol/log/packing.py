@@ -2,7 +2,7 @@
 
 Apart from `logframes`, which knows files, and from `wire`, which knows messages: here the one becomes the other.
 
-Sources: S12; DESIGN section 6.
+Sources: S12; docs/protocol.md (History).
 """
 
 import struct

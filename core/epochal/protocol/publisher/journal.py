@@ -7,7 +7,7 @@ crash both are there, or neither. Separate from the publisher because its state 
 Each take of the publisher's effects is one entry of the log. Notes state how things are at its end, not what happened
 within, so restoring needs no second copy of the publisher's rules.
 
-Sources: rules E3, E6, E7, E10; DESIGN section 4.
+Sources: rules E3, E6, E7, E10; docs/log.md.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -2,7 +2,7 @@
 
 Apart from the publisher because these bounds are nobody's right: whoever may append is held to them all the same.
 
-Sources: rules E1, E13; DESIGN section 5.
+Sources: rules E1, E13; docs/protocol.md.
 """
 
 from collections.abc import Container, Mapping, Sequence

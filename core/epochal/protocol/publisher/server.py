@@ -3,7 +3,7 @@
 A machine without I/O beside `publishing`, whose log it reads and whose queue of effects it shares: a snapshot queued
 behind the events that it reflects, and before all later ones, is the whole of S9.
 
-Sources: rules S8, S9, S21-S24; E13, E14; Push-Pull Publish-Subscribe (`since`); DESIGN section 5.
+Sources: rules S8, S9, S21-S24; E13, E14; Push-Pull Publish-Subscribe (`since`); docs/protocol.md.
 """
 
 from collections import Counter

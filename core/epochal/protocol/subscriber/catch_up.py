@@ -3,7 +3,7 @@
 A part of `following`, apart from it because this can be judged without knowing what a subscriber makes of the answer,
 or what is pushed meanwhile.
 
-Sources: rules E10, E14, E16; DESIGN section 5.
+Sources: rules E10, E14, E16; docs/protocol.md (History).
 """
 
 from enum import StrEnum

@@ -4,7 +4,7 @@ A machine without I/O: it joins, checks that each event directly follows the las
 `since`, and says when the connection must be given up. Apart from `subscribing`, which merges segments and knows
 nothing of connections.
 
-Sources: rules S8, S9, S33; E14, E16, E17; Push-Pull Publish-Subscribe; DESIGN section 5.
+Sources: rules S8, S9, S33; E14, E16, E17; Push-Pull Publish-Subscribe; docs/protocol.md.
 """
 
 from collections.abc import Callable, Iterable

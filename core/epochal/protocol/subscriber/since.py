@@ -3,7 +3,7 @@
 Apart from `following`, which begins at one segment, because `since` speaks of a whole stream and comes from people:
 what is wrong with it is told before anything is connected.
 
-Sources: DESIGN section 6; rules E13, E16, E20.
+Sources: rules E13, E16, E20; docs/python.md (Where to begin).
 """
 
 import json

@@ -1,7 +1,7 @@
 """Peers whose messages are no longer read, for a while.
 
 Apart from the sockets because it is the whole answer to a fact about ROUTER sockets: they can neither close one peer
-nor see it leave, so one that broke the protocol can only be ignored until the library cuts it (DESIGN section 5).
+nor see it leave, so one that broke the protocol can only be ignored until the library cuts it (docs/hostile-input.md).
 """
 
 
