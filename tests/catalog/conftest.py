@@ -179,7 +179,7 @@ def older() -> Callable[..., None]:
     def turn_back(data: Path, revision: str, *statements: str) -> None:
         engine = create_engine(f"sqlite:///{data / 'catalog.sqlite'}")
         config = Config()
-        config.set_main_option("script_location", str(Path(epochal_catalog.__file__).parent / "migrations"))
+        config.set_main_option("script_location", str(Path(epochal_catalog.__file__).parent / "storage" / "migrations"))
         config.set_main_option("path_separator", "os")
         with engine.begin() as connection:
             config.attributes["connection"] = connection

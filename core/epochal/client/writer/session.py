@@ -6,8 +6,8 @@ wants is done, and whoever waits for a ticket is told what became of it.
 
 import asyncio
 import time as clock
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import zmq
@@ -58,6 +58,17 @@ class WriterOptions:
     open_timeout: float = 30.0
 
 
+@dataclass(frozen=True, slots=True)
+class _Earlier:
+    """What a writer keeps of its earlier sessions."""
+
+    held: tuple[Time, ...] = ()
+    """What the last of them held; the writer's until the next session is open."""
+    seen: Mapping[str, int] = field(default_factory=dict)
+    """The highest incarnation of each segment (E12)."""
+    wrong_addresses: int = 0
+
+
 class Session:
     """Connections, tickets and background tasks of one writer; the base of `Writer`.
 
@@ -84,11 +95,7 @@ class Session:
         """Why the session is over; `_told` once a caller has been told so."""
         self._told = False
         self._last_told: EpochalError | None = None
-        self._held: Iterable[Time] = ()
-        """What the session before held, until a new one is open."""
-        self._seen: dict[str, int] = {}
-        self._wrong_addresses = 0
-        """Of earlier machines."""
+        self._earlier = _Earlier()
         self._reopening: asyncio.Task[None] | None = None
         self.sidecar: Sidecar | None = None
         """Through which publishers are reached, once the writer is open; None for directly."""
@@ -192,12 +199,13 @@ class Session:
         asked = 0
         # With all that is acknowledged on disk a restart loses nothing; a publisher that lost its log says so (E10).
         if hasattr(self, "machine"):
-            self._seen, self._wrong_addresses, asked = self.machine.seen, self.wrong_addresses, self.machine.asked
-            self._held = tuple(self.machine.held) or self._held
+            asked = self.machine.asked
+            held = tuple(self.machine.held) or self._earlier.held
+            self._earlier = _Earlier(held, self.machine.seen, self.wrong_addresses)
         shared = self._options.shared and self.directory.declared.history.policy != "batch"
         self.machine = WriterMachine(
             info.uid, self.directory.shape, self.directory.segments, self.writer_id, session.number,
-            now=clock.monotonic(), first=session.first, under=self._options.under, shared=shared, seen=self._seen,
+            now=clock.monotonic(), first=session.first, under=self._options.under, shared=shared, seen=self._earlier.seen,
             after=asked,
         )  # fmt: skip
         self._opening = asyncio.get_running_loop().create_future()
@@ -208,7 +216,7 @@ class Session:
 
         Each time the connection is made anew, after a pause and another look-up.
         """
-        return self._wrong_addresses + (self.machine.wrong_addresses if hasattr(self, "machine") else 0)
+        return self._earlier.wrong_addresses + (self.machine.wrong_addresses if hasattr(self, "machine") else 0)
 
     async def _opened(self) -> None:
         assert self._opening is not None

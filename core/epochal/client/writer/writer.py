@@ -333,7 +333,7 @@ class Writer(Session):
 
         While a session is opened again after `WriterLost`, this is what the one before held.
         """
-        return tuple(map(self._decode_time, tuple(self.machine.held) or self._held))
+        return tuple(map(self._decode_time, tuple(self.machine.held) or self._earlier.held))
 
     @property
     def pending_epochs(self) -> tuple[Any, ...]:
