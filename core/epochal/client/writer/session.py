@@ -205,8 +205,8 @@ class Session:
         shared = self._options.shared and self.directory.declared.history.policy != "batch"
         self.machine = WriterMachine(
             info.uid, self.directory.shape, self.directory.segments, self.writer_id, session.number,
-            now=clock.monotonic(), first=session.first, under=self._options.under, shared=shared, seen=self._earlier.seen,
-            after=asked,
+            now=clock.monotonic(), first=session.first, under=self._options.under, shared=shared,
+            seen=self._earlier.seen, after=asked,
         )  # fmt: skip
         self._opening = asyncio.get_running_loop().create_future()
 
