@@ -15,7 +15,7 @@ import epochal
 from epochal.client.catalog.types import StreamInfo
 from epochal.errors import EpochalError, QueryIsNew, QueryRunning
 from epochal.protocol.blockers import HolderKind
-from epochal.protocol.publisher.sessions import GROUP
+from epochal.protocol.messages import GROUP
 
 SILENCE = 3.0
 """Seconds without a heartbeat, as a publisher reports them, after which a driver is taken to be gone.

@@ -10,8 +10,8 @@ from tests.protocol.recorded import recorded_publisher
 from epochal.errors import LimitExceeded, LocalProtocolError, from_code
 from epochal.protocol import messages as m
 from epochal.protocol import wire
-from epochal.protocol.effects import Answer, Reply
 from epochal.protocol.publisher import limits
+from epochal.protocol.publisher.effects import Answer, Reply
 from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
 from epochal.protocol.publisher.server import SegmentServer, ServingSettings
 from epochal.protocol.times import TimeShape

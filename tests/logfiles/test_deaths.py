@@ -11,8 +11,8 @@ import pytest
 from tests.logfiles.test_restarts import Machine
 
 from epochal.protocol import messages as m
-from epochal.protocol.effects import AskRecord, Push, Reply
 from epochal.protocol.progress import EpochState
+from epochal.protocol.publisher.effects import AskRecord, Push, Reply
 from epochal.protocol.publisher.horizon import Record
 from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
 from epochal.protocol.times import TimeShape

@@ -21,11 +21,11 @@ from tests.simulation.world import World
 from epochal.errors import LogError, LogFailed
 from epochal.logfiles import LogSettings, SegmentLog
 from epochal.protocol import messages as m
-from epochal.protocol.effects import PublisherEffect
 from epochal.protocol.log.epoch_query import Wanted
 from epochal.protocol.log.file_format import Checkpoint, with_incarnation
 from epochal.protocol.log.frames import decode_entry, entries, entry
 from epochal.protocol.log.history import State, apply
+from epochal.protocol.publisher.effects import PublisherEffect
 from epochal.protocol.publisher.journal import Note, Restored, Restoring, encode_notes
 from epochal.protocol.publisher.machine import SegmentPublisher
 

@@ -13,24 +13,14 @@ import pytest
 
 from epochal.protocol import messages as m
 from epochal.protocol import wire
-from epochal.protocol.effects import (
-    Answer,
-    AskRecord,
-    Failed,
-    Over,
-    Private,
-    Push,
-    Reconnect,
-    Reply,
-    ReportFinishing,
-    Send,
-)
+from epochal.protocol.publisher.effects import Answer, AskRecord, Private, Push, Reply, ReportFinishing
 from epochal.protocol.publisher.horizon import Record
 from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
 from epochal.protocol.publisher.server import SegmentServer, ServingSettings
 from epochal.protocol.subscriber.follower import Began, Broke, Follower, From, Request, Subscribe, Unsubscribe
 from epochal.protocol.subscriber.machine import Subscriber
 from epochal.protocol.times import Time, TimeShape
+from epochal.protocol.writer.effects import Failed, Over, Reconnect, Send
 from epochal.protocol.writer.machine import WriterMachine
 
 STREAM = "uid-of-the-stream"

@@ -6,8 +6,8 @@ import google_crc32c
 import pytest
 
 from epochal.protocol import messages as m
-from epochal.protocol.effects import Answer, Private, Push
 from epochal.protocol.publisher.committed_view import Told
+from epochal.protocol.publisher.effects import Answer, Private, Push
 from epochal.protocol.publisher.journal import Restoring, encode_notes
 from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
 from epochal.protocol.publisher.server import SegmentServer, ServingSettings

@@ -3,8 +3,8 @@
 import pytest
 
 from epochal.protocol import messages as m
-from epochal.protocol.effects import Reply
 from epochal.protocol.publisher.completion import Finishing
+from epochal.protocol.publisher.effects import Reply
 
 OPEN = m.Open(1, "uid", "0", "w", 2, None, None)
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from epochal.errors import LocalProtocolError
 from epochal.protocol import messages as m
-from epochal.protocol.effects import Log, Push, Reply
 from epochal.protocol.log.history import State
 from epochal.protocol.publisher import sessions
+from epochal.protocol.publisher.effects import Log, Push, Reply
 from epochal.protocol.publisher.journal import (
     Denied,
     EpochIs,

@@ -8,16 +8,17 @@ from tests.protocol.recorded import record_all
 
 from epochal.protocol import messages as m
 from epochal.protocol.blockers import HolderKind
-from epochal.protocol.effects import Answer, Over, Push, Reply, ReportFinishing
 from epochal.protocol.frontier import Antichain
 from epochal.protocol.log.history import EVENT_OVERHEAD, empty_state
 from epochal.protocol.progress import EpochState
+from epochal.protocol.publisher.effects import Answer, Push, Reply, ReportFinishing
 from epochal.protocol.publisher.horizon import Horizon, Marks, Record
 from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
 from epochal.protocol.publisher.sessions import WriterState
 from epochal.protocol.subscriber.follower import From
 from epochal.protocol.subscriber.machine import EpochWasAborted, GapFound
 from epochal.protocol.times import TimeShape
+from epochal.protocol.writer.effects import Over
 
 WireUp = Callable[..., Any]
 

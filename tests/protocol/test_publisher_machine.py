@@ -7,24 +7,14 @@ from tests.protocol.recorded import recorded_publisher
 from epochal.errors import RemoteProtocolError
 from epochal.protocol import messages as m
 from epochal.protocol import wire
-from epochal.protocol.effects import (
-    Acked,
-    AskRecord,
-    Failed,
-    Moved,
-    Over,
-    Push,
-    Ready,
-    Reconnect,
-    Reply,
-    ReportFinishing,
-)
 from epochal.protocol.progress import EpochState
+from epochal.protocol.publisher.effects import AskRecord, Push, Reply, ReportFinishing
 from epochal.protocol.publisher.limits import STATE_BYTES
 from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
 from epochal.protocol.subscriber.follower import From
 from epochal.protocol.subscriber.machine import EpochWasAborted
 from epochal.protocol.times import MAX_TIME, Time, TimeShape, less_equal
+from epochal.protocol.writer.effects import Acked, Failed, Moved, Over, Ready, Reconnect
 
 INT = TimeShape.parse("int")
 

@@ -8,13 +8,15 @@ from hypothesis import strategies as st
 
 from epochal.errors import LocalProtocolError, RepeatDiffers
 from epochal.protocol import messages as m
-from epochal.protocol.effects import Failed, Log, Moved, Push, Reply
 from epochal.protocol.log.history import State
+from epochal.protocol.messages import GROUP
 from epochal.protocol.publisher import sessions
+from epochal.protocol.publisher.effects import Log, Push, Reply
 from epochal.protocol.publisher.journal import Fingerprints, Ran, Restoring, decode_notes, encode_notes
 from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
-from epochal.protocol.publisher.sessions import GROUP, REMEMBERED_APPENDS, WriterState, fingerprint
+from epochal.protocol.publisher.sessions import REMEMBERED_APPENDS, WriterState, fingerprint
 from epochal.protocol.times import TimeShape
+from epochal.protocol.writer.effects import Failed, Moved
 
 SETTINGS = PublisherSettings(TimeShape.parse("int"), durable=True)
 CRCS = {b"": 0, b"a": 0xC1D04330, b"b": 0xD280B0C4}

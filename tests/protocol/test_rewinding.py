@@ -4,10 +4,10 @@ import pytest
 
 from epochal.errors import WriterLost
 from epochal.protocol import messages as m
-from epochal.protocol.effects import Over
 from epochal.protocol.publisher.journal import Restored, Restoring, encode_notes
 from epochal.protocol.publisher.machine import SegmentPublisher
 from epochal.protocol.subscriber.machine import Arrived, EpochWasAborted, RewoundTo
+from epochal.protocol.writer.effects import Over
 
 
 def on_disk(publisher: SegmentPublisher) -> Restored:

@@ -7,7 +7,7 @@ import pytest
 from tests.protocol.recorded import record_all
 
 from epochal.protocol import messages as m
-from epochal.protocol.effects import Private, Push
+from epochal.protocol.publisher.effects import Private, Push
 
 NONCE = b"n" * 16
 

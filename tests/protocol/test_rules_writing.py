@@ -7,8 +7,8 @@ import pytest
 
 from epochal.errors import AppendsLost, EpochalError, NoPublisher, RemoteProtocolError, StreamGone, WriterLost
 from epochal.protocol import messages as m
-from epochal.protocol.effects import Moved, Over, Ready, Reconnect
 from epochal.protocol.times import TimeShape
+from epochal.protocol.writer.effects import Moved, Over, Ready, Reconnect
 from epochal.protocol.writer.machine import WriterMachine
 
 WireUp = Callable[..., Any]

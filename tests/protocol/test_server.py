@@ -9,9 +9,9 @@ from tests.protocol.recorded import record_all
 
 from epochal.errors import HistoryTruncated, RemoteProtocolError
 from epochal.protocol import messages as m
-from epochal.protocol.effects import Answer, FindBeginning, Private, Push, ReadLog
 from epochal.protocol.log.epoch_query import Wanted
 from epochal.protocol.log.history import State
+from epochal.protocol.publisher.effects import Answer, FindBeginning, Private, Push, ReadLog
 from epochal.protocol.publisher.server import CHUNK_EVENTS, SegmentServer, ServingSettings
 
 NONCE = b"n" * 16

@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from epochal.errors import CapabilityError
-from epochal.protocol.frontier import Antichain
-from epochal.protocol.publisher.sessions import GROUP, REMEMBERED_DENIALS, REMEMBERED_RUNS, WriterState, follows, joint
+from epochal.protocol.frontier import Antichain, joint
+from epochal.protocol.messages import GROUP
+from epochal.protocol.publisher.sessions import REMEMBERED_DENIALS, REMEMBERED_RUNS, WriterState, follows
 
 
 def state(**known):

@@ -12,11 +12,11 @@ from epochal.client.catalog.types import StreamInfo
 from epochal.logfiles import LogSettings, SegmentLog
 from epochal.logfiles.disk import OSDisk
 from epochal.protocol import messages as m
-from epochal.protocol.effects import Log, ReadLog
 from epochal.protocol.log.file_format import Checkpoint
 from epochal.protocol.log.frames import entry
 from epochal.protocol.log.history import State
 from epochal.protocol.publisher.committed_view import Told
+from epochal.protocol.publisher.effects import Log, ReadLog
 from epochal.protocol.publisher.journal import encode_notes
 from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
 from epochal.protocol.publisher.server import SegmentServer, ServingSettings

@@ -7,7 +7,7 @@ import pytest
 
 from epochal.client.catalog.types import SegmentGrant, SegmentInfo, StreamInfo
 from epochal.protocol import messages as m
-from epochal.protocol.effects import AskRecord, Push, Reply, ReportFinishing
+from epochal.protocol.publisher.effects import AskRecord, Push, Reply, ReportFinishing
 from epochal_publisher.segments.segment import Served
 from epochal_publisher.settings import Settings
 

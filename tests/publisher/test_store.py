@@ -11,10 +11,10 @@ from epochal.client.catalog.types import StreamInfo
 from epochal.errors import ConfigError, LogMismatch
 from epochal.logfiles import SegmentLog
 from epochal.protocol import messages as m
-from epochal.protocol.effects import Log, ReadLog, Reply
 from epochal.protocol.log.file_format import Checkpoint
 from epochal.protocol.log.frames import entry
 from epochal.protocol.log.history import State
+from epochal.protocol.publisher.effects import Log, ReadLog, Reply
 from epochal.protocol.publisher.journal import encode_notes
 from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
 from epochal.protocol.times import TimeShape

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from tests.simulation.scenario import Scenario
 
+from epochal.protocol.messages import FIRST_SESSION
 from epochal.protocol.publisher.horizon import Record
-from epochal.protocol.publisher.sessions import FIRST_SESSION
 from epochal.protocol.times import Time
 
 

@@ -9,9 +9,9 @@ from math import inf
 from tests.simulation.world import World
 
 from epochal.protocol import messages as m
-from epochal.protocol.effects import Log, PublisherEffect, Push
 from epochal.protocol.log.epoch_query import Wanted
 from epochal.protocol.log.history import State, apply
+from epochal.protocol.publisher.effects import Log, PublisherEffect, Push
 from epochal.protocol.publisher.journal import Note, Restored, Restoring, encode_notes
 from epochal.protocol.publisher.machine import SegmentPublisher
 

@@ -22,7 +22,9 @@ from tests.simulation.world import Act, World
 from epochal.errors import HistoryTruncated, Unavailable, WriterLost
 from epochal.protocol import messages as m
 from epochal.protocol import wire
-from epochal.protocol.effects import (
+from epochal.protocol.log.history import State
+from epochal.protocol.publisher.committed_view import Told
+from epochal.protocol.publisher.effects import (
     Answer,
     AskRecord,
     FindBeginning,
@@ -35,8 +37,6 @@ from epochal.protocol.effects import (
     Reply,
     ReportFinishing,
 )
-from epochal.protocol.log.history import State
-from epochal.protocol.publisher.committed_view import Told
 from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
 from epochal.protocol.publisher.server import SegmentServer, ServingSettings
 

@@ -11,7 +11,7 @@ from tests.simulation.liveness import Liveness
 from tests.simulation.scenario import Scenario
 from tests.simulation.world import Act, World
 
-from epochal.protocol.effects import ReportFinishing
+from epochal.protocol.publisher.effects import ReportFinishing
 from epochal.protocol.publisher.machine import SegmentPublisher
 from epochal.protocol.times import Time
 

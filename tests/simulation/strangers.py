@@ -10,7 +10,7 @@ from tests.simulation.world import World
 
 from epochal.protocol import messages as m
 from epochal.protocol import wire
-from epochal.protocol.effects import Answer, Reply
+from epochal.protocol.publisher.effects import Answer, Reply
 from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
 from epochal.protocol.publisher.server import SegmentServer, ServingSettings
 

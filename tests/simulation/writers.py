@@ -17,9 +17,9 @@ from tests.simulation.world import World
 from epochal.errors import CapabilityError, EpochalError, NoPublisher, StreamComplete, StreamGone
 from epochal.protocol import messages as m
 from epochal.protocol import wire
-from epochal.protocol.effects import Acked, Failed, Moved, Over, Ready, Reconnect, Send
-from epochal.protocol.effects import WriterTold as Told
 from epochal.protocol.times import Time
+from epochal.protocol.writer.effects import Acked, Failed, Moved, Over, Ready, Reconnect, Send
+from epochal.protocol.writer.effects import WriterTold as Told
 from epochal.protocol.writer.machine import WriterMachine
 
 TICK = 0.3

@@ -12,7 +12,7 @@ import epochal
 from epochal.local import LocalMode, LocalSettings
 from epochal.otel.logs import Traced
 from epochal.protocol import messages as m
-from epochal.protocol.effects import Push
+from epochal.protocol.publisher.effects import Push
 from epochal.service.tracing import looking, serving
 from epochal_operator.logs import JsonLines
 from epochal_publisher.tracing import Appends

@@ -8,6 +8,7 @@ that (S5).
 """
 
 from collections.abc import Iterable, Iterator
+from functools import reduce
 
 from epochal.protocol.times import Time, join, less_equal
 
@@ -96,6 +97,17 @@ class Antichain:
     def __repr__(self) -> str:
         """`Antichain([...])`, elements sorted."""
         return f"Antichain({list(self)!r})"
+
+
+def joint(frontiers: Iterable[Antichain]) -> Antichain:
+    """The minimal times that all of `frontiers` reach: what a writer holds after `open` at several segments (E5).
+
+    There must be at least one. Costs a `join` for each further one.
+
+    >>> joint([Antichain([3]), Antichain([5]), Antichain([4])])
+    Antichain([5])
+    """
+    return reduce(Antichain.join, frontiers)
 
 
 class Downset:

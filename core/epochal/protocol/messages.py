@@ -20,6 +20,15 @@ VERSION = 1
 NOTHING_YET = -1
 """The sequence number "before the first event"."""
 
+FIRST_SESSION = 1
+"""The number of a writer's first session where sessions are counted: no earlier one has left anything (E6).
+
+Catalogs give numbers out by their clocks, and say which session is a writer's first.
+"""
+
+GROUP = 32
+"""`number >> GROUP` is an append number's group; numbers are without holes within a group."""
+
 SINCE_TIMES = "since:times"
 """The feature of a publisher that takes `Since.wanted`."""
 

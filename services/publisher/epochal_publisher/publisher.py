@@ -28,7 +28,7 @@ from epochal.errors import (
     Unavailable,
 )
 from epochal.protocol import messages as m
-from epochal.protocol.effects import (
+from epochal.protocol.publisher.effects import (
     Answer,
     AskRecord,
     FindBeginning,
@@ -40,7 +40,7 @@ from epochal.protocol.effects import (
     Reply,
     ReportFinishing,
 )
-from epochal.protocol.effects import PublisherEffect as Effect
+from epochal.protocol.publisher.effects import PublisherEffect as Effect
 from epochal.protocol.times import Time
 from epochal.protocol.wire import encode
 from epochal_publisher.counters import ProcessCounters

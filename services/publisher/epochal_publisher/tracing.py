@@ -10,8 +10,8 @@ from typing import Self
 from epochal.otel import names, sdk
 from epochal.otel.finished import Finished
 from epochal.protocol import messages as m
-from epochal.protocol.effects import PublisherEffect as Effect
-from epochal.protocol.effects import Push
+from epochal.protocol.publisher.effects import PublisherEffect as Effect
+from epochal.protocol.publisher.effects import Push
 
 
 class Appends:

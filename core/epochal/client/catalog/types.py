@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from epochal.client.catalog.blockers import HeldBack
 from epochal.protocol.blockers import Holder
-from epochal.protocol.publisher.sessions import FIRST_SESSION
+from epochal.protocol.messages import FIRST_SESSION
 from epochal.protocol.times import Time, from_json, to_json
 from epochal.resources import StreamManifest
 

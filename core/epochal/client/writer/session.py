@@ -29,8 +29,8 @@ from epochal.errors import (
     WriterLost,
 )
 from epochal.protocol import messages as m
-from epochal.protocol.effects import Acked, Failed, Moved, Over, Ready, Reconnect, Send
 from epochal.protocol.times import Time
+from epochal.protocol.writer.effects import Acked, Failed, Moved, Over, Ready, Reconnect, Send
 from epochal.protocol.writer.machine import WriterMachine
 
 TICK = 0.1

@@ -4,10 +4,10 @@ Apart from the publisher, which is ahead of its disk. A `SegmentServer` of this 
 what is not durable yet, however long the disk takes or how full it is; what it emits has a queue of its own.
 """
 
-from epochal.protocol.effects import PublisherEffect
 from epochal.protocol.log.history import History, State
 from epochal.protocol.messages import Event
 from epochal.protocol.progress import Progress
+from epochal.protocol.publisher.effects import PublisherEffect
 from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
 
 

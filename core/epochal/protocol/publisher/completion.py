@@ -8,7 +8,7 @@ Sources: rules S20; E7, with the interleavings that it prevents.
 from dataclasses import dataclass, field
 
 from epochal.protocol import messages as m
-from epochal.protocol.effects import Reply, ReportFinishing
+from epochal.protocol.publisher.effects import Reply, ReportFinishing
 
 
 @dataclass(slots=True)

@@ -28,11 +28,11 @@ from epochal.errors import (
 )
 from epochal.protocol import messages as m
 from epochal.protocol.blockers import MOST_HOLDERS, Holder, HolderKind
-from epochal.protocol.effects import AskRecord, Log, PublisherEffect, Push, Reply
 from epochal.protocol.frontier import Antichain, Change, Downset, MutableAntichain
 from epochal.protocol.log.history import EVENT_OVERHEAD, History, State, empty_state
 from epochal.protocol.progress import Progress
 from epochal.protocol.publisher.completion import Finishing
+from epochal.protocol.publisher.effects import AskRecord, Log, PublisherEffect, Push, Reply
 from epochal.protocol.publisher.horizon import Horizon, Marks, Record
 from epochal.protocol.publisher.journal import Journal, Note, PublisherIs, Restored, checkpoint_notes
 from epochal.protocol.publisher.limits import MAX_DETAIL, MAX_WAITING_OPENS, MAX_WRITER_ID, MAX_WRITERS, SegmentLimits

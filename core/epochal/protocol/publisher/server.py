@@ -20,10 +20,10 @@ from epochal.errors import (
     VersionMismatch,
 )
 from epochal.protocol import messages as m
-from epochal.protocol.effects import Answer, FindBeginning, FindState, Private, Push, ReadLog
 from epochal.protocol.log.epoch_query import MOST_WANTED, Wanted
 from epochal.protocol.log.history import State
 from epochal.protocol.publisher.committed_view import Told
+from epochal.protocol.publisher.effects import Answer, FindBeginning, FindState, Private, Push, ReadLog
 from epochal.protocol.publisher.machine import SegmentPublisher
 
 CHUNK_EVENTS = 256

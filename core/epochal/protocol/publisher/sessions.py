@@ -21,6 +21,7 @@ from epochal.errors import CapabilityError
 from epochal.protocol import messages as m
 from epochal.protocol.frontier import Antichain
 from epochal.protocol.log.history import EVENT_OVERHEAD
+from epochal.protocol.messages import GROUP
 from epochal.protocol.times import Time
 
 REMEMBERED_RUNS = 4096
@@ -41,15 +42,6 @@ REMEMBERED_WRITERS = 10_000
 
 DEPARTED_BYTES = 16 * 2**20
 """Most bytes of fingerprints of all writers that left; those of the writer that left longest ago are dropped first."""
-
-FIRST_SESSION = 1
-"""The number of a writer's first session where sessions are counted: no earlier one has left anything (E6).
-
-Catalogs give numbers out by their clocks, and say which session is a writer's first.
-"""
-
-GROUP = 32
-"""`number >> GROUP` is an append number's group; numbers are without holes within a group."""
 
 
 def follows(number: int, last: int) -> bool:
@@ -422,15 +414,3 @@ class Writers:
         del self._by_id[state.writer]
         self._departed_total -= self._departed_bytes.pop(state.writer, 0)
         self._by_peer.pop(state.peer, None)
-
-
-def joint(frontiers: list[Antichain]) -> Antichain:
-    """The minimal times reachable at all of several segments: what a writer holds after `open` (E5).
-
-    >>> joint([Antichain([3]), Antichain([5]), Antichain([4])])
-    Antichain([5])
-    """
-    first, *rest = frontiers
-    for other in rest:
-        first = first.join(other)
-    return first

@@ -26,11 +26,11 @@ from epochal.errors import (
     from_code,
 )
 from epochal.protocol import messages as m
-from epochal.protocol.effects import Acked, Moved, Over, Ready, Reconnect, Send, WriterEffect, WriterTold
-from epochal.protocol.frontier import Antichain
-from epochal.protocol.publisher.sessions import FIRST_SESSION, GROUP, joint
+from epochal.protocol.frontier import Antichain, joint
+from epochal.protocol.messages import FIRST_SESSION, GROUP
 from epochal.protocol.times import Time, TimeShape
 from epochal.protocol.writer.capabilities import Move, Moves
+from epochal.protocol.writer.effects import Acked, Moved, Over, Ready, Reconnect, Send, WriterEffect, WriterTold
 from epochal.protocol.writer.segment_session import Lane, Sent
 from epochal.protocol.writer.tickets import Outcomes
 

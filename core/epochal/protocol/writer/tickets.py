@@ -5,7 +5,7 @@ a failure that nobody awaits is kept, and no move is sent before it has been rai
 """
 
 from epochal.errors import EpochalError
-from epochal.protocol.effects import Failed, WriterTold
+from epochal.protocol.writer.effects import Failed, WriterTold
 
 
 class Outcomes:

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 from epochal.errors import HistoryTruncated, Problem, Unavailable
-from epochal.protocol.effects import FindState
 from epochal.protocol.log.history import State
 from epochal.protocol.messages import Event, Position
+from epochal.protocol.publisher.effects import FindState
 from epochal.service.errors import InvalidRequest, ShuttingDown
 from epochal_publisher.http.errors import Truncated
 from epochal_publisher.publisher import Publisher

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from epochal.client.catalog.types import SegmentGrant, SegmentReport, StreamInfo
-from epochal.protocol.effects import PublisherEffect as Effect
-from epochal.protocol.effects import Push
 from epochal.protocol.publisher.committed_view import Told
+from epochal.protocol.publisher.effects import PublisherEffect as Effect
+from epochal.protocol.publisher.effects import Push
 from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
 from epochal.protocol.publisher.server import SegmentServer, ServingSettings
 from epochal.protocol.times import Time

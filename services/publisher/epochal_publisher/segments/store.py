@@ -31,13 +31,13 @@ from epochal.errors import (
 )
 from epochal.logfiles import LogSettings, SegmentLog
 from epochal.protocol import messages as m
-from epochal.protocol.effects import FindBeginning, FindState, Log, Push, ReadLog
-from epochal.protocol.effects import PublisherEffect as Effect
 from epochal.protocol.frontier import Antichain
 from epochal.protocol.log.file_format import Checkpoint, Damaged, with_incarnation
 from epochal.protocol.log.frames import decode_entry, entries, entry
 from epochal.protocol.log.history import State, apply
 from epochal.protocol.log.packing import packed
+from epochal.protocol.publisher.effects import FindBeginning, FindState, Log, Push, ReadLog
+from epochal.protocol.publisher.effects import PublisherEffect as Effect
 from epochal.protocol.publisher.journal import Restored, Restoring, encode_notes
 from epochal.protocol.publisher.machine import SegmentPublisher
 from epochal.protocol.times import Time
