@@ -1,4 +1,4 @@
-"""docs/architecture.md against the code: every path and module that it names exists, and its imports are the real ones."""
+"""docs/architecture.md against the code: every path and module on it exists, and the imports are the real ones."""
 
 import ast
 import re
