@@ -26,7 +26,7 @@ from epochal.protocol.subscriber.machine import EpochBatches, EpochWasAborted, S
 from epochal.protocol.times import Time
 from epochal.protocol.writer.capabilities import Moves
 from epochal.protocol.writer.machine import WriterMachine
-from epochal.protocol.writer.segment_session import Lane
+from epochal.protocol.writer.segment_session import SegmentSession
 
 FRESH = 250
 STORED = 200
@@ -385,7 +385,7 @@ def _waits_for_nobody(patch: pytest.MonkeyPatch) -> None:
 def _ends_at_a_wrong_address(patch: pytest.MonkeyPatch) -> None:
     refused = WriterMachine._refused
 
-    def ends(self: WriterMachine, segment: str, lane: Lane, answer: m.Refused) -> None:
+    def ends(self: WriterMachine, segment: str, lane: SegmentSession, answer: m.Refused) -> None:
         if answer.code == StreamGone.code:
             self._end(StreamGone(answer.detail), except_segment=segment)
         else:

@@ -1,7 +1,6 @@
 """A writer's capabilities, and the moves that wait until every append before them is acknowledged (E1).
 
-Apart from the writer's machine, which numbers appends and talks to segments: this is what a writer may still publish,
-and it changes only when it is asked to, or when moves that were asked for fail.
+This is what a writer may still publish. It changes only when the application moves it, or when moves fail.
 
 Sources: rules S35; E1, E5.
 """
@@ -30,12 +29,12 @@ class Move:
 class Moves:
     """What one writer holds, as of the last move asked for, and the moves that are not sent yet."""
 
-    def __init__(self, held: Iterable[Time] = ()) -> None:
-        self._capabilities = Counter(held)
+    def __init__(self) -> None:
+        self._capabilities = Counter[Time]()
         self._sent = self._capabilities
         """As of the last move sent; what is left when queued moves fail."""
         self._queue: deque[Move] = deque()
-        self.held = Antichain(self._capabilities)
+        self.held = Antichain()
 
     def __len__(self) -> int:
         """How many moves wait."""
@@ -43,6 +42,11 @@ class Moves:
 
     def __iter__(self) -> Iterator[Move]:
         return iter(self._queue)
+
+    def begin(self, held: Iterable[Time]) -> None:
+        """Hold what the segments gave, once they have opened; no move waits yet."""
+        self._capabilities = self._sent = Counter(held)
+        self.held = Antichain(self._capabilities)
 
     def advance(self, ticket: int, time: Time) -> None:
         """Downgrade every capability to `time`."""
@@ -66,7 +70,7 @@ class Moves:
         self._ask(ticket, self._capabilities - Counter[Time]({time: 1}))
 
     def leave(self, ticket: int, how: m.Leaving) -> None:
-        """Leave behind all other moves."""
+        """Leave after all other moves."""
         self._queue.append(Move(ticket, self._capabilities, None, how))
 
     def take(self, oldest_append: int) -> Iterator[Move]:

@@ -1,9 +1,32 @@
-"""A writer of any number of segments: numbered appends, capabilities, and moves that wait for appends.
+"""A writer of any number of segments: its session, its numbered appends, and how it opens and ends.
 
-A machine without I/O with one lane a segment. Apart from the client, which owns sockets and futures, so that E1 (a move
-is sent only after every earlier append is acknowledged, everywhere) can be tested against every interleaving.
+A machine without I/O. Separate from the client, which owns sockets and futures, so that E1 (a move is sent only after
+every earlier append is acknowledged, at every segment) can be tested against every order of messages.
 
-Sources: rules S35; E1, E3-E7, E10, E11.
+The states of a session, which `_Phase` names. "All" means every segment of the stream:
+
+    FROM         EVENT                                            TO           SENT
+    OPENING      a connection to a segment is open                OPENING      `Open` to it
+    OPENING      all have answered                                JOINING      `Abort` of epochs that were given up (E3)
+    OPENING      all have answered, under another's capability    OPEN         nothing; `Ready` is reported
+    JOINING      all have confirmed that, or there were none      JOINING      `Hold` of what all can give (E5)
+    JOINING      all have confirmed that, or hold just that       OPEN         nothing; `Ready` is reported
+    OPEN         `append`                                         OPEN         `Append`, when the window has room
+    OPEN         `advance`, `hold`, `release`                     OPEN         `Hold`, once all appends before are acked
+    OPEN         `abort`                                          OPEN         `Abort`, at once
+    OPEN         `leave`, to close or finish                      LEAVING      `Leave`, once all appends are acked (E1)
+    OPEN         `leave`, by an exception; also in LEAVING        LEAVING      `Leave`, at once
+    LEAVING      an append failed before its `Leave` was sent     OPEN         nothing
+    LEAVING      all have confirmed, and nothing waits            OVER         nothing
+    not OVER     `withdraw`                                       WITHDRAWING  nothing
+    WITHDRAWING  it is known that no earlier session left a part  LEAVING      `Leave` where connected
+    WITHDRAWING  it is known that one did                         OVER         nothing
+    not OVER     an error that no reconnect can heal              OVER         `Leave` where it is open, if lost (E3)
+
+A connection that breaks changes no state. After the next `connected` the segment is opened again, and gets again what
+it has not answered: operations first, then appends (E6, E10).
+
+Sources: rules S35; E1, E3-E7, E10-E12, E48.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,13 +52,16 @@ from epochal.protocol import messages as m
 from epochal.protocol.frontier import Antichain, joint
 from epochal.protocol.messages import FIRST_SESSION, GROUP
 from epochal.protocol.times import Time, TimeShape
-from epochal.protocol.writer.capabilities import Move, Moves
+from epochal.protocol.writer.capabilities import Moves
 from epochal.protocol.writer.effects import Acked, Moved, Over, Ready, Reconnect, Send, WriterEffect, WriterTold
-from epochal.protocol.writer.segment_session import Lane, Sent
+from epochal.protocol.writer.operations import Operations
+from epochal.protocol.writer.segment_session import SegmentSession, SentAppend
 from epochal.protocol.writer.tickets import Outcomes
 
 
 class _Phase(StrEnum):
+    """The states of the table above."""
+
     OPENING = "opening"
     JOINING = "joining"
     """All segments have answered; the joint capability is being taken (E5)."""
@@ -49,13 +75,13 @@ class _Phase(StrEnum):
 class WriterMachine:
     """One session of one writer.
 
-    Call `connected(segment)` as each connection stands; `Ready` is told once all segments have answered.
+    Call `connected(segment)` for each connection; `Ready` is reported once all segments have answered.
 
     `under` names the writer whose capability this one uses; it then holds nothing itself and its loss aborts nothing.
     `shared` says that others use this one's, at publishers that may lose what they had appended: it ends with
     `AppendsLost` where one starts again. `seen` are the highest incarnations that an earlier session of this writer
-    has seen (E12). `after` is what that one had `asked`, if this one goes on with its connections: what is answered up
-    to there is not for this one.
+    has seen (E12). `after` is what that one had `asked`, if this one goes on with its connections: answers up to that
+    number are for the earlier session. `heartbeat` is in seconds.
     """
 
     def __init__(
@@ -74,38 +100,50 @@ class WriterMachine:
         after: int = 0,
         heartbeat: float = 1.0,
     ) -> None:
-        self.stream, self.shape, self.writer, self.session, self.under = stream, shape, writer, session, under
+        self.stream = stream
+        self.shape = shape
+        self.writer = writer
+        self.session = session
+        self.under = under
         self.shared = shared
-        self._first = session == FIRST_SESSION if first is None else first
-        self._heartbeat = heartbeat
-        self._lanes = {segment: Lane(least_incarnation=(seen or {}).get(segment, 0)) for segment in segments}
         self.wrong_addresses = 0
         """How often a publisher served another stream, or another life of this one, or not the segment (E48)."""
+        self._first = session == FIRST_SESSION if first is None else first
+        self._heartbeat = heartbeat
+        self._beaten = now
         self._phase = _Phase.OPENING
-        self._earlier = self._ops = after
+        self._effects: list[WriterEffect] = []
+        self._lanes = {
+            segment: SegmentSession(segment, self._effects, least_incarnation=(seen or {}).get(segment, 0))
+            for segment in segments
+        }
+        self._outcomes = Outcomes()
         self._moves = Moves()
-        self._awaiting: dict[int, int] = {}
-        """Ticket of a move, abort or leave that was sent -> segments that have not confirmed."""
-        self._left: tuple[int, m.Leaving | None] = (0, None)
-        """The leave that was sent: its ticket, and how."""
+        self._operations = Operations(self._lanes, self._moves, self._outcomes, last=after)
+        self._earlier = after
+        """Answers to questions up to this number are for the earlier session."""
+        self._joining = 0
+        """The ticket of the last operation that joining needs, 0 before."""
+        self._aborting = 0
+        """The ticket by which joining aborts the epochs that were given up, 0 if there were none."""
+        self._withdrawal = 0
+        """The ticket of `withdraw`, 0 before."""
         self._aborted: set[Time] = set()
         self._own_aborts: set[Time] = set()
         """Those of them that this writer aborted itself."""
-        self._outcomes = Outcomes()
-        self._effects: list[WriterEffect] = []
         self._waiting_bytes = 0
-        self._beaten = now
 
     # ---- the shell's side ----
 
     @property
     def asked(self) -> int:
         """The number of the last question to a publisher; the next session on the same connections begins after it."""
-        return self._ops
+        return self._operations.last
 
     def take(self) -> list[WriterEffect]:
         """What to do since the last call, in order."""
-        effects, self._effects = self._effects, []
+        effects = self._effects.copy()
+        self._effects.clear()  # the segments put into the same list
         return effects
 
     def told(self) -> list[WriterTold]:
@@ -143,12 +181,12 @@ class WriterMachine:
     @property
     def busy(self) -> bool:
         """Whether an append or a move is not confirmed yet."""
-        return bool(len(self._moves) or self._awaiting or self.outstanding)
+        return bool(len(self._moves) or len(self._operations) or self.outstanding)
 
     def owed(self, segment: str) -> bool:
         """Whether the publisher of `segment` owes an answer."""
         lane = self._lanes[segment]
-        waits = lane.opened is None and not self._has_left(lane)
+        waits = lane.opened is None and not self._operations.has_left(lane)
         return lane.connected and (waits or bool(lane.unacked) or bool(lane.operations))
 
     def is_open_at(self, segment: str) -> bool:
@@ -187,16 +225,16 @@ class WriterMachine:
     # ---- connections ----
 
     def connected(self, segment: str) -> None:
-        """A connection to the publisher of `segment` stands: open, or resume (E6, E10)."""
+        """There is a connection to the publisher of `segment`: open, or resume (E6, E10)."""
         if self.over:
             return
         lane = self._lanes[segment]
         lane.connected, lane.opened = True, None
-        if self._has_left(lane):
+        if self._operations.has_left(lane):
             return
         resume = lane.resume(self._aborted) if lane.ever_opened else None
-        self._ops += 1
-        ask = m.Open(self._ops, self.stream, segment, self.writer, self.session, self.under, resume)
+        op = self._operations.number()
+        ask = m.Open(op, self.stream, segment, self.writer, self.session, self.under, resume)
         self._effects.append(Send(segment, ask))
 
     def disconnected(self, segment: str) -> None:
@@ -232,19 +270,11 @@ class WriterMachine:
 
     # ---- opening (E5) ----
 
-    def _opened(self, segment: str, lane: Lane, opened: m.Opened) -> None:
+    def _opened(self, segment: str, lane: SegmentSession, opened: m.Opened) -> None:
         if opened.incarnation < lane.least_incarnation:
             self._effects.append(Reconnect(segment, f"a stale publisher answered (incarnation {opened.incarnation})"))
             return
-        first, restarted = not lane.ever_opened, opened.incarnation > lane.incarnation > 0
-        lane.opened, lane.ever_opened = opened, True
-        lane.incarnation, lane.window = opened.incarnation, opened.window
-        lane.least_incarnation = opened.incarnation
-        if first:
-            lane.acked, lane.next = opened.number, opened.number + 1
-            lane.touched = set(opened.touched)
-        lane.held = Antichain(opened.held)
-        lane.granted = lane.granted or opened.granted
+        restarted = lane.take_answer(opened)
         news = [time for time in opened.lost if time not in self._aborted]
         if news:
             self._epochs_lost(segment, news)
@@ -264,11 +294,6 @@ class WriterMachine:
         else:
             self._send_again(segment, lane)
 
-    def _has_left(self, lane: Lane) -> bool:
-        """Whether the leave has taken effect there; nothing is opened again, which would cancel a finish (E7)."""
-        ticket, how = self._left
-        return how is not None and all(ticket != of for of, _ in lane.operations.values())
-
     def _join(self) -> None:
         """Take the capability that all segments can give, everywhere, before it is used (E5)."""
         if self.under is not None:
@@ -276,52 +301,53 @@ class WriterMachine:
             self._outcomes.tell(Ready(()))
             return
         held = joint([lane.held for lane in self._lanes.values()])
-        self._moves = Moves(held)
+        self._moves.begin(held)
         self._phase = _Phase.JOINING
         unfinished = self._given_up()
         if unfinished:
             # Nothing is released before every segment has aborted them, or a next session would not know (E3).
             self._joining = self._aborting = self._outcomes.ticket()
-            self._start(self._joining, lambda op, segment: m.Abort(op, segment, self._abortable(segment, unfinished)))
+            self._operations.start(
+                self._joining, lambda op, segment: m.Abort(op, segment, self._held_at(segment, unfinished))
+            )
         else:
             self._hold_jointly()
 
     def _given_up(self) -> list[Time]:
-        """Epochs appended at and not left, whose capability some segment took away and gave anew since (E3)."""
-        touched = set[Time]().union(*(lane.touched for lane in self._lanes.values()))
-        anew = [lane for lane in self._lanes.values() if lane.granted]
-        return sorted(time for time in touched if any(not lane.held.less_equal(time) for lane in anew))
+        """Epochs appended at and not left, whose capability some segment took away, and gave a new one since (E3)."""
+        granted = [lane for lane in self._lanes.values() if lane.granted]
+        return [time for time in self.pending_epochs if any(not lane.held.less_equal(time) for lane in granted)]
 
     def _hold_jointly(self) -> None:
         held = tuple(self._moves.held)
         if any(lane.held != self._moves.held for lane in self._lanes.values()):
             self._joining = self._outcomes.ticket()
-            self._start(self._joining, lambda op, segment: m.Hold(op, segment, held))
+            self._operations.start(self._joining, lambda op, segment: m.Hold(op, segment, held))
         else:
             self._phase = _Phase.OPEN
             self._outcomes.tell(Ready(held))
 
-    def _abortable(self, segment: str, times: Iterable[Time]) -> tuple[Time, ...]:
+    def _held_at(self, segment: str, times: Iterable[Time]) -> tuple[Time, ...]:
         """Those of `times` that the writer holds at `segment`; the others are decided there."""
         held = self._lanes[segment].held
         return tuple(sorted(time for time in times if held.less_equal(time)))
 
-    def _send_again(self, segment: str, lane: Lane) -> None:
-        """After a reconnect.
+    def _send_again(self, segment: str, lane: SegmentSession) -> None:
+        """After a reconnect: what the segment has not answered, in an order that keeps E1.
 
-        Operations first (none was sent before an earlier append was acknowledged), then appends.
+        A move waited for all appends before it, so none of the unacknowledged appends was before a move that was sent:
+        operations go first, and appends after them.
         """
         for op, (_, operation) in list(lane.operations.items()):
-            held = lane.held
-            if isinstance(operation, m.Hold | m.Abort) and not held.reaches_all(operation.times):
-                # It took effect, as did a move behind it, and the answers were lost: sent again it would be refused.
+            if lane.took_effect(operation):
+                held = lane.held  # the publisher's newest word; the lost answer is older
                 self._done(lane, op)
                 lane.held = held
             else:
                 self._effects.append(Send(segment, operation))
         for sent in lane.unacked:
             self._effects.append(Send(segment, sent.append))
-        self._fill(segment, lane)
+        self._waiting_bytes -= lane.fill()
 
     def _epochs_lost(self, segment: str, lost: Iterable[Time]) -> None:
         times = tuple(lost)
@@ -365,12 +391,12 @@ class WriterMachine:
         lane = self._lanes[segment]
         ticket = self._outcomes.ticket(awaited=awaited)
         crc = google_crc32c.value(payload)
-        # As a tuple, here and in `_fill`: a call of a NamedTuple takes twice as long.
+        # As a tuple: a call of a NamedTuple takes twice as long.
         append = tuple.__new__(m.Append, (segment, lane.next, time, topic, records, crc, payload, meta))
-        lane.unsent.append(Sent(ticket, append))
+        lane.unsent.append(SentAppend(ticket, append))
         self._waiting_bytes += len(payload)
         lane.next += 1
-        self._fill(segment, lane)
+        self._waiting_bytes -= lane.fill()
         return ticket
 
     def check(self, time: Time) -> None:
@@ -385,27 +411,17 @@ class WriterMachine:
                 "before advancing past a time"
             )
 
-    def _fill(self, segment: str, lane: Lane) -> None:
-        """Send what the window has room for; one append always fits, however large."""
-        while lane.unsent and lane.opened is not None and (lane.in_flight < lane.window or not lane.unacked):
-            sent = lane.unsent.popleft()
-            lane.unacked.append(sent)
-            size = len(sent.append.payload)
-            lane.in_flight += size
-            self._waiting_bytes -= size
-            self._effects.append(tuple.__new__(Send, (segment, sent.append)))
-
-    def _acknowledged(self, segment: str, lane: Lane, ack: m.Ack) -> None:
+    def _acknowledged(self, segment: str, lane: SegmentSession, ack: m.Ack) -> None:
         for ticket, append in lane.acknowledged(ack.number):
             if append.time not in self._own_aborts:
                 lane.touched.add(append.time)
             back = min(ack.number - append.number, ack.run - 1)
             position = m.Position(lane.incarnation, ack.seq - back)
             self._outcomes.succeeded(ticket, Acked(ticket, segment, position))
-        self._fill(segment, lane)
+        self._waiting_bytes -= lane.fill()
         self._release_moves()
 
-    def _append_refused(self, lane: Lane, refused: m.AppendRefused) -> None:
+    def _append_refused(self, lane: SegmentSession, refused: m.AppendRefused) -> None:
         sent = lane.refused(refused.number)
         if sent is None:
             return
@@ -420,35 +436,26 @@ class WriterMachine:
         if len(self._moves) and not asked_for:
             # E1: also when its own caller is told, who did not know of it when the move was asked.
             self._outcomes.remember(error)
-        self._fill(refused.segment, lane)
+        self._waiting_bytes -= lane.fill()
         self._release_moves()
 
-    # ---- moves (E1) ----
+    # ---- moves, aborts and leaves ----
 
     def advance(self, time: Time, *, awaited: bool = False) -> int:
         """Downgrade every capability to `time`."""
         self._reachable(time)
-        ticket = self._outcomes.ticket(awaited=awaited)
-        self._moves.advance(ticket, time)
-        self._release_moves()
-        return ticket
+        return self._move(self._moves.advance, time, awaited)
 
     def hold(self, time: Time, *, awaited: bool = False) -> int:
         """Hold `time` as a further capability, so that others can be released."""
         self._reachable(time)
-        ticket = self._outcomes.ticket(awaited=awaited)
-        self._moves.hold(ticket, time)
-        self._release_moves()
-        return ticket
+        return self._move(self._moves.hold, time, awaited)
 
     def release(self, time: Time, *, awaited: bool = False) -> int:
         """Give one held capability up; the last one can only be given up by leaving."""
         self._usable()
         self._moves.check_release(self.writer, time)
-        ticket = self._outcomes.ticket(awaited=awaited)
-        self._moves.release(ticket, time)
-        self._release_moves()
-        return ticket
+        return self._move(self._moves.release, time, awaited)
 
     def abort(self, time: Time, *, awaited: bool = False) -> int:
         """Abort the epoch `time` at every segment, at once (E4)."""
@@ -458,7 +465,7 @@ class WriterMachine:
         self._own_aborts.add(time)
         for lane in self._lanes.values():
             lane.touched.discard(time)
-        self._start(ticket, lambda op, segment: m.Abort(op, segment, (time,)))
+        self._operations.start(ticket, lambda op, segment: m.Abort(op, segment, (time,)))
         return ticket
 
     def leave(self, how: m.Leaving, *, awaited: bool = False) -> int:
@@ -466,16 +473,15 @@ class WriterMachine:
         if not (how is m.Leaving.ABORT and self._phase is _Phase.LEAVING):
             self._usable()
         ticket = self._outcomes.ticket(awaited=awaited)
+        self._phase = _Phase.LEAVING
         if how is m.Leaving.ABORT:
-            self._phase = _Phase.LEAVING
-            self._cancel_moves(WriterClosed("the writer left by an exception"))
+            self._operations.cancel_moves(WriterClosed("the writer left by an exception"))
             for lane in self._lanes.values():
                 lane.unsent.clear()
             self._waiting_bytes = 0
-            self._start(ticket, lambda op, segment: m.Leave(op, segment, how))
+            self._operations.start(ticket, lambda op, segment: m.Leave(op, segment, how))
         else:
             self._moves.leave(ticket, how)
-            self._phase = _Phase.LEAVING
             self._release_moves()
         return ticket
 
@@ -489,7 +495,7 @@ class WriterMachine:
             return None
         self._phase = _Phase.WITHDRAWING
         self._withdrawal = self._outcomes.ticket(awaited=True)
-        self._awaiting.clear()
+        self._operations.drop_all()
         for lane in self._lanes.values():
             lane.operations.clear()
         self._withdraw_once_known()
@@ -501,21 +507,12 @@ class WriterMachine:
         if not self._first and any(lane.opened is None for lane in lanes):
             return
         if self._first or all(lane.granted and not lane.touched for lane in lanes):
-            self._leave_where_connected(self._withdrawal)
+            self._phase = _Phase.LEAVING
+            self._operations.leave_where_connected(self._withdrawal)
         else:
+            # To leave would abort what the earlier session appended (E3), which its next session may still complete.
             self._phase = _Phase.OVER
             self._outcomes.succeeded(self._withdrawal, Moved(self._withdrawal))
-
-    def _leave_where_connected(self, ticket: int) -> None:
-        """Also where the open is not answered yet: it comes there first."""
-        self._phase = _Phase.LEAVING
-        reached = {segment: lane for segment, lane in self._lanes.items() if lane.connected}
-        self._awaiting[ticket] = len(reached)
-        for segment, lane in reached.items():
-            self._ops += 1
-            leave = m.Leave(self._ops, segment, m.Leaving.ABORT)
-            lane.operations[self._ops] = (ticket, leave)
-            self._effects.append(Send(segment, leave))
 
     def _reachable(self, time: Time) -> None:
         self._usable()
@@ -534,90 +531,43 @@ class WriterMachine:
         if self._phase is not _Phase.OPEN:
             raise WriterClosed(f"writer {self.writer!r} is not open yet")
 
+    def _move(self, move: Callable[[int, Time], None], time: Time, awaited: bool) -> int:
+        ticket = self._outcomes.ticket(awaited=awaited)
+        move(ticket, time)
+        self._release_moves()
+        return ticket
+
     def _release_moves(self) -> None:
-        """Send the moves whose earlier appends are all acknowledged; fail those behind an append that failed."""
-        if self._outcomes.failure is not None:
-            self._fail_moves(self._outcomes.failure)
-        for move in self._moves.take(self._oldest_append()):
-            self._send_move(move)
+        if self._operations.release_moves():
+            self._phase = _Phase.OPEN
 
-    def _fail_moves(self, failure: EpochalError) -> None:
-        """Nothing is sent; the writer holds what it held before, and whoever awaits one of the moves is told why."""
-        if not len(self._moves):
+    def _done(self, lane: SegmentSession, op: int) -> None:
+        ticket = self._operations.confirmed(lane, op)
+        if not ticket:
             return
-        told = any(self._outcomes.is_awaited(move.ticket) for move in self._moves)
-        if any(move.how is not None for move in self._moves):
-            self._phase = _Phase.OPEN  # it has not left
-        self._cancel_moves(failure)
-        if told:
-            self._outcomes.failure = None
-
-    def _send_move(self, move: Move) -> None:
-        held, how = move.held, move.how
-        if held is not None:
-            self._start(move.ticket, lambda op, segment: m.Hold(op, segment, tuple(held)))
-        elif how is not None:
-            self._left = (move.ticket, how)
-            self._start(move.ticket, lambda op, segment: m.Leave(op, segment, how))
-        else:
-            self._outcomes.succeeded(move.ticket, Moved(move.ticket))
-
-    def _oldest_append(self) -> int:
-        return min((lane.oldest for lane in self._lanes.values() if lane.oldest), default=self._outcomes.last + 1)
-
-    def _start(self, ticket: int, message: Callable[[int, str], m.Hold | m.Abort | m.Leave]) -> None:
-        """Send an operation to every segment, written to or not (E5)."""
-        self._awaiting[ticket] = len(self._lanes)
-        for segment, lane in self._lanes.items():
-            self._ops += 1
-            operation = message(self._ops, segment)
-            lane.operations[self._ops] = (ticket, operation)
-            if lane.opened is not None:
-                self._effects.append(Send(segment, operation))
-
-    def _done(self, lane: Lane, op: int) -> None:
-        ticket, operation = lane.operations.pop(op, (0, None))
-        if operation is None:
-            return
-        match operation:
-            case m.Hold():
-                lane.held = Antichain(operation.times)
-                lane.touched = {time for time in lane.touched if lane.held.less_equal(time)}
-            case m.Abort():
-                lane.touched.difference_update(operation.times)
-        self._confirm(ticket)
-
-    def _confirm(self, ticket: int) -> None:
-        if ticket not in self._awaiting:
-            return
-        self._awaiting[ticket] -= 1
-        if self._awaiting[ticket]:
-            return
-        del self._awaiting[ticket]
         if self._phase is _Phase.JOINING and ticket == self._aborting:
             self._hold_jointly()
-            return
-        if self._phase is _Phase.JOINING and ticket == self._joining:
+        elif self._phase is _Phase.JOINING and ticket == self._joining:
             self._phase = _Phase.OPEN
             self._outcomes.tell(Ready(tuple(self._moves.held)))
-            return
-        self._outcomes.succeeded(ticket, Moved(ticket))
-        self._over_if_left()
+        else:
+            self._outcomes.succeeded(ticket, Moved(ticket))
+            self._over_if_left()
 
     def _over_if_left(self) -> None:
         """The session is over once it has left and everything that was asked for before is answered."""
-        if self._phase is _Phase.LEAVING and not self._awaiting and not self._moves:
+        if self._phase is _Phase.LEAVING and not len(self._operations) and not len(self._moves):
             self._phase = _Phase.OVER
 
     # ---- failures ----
 
-    def _refused(self, segment: str, lane: Lane, refused: m.Refused) -> None:
+    def _refused(self, segment: str, lane: SegmentSession, refused: m.Refused) -> None:
         error = from_code(refused.code, refused.detail)
         ticket, operation = lane.operations.pop(refused.op, (0, None))
         if ticket and ticket == self._joining:
             self._end(error, except_segment=segment)
         elif operation is not None:
-            self._awaiting.pop(ticket, None)
+            self._operations.drop(ticket)
             self._outcomes.failed(ticket, error)
             if not isinstance(operation, m.Leave):
                 self._over_if_left()
@@ -630,7 +580,7 @@ class WriterMachine:
         else:
             self._end(error, except_segment=segment)
 
-    def _lost(self, segment: str, lane: Lane, lost: m.Lost) -> None:
+    def _lost(self, segment: str, lane: SegmentSession, lost: m.Lost) -> None:
         if lane.opened is None:
             return  # of the session before, on the same connection: what answers this one's open comes after it
         error = from_code(lost.code, lost.detail)
@@ -642,43 +592,35 @@ class WriterMachine:
             self._end(error, except_segment=segment)
 
     def _end(self, error: EpochalError, *, except_segment: str) -> None:
-        """The session is over everywhere; where it still stands its open epochs are aborted (E3)."""
-        ticket, how = self._left
-        if isinstance(error, StreamComplete) and how is m.Leaving.FINISH and ticket in self._awaiting:
-            del self._awaiting[ticket]
-            self._outcomes.succeeded(ticket, Moved(ticket))  # it finished, and so did everybody, before the answer came
+        """The session is over everywhere; where it is still open its epochs are aborted (E3)."""
+        finishing = self._operations.finishing
+        if isinstance(error, StreamComplete) and finishing:
+            # It finished, and so did everybody, before the answer came.
+            self._operations.drop(finishing)
+            self._outcomes.succeeded(finishing, Moved(finishing))
             self._phase = _Phase.OVER
             return
         if isinstance(error, WriterLost | AppendsLost):
             for segment, lane in self._lanes.items():
                 if segment != except_segment and lane.opened is not None:
-                    self._ops += 1
-                    self._effects.append(Send(segment, m.Leave(self._ops, segment, m.Leaving.ABORT)))
+                    leave = m.Leave(self._operations.number(), segment, m.Leaving.ABORT)
+                    self._effects.append(Send(segment, leave))
         self._phase = _Phase.OVER
-        self._cancel_moves(error)
+        self._operations.cancel_moves(error)
         for lane in self._lanes.values():
             for sent in (*lane.unacked, *lane.unsent):
                 self._outcomes.failed(sent.ticket, error, quiet=True)
             lane.unacked.clear()
             lane.unsent.clear()
         self._waiting_bytes = 0
-        for ticket in list(self._awaiting):
+        for ticket in self._operations.drop_all():
             self._outcomes.failed(ticket, error, quiet=True)
-        self._awaiting.clear()
         self._outcomes.tell(Over(error))
 
-    def _cancel_moves(self, error: EpochalError) -> None:
-        for move in self._moves.cancel():
-            self._outcomes.failed(move.ticket, error, quiet=True)
-
     def unheard(self, ticket: int) -> None:
-        """Nobody awaits `ticket` any longer: if it fails, the next move or flush is told (E1)."""
+        """Nobody awaits `ticket` any longer: if it fails, the next move or flush raises that (E1)."""
         self._outcomes.unheard(ticket)
 
     def fail_quietly(self, error: EpochalError) -> None:
         """Remember a failure that nobody awaits; E1: no move is sent before it has been raised."""
         self._outcomes.remember(error)
-
-    _joining = 0
-    _aborting = 0
-    _withdrawal = 0

@@ -1,19 +1,25 @@
 """One segment as a writer knows it: the connection's state, what was appended there, what is held there.
 
-Apart from `writing`, which moves all lanes together: this is what differs between them.
+The machine moves all segments together; this is what differs between them.
+
+Sources: rules E3, E5, E6, E10-E12.
 """
 
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from epochal.protocol import messages as m
 from epochal.protocol.frontier import Antichain
 from epochal.protocol.times import Time
+from epochal.protocol.writer.effects import Send, WriterEffect
+
+Operation: TypeAlias = m.Hold | m.Abort | m.Leave
+"""What is sent to every segment and confirmed by each."""
 
 
-class Sent(NamedTuple):
+class SentAppend(NamedTuple):
     """An append, and the ticket by which the caller knows it."""
 
     ticket: int
@@ -21,9 +27,14 @@ class Sent(NamedTuple):
 
 
 @dataclass(slots=True)
-class Lane:
-    """One segment as the writer knows it."""
+class SegmentSession:
+    """One segment of a writer's session.
 
+    `effects` is the machine's list: what is sent goes to its end, after what other segments send.
+    """
+
+    segment: str
+    effects: list[WriterEffect]
     connected: bool = False
     opened: m.Opened | None = None
     """The answer to this connection's `Open`; None while there is none."""
@@ -39,10 +50,12 @@ class Lane:
     held: Antichain = field(default_factory=Antichain)
     """What the publisher confirmed that the writer holds there."""
     touched: set[Time] = field(default_factory=set)
-    unacked: deque[Sent] = field(default_factory=deque)
-    unsent: deque[Sent] = field(default_factory=deque)
+    """Times appended at and not left."""
+    unacked: deque[SentAppend] = field(default_factory=deque)
+    unsent: deque[SentAppend] = field(default_factory=deque)
     in_flight: int = 0
-    operations: dict[int, tuple[int, m.Hold | m.Abort | m.Leave]] = field(default_factory=dict)
+    """Payload bytes of what is unacked."""
+    operations: dict[int, tuple[int, Operation]] = field(default_factory=dict)
     """op -> (ticket, message), in the order sent; sent again after a reconnect."""
 
     @property
@@ -51,15 +64,45 @@ class Lane:
         waiting = self.unacked or self.unsent
         return waiting[0].ticket if waiting else 0
 
+    # ---- opening ----
+
+    def take_answer(self, opened: m.Opened) -> bool:
+        """The answer to this connection's `Open`; returns whether the publisher has restarted since the last one."""
+        restarted = opened.incarnation > self.incarnation > 0
+        if not self.ever_opened:
+            self.acked, self.next = opened.number, opened.number + 1
+            self.touched = set(opened.touched)
+        self.opened, self.ever_opened = opened, True
+        self.incarnation = self.least_incarnation = opened.incarnation
+        self.window = opened.window
+        self.held = Antichain(opened.held)
+        self.granted = self.granted or opened.granted
+        return restarted
+
     def resume(self, aborted: set[Time]) -> m.Resume:
-        """What to tell a publisher that may have lost its memory.
+        """What a publisher needs that may have lost its memory.
 
         What was aborted stays so in its next life (E11).
         """
         still = {time for time in aborted if self.held.less_equal(time)}
         return m.Resume(self.acked, tuple(self.held), tuple(sorted(self.touched | still)))
 
-    def acknowledged(self, number: int) -> Iterator[Sent]:
+    # ---- appends ----
+
+    def fill(self) -> int:
+        """Send what the window has room for, and return its bytes; one append always fits, however large."""
+        sent_bytes = 0
+        while self.unsent and self.opened is not None and (self.in_flight < self.window or not self.unacked):
+            sent = self.unsent.popleft()
+            self.unacked.append(sent)
+            size = len(sent.append.payload)
+            self.in_flight += size
+            sent_bytes += size
+            # As a tuple: a call of a NamedTuple takes twice as long.
+            self.effects.append(tuple.__new__(Send, (self.segment, sent.append)))
+        return sent_bytes
+
+    def acknowledged(self, number: int) -> Iterator[SentAppend]:
         """Take off the appends up to `number`, in order."""
         while self.unacked and self.unacked[0].append.number <= number:
             sent = self.unacked.popleft()
@@ -67,7 +110,7 @@ class Lane:
             self.acked = sent.append.number
             yield sent
 
-    def refused(self, number: int) -> Sent | None:
+    def refused(self, number: int) -> SentAppend | None:
         """Take off append `number`; None if it was not under way."""
         sent = next((sent for sent in self.unacked if sent.append.number == number), None)
         if sent is not None:
@@ -76,3 +119,28 @@ class Lane:
             self.unacked.remove(sent)
             self.in_flight -= len(sent.append.payload)
         return sent
+
+    # ---- operations ----
+
+    def send(self, op: int, ticket: int, operation: Operation) -> None:
+        """Send an operation, now or after the answer to `Open`."""
+        self.operations[op] = (ticket, operation)
+        if self.opened is not None:
+            self.effects.append(Send(self.segment, operation))
+
+    def took_effect(self, operation: Operation) -> bool:
+        """Whether a publisher that opened again has carried `operation` out, and its answer was lost.
+
+        It then holds less than the operation needs: the move took effect, or one after it did. Sent again, it would be
+        refused as a move back (S35).
+        """
+        return isinstance(operation, m.Hold | m.Abort) and not self.held.reaches_all(operation.times)
+
+    def confirm(self, operation: Operation) -> None:
+        """The publisher has carried `operation` out."""
+        match operation:
+            case m.Hold():
+                self.held = Antichain(operation.times)
+                self.touched = {time for time in self.touched if self.held.less_equal(time)}
+            case m.Abort():
+                self.touched.difference_update(operation.times)

@@ -1,0 +1,135 @@
+"""A writer's operations: holds, aborts and leaves, sent to every segment and confirmed by each.
+
+Separate from the machine, which knows the session's phases: here is only when an operation is sent, and when it has
+taken effect everywhere. A move (a change of capabilities, or a close or finish) waits until every append before it is
+acknowledged (E1); an abort does not wait.
+
+Sources: rules E1, E5, E7.
+"""
+
+from collections.abc import Callable, Mapping
+
+from epochal.errors import EpochalError
+from epochal.protocol import messages as m
+from epochal.protocol.writer.capabilities import Move, Moves
+from epochal.protocol.writer.effects import Moved, Send
+from epochal.protocol.writer.segment_session import Operation, SegmentSession
+from epochal.protocol.writer.tickets import Outcomes
+
+
+class Operations:
+    """The operations of one session; `last` is the highest number that an earlier one used on the same connections."""
+
+    def __init__(self, lanes: Mapping[str, SegmentSession], moves: Moves, outcomes: Outcomes, *, last: int = 0) -> None:
+        self._lanes = lanes
+        self._moves = moves
+        self._outcomes = outcomes
+        self.last = last
+        """The number of the last question to a publisher."""
+        self._unconfirmed: dict[int, int] = {}
+        """Ticket of an operation that was sent -> how many segments have not confirmed it."""
+        self._left: tuple[int, m.Leaving | None] = (0, None)
+        """The close or finish that was sent: its ticket, and how."""
+
+    def __len__(self) -> int:
+        """How many are sent and not confirmed by every segment."""
+        return len(self._unconfirmed)
+
+    def number(self) -> int:
+        """A new number for a question to a publisher."""
+        self.last += 1
+        return self.last
+
+    # ---- sending ----
+
+    def start(self, ticket: int, message: Callable[[int, str], Operation]) -> None:
+        """Send an operation to every segment, written to or not (E5)."""
+        self._unconfirmed[ticket] = len(self._lanes)
+        for segment, lane in self._lanes.items():
+            op = self.number()
+            lane.send(op, ticket, message(op, segment))
+
+    def leave_where_connected(self, ticket: int) -> None:
+        """Leave, also where the open is not answered yet: it comes there first."""
+        reached = [lane for lane in self._lanes.values() if lane.connected]
+        self._unconfirmed[ticket] = len(reached)
+        for lane in reached:
+            op = self.number()
+            leave = m.Leave(op, lane.segment, m.Leaving.ABORT)
+            lane.operations[op] = (ticket, leave)
+            lane.effects.append(Send(lane.segment, leave))
+
+    def release_moves(self) -> bool:
+        """Send the moves whose earlier appends are all acknowledged; fail those after an append that failed.
+
+        Returns whether a leave failed with them, so that the writer has not left.
+        """
+        failure = self._outcomes.failure
+        stays = failure is not None and len(self._moves) > 0 and self._fail_moves(failure)
+        oldest = min((lane.oldest for lane in self._lanes.values() if lane.oldest), default=self._outcomes.last + 1)
+        for move in self._moves.take(oldest):
+            self._send_move(move)
+        return stays
+
+    def _fail_moves(self, failure: EpochalError) -> bool:
+        """Nothing is sent; the writer holds what it held before, and those who await one of the moves get the error."""
+        awaited = any(self._outcomes.is_awaited(move.ticket) for move in self._moves)
+        stays = any(move.how is not None for move in self._moves)
+        self.cancel_moves(failure)
+        if awaited:
+            self._outcomes.failure = None
+        return stays
+
+    def _send_move(self, move: Move) -> None:
+        held, how = move.held, move.how
+        if held is not None:
+            self.start(move.ticket, lambda op, segment: m.Hold(op, segment, tuple(held)))
+        elif how is not None:
+            self._left = (move.ticket, how)
+            self.start(move.ticket, lambda op, segment: m.Leave(op, segment, how))
+        else:
+            self._outcomes.succeeded(move.ticket, Moved(move.ticket))
+
+    def cancel_moves(self, error: EpochalError) -> None:
+        """Fail the moves that are not sent yet; the writer holds what it held before."""
+        for move in self._moves.cancel():
+            self._outcomes.failed(move.ticket, error, quiet=True)
+
+    # ---- answers ----
+
+    def confirmed(self, lane: SegmentSession, op: int) -> int:
+        """The publisher of `lane` has carried out `op`; the ticket if that was the last one to confirm it, else 0."""
+        ticket, operation = lane.operations.pop(op, (0, None))
+        if operation is None:
+            return 0
+        lane.confirm(operation)
+        if ticket not in self._unconfirmed:
+            return 0
+        self._unconfirmed[ticket] -= 1
+        if self._unconfirmed[ticket]:
+            return 0
+        del self._unconfirmed[ticket]
+        return ticket
+
+    def drop(self, ticket: int) -> None:
+        """Wait for no more answers to `ticket`: one segment has refused it, or needs not answer."""
+        self._unconfirmed.pop(ticket, None)
+
+    def drop_all(self) -> list[int]:
+        """Wait for no more answers; returns the tickets that had none from every segment."""
+        dropped = list(self._unconfirmed)
+        self._unconfirmed.clear()
+        return dropped
+
+    # ---- leaving ----
+
+    def has_left(self, lane: SegmentSession) -> bool:
+        """Whether the close or finish has taken effect there; to open again there would cancel a finish (E7)."""
+        ticket, how = self._left
+        return how is not None and all(ticket != of for of, _ in lane.operations.values())
+
+    @property
+    def finishing(self) -> int:
+        """The ticket of a finish that was sent and that some segment has not confirmed; 0 if there is none."""
+        ticket, how = self._left
+        return ticket if how is m.Leaving.FINISH and ticket in self._unconfirmed else 0
