@@ -16,8 +16,8 @@ from harness.tables import Table
 from tests.cluster.api.stage import Operator, Stage, eventually, stage
 from tests.cluster.harness.apiserver import ApiServer, api_server
 
+from epochal.kube.api import KINDS
 from epochal.resources.crd import crd_text
-from epochal_operator.api import KINDS
 
 STREAMS = (100, 1_000)
 RESTS = 2

@@ -12,14 +12,15 @@ from typing import Annotated, Any
 import typer
 
 from epochal.errors import Unavailable
+from epochal.kube.api import ApiError
 from epochal.resources.crd import crd_text
 from epochal.service.process import command_line
 from epochal.service.process import run as run_process
-from epochal_operator import releasing
-from epochal_operator.api import Api, ApiError
+from epochal_operator.api import ThrottledApi
 from epochal_operator.app import operate
-from epochal_operator.logs import write_json
+from epochal_operator.ownership import release_all
 from epochal_operator.settings import Settings, own_operator
+from epochal_operator.telemetry import write_json
 
 _app = command_line("The Epochal operator: makes the streams that are declared in a Kubernetes cluster run there.")
 
@@ -61,9 +62,9 @@ def crd() -> None:
 
 
 async def _release(operator: str, namespaces: list[str], settle: float) -> int:
-    async with Api() as api:
+    async with ThrottledApi() as api:
         try:
-            count = await releasing.release(api, operator, namespaces, settle)
+            count = await release_all(api, operator, namespaces, settle)
         except ApiError as error:
             raise Unavailable(str(error)) from None
     print(f"released {count} streams of the operator {operator}")

@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from epochal.client.catalog.catalog import CatalogClient
-from epochal_operator.api import Api
+from epochal_operator.api import ThrottledApi
 from epochal_operator.cache import Cache
 from epochal_operator.catalog_sync import Declaring
 from epochal_operator.controller import Controller
@@ -19,10 +19,9 @@ from epochal_operator.handlers import watch
 from epochal_operator.lease import Leadership, LeaseLost
 from epochal_operator.ownership import Claims
 from epochal_operator.reconciler import Reconciler
-from epochal_operator.reporting import Reporter
+from epochal_operator.reporter import Reporter
 from epochal_operator.settings import Settings
-from epochal_operator.telemetry import Telemetry
-from epochal_operator.web import Web
+from epochal_operator.telemetry import Telemetry, Web
 
 EXIT_LEASE_LOST = 3
 
@@ -35,9 +34,9 @@ async def operate(settings: Settings, stop: asyncio.Event, ready: Callable[[str]
     Raises `ConfigError` and `Unavailable` when it cannot start.
     """
     async with AsyncExitStack() as stack:
-        lease_api = await stack.enter_async_context(Api(settings.lease_duration / 5))
+        lease_api = await stack.enter_async_context(ThrottledApi(settings.lease_duration / 5))
         leadership = Leadership(settings, lease_api)
-        api = await stack.enter_async_context(Api(settings.request_timeout, leadership.check))
+        api = await stack.enter_async_context(ThrottledApi(settings.request_timeout, leadership.check))
         catalog = await stack.enter_async_context(CatalogClient(settings.catalog, patience=0.0, timeout=5.0))
         telemetry = Telemetry()
         stack.callback(telemetry.close)
@@ -55,7 +54,7 @@ async def operate(settings: Settings, stop: asyncio.Event, ready: Callable[[str]
 
 
 def _controller(
-    settings: Settings, api: Api, catalog: CatalogClient, leadership: Leadership, telemetry: Telemetry
+    settings: Settings, api: ThrottledApi, catalog: CatalogClient, leadership: Leadership, telemetry: Telemetry
 ) -> Controller:
     cache = Cache()
     declaring = Declaring(catalog, leadership.check)
@@ -75,7 +74,7 @@ def _controller(
 
 
 async def _act(
-    settings: Settings, api: Api, controller: Controller, leadership: Leadership, stop: asyncio.Event
+    settings: Settings, api: ThrottledApi, controller: Controller, leadership: Leadership, stop: asyncio.Event
 ) -> int:
     """Everything at once, until one of it ends."""
     listing = asyncio.create_task(controller.resync_forever(), name="resync")

@@ -1,25 +1,26 @@
-"""What makes the operator look: events of watches, lists made anew, the catalog's frontiers, and workers that look.
+"""What makes the operator look at a stream, and when: watches, lists, the catalog's frontiers; a queue and workers.
 
-Apart from the reconciling because here is only when. Each way is enough by itself to get there in the end; together
-they get there fast (faults 35 to 37).
+Each way is enough by itself to get there in the end; together they get there fast. A stream is in the queue at most
+once, and no two workers look at it at once.
 """
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
 from time import monotonic
 
 from epochal.client.catalog.types import StreamInfo
 from epochal.errors import EpochalError
+from epochal.kube.api import KINDS, STREAM, ApiError, Kind
 from epochal.resources.cluster.names import SELECTOR, STREAM_LABEL, Object
 from epochal.service.tracing import Look, looking
-from epochal_operator.api import CHILDREN, KINDS, STREAM, Api, ApiError, Kind
+from epochal_operator.api import CHILDREN, ThrottledApi
 from epochal_operator.cache import Cache, Place
 from epochal_operator.catalog_sync import NO_CONCERNS, Concerns, Declaring, concerns_of, frontier_of, object_uid
 from epochal_operator.lease import LeaseLost
 from epochal_operator.ownership import Claims
-from epochal_operator.queue import WorkQueue
 from epochal_operator.reconciler import OutOfDate, Reconciler
 from epochal_operator.settings import Settings
 from epochal_operator.telemetry import Telemetry
@@ -34,10 +35,72 @@ _STUCK = 600.0
 """Seconds after which a worker, or a resync, is taken to hang."""
 
 
+class WorkQueue:
+    """Names in order of arrival. `first` and `last`: seconds between tries of one that fails, doubling."""
+
+    def __init__(self, first: float, last: float) -> None:
+        self._first, self._last = first, last
+        self._ready: deque[Place] = deque()
+        self._queued: set[Place] = set()
+        self._again: set[Place] = set()
+        self._later: dict[Place, asyncio.TimerHandle] = {}
+        self._failures: dict[Place, int] = {}
+        self._news = asyncio.Event()
+        self.running: dict[Place, float] = {}
+        """Under way, since when."""
+
+    def __len__(self) -> int:
+        return len(self._ready)
+
+    def add(self, place: Place, after: float = 0.0) -> None:
+        """Look at it, now or `after` seconds; sooner wins."""
+        later = self._later.get(place)
+        if after > 0:
+            loop = asyncio.get_running_loop()
+            if later is None or later.when() > loop.time() + after:
+                if later is not None:
+                    later.cancel()
+                self._later[place] = loop.call_later(after, self._due, place)
+        elif place in self.running:
+            self._again.add(place)
+        elif place not in self._queued:
+            self._queued.add(place)
+            self._ready.append(place)
+            self._news.set()
+
+    async def get(self) -> Place:
+        """The next one; call `done` with it."""
+        while not self._ready:
+            self._news.clear()
+            await self._news.wait()
+        place = self._ready.popleft()
+        self._queued.remove(place)
+        self.running[place] = monotonic()
+        return place
+
+    def done(self, place: Place, *, failed: bool = False, after: float | None = None) -> None:
+        """It was looked at. One that failed is tried again; `after`: when to look again anyway."""
+        del self.running[place]
+        if failed:
+            tries = self._failures[place] = self._failures.get(place, 0) + 1
+            after = min(self._first * 2.0 ** (tries - 1), self._last)
+        else:
+            self._failures.pop(place, None)
+        if place in self._again:
+            self._again.remove(place)
+            after = min(after, self._first) if failed and after is not None else 0.0
+        if after is not None:
+            self.add(place, after)
+
+    def _due(self, place: Place) -> None:
+        self._later.pop(place, None)
+        self.add(place)
+
+
 class Controller:
     """The cache, the queue, and what moves them."""
 
-    def __init__(self, settings: Settings, api: Api, reconciler: Reconciler, telemetry: Telemetry) -> None:
+    def __init__(self, settings: Settings, api: ThrottledApi, reconciler: Reconciler, telemetry: Telemetry) -> None:
         self._settings, self._api = settings, api
         self._reconciler, self._telemetry = reconciler, telemetry
         self._cache: Cache = reconciler.cache

@@ -21,10 +21,10 @@ import aiohttp
 import kopf
 
 from epochal.kube.access import Access
+from epochal.kube.api import STREAM, Kind, retry_after_of
 from epochal.resources.cluster.names import SELECTOR
 from epochal.resources.crd import GROUP
-from epochal_operator.api import CHILDREN, STREAM, Kind, retry_after_of
-from epochal_operator.api_throttle import Trouble
+from epochal_operator.api import CHILDREN, Throttle
 from epochal_operator.controller import Controller
 from epochal_operator.settings import Settings
 
@@ -72,7 +72,7 @@ class _Kopf:
         self._settings, self._controller, self._access = settings, controller, access
         self._ours, self._loop = asyncio.get_running_loop(), asyncio.new_event_loop()
         self._stop, self._ended = asyncio.Event(), self._ours.create_future()
-        self._trouble = Trouble()
+        self._throttle = Throttle()
         self._asked_for: set[str] = set()
         self._session: aiohttp.ClientSession | None = None
         self._why = "Kopf has ended"
@@ -145,17 +145,13 @@ class _Kopf:
         """What the operator itself has; once, for with another session it would be as wrong."""
         if self._session is not None:
             return None
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=self._access.tls, limit=0),
-            proxy=self._access.proxy,
-            middlewares=[self._send],
-        )
+        self._session = self._access.session(0, self._send)
         return kopf.AiohttpSession(server=self._access.server, aiohttp_session=self._session)
 
     async def _send(self, request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
         """Send a request when its turn comes, as who we are by then."""
         self._note(request.url.path.rpartition("/")[2])
-        async with self._trouble.turn():
+        async with self._throttle.turn():
             headers = asyncio.run_coroutine_threadsafe(self._access.headers(), self._ours)
             for name, value in (await asyncio.wrap_future(headers)).items():
                 request.headers[name] = value
@@ -163,12 +159,12 @@ class _Kopf:
             try:
                 response = await send(request)
             except (aiohttp.ClientError, OSError):
-                self._trouble.began(0.0)
+                self._throttle.failed(0.0)
                 raise
             if response.status == 429 or response.status >= 500:
-                self._trouble.began(retry_after_of(response))
+                self._throttle.failed(retry_after_of(response.headers))
             else:
-                self._trouble.over()
+                self._throttle.answered()
             return response
 
     def _note(self, plural: str) -> None:

@@ -11,8 +11,9 @@ import logging
 from datetime import UTC, datetime
 from time import monotonic
 
+from epochal.kube.api import ApiError
 from epochal.resources.cluster.names import Object
-from epochal_operator.api import Api, ApiError
+from epochal_operator.api import ThrottledApi
 from epochal_operator.settings import Settings
 
 logger = logging.getLogger("epochal.operator")
@@ -25,7 +26,7 @@ class LeaseLost(Exception):
 class Leadership:
     """Acquire it, then `keep` it; `check` raises once it may be another's."""
 
-    def __init__(self, settings: Settings, api: Api) -> None:
+    def __init__(self, settings: Settings, api: ThrottledApi) -> None:
         self._api = api
         self._identity, self._duration = settings.identity, settings.lease_duration
         self._place = settings.lease_namespace, settings.lease_name

@@ -1,16 +1,22 @@
-"""Which operator looks after a stream: the one that has put its finalizer there, and its name beside it.
+"""Which operator looks after a stream: the one that has put its finalizer there, with its name in an annotation.
 
-Apart from the reconciling because what belongs to another operator must not even be looked at: two that have catalogs
-of their own would delete each other's publishers without end.
+A stream of another operator must not even be looked at: two operators with different catalogs would delete each other's
+publishers without end. `release` is for an uninstallation: the finalizer of an operator that is gone would keep the
+stream, and the namespace around it, for ever.
 """
 
+import asyncio
 import logging
 from collections.abc import Sequence
 
+from epochal.kube.api import STREAM, ApiError
 from epochal.resources.cluster.names import FINALIZER, OPERATOR, Object
+from epochal_operator.api import ThrottledApi
 from epochal_operator.cache import Cache, Place
 
 logger = logging.getLogger("epochal.operator")
+
+_PAUSE = 1.0
 
 
 def claimant(stream: Object) -> str:
@@ -73,3 +79,47 @@ class Claims:
     def foreign(self) -> int:
         """How many are another's."""
         return len(self._cache.streams) - len(self.streams)
+
+
+async def release_all(api: ThrottledApi, operator: str, namespaces: Sequence[str], settle: float) -> int:
+    """Remove the finalizer of this operator from every stream; returns how many had it.
+
+    Streams that another operator looks after keep theirs. Looks until none has had it for `settle` seconds: an operator
+    that is ending may set it once more. No definition of streams: nothing to do. Raises `ApiError`.
+    """
+    loop = asyncio.get_running_loop()
+    released, quiet_since = 0, loop.time()
+    kept: set[str] = set()
+    while True:
+        found = sum([await _release_in(api, operator, namespace, kept) for namespace in namespaces or ("",)])
+        released += found
+        if found:
+            quiet_since = loop.time()
+        if loop.time() - quiet_since >= settle:
+            return released
+        await asyncio.sleep(min(_PAUSE, settle))
+
+
+async def _release_in(api: ThrottledApi, operator: str, namespace: str, kept: set[str]) -> int:
+    try:
+        streams, _ = await api.list(STREAM, namespace)
+    except ApiError as error:
+        if error.status == 404:
+            return 0
+        raise
+    count = 0
+    for stream in streams:
+        name, whose = "{namespace}/{name}".format_map(stream["metadata"]), claimant(stream)
+        if whose not in ("", operator):
+            if name not in kept:
+                logger.info("left %s alone: the operator %s looks after it", name, whose)
+            kept.add(name)
+        elif FINALIZER in stream["metadata"].get("finalizers", ()):
+            try:
+                await api.merge(stream, without_claim(stream))
+            except ApiError as error:
+                if error.status not in (404, 409):  # gone, or changed: the next look sees
+                    raise
+            count += 1
+            logger.info("released %s", name)
+    return count

@@ -9,13 +9,14 @@ Sources: reliability, faults 33 to 45, 49 to 51.
 import logging
 import random
 from asyncio import sleep
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 from epochal.errors import EpochalError, ManifestError, ProtocolError, Unavailable
+from epochal.kube.api import ApiError
 from epochal.resources.cluster import (
     Action,
     Apply,
@@ -29,14 +30,13 @@ from epochal.resources.cluster import (
     plan_cluster,
 )
 from epochal.resources.cluster.names import FINALIZER, Object, is_terminating, key
-from epochal.resources.cluster.planning import standing_pods
+from epochal.resources.cluster.planning import claims_of, standing_pods
 from epochal.resources.cluster.status import News
-from epochal_operator.api import Api, ApiError
+from epochal_operator.api import ThrottledApi
 from epochal_operator.cache import Cache, Place
 from epochal_operator.catalog_sync import Declared, Declaring, declared_of, manifest_of, refused, trouble_of
-from epochal_operator.failed_actions import Refusals
 from epochal_operator.ownership import Claims, without_claim
-from epochal_operator.reporting import Reporter
+from epochal_operator.reporter import Reporter
 from epochal_operator.settings import Settings
 
 logger = logging.getLogger("epochal.operator")
@@ -46,9 +46,40 @@ _TRIES = 5
 _BY_POST = frozenset(("Pod", "PersistentVolumeClaim"))
 """What is made once and not changed afterwards; the others are applied, so that their fields have one manager."""
 
+_MOST_ALIKE = 8
+"""So many refusals of one kind are enough for one look: a quota refuses a thousand pods one by one."""
+_SHOWN = 3
+
 
 class OutOfDate(Exception):
     """What was known is old; what there is now is known by now, and the next look sees it."""
+
+
+@dataclass(slots=True)
+class Refusals:
+    """The actions that were refused, with the API server's words, and those that met something else than was known."""
+
+    told: list[tuple[Action, str]] = field(default_factory=list)
+    otherwise: list[Action] = field(default_factory=list)
+
+    def add(self, action: Action, message: str) -> None:
+        """This one was refused."""
+        self.told.append((action, message))
+
+    def stop(self, action: Action) -> bool:
+        """Whether this one is to wait: it needs what could not be made, or enough of its like were refused."""
+        alike = sum(_like(refused) == _like(action) for refused, _ in self.told)
+        return alike >= _MOST_ALIKE or any(_needs(action.item, item) for item in self._unmade())
+
+    def message(self) -> str:
+        """What was said, for the status."""
+        messages = list(dict.fromkeys(message for _, message in self.told))
+        more = f"; and {len(messages) - _SHOWN} more" if len(messages) > _SHOWN else ""
+        return "; ".join(messages[:_SHOWN]) + more
+
+    def _unmade(self) -> Iterator[Object]:
+        failed = [*(action for action, _ in self.told), *self.otherwise]
+        return (action.item for action in failed if isinstance(action, Create))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +87,7 @@ class Reconciler:
     """Looks at streams; holds nothing of them itself."""
 
     settings: Settings
-    api: Api
+    api: ThrottledApi
     cache: Cache
     declaring: Declaring
     reporter: Reporter
@@ -310,3 +341,14 @@ class Reconciler:
 
 def _identity(stream: Object) -> tuple[str, int]:
     return stream["metadata"]["uid"], stream["metadata"]["generation"]
+
+
+def _like(action: Action) -> tuple[type, str]:
+    return type(action), action.item["kind"]
+
+
+def _needs(item: Object, unmade: Object) -> bool:
+    """A pod needs its own volumes, and whatever else there is for all pods."""
+    if item["kind"] != "Pod" or unmade["kind"] == "Pod":
+        return False
+    return unmade["kind"] != "PersistentVolumeClaim" or unmade["metadata"]["name"] in claims_of(item)

@@ -10,7 +10,7 @@ import pytest
 from epochal.client.catalog.blockers import HeldBack
 from epochal.client.catalog.types import PublisherInfo, SegmentInfo, StreamInfo
 from epochal.resources.cluster.names import FINALIZER, OPERATOR
-from epochal_operator.api import Api
+from epochal_operator.api import ThrottledApi
 from epochal_operator.cache import Cache, Place
 from epochal_operator.catalog_sync import Declaring, declared_of
 from epochal_operator.controller import Controller
@@ -46,7 +46,7 @@ class Looks:
 
 
 def controller(looks: Looks) -> Controller:
-    made = Controller(SETTINGS, Api(), cast(Reconciler, looks), Telemetry())
+    made = Controller(SETTINGS, ThrottledApi(), cast(Reconciler, looks), Telemetry())
     made.listed.set()
     return made
 

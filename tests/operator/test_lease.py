@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from epochal_operator.api import Api, ApiError
+from epochal.kube.api import ApiError
+from epochal_operator.api import ThrottledApi
 from epochal_operator.lease import Leadership, LeaseLost
 from epochal_operator.settings import Settings
 
 
-class Store(Api):
+class Store(ThrottledApi):
     """One lease, with versions as an API server has them."""
 
     def __init__(self) -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from epochal.errors import ConfigError
 from epochal.resources.crd import crd_text
-from epochal_operator.logs import JsonLines
 from epochal_operator.settings import Settings
+from epochal_operator.telemetry import JsonLines
 
 ROOT = Path(__file__).parents[2]
 

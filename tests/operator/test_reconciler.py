@@ -11,12 +11,12 @@ from epochal.errors import Unavailable
 from epochal.resources import StreamManifest
 from epochal.resources.cluster import Seen, children_of, status_of
 from epochal.resources.cluster.names import FINALIZER, OPERATOR
-from epochal_operator.api import Api
+from epochal_operator.api import ThrottledApi
 from epochal_operator.cache import Cache
 from epochal_operator.catalog_sync import Confirm, Declared, Declaring
 from epochal_operator.ownership import Claims
 from epochal_operator.reconciler import OutOfDate, Reconciler
-from epochal_operator.reporting import Reporter
+from epochal_operator.reporter import Reporter
 from epochal_operator.settings import Settings
 
 STREAM: dict[str, Any] = {
@@ -48,7 +48,7 @@ class Vanishing(Declaring):
 
 
 async def test_a_stream_that_vanishes_meanwhile_is_looked_at_again():
-    settings, api, cache = Settings(catalog="http://127.0.0.1:1", image="publisher"), Api(1.0), Cache()
+    settings, api, cache = Settings(catalog="http://127.0.0.1:1", image="publisher"), ThrottledApi(1.0), Cache()
     cache.put(STREAM)
     async with CatalogClient(settings.catalog) as catalog:
         reporter, claims = Reporter(api, cache, 1.0), Claims(settings.operator, cache)
@@ -76,7 +76,7 @@ class Noting(Reporter):
 
 
 async def test_a_wrong_manifest_while_the_catalog_is_away_leaves_what_is_told_of_pods_true():
-    settings, api, cache = Settings(catalog="http://127.0.0.1:1", image="publisher"), Api(1.0), Cache()
+    settings, api, cache = Settings(catalog="http://127.0.0.1:1", image="publisher"), ThrottledApi(1.0), Cache()
     wrong = {**STREAM["spec"], "segments": 2, "publishers": {"advertise": "not a host {index}"}}
     status = {"segments": 2, "catalogUid": "c1", "notInEffect": ["spec.relays"]}
     cache.put({**STREAM, "spec": wrong, "status": status})

@@ -14,7 +14,7 @@ from epochal.otel.logs import Traced
 from epochal.protocol import messages as m
 from epochal.protocol.publisher.effects import Push
 from epochal.service.tracing import looking, serving
-from epochal_operator.logs import JsonLines
+from epochal_operator.telemetry import JsonLines
 from epochal_publisher.tracing import Appends
 
 

@@ -1,7 +1,7 @@
-"""A cluster from outside: its API server with the user's own credentials, and ways through it to pods.
+"""The client of the Kubernetes API, and a cluster from outside: the user's credentials, and ways through it to pods.
 
-Apart from the client, which knows nothing of Kubernetes: it takes the address of a catalog and a function that leads to
-publishers, and `Cluster` gives it both. The library that reads kubeconfig files is loaded when a cluster is opened.
+The client of streams knows nothing of Kubernetes: it takes the address of a catalog and a function that leads to
+publishers, and `Cluster` gives it both. The `kubernetes` package is loaded when a cluster is opened.
 """
 
 from epochal.kube.access import Choice, context_namespace

@@ -1,7 +1,7 @@
 """Where the API server is, and who we are there: a kubeconfig file as kubectl reads it, or a pod's service account.
 
-Apart from the calls because all of it is the `kubernetes` library's work (several files in KUBECONFIG, plug-ins that
-log in, OpenID Connect, tokens that are renewed while a forward lasts), which takes half a second to load: it is
+All of it is the work of the `kubernetes` package: several files in KUBECONFIG, plug-ins that log in, OpenID Connect,
+tokens that are renewed while a forward lasts, and the requests themselves. It takes half a second to load, so it is
 imported here, inside functions, and nowhere else.
 """
 
@@ -17,10 +17,13 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+import aiohttp
+
 from epochal.errors import ClusterError, ConfigError
 
 if TYPE_CHECKING:
     from kubernetes.aio.client import Configuration
+    from kubernetes.aio.client.rest import RESTClientObject
 
 REFRESH = 60.0
 """Seconds between looks at whether a token must be renewed."""
@@ -30,7 +33,7 @@ _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which cluster: a context of kubeconfig files; and in which namespace its catalog is, if that was said."""
+    """Which cluster: a context of kubeconfig files; and in which namespace its catalog is, if that is known."""
 
     context: str | None = None
     kubeconfig: str | None = None
@@ -60,7 +63,7 @@ class Choice:
 
 @dataclass(slots=True)
 class Access:
-    """An API server and how to speak to it. `headers` is asked before every call: tokens are renewed."""
+    """An API server and how to speak to it. Call `headers` before every request: tokens are renewed."""
 
     server: str
     name: str
@@ -72,19 +75,43 @@ class Access:
     proxy: str | None
     inside: bool
     _configuration: "Configuration"
+    _rest: "RESTClientObject"
     _renewing: "asyncio.Task[None] | None" = None
 
     async def headers(self) -> dict[str, str]:
         """Who we are."""
         settings: Mapping[str, Any] = await self._configuration.auth_settings()
-        token = settings.get("BearerToken", {}).get("value")  # as the library calls it, also for a password
+        token = settings.get("BearerToken", {}).get("value")  # the package's name for it, also for a password
         return {"Authorization": str(token)} if token else {}
+
+    def session(self, connections: int = 0, *middlewares: aiohttp.ClientMiddlewareType) -> aiohttp.ClientSession:
+        """Connections to the API server; `connections` at once at most, 0: any number."""
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=self.tls, limit=connections),
+            proxy=self.proxy,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            middlewares=(*middlewares, _refuse_redirects),
+        )
+
+    def rest(self, session: aiohttp.ClientSession) -> "RESTClientObject":
+        """The package's way to send requests, over `session`."""
+        self._rest.pool_manager = session
+        return self._rest
 
     async def close(self) -> None:
         """Renew no longer."""
         if self._renewing is not None:
             self._renewing.cancel()
             await asyncio.wait([self._renewing])
+
+
+async def _refuse_redirects(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+    """Credentials are for the API server alone, and it never redirects."""
+    response = await send(request)
+    if response.status in (301, 302, 303, 307, 308):
+        response.close()
+        raise aiohttp.ClientConnectionError(f"it redirects elsewhere ({response.status})")
+    return response
 
 
 def context_namespace(choice: Choice) -> str | None:
@@ -123,18 +150,19 @@ def _access(configuration: "Configuration", name: str, namespace: str | None, *,
     from kubernetes.aio.client.rest import RESTClientObject
 
     try:
-        tls = RESTClientObject(configuration).ssl_context  # with the library's reading of all that can be said of it
+        rest = RESTClientObject(configuration)  # with the package's reading of every setting
     except (OSError, ValueError) as error:
         raise ConfigError(f"the certificates of context {name} cannot be used: {error}") from None
     return Access(
         server=str(configuration.host).rstrip("/"),
         name=name,
         namespace=namespace,
-        tls=tls,
+        tls=rest.ssl_context,
         server_name=configuration.tls_server_name,
         proxy=configuration.proxy or _environment_proxy(str(configuration.host)),
         inside=inside,
         _configuration=configuration,
+        _rest=rest,
     )
 
 
@@ -181,15 +209,15 @@ def _unusable(choice: Choice) -> Iterator[None]:
 
 @contextmanager
 def _complaints() -> Iterator[list[str]]:
-    """What the library only logs: why a plug-in did not log in."""
-    told: list[str] = []
+    """What the package only logs: why a plug-in did not log in."""
+    logged: list[str] = []
     handler = logging.Handler(logging.ERROR)
-    handler.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]  # this one's alone
+    handler.emit = lambda record: logged.append(record.getMessage())  # type: ignore[method-assign]  # this one's alone
     logger = logging.getLogger("kubernetes.aio.config.kube_config")
     propagates, logger.propagate = logger.propagate, False
     logger.addHandler(handler)
     try:
-        yield told
+        yield logged
     finally:
         logger.removeHandler(handler)
         logger.propagate = propagates

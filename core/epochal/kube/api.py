@@ -1,193 +1,252 @@
-"""Calls to the API server of Kubernetes: JSON in and out, and what it refuses told with the right that is missing.
+"""The client of the Kubernetes API that all parts use: get, list, create, apply, merge, replace and delete.
 
-Apart from what is called for: here is the one place that knows how Kubernetes says no. It is spoken to with aiohttp, as
-the catalog is; of the `kubernetes` library only credentials are used, whose models take long to load and to build.
+Objects are plain JSON here. The connection, its credentials and its requests are those of the `kubernetes` package
+(`kubernetes.aio`); its generated classes are not used, because objects are drawn and compared as JSON.
 """
 
 import asyncio
 import json
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
+from urllib.parse import quote, urlencode
 
 import aiohttp
 
-from epochal.errors import ClusterError, ClusterUnavailable, ManifestError, Problem
-from epochal.kube.access import Access
-from epochal.kube.rights import FORWARD_VERBS, Right
-
-TIMEOUT = 15.0
-"""Seconds for one answer."""
-FORWARD_PROTOCOL = "v4.channel.k8s.io"
-"""Channels in binary frames: what every version of Kubernetes speaks to WebSocket clients about pods' ports."""
-HEARTBEAT = 30.0
-"""Seconds between signs of life on a forwarded connection, so that nobody in between takes it for dead."""
+from epochal.kube.access import Access, Choice, open_access
 
 Object = dict[str, Any]
 
-
-class NotThere(ClusterError):
-    """The object, or the resource itself, is not in the cluster; `kind` is what is missing (plural), "" if unknown."""
-
-    def __init__(self, message: str, kind: str = "") -> None:
-        self.kind = kind
-        super().__init__(message)
+PAGE = 500
+"""Objects in one answer to a list."""
+_JSON = "application/json"
+_APPLY = "application/apply-patch+yaml"  # JSON is YAML
+_MERGE = "application/merge-patch+json"
 
 
-class Conflict(ClusterError):
-    """Somebody else manages what was to be changed."""
+class Kind(NamedTuple):
+    """Where objects of a kind are."""
+
+    kind: str
+    path: str
+    plural: str
+
+    @property
+    def api_version(self) -> str:
+        """As objects have it: `v1`, `policy/v1`."""
+        return self.path.removeprefix("/apis/").removeprefix("/api/")
+
+    @property
+    def group(self) -> str:
+        """The API group; "" for the core group."""
+        return self.api_version.rpartition("/")[0]
+
+    @property
+    def version(self) -> str:
+        """The version alone."""
+        return self.api_version.rpartition("/")[2]
 
 
-class Forbidden(ClusterError):
-    """The user has not the right."""
+STREAM = Kind("Stream", "/apis/epochal.dev/v1alpha1", "streams")
+KINDS = {
+    kind.kind: kind
+    for kind in (
+        STREAM,
+        Kind("ServiceAccount", "/api/v1", "serviceaccounts"),
+        Kind("Service", "/api/v1", "services"),
+        Kind("PersistentVolumeClaim", "/api/v1", "persistentvolumeclaims"),
+        Kind("Pod", "/api/v1", "pods"),
+        Kind("PodDisruptionBudget", "/apis/policy/v1", "poddisruptionbudgets"),
+        Kind("NetworkPolicy", "/apis/networking.k8s.io/v1", "networkpolicies"),
+        Kind("Event", "/api/v1", "events"),
+        Kind("Lease", "/apis/coordination.k8s.io/v1", "leases"),
+        Kind("SelfSubjectAccessReview", "/apis/authorization.k8s.io/v1", "selfsubjectaccessreviews"),
+    )
+}
+
+
+class ApiError(Exception):
+    """The API server refused, or did not answer: then `status` is 0.
+
+    `details`: what its answer says about the object that it refuses or misses. `retry_after`: seconds.
+    """
+
+    def __init__(
+        self, status: int, message: str, retry_after: float = 0.0, details: Mapping[str, Any] | None = None
+    ) -> None:
+        self.status = status
+        self.message = message
+        self.retry_after = retry_after
+        self.details = details or {}
+        super().__init__(f"the Kubernetes API: {status or 'no answer'}: {message}")
+
+    def is_gone(self, name: str) -> bool:
+        """Whether the object of this name is missing, and not its whole kind."""
+        return self.status == 404 and self.details.get("name") == name
+
+    @property
+    def passes(self) -> bool:
+        """Whether it is about the server's state and not about the request."""
+        return self.status in (0, 429) or self.status >= 500
 
 
 class Api:
-    """The API server of `access`; `close` or `async with` ends the connections."""
+    """The API server of `choice`; enter it to log in. All methods raise `ApiError`.
 
-    def __init__(self, access: Access, timeout: float = TIMEOUT) -> None:
-        self.access, self._timeout = access, timeout
+    Entering raises `ConfigError` where there is no cluster, and `ClusterError` where a log-in fails. `timeout`: seconds
+    for one request. `manager`: who has set a field, as Kubernetes keeps account of it. `connections`: how many at once;
+    0: any number.
+    """
+
+    def __init__(self, choice: Choice, *, timeout: float, manager: str, connections: int = 0) -> None:
+        self._choice = choice
+        self._timeout = timeout
+        self._manager = manager
+        self._limit = connections
+        self._access: Access | None = None
         self._session: aiohttp.ClientSession | None = None
+        self._rest: Any = None
 
     async def __aenter__(self) -> Self:
+        self._access = access = await open_access(self._choice)
+        self._session = access.session(self._limit)
+        self._rest = access.rest(self._session)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.close()
+        await self.session.close()
+        await self.access.close()
 
-    async def close(self) -> None:
-        """End all connections."""
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+    @property
+    def access(self) -> Access:
+        """Where the API server is, and who we are there."""
+        assert self._access is not None, "the API is entered"
+        return self._access
 
-    async def get(self, path: str, right: Right, **params: str) -> Object:
-        """The object or list at `path`."""
-        return await self.call("GET", path, right, params=params)
+    @property
+    def session(self) -> aiohttp.ClientSession:
+        """The connections."""
+        assert self._session is not None, "the API is entered"
+        return self._session
 
-    async def items(self, path: str, right: Right, **params: str) -> list[Object]:
-        """All objects of a list, page after page."""
+    async def get(self, kind: str, namespace: str, name: str) -> Object | None:
+        """One object, None when there is none."""
+        try:
+            found: Object = await self.request("GET", path_of(KINDS[kind], namespace, name))
+        except ApiError as error:
+            if error.is_gone(name):
+                return None
+            raise
+        return found
+
+    async def list(self, kind: Kind, namespace: str = "", selector: str = "") -> tuple[list[Object], str]:
+        """All objects of a kind, in a namespace or everywhere, page after page; and the version of the list."""
         found: list[Object] = []
-        more: dict[str, str] = {"limit": "500"}
+        query = {"limit": str(PAGE), **({"labelSelector": selector} if selector else {})}
         while True:
-            answer = await self.get(path, right, **params, **more)
-            found.extend(answer.get("items") or ())
-            following = (answer.get("metadata") or {}).get("continue")
-            if not following:
-                return found
-            more["continue"] = following
+            answer = await self.request("GET", path_of(kind, namespace), query=query)
+            # Items of a list do not carry their kind.
+            found += ({"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in answer["items"])
+            if not answer["metadata"].get("continue"):
+                return found, answer["metadata"]["resourceVersion"]
+            query["continue"] = answer["metadata"]["continue"]
 
-    async def call(
+    async def create(self, item: Object) -> Object:
+        """Make an object; 409 when there is one of its name."""
+        path = path_of(KINDS[item["kind"]], item.get("metadata", {}).get("namespace", ""))
+        made: Object = await self.request("POST", path, item, query={"fieldManager": self._manager})
+        return made
+
+    async def apply(
+        self, item: Object, *, uid: str | None = None, force: bool = False, options: Mapping[str, str] | None = None
+    ) -> Object:
+        """Server-side apply.
+
+        `uid`: that of the one object that is meant, whose fields are taken over from others; `force` takes them over
+        from whatever object there is. `options`: more parameters of the request, such as `dryRun`.
+        """
+        body = item if uid is None else {**item, "metadata": {**item["metadata"], "uid": uid}}
+        force = force or uid is not None
+        query = {"fieldManager": self._manager, "force": "true" if force else "false", **(options or {})}
+        applied: Object = await self.request("PATCH", path_to(item), body, query=query, content_type=_APPLY)
+        return applied
+
+    async def merge(self, item: Object, change: Object, *, part: str = "") -> Object:
+        """Change some fields of exactly this object in exactly this version; 409 when it has changed since.
+
+        `part`: a sub-resource, such as `/status`.
+        """
+        metadata = item["metadata"]
+        version = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
+        body = {**change, "metadata": {**change.get("metadata", {}), **version}}
+        query = {"fieldManager": self._manager}
+        merged: Object = await self.request("PATCH", path_to(item) + part, body, query=query, content_type=_MERGE)
+        return merged
+
+    async def replace(self, item: Object) -> Object:
+        """Put this object in the place of its former version; 409 when that has changed since."""
+        replaced: Object = await self.request("PUT", path_to(item), item)
+        return replaced
+
+    async def delete(self, item: Object, preconditions: Mapping[str, str] | None = None) -> Object | None:
+        """Delete an object if the preconditions hold, 409 else; what is left of it, None when it is gone."""
+        body = {"preconditions": dict(preconditions)} if preconditions else None
+        try:
+            answer = await self.request("DELETE", path_to(item), body)
+        except ApiError as error:
+            if error.is_gone(item["metadata"]["name"]):
+                return None
+            raise
+        return answer if answer["kind"] != "Status" and "deletionTimestamp" in answer["metadata"] else None
+
+    async def request(
         self,
         method: str,
         path: str,
-        right: Right,
+        body: Any = None,
         *,
-        params: Mapping[str, str] | None = None,
-        body: Object | None = None,
-        content_type: str = "application/json",
-    ) -> Object:
-        """One call. `right`: what it needs, for the error.
-
-        Raises `ClusterUnavailable`, `ClusterError` (`NotThere`, `Conflict`, `Forbidden`) or, when the object is not
-        valid, `ManifestError`.
-        """
-        access = self.access
-        try:
-            async with (
-                asyncio.timeout(self._timeout),
-                self._opened().request(
-                    method,
-                    access.server + path,
-                    params=params,
-                    data=None if body is None else json.dumps(body),
-                    headers={"Content-Type": content_type, "Accept": "application/json", **await access.headers()},
-                    proxy=access.proxy,
-                    server_hostname=access.server_name,
-                    allow_redirects=False,
-                ) as response,
-            ):
-                text, status = await response.text(), response.status
-        except (aiohttp.ClientError, OSError) as error:
-            raise self._unreachable(error) from None
-        answer = _decode(text)
-        if 200 <= status < 300:
-            return answer
-        raise self.refused(status, answer, right)
-
-    async def forward(self, namespace: str, pod: str, port: int) -> aiohttp.ClientWebSocketResponse:
-        """A new connection to a port of a pod, in channels (0: data, 1: what went wrong); raises as `call` does."""
-        access = self.access
-        path = f"/api/v1/namespaces/{namespace}/pods/{pod}/portforward"
+        query: Mapping[str, str] | None = None,
+        content_type: str = _JSON,
+    ) -> Any:
+        """One request; its answer, decoded."""
+        assert self._rest is not None, "the API is entered"
+        url = f"{self.access.server}{path}" + (f"?{urlencode(query)}" if query else "")
         try:
             async with asyncio.timeout(self._timeout):
-                return await self._opened().ws_connect(
-                    f"{access.server}{path}?ports={port}",
-                    protocols=(FORWARD_PROTOCOL,),
-                    headers=await access.headers(),
-                    proxy=access.proxy,
-                    server_hostname=access.server_name,
-                    heartbeat=HEARTBEAT,
-                    max_msg_size=0,  # what a pod sends is cut into frames by the API server, whom we trust
+                headers = {"Accept": _JSON, "Content-Type": content_type, **await self.access.headers()}
+                response = await self._rest.request(
+                    method, url, headers=headers, body=body, _request_timeout=aiohttp.ClientTimeout(total=None)
                 )
-        except aiohttp.WSServerHandshakeError as error:
-            raise self.refused(error.status, {}, _forwarding(namespace)) from None
-        except (aiohttp.ClientError, OSError) as error:
-            raise self._unreachable(error) from None
-
-    def refused(self, status: int, answer: Object, right: Right) -> Exception:
-        """The error of an answer that says no."""
-        message = str(answer.get("message") or f"status {status}")[:2000]
-        details = answer.get("details") or {}
-        name = self.access.name
-        match status:
-            case 401:
-                return ClusterError(
-                    f"Kubernetes does not take the credentials of context {name} (401): they may have expired; "
-                    "log in again as for kubectl, and see that `kubectl get pods` works"
-                )
-            case 403:
-                return Forbidden(f"you may not {right} (context {name}); what grants it is {right.role()}")
-            case 404:
-                return NotThere(message, str(details.get("kind") or ""))
-            case 409:
-                return Conflict(message)
-            case 400 | 422 if right.resource == "streams":
-                causes = [Problem(str(one.get("field", "")), str(one.get("message", ""))) for one in _causes(details)]
-                return ManifestError(message if not causes else "the cluster refuses the manifest", causes)
-            case 429 | 500 | 502 | 503 | 504:
-                return ClusterUnavailable(f"the API server of context {name} answers {status}: {message}")
-            case _:
-                return ClusterError(f"Kubernetes refuses to {right}: {message} ({status}, context {name})")
-
-    def _opened(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(ssl=self.access.tls, limit=0),  # each forwarded connection has its own
-                timeout=aiohttp.ClientTimeout(total=None),
-                cookie_jar=aiohttp.DummyCookieJar(),
-            )
-        return self._session
-
-    def _unreachable(self, error: BaseException) -> ClusterUnavailable:
-        reason = "no answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
-        return ClusterUnavailable(
-            f"the API server of context {self.access.name} cannot be reached at {self.access.server} ({reason}); "
-            "does kubectl reach it?"
-        )
+                text = (await response.read()).decode("utf-8", "replace")
+            if response.status < 300:
+                return json.loads(text)
+        except (aiohttp.ClientError, OSError, ValueError, RecursionError) as error:
+            raise ApiError(0, f"{method} {path}: {str(error) or type(error).__name__}") from error
+        raise _refusal(response.status, response.reason or "", response.headers, text)
 
 
-def _forwarding(namespace: str) -> Right:
-    return Right(", ".join(FORWARD_VERBS), "pods/portforward", namespace)
+def path_of(kind: Kind, namespace: str, name: str = "") -> str:
+    """The path of one object, or of all of a kind; all namespaces where none is given."""
+    within = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
+    return f"{kind.path}{within}/{kind.plural}" + (f"/{quote(name, safe='')}" if name else "")
 
 
-def _decode(text: str) -> Object:
+def path_to(item: Object) -> str:
+    """The path of this object."""
+    return path_of(KINDS[item["kind"]], item["metadata"]["namespace"], item["metadata"]["name"])
+
+
+def retry_after_of(headers: Mapping[str, str]) -> float:
+    """The seconds of rest that an answer asks for."""
+    try:
+        return float(headers.get("Retry-After", "0"))
+    except ValueError:  # a date, which Kubernetes does not send
+        return 0.0
+
+
+def _refusal(status: int, reason: str, headers: Mapping[str, str], text: str) -> ApiError:
     try:
         answer = json.loads(text)
-    except (ValueError, RecursionError):
-        return {"message": text.strip()[:200]} if text.strip() else {}
-    return answer if isinstance(answer, dict) else {}
-
-
-def _causes(details: Object) -> list[Object]:
-    causes = details.get("causes") or []
-    return [cause for cause in causes if isinstance(cause, dict)]
+    except (ValueError, RecursionError):  # for a path that it does not know it answers one plain line
+        answer = {"message": " ".join(text.split())[:200]}
+    said: Object = answer if isinstance(answer, dict) else {}
+    return ApiError(status, str(said.get("message") or reason), retry_after_of(headers), said.get("details"))

@@ -10,12 +10,12 @@ from typing import Self
 import aiohttp
 
 from epochal.errors import ClusterError, ClusterUnavailable, EpochalError
-from epochal.kube.access import Access, Choice, open_access
+from epochal.kube.access import Access, Choice
 from epochal.kube.addresses import PodPort, ServicePort, Target, in_cluster, local_form
-from epochal.kube.api import Api, Forbidden, NotThere, Object
+from epochal.kube.api import KINDS, Object
 from epochal.kube.forwarding import Forwarder
-from epochal.kube.rights import Right
 from epochal.kube.streams import Streams
+from epochal.kube.user_api import Forbidden, NotThere, UserApi
 
 CATALOG_LABELS = "app.kubernetes.io/part-of=epochal,app.kubernetes.io/component=catalog"
 USUAL_NAMESPACE = "epochal"
@@ -35,13 +35,13 @@ class Cluster:
     def __init__(self, choice: Choice, tell: Callable[[str], None] = lambda _: None) -> None:
         self.choice = choice
         self._tell = tell
-        self._api: Api | None = None
+        self._api: UserApi | None = None
         self._forwarder: Forwarder[Target] = Forwarder(self._connect, self._told)
         self._catalog: ServicePort | None = None
 
     async def __aenter__(self) -> Self:
         """Log in; raises `ConfigError` without a usable kubeconfig, `ClusterError` when logging in fails."""
-        self._api = Api(await open_access(self.choice))
+        self._api = await UserApi(self.choice).__aenter__()
         return self
 
     async def __aexit__(
@@ -51,11 +51,10 @@ class Cluster:
         try:
             await self._forwarder.close()
         finally:
-            await self.api.close()
-            await self.access.close()
+            await self.api.__aexit__(kind, error, trace)
 
     @property
-    def api(self) -> Api:
+    def api(self) -> UserApi:
         """Its API server."""
         if self._api is None:
             raise ClusterError("the cluster is not open: use `async with Cluster(...)`")
@@ -112,8 +111,7 @@ class Cluster:
         return found[0]
 
     async def _services(self, namespace: str | None) -> list[ServicePort]:
-        path = "/api/v1/services" if namespace is None else f"/api/v1/namespaces/{namespace}/services"
-        items = await self.api.items(path, Right("list", "services", namespace), labelSelector=CATALOG_LABELS)
+        items, _ = await self.api.list(KINDS["Service"], namespace or "", CATALOG_LABELS)
         return [
             ServicePort(one["metadata"]["namespace"], one["metadata"]["name"], one["spec"]["ports"][0]["port"])
             for one in items
@@ -154,12 +152,11 @@ class Cluster:
 
     async def _why_not(self, pod: PodPort) -> str:
         """What the pod's state says; "" when it is ready, or nobody tells."""
-        right = Right("get", "pods", pod.namespace)
         try:
-            found = await self.api.get(f"/api/v1/namespaces/{pod.namespace}/pods/{pod.pod}", right)
+            found = await self.api.get("Pod", pod.namespace, pod.pod)
         except EpochalError:
             return ""
-        return why_not_ready(found)
+        return "" if found is None else why_not_ready(found)
 
     async def _pod_of(self, service: ServicePort) -> PodPort:
         """A pod of the Service that is ready, or only runs where the Service tells such too.
@@ -167,13 +164,11 @@ class Cluster:
         Raises `ClusterUnavailable` with the reason when there is none.
         """
         namespace = service.namespace
-        path = f"/api/v1/namespaces/{namespace}"
-        try:
-            found = await self.api.get(f"{path}/services/{service.service}", Right("get", "services", namespace))
-        except NotThere:
-            raise ClusterError(f"there is no Service {namespace}/{service.service}") from None
+        found = await self.api.get("Service", namespace, service.service)
+        if found is None:
+            raise ClusterError(f"there is no Service {namespace}/{service.service}")
         selector = ",".join(f"{key}={value}" for key, value in (found["spec"].get("selector") or {}).items())
-        pods = await self.api.items(f"{path}/pods", Right("list", "pods", namespace), labelSelector=selector)
+        pods, _ = await self.api.list(KINDS["Pod"], namespace, selector)
         usable = [pod for pod in pods if not why_not_ready(pod)]
         if found["spec"].get("publishNotReadyAddresses"):  # it may still answer what it can, as it does in the cluster
             usable += [pod for pod in pods if _runs(pod)]

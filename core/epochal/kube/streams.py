@@ -1,44 +1,37 @@
 """`Stream` objects in a cluster: applied, read and deleted as kubectl does it.
 
-Apart from the catalog's streams, which the operator declares for these: who changed those behind its back would be
-undone, or have no publishers.
+These are not the catalog's streams, which the operator declares for them: a change that is made only at the catalog
+would be undone, or have no publishers.
 """
 
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
-from urllib.parse import quote
 
 from epochal.errors import ClusterError, StreamNotFound
-from epochal.kube.api import Api, Conflict, NotThere, Object
-from epochal.kube.rights import GROUP, Right
-
-VERSION = "v1alpha1"
-MANAGER = "epochal"
-"""Who has set a field, as Kubernetes keeps account of it."""
+from epochal.kube.api import STREAM, Object
+from epochal.kube.rights import GROUP
+from epochal.kube.user_api import Conflict, NotThere, UserApi
 
 
 class Streams:
-    """The `Stream` objects behind `api`."""
+    """The `Stream` objects of the cluster of `api`."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: UserApi) -> None:
         self._api = api
 
     async def all(self, namespace: str | None = None) -> list[Object]:
         """All objects, or those of a namespace."""
-        path = f"/apis/{GROUP}/{VERSION}" + ("" if namespace is None else f"/namespaces/{quote(namespace, safe='')}")
         try:
-            return await self._api.items(f"{path}/streams", Right("list", "streams", namespace, GROUP))
+            return (await self._api.list(STREAM, namespace or ""))[0]
         except NotThere:
             raise self._no_resource() from None
 
     async def find(self, namespace: str, name: str) -> Object | None:
         """The object, or None."""
         try:
-            return await self._api.get(_path(namespace, name), Right("get", "streams", namespace, GROUP))
-        except NotThere as error:
-            if error.kind == "streams":
-                return None
+            return await self._api.get(STREAM.kind, namespace, name)
+        except NotThere:
             raise self._no_resource() from None
 
     async def apply(
@@ -55,19 +48,10 @@ class Streams:
         Raises `ManifestError` for what the cluster finds wrong, `ClusterError` for fields that another manager has set
         unless `force` takes them over, and for a namespace that is not there.
         """
-        params = {"fieldManager": MANAGER, "fieldValidation": "Strict", "force": "true" if force else "false"}
-        if dry_run:
-            params["dryRun"] = "All"
-        right = Right("patch", "streams", namespace, GROUP)
+        options = {"fieldValidation": "Strict", **({"dryRun": "All"} if dry_run else {})}
+        item = {**manifest, "metadata": {**manifest["metadata"], "namespace": namespace, "name": name}}
         try:
-            return await self._api.call(
-                "PATCH",
-                _path(namespace, name),
-                right,
-                params=params,
-                body=dict(manifest),
-                content_type="application/apply-patch+yaml",  # JSON is YAML
-            )
+            return await self._api.apply(item, force=force, options=options)
         except Conflict as error:
             raise ClusterError(
                 f"stream {namespace}/{name} has fields that something else has set: {error}; "
@@ -85,8 +69,8 @@ class Streams:
         found = await self.find(namespace, name)
         if found is None:
             raise StreamNotFound(f"there is no Stream object {namespace}/{name} in the cluster")
-        with suppress(NotThere):  # somebody else did
-            await self._api.call("DELETE", _path(namespace, name), Right("delete", "streams", namespace, GROUP))
+        with suppress(NotThere):  # someone else did
+            await self._api.delete({**found, "kind": STREAM.kind})
         return found
 
     def _no_resource(self) -> ClusterError:
@@ -94,7 +78,3 @@ class Streams:
             f"the cluster of context {self._api.access.name} knows no streams.{GROUP}: is Epochal installed there? "
             "helm install epochal charts/epochal -n epochal --create-namespace"
         )
-
-
-def _path(namespace: str, name: str) -> str:
-    return f"/apis/{GROUP}/{VERSION}/namespaces/{quote(namespace, safe='')}/streams/{quote(name, safe='')}"

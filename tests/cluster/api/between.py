@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from epochal_operator.api import Api
+from epochal_operator.api import ThrottledApi
 
 _HOP_BY_HOP = {"connection", "transfer-encoding", "content-length", "host", "keep-alive", "content-encoding"}
 Before = Callable[[web.Request, bytes], Awaitable[web.Response | None]]
@@ -88,7 +88,7 @@ class Between:
 
 
 @asynccontextmanager
-async def between(api: Api) -> AsyncIterator[Between]:
+async def between(api: ThrottledApi) -> AsyncIterator[Between]:
     """A proxy to the API server that `api` talks to."""
     access = api._access
     assert access is not None

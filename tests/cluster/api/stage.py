@@ -18,9 +18,10 @@ import aiohttp
 from tests.cluster.harness.programs import free_port
 
 from epochal.client.catalog.catalog import CatalogClient
+from epochal.kube.api import KINDS, ApiError
 from epochal.local.child import Child
 from epochal.resources.cluster.names import SELECTOR, STREAM_LABEL
-from epochal_operator.api import CHILDREN, KINDS, Api, ApiError
+from epochal_operator.api import CHILDREN, ThrottledApi
 
 Object = dict[str, Any]
 T = TypeVar("T")
@@ -127,7 +128,7 @@ class Catalog(Process):
 class Node:
     """Runs the pods of a namespace, pretendedly. `diary`: every time that a pod was looked at and found changed."""
 
-    def __init__(self, api: Api, namespace: str) -> None:
+    def __init__(self, api: ThrottledApi, namespace: str) -> None:
         self._api, self._namespace = api, namespace
         self.held = False
         """Whether pods stay as they are."""
@@ -192,7 +193,7 @@ def _state(pod: Object) -> str:
 class Stage:
     """Everything that a test of the operator needs, in a namespace of its own."""
 
-    def __init__(self, kubeconfig: Path, namespace: str, directory: Path, api: Api, catalog: Catalog) -> None:
+    def __init__(self, kubeconfig: Path, namespace: str, directory: Path, api: ThrottledApi, catalog: Catalog) -> None:
         self.kubeconfig, self.namespace, self.directory = kubeconfig, namespace, directory
         self.api, self.catalog = api, catalog
         self.node = Node(api, namespace)
@@ -370,7 +371,7 @@ class Stage:
 async def stage(kubeconfig: Path, namespace: str, directory: Path) -> AsyncIterator[Stage]:
     """A stage on which nothing runs but the catalog and the node."""
     async with contextlib.AsyncExitStack() as stack:
-        api = await stack.enter_async_context(Api(kubeconfig=kubeconfig))
+        api = await stack.enter_async_context(ThrottledApi(kubeconfig=kubeconfig))
         catalog = Catalog(directory)
         await catalog.start()
         stack.push_async_callback(catalog.stop)

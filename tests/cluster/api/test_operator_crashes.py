@@ -10,7 +10,7 @@ from aiohttp import web
 from tests.cluster.api.between import Between, between
 from tests.cluster.api.stage import Process, Stage, eventually
 
-from epochal_operator.api import ApiError
+from epochal.kube.api import ApiError
 
 STORAGE: dict[str, Any] = {"history": {"storage": {"size": "1Gi"}}}
 QUICK = {"resync": 1}

@@ -12,8 +12,8 @@ from tests.cluster.api.stage import PATIENCE, Node, Process, Stage, eventually
 
 import epochal
 from epochal.client.catalog.catalog import CatalogClient
+from epochal.kube.api import KINDS, ApiError
 from epochal.resources.cluster.names import SELECTOR
-from epochal_operator.api import KINDS, ApiError
 
 Object = dict[str, Any]
 

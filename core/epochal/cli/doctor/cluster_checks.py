@@ -10,10 +10,10 @@ from epochal.cli.doctor.checks import SHOWN
 from epochal.cli.doctor.findings import Finding, fail, ok, warn
 from epochal.errors import ClusterError, EpochalError
 from epochal.kube import Cluster, Right
-from epochal.kube.api import Api, Object
+from epochal.kube.api import KINDS, STREAM, Object
 from epochal.kube.cluster import USUAL_NAMESPACE, why_not_ready
 from epochal.kube.rights import GROUP, find_rights, forward_rights, stream_rights
-from epochal.kube.streams import VERSION
+from epochal.kube.user_api import UserApi
 
 OURS = "app.kubernetes.io/part-of=epochal"
 COMPONENTS = ("operator", "catalog")
@@ -26,7 +26,7 @@ async def look_at_cluster(cluster: Cluster, timeout: float) -> list[Finding]:
     where = f"context {access.name} at {access.server}"
     try:
         async with asyncio.timeout(timeout):
-            version = await cluster.api.get("/version", Right("get", "version"))
+            version = await cluster.api.read("/version", Right("get", "version"))
     except TimeoutError:
         return [fail("kubernetes", f"{where} does not answer within {timeout:g} s", "can this machine reach it?")]
     except EpochalError as error:
@@ -49,15 +49,15 @@ async def _bounded(look: Coroutine[None, None, list[Finding]], timeout: float) -
         return [fail("kubernetes", str(error), "see that kubectl works as the same user")]
 
 
-async def _resource(api: Api) -> list[Finding]:
+async def _resource(api: UserApi) -> list[Finding]:
     """Whether streams can be applied: read from what every user may ask, not from the definition itself."""
     missing = [fail("resource", f"the cluster knows no streams.{GROUP}", f"install the chart: {INSTALL}")]
     try:
-        answer = await api.get(f"/apis/{GROUP}/{VERSION}", Right("get", "streams", None, GROUP))
+        answer = await api.read(STREAM.path, Right("get", "streams", None, GROUP))
     except ClusterError:
         return missing
     names = [one.get("name") for one in answer.get("resources") or ()]
-    return [ok("resource", f"streams.{GROUP}/{VERSION}")] if "streams" in names else missing
+    return [ok("resource", f"streams.{GROUP}/{STREAM.version}")] if "streams" in names else missing
 
 
 async def _objects(cluster: Cluster) -> list[Finding]:
@@ -95,14 +95,13 @@ def _conditions(item: Object) -> list[Object]:
     return (item.get("status") or {}).get("conditions") or []
 
 
-async def _pods(api: Api, namespace: str | None) -> list[Finding]:
+async def _pods(api: UserApi, namespace: str | None) -> list[Finding]:
     """Operator and catalog; who may not look into all namespaces looks into the usual one."""
     found: list[Object] = []
     refused: EpochalError | None = None
     for where in (namespace,) if namespace is not None else (None, USUAL_NAMESPACE):
-        path = "/api/v1/pods" if where is None else f"/api/v1/namespaces/{where}/pods"
         try:
-            found = await api.items(path, Right("list", "pods", where), labelSelector=OURS)
+            found, _ = await api.list(KINDS["Pod"], where or "", OURS)
             refused = None
             break
         except ClusterError as error:
@@ -141,11 +140,9 @@ async def _rights(cluster: Cluster) -> list[Finding]:
     return findings or [ok("rights", f"you may reach all pods, and apply streams in namespace {own}")]
 
 
-async def _ask(api: Api, rights: Sequence[Right]) -> list[bool]:
+async def _ask(api: UserApi, rights: Sequence[Right]) -> list[bool]:
     async def one(right: Right) -> bool:
-        asking = Right("create", "selfsubjectaccessreviews", None, "authorization.k8s.io")
-        path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-        answer = await api.call("POST", path, asking, body=right.review())
+        answer = await api.create(right.review())
         return bool((answer.get("status") or {}).get("allowed"))
 
     return list(await asyncio.gather(*map(one, rights)))

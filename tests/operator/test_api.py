@@ -5,25 +5,25 @@ from typing import Any
 
 import pytest
 
-from epochal_operator import api_throttle
-from epochal_operator.api_throttle import Trouble
+from epochal_operator import api
+from epochal_operator.api import Throttle
 
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: Any) -> None:
-    monkeypatch.setattr(api_throttle, "FIRST", 0.05)
-    monkeypatch.setattr(api_throttle, "LAST", 0.2)
+    monkeypatch.setattr(api, "FIRST", 0.05)
+    monkeypatch.setattr(api, "LAST", 0.2)
 
 
 async def test_without_trouble_nobody_waits() -> None:
-    quiet = Trouble()
+    quiet = Throttle()
     async with quiet.turn(), quiet.turn():
-        assert not quiet.there_is
+        assert not quiet.is_on
 
 
 async def test_in_trouble_one_asks_at_a_time() -> None:
-    busy, inside = Trouble(), []
-    busy.began(0.0)
+    busy, inside = Throttle(), []
+    busy.failed(0.0)
 
     async def ask(number: int) -> None:
         async with busy.turn():
@@ -37,21 +37,21 @@ async def test_in_trouble_one_asks_at_a_time() -> None:
 
 async def test_what_the_server_asks_for_is_waited() -> None:
     loop = asyncio.get_running_loop()
-    busy, began = Trouble(loop.time), loop.time()
-    busy.began(0.3)
+    busy, began = Throttle(loop.time), loop.time()
+    busy.failed(0.3)
     async with busy.turn():
         assert loop.time() - began >= 0.29
 
 
 async def test_pauses_grow_once_for_requests_that_fail_together_and_end_with_the_first_answer() -> None:
     now = 0.0
-    busy = Trouble(lambda: now)
+    busy = Throttle(lambda: now)
     for _ in range(8):
-        busy.began(0.0)
+        busy.failed(0.0)
     assert busy._pause == pytest.approx(0.05)
     for expected in (0.1, 0.2, 0.2):
         now += 1.0
-        busy.began(0.0)
+        busy.failed(0.0)
         assert busy._pause == pytest.approx(expected)
-    busy.over()
-    assert not busy.there_is
+    busy.answered()
+    assert not busy.is_on

@@ -9,10 +9,11 @@ import secrets
 from datetime import UTC, datetime
 from time import monotonic
 
+from epochal.kube.api import ApiError
 from epochal.resources.cluster import Seen, status_of
 from epochal.resources.cluster.names import MANAGER, Object
 from epochal.resources.cluster.status import News, news, timestamp
-from epochal_operator.api import Api, ApiError
+from epochal_operator.api import ThrottledApi
 from epochal_operator.cache import Cache, Place
 
 logger = logging.getLogger("epochal.operator")
@@ -21,7 +22,7 @@ logger = logging.getLogger("epochal.operator")
 class Reporter:
     """Writes statuses and events. `pause`: seconds between two writes of a frontier."""
 
-    def __init__(self, api: Api, cache: Cache, pause: float) -> None:
+    def __init__(self, api: ThrottledApi, cache: Cache, pause: float) -> None:
         self._api, self._cache, self._pause = api, cache, pause
         self._written: dict[Place, float] = {}
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from epochal_operator.queue import WorkQueue
+from epochal_operator.controller import WorkQueue
 
 A, B = ("n", "a"), ("n", "b")
 

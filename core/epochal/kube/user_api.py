@@ -1,0 +1,153 @@
+"""The client of the Kubernetes API for people: what it refuses is explained, with the right that is missing.
+
+Separate from `api` because services decide by an answer's status, and a person needs to know what to do.
+"""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import aiohttp
+
+from epochal.errors import ClusterError, ClusterUnavailable, ManifestError, Problem
+from epochal.kube.access import Choice
+from epochal.kube.api import KINDS, Api, ApiError, Kind, Object
+from epochal.kube.rights import FORWARD_VERBS, Right
+
+TIMEOUT = 15.0
+"""Seconds for one answer."""
+MANAGER = "epochal"
+"""Who has set a field, as Kubernetes keeps account of it."""
+FORWARD_PROTOCOL = "v4.channel.k8s.io"
+"""Channels in binary frames: every version of Kubernetes speaks this to WebSocket clients of pods' ports."""
+HEARTBEAT = 30.0
+"""Seconds between signs of life on a forwarded connection, so that no proxy on the way takes it for dead."""
+
+
+class NotThere(ClusterError):
+    """The object, or the resource itself, is not in the cluster; `kind` is what is missing (plural), "" if unknown."""
+
+    def __init__(self, message: str, kind: str = "") -> None:
+        self.kind = kind
+        super().__init__(message)
+
+
+class Conflict(ClusterError):
+    """Another manager owns what was to be changed."""
+
+
+class Forbidden(ClusterError):
+    """The user has not the right."""
+
+
+class UserApi(Api):
+    """The API server of `choice`, with the user's credentials.
+
+    All methods raise `ClusterUnavailable`, `ClusterError` (`NotThere`, `Conflict`, `Forbidden`) or, for a stream that
+    is not valid, `ManifestError`.
+    """
+
+    def __init__(self, choice: Choice, timeout: float = TIMEOUT) -> None:
+        super().__init__(choice, timeout=timeout, manager=MANAGER)
+
+    async def get(self, kind: str, namespace: str, name: str) -> Object | None:
+        """One object, None when there is none."""
+        with self._explaining(right_to("get", KINDS[kind], namespace)):
+            return await super().get(kind, namespace, name)
+
+    async def list(self, kind: Kind, namespace: str = "", selector: str = "") -> tuple[list[Object], str]:
+        """All objects of a kind, in a namespace or everywhere; and the version of the list."""
+        with self._explaining(right_to("list", kind, namespace)):
+            return await super().list(kind, namespace, selector)
+
+    async def create(self, item: Object) -> Object:
+        """Make an object."""
+        with self._explaining(right_to("create", KINDS[item["kind"]], item.get("metadata", {}).get("namespace", ""))):
+            return await super().create(item)
+
+    async def apply(
+        self, item: Object, *, uid: str | None = None, force: bool = False, options: Mapping[str, str] | None = None
+    ) -> Object:
+        """Server-side apply."""
+        with self._explaining(right_to("patch", KINDS[item["kind"]], item["metadata"]["namespace"])):
+            return await super().apply(item, uid=uid, force=force, options=options)
+
+    async def delete(self, item: Object, preconditions: Mapping[str, str] | None = None) -> Object | None:
+        """Delete an object; what is left of it, None when it is gone."""
+        with self._explaining(right_to("delete", KINDS[item["kind"]], item["metadata"]["namespace"])):
+            return await super().delete(item, preconditions)
+
+    async def read(self, path: str, right: Right) -> Object:
+        """What is at `path`, where it is no object of a kind. `right`: what it needs, for the error."""
+        with self._explaining(right):
+            found: Object = await self.request("GET", path)
+        return found
+
+    async def forward(self, namespace: str, pod: str, port: int) -> aiohttp.ClientWebSocketResponse:
+        """A new connection to a port of a pod, in channels (0: data, 1: what went wrong)."""
+        access = self.access
+        path = f"/api/v1/namespaces/{namespace}/pods/{pod}/portforward"
+        with self._explaining(Right(", ".join(FORWARD_VERBS), "pods/portforward", namespace)):
+            try:
+                async with asyncio.timeout(self._timeout):
+                    return await self.session.ws_connect(
+                        f"{access.server}{path}?ports={port}",
+                        protocols=(FORWARD_PROTOCOL,),
+                        headers=await access.headers(),
+                        server_hostname=access.server_name,
+                        heartbeat=HEARTBEAT,
+                        max_msg_size=0,  # the API server, which we trust, cuts what a pod sends into frames
+                    )
+            except aiohttp.WSServerHandshakeError as error:
+                raise ApiError(error.status, "") from None
+            except (aiohttp.ClientError, OSError) as error:
+                raise ApiError(0, str(error)) from error
+
+    @contextmanager
+    def _explaining(self, right: Right) -> Iterator[None]:
+        try:
+            yield
+        except ApiError as error:
+            raise self._explained(error, right) from None
+
+    def _explained(self, error: ApiError, right: Right) -> Exception:
+        status = error.status
+        message = (error.message or f"status {status}")[:2000]
+        name = self.access.name
+        match status:
+            case 0:
+                return self._unreachable(error.__cause__)
+            case 401:
+                return ClusterError(
+                    f"Kubernetes does not take the credentials of context {name} (401): they may have expired; "
+                    "log in again as for kubectl, and see that `kubectl get pods` works"
+                )
+            case 403:
+                return Forbidden(f"you may not {right} (context {name}); what grants it is {right.role()}")
+            case 404:
+                return NotThere(message, str(error.details.get("kind") or ""))
+            case 409:
+                return Conflict(message)
+            case 400 | 422 if right.resource == "streams":
+                causes = [Problem(str(one.get("field", "")), str(one.get("message", ""))) for one in _causes(error)]
+                return ManifestError(message if not causes else "the cluster refuses the manifest", causes)
+            case 429 | 500 | 502 | 503 | 504:
+                return ClusterUnavailable(f"the API server of context {name} answers {status}: {message}")
+            case _:
+                return ClusterError(f"Kubernetes refuses to {right}: {message} ({status}, context {name})")
+
+    def _unreachable(self, error: BaseException | None) -> ClusterUnavailable:
+        reason = "no answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
+        return ClusterUnavailable(
+            f"the API server of context {self.access.name} cannot be reached at {self.access.server} ({reason}); "
+            "does kubectl reach it?"
+        )
+
+
+def right_to(verb: str, kind: Kind, namespace: str) -> Right:
+    """The right to do this with objects of a kind; in all namespaces where none is given."""
+    return Right(verb, kind.plural, namespace or None, kind.group)
+
+
+def _causes(error: ApiError) -> list[Object]:
+    return [cause for cause in error.details.get("causes") or () if isinstance(cause, dict)]
