@@ -49,11 +49,12 @@ from epochal.errors import (
     from_code,
 )
 from epochal.protocol import messages as m
-from epochal.protocol.frontier import Antichain, joint
+from epochal.protocol.frontier import Antichain
 from epochal.protocol.messages import FIRST_SESSION, GROUP
 from epochal.protocol.times import Time, TimeShape
 from epochal.protocol.writer.capabilities import Moves
 from epochal.protocol.writer.effects import Acked, Moved, Over, Ready, Reconnect, Send, WriterEffect, WriterTold
+from epochal.protocol.writer.joining import Joining
 from epochal.protocol.writer.operations import Operations
 from epochal.protocol.writer.segment_session import SegmentSession, SentAppend
 from epochal.protocol.writer.tickets import Outcomes
@@ -108,7 +109,6 @@ class WriterMachine:
         self.shared = shared
         self.wrong_addresses = 0
         """How often a publisher served another stream, or another life of this one, or not the segment (E48)."""
-        self._first = session == FIRST_SESSION if first is None else first
         self._heartbeat = heartbeat
         self._beaten = now
         self._phase = _Phase.OPENING
@@ -122,10 +122,8 @@ class WriterMachine:
         self._operations = Operations(self._lanes, self._moves, self._outcomes, last=after)
         self._earlier = after
         """Answers to questions up to this number are for the earlier session."""
-        self._joining = 0
-        """The ticket of the last operation that joining needs, 0 before."""
-        self._aborting = 0
-        """The ticket by which joining aborts the epochs that were given up, 0 if there were none."""
+        is_first = session == FIRST_SESSION if first is None else first
+        self._joining = Joining(self._lanes, self._moves, self._operations, self._outcomes, first=is_first)
         self._withdrawal = 0
         """The ticket of `withdraw`, 0 before."""
         self._aborted: set[Time] = set()
@@ -295,42 +293,13 @@ class WriterMachine:
             self._send_again(segment, lane)
 
     def _join(self) -> None:
-        """Take the capability that all segments can give, everywhere, before it is used (E5)."""
-        if self.under is not None:
-            self._phase = _Phase.OPEN
-            self._outcomes.tell(Ready(()))
-            return
-        held = joint([lane.held for lane in self._lanes.values()])
-        self._moves.begin(held)
-        self._phase = _Phase.JOINING
-        unfinished = self._given_up()
-        if unfinished:
-            # Nothing is released before every segment has aborted them, or a next session would not know (E3).
-            self._joining = self._aborting = self._outcomes.ticket()
-            self._operations.start(
-                self._joining, lambda op, segment: m.Abort(op, segment, self._held_at(segment, unfinished))
-            )
-        else:
-            self._hold_jointly()
-
-    def _given_up(self) -> list[Time]:
-        """Epochs appended at and not left, whose capability some segment took away, and gave a new one since (E3)."""
-        granted = [lane for lane in self._lanes.values() if lane.granted]
-        return [time for time in self.pending_epochs if any(not lane.held.less_equal(time) for lane in granted)]
-
-    def _hold_jointly(self) -> None:
-        held = tuple(self._moves.held)
-        if any(lane.held != self._moves.held for lane in self._lanes.values()):
-            self._joining = self._outcomes.ticket()
-            self._operations.start(self._joining, lambda op, segment: m.Hold(op, segment, held))
-        else:
-            self._phase = _Phase.OPEN
-            self._outcomes.tell(Ready(held))
-
-    def _held_at(self, segment: str, times: Iterable[Time]) -> tuple[Time, ...]:
-        """Those of `times` that the writer holds at `segment`; the others are decided there."""
-        held = self._lanes[segment].held
-        return tuple(sorted(time for time in times if held.less_equal(time)))
+        """All segments have answered."""
+        if self.under is None:
+            self._phase = _Phase.JOINING
+            if not self._joining.start():
+                return
+        self._phase = _Phase.OPEN
+        self._outcomes.tell(Ready(tuple(self._moves.held)))
 
     def _send_again(self, segment: str, lane: SegmentSession) -> None:
         """After a reconnect: what the segment has not answered, in an order that keeps E1.
@@ -503,16 +472,14 @@ class WriterMachine:
 
     def _withdraw_once_known(self) -> None:
         """Leave as soon as it is known whether the session goes on with what an earlier one left."""
-        lanes = self._lanes.values()
-        if not self._first and any(lane.opened is None for lane in lanes):
-            return
-        if self._first or all(lane.granted and not lane.touched for lane in lanes):
-            self._phase = _Phase.LEAVING
-            self._operations.leave_where_connected(self._withdrawal)
-        else:
+        goes_on = self._joining.goes_on()
+        if goes_on:
             # To leave would abort what the earlier session appended (E3), which its next session may still complete.
             self._phase = _Phase.OVER
             self._outcomes.succeeded(self._withdrawal, Moved(self._withdrawal))
+        elif goes_on is not None:
+            self._phase = _Phase.LEAVING
+            self._operations.leave_where_connected(self._withdrawal)
 
     def _reachable(self, time: Time) -> None:
         self._usable()
@@ -545,11 +512,10 @@ class WriterMachine:
         ticket = self._operations.confirmed(lane, op)
         if not ticket:
             return
-        if self._phase is _Phase.JOINING and ticket == self._aborting:
-            self._hold_jointly()
-        elif self._phase is _Phase.JOINING and ticket == self._joining:
-            self._phase = _Phase.OPEN
-            self._outcomes.tell(Ready(tuple(self._moves.held)))
+        if self._phase is _Phase.JOINING:
+            if self._joining.confirmed(ticket):
+                self._phase = _Phase.OPEN
+                self._outcomes.tell(Ready(tuple(self._moves.held)))
         else:
             self._outcomes.succeeded(ticket, Moved(ticket))
             self._over_if_left()
@@ -564,7 +530,7 @@ class WriterMachine:
     def _refused(self, segment: str, lane: SegmentSession, refused: m.Refused) -> None:
         error = from_code(refused.code, refused.detail)
         ticket, operation = lane.operations.pop(refused.op, (0, None))
-        if ticket and ticket == self._joining:
+        if ticket and ticket == self._joining.ticket:
             self._end(error, except_segment=segment)
         elif operation is not None:
             self._operations.drop(ticket)
@@ -608,10 +574,8 @@ class WriterMachine:
         self._phase = _Phase.OVER
         self._operations.cancel_moves(error)
         for lane in self._lanes.values():
-            for sent in (*lane.unacked, *lane.unsent):
+            for sent in lane.drop_appends():
                 self._outcomes.failed(sent.ticket, error, quiet=True)
-            lane.unacked.clear()
-            lane.unsent.clear()
         self._waiting_bytes = 0
         for ticket in self._operations.drop_all():
             self._outcomes.failed(ticket, error, quiet=True)

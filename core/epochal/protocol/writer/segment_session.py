@@ -120,6 +120,13 @@ class SegmentSession:
             self.in_flight -= len(sent.append.payload)
         return sent
 
+    def drop_appends(self) -> list[SentAppend]:
+        """Take off all appends that are not acknowledged."""
+        dropped = [*self.unacked, *self.unsent]
+        self.unacked.clear()
+        self.unsent.clear()
+        return dropped
+
     # ---- operations ----
 
     def send(self, op: int, ticket: int, operation: Operation) -> None:
