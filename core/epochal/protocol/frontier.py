@@ -1,10 +1,10 @@
 """Antichains of times: how a frontier is written down, and how it changes.
 
-A frontier is the antichain of its minimal times; it stands for every time that one of them reaches (`f <= t`). Apart
-from `progress` because this is pure algebra over the partial order: no streams, no publishers, no states of epochs.
+A frontier is the antichain of its minimal times; it represents every time that one of them reaches (`f <= t`). This is
+pure algebra over the partial order: no streams, no publishers, no states of epochs.
 
-The shape follows timely dataflow's `progress/frontier`: mutators say what visibly changed, and callers announce only
-that (S5).
+As in timely dataflow's `progress/frontier`, methods that change something return what visibly changed, and callers
+announce only that (S5).
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,7 +17,10 @@ Change = tuple[Time, int]
 
 
 class Antichain:
-    """A set of mutually incomparable times, kept minimal; costs are linear in its (small) size.
+    """A set of mutually incomparable times, kept minimal.
+
+    With n elements (in practice one, or a few): O(n) for `insert`, `less_equal` and `less_than`, O(n m) for `join` and
+    `reaches_all` with m others. The common case of one element is one comparison.
 
     >>> frontier = Antichain([(0, 3), (2, 1)])
     >>> frontier.insert((1, 1)), sorted(frontier)
@@ -34,7 +37,12 @@ class Antichain:
             self.insert(time)
 
     def insert(self, time: Time) -> bool:
-        """Add `time` unless an element reaches it already; returns whether the antichain changed."""
+        """Add `time` unless an element reaches it already; returns whether the antichain changed.
+
+        >>> frontier = Antichain([3])
+        >>> frontier.insert(5), frontier.insert(2), frontier
+        (False, True, Antichain([2]))
+        """
         if self.less_equal(time):
             return False
         self._elements = [element for element in self._elements if not less_equal(time, element)]
@@ -42,22 +50,36 @@ class Antichain:
         return True
 
     def less_equal(self, time: Time) -> bool:
-        """Whether the frontier reaches `time`: some element is <= it."""
+        """Whether the frontier reaches `time`: some element is <= it.
+
+        >>> frontier = Antichain([(0, 3), (2, 1)])
+        >>> frontier.less_equal((2, 1)), frontier.less_equal((1, 1))
+        (True, False)
+        """
         elements = self._elements
         if len(elements) == 1:  # the usual frontier, spared the generator
             return less_equal(elements[0], time)
         return any(less_equal(element, time) for element in elements)
 
     def less_than(self, time: Time) -> bool:
-        """Whether some element is strictly less than `time`."""
+        """Whether some element is strictly less than `time`.
+
+        >>> frontier = Antichain([(0, 3), (2, 1)])
+        >>> frontier.less_than((2, 1)), frontier.less_than((2, 2))
+        (False, True)
+        """
         return any(element != time and less_equal(element, time) for element in self._elements)
 
     def reaches_all(self, times: Iterable[Time]) -> bool:
-        """Whether the frontier reaches every one of `times`."""
+        """Whether the frontier reaches every one of `times`.
+
+        >>> Antichain([3]).reaches_all([3, 7]), Antichain([3]).reaches_all([2, 7]), Antichain([3]).reaches_all([])
+        (True, False, True)
+        """
         return all(map(self.less_equal, times))
 
     def join(self, other: "Antichain") -> "Antichain":
-        """The frontier of the times that both reach (intersection of what they stand for).
+        """The frontier of the times that both reach (intersection of what they represent).
 
         >>> Antichain([(0, 3), (2, 0)]).join(Antichain([(1, 1)]))
         Antichain([(1, 3), (2, 1)])
@@ -113,8 +135,8 @@ def joint(frontiers: Iterable[Antichain]) -> Antichain:
 class Downset:
     """A downward-closed set of times: every time that is <= one of its maximal elements.
 
-    An `Antichain` stands for the times at or above its elements, this for the times at or below. Each operation is
-    linear in the number of maximal elements, which is small.
+    An `Antichain` represents the times at or above its elements, this the times at or below. With n maximal elements
+    (in practice few): O(n) for `insert` and `in`, O(n m) for `drop_passed` with a frontier of m.
 
     >>> lost = Downset([(0, 3), (2, 1)])
     >>> (1, 1) in lost, (1, 2) in lost
@@ -131,7 +153,12 @@ class Downset:
             self.insert(time)
 
     def insert(self, time: Time) -> bool:
-        """Add `time` and all that is <= it; returns whether that was not all in it already."""
+        """Add `time` and all that is <= it; returns whether that was not all in it already.
+
+        >>> lost = Downset([5])
+        >>> lost.insert(3), lost.insert(7), lost
+        (False, True, Downset([7]))
+        """
         if time in self:
             return False
         self._elements = [element for element in self._elements if not less_equal(element, time)]
@@ -142,6 +169,10 @@ class Downset:
         """Drop each maximal element that `frontier` does not reach: no time <= it can arrive any more.
 
         Returns whether there were any.
+
+        >>> lost = Downset([(0, 3), (2, 1)])
+        >>> lost.drop_passed(Antichain([(1, 0)])), lost
+        (True, Downset([(2, 1)]))
         """
         kept = [element for element in self._elements if frontier.less_equal(element)]
         dropped, self._elements = len(kept) < len(self._elements), kept
@@ -177,7 +208,10 @@ class MutableAntichain:
     """The minimal times of a counted multiset, with what changed at each update.
 
     Counts may pass through zero or below while updates that belong together arrive apart; only times with a positive
-    count can be minimal (S4). An update costs O(changes) unless it touches the frontier, then O(distinct times).
+    count can be minimal (S4).
+
+    An update costs O(changes) unless it touches the frontier, and then O(distinct times x elements of the frontier).
+    Reading the frontier costs nothing.
 
     >>> counted = MutableAntichain([0])
     >>> counted.update([(1, +1)])
@@ -195,7 +229,16 @@ class MutableAntichain:
         self.update((time, 1) for time in times)
 
     def update(self, changes: Iterable[Change]) -> list[Change]:
-        """Apply `changes` at once; returns what left (-1) and what entered (+1) the frontier, in that order."""
+        """Apply `changes` at once; returns what left (-1) and what entered (+1) the frontier, in that order.
+
+        Counts that pass through zero inside one update are not seen:
+
+        >>> counted = MutableAntichain([3])
+        >>> counted.update([(3, -1), (5, +1), (3, +1)])
+        []
+        >>> counted.update([(3, -1)])
+        [(3, -1), (5, 1)]
+        """
         stale = False
         for time, delta in changes:
             before = self._counts.get(time, 0)
@@ -217,15 +260,27 @@ class MutableAntichain:
 
     @property
     def frontier(self) -> Antichain:
-        """The minimal times with a positive count; a new object after each visible change."""
+        """The minimal times with a positive count; a new object after each visible change.
+
+        >>> MutableAntichain([(0, 3), (2, 1), (2, 2)]).frontier
+        Antichain([(0, 3), (2, 1)])
+        """
         return self._frontier
 
     def less_equal(self, time: Time) -> bool:
-        """Whether the frontier reaches `time`."""
+        """Whether the frontier reaches `time`.
+
+        >>> MutableAntichain([3, 5]).less_equal(4), MutableAntichain().less_equal(4)
+        (True, False)
+        """
         return self._frontier.less_equal(time)
 
     def count(self, time: Time) -> int:
-        """The count of `time`, 0 where there is none."""
+        """The count of `time`, 0 where there is none.
+
+        >>> MutableAntichain([3, 3, 5]).count(3), MutableAntichain([3]).count(4)
+        (2, 0)
+        """
         return self._counts.get(time, 0)
 
     def __repr__(self) -> str:

@@ -1,8 +1,9 @@
 """Logical times and their partial order.
 
-A time is an int, or a tuple of times; ints are ordered as usual, tuples componentwise (the product order). Apart from
-the frontiers because only this module knows what a time looks like: everything else compares times through
-`less_equal`.
+A time is an int, or a tuple of times; ints are ordered as usual, tuples componentwise (the product order). Only this
+module knows what a time looks like: everything else compares times through `less_equal`.
+
+Each comparison, `join` and `meet` costs O(ints of a time), of which a shape has at most `MAX_SHAPE_LEAVES`.
 
 Python's own order on such values (lexicographic) is a linear extension of the product order, so `sorted()` puts times
 in an order in which none comes before a smaller one. `epochs()` relies on that (E18).
@@ -40,7 +41,11 @@ def less_equal(a: Time, b: Time) -> bool:
 
 
 def less_than(a: Time, b: Time) -> bool:
-    """Whether `a <= b` and `a != b`."""
+    """Whether `a <= b` and `a != b`.
+
+    >>> less_than((0, 3), (1, 3)), less_than((0, 3), (0, 3)), less_than((0, 3), (5, 0))
+    (True, False, False)
+    """
     return a != b and less_equal(a, b)
 
 
@@ -67,7 +72,11 @@ def meet(a: Time, b: Time) -> Time:
 
 
 def to_json(time: Time) -> Any:
-    """The JSON form: an int or nested lists."""
+    """The JSON form: an int or nested lists.
+
+    >>> to_json((3, (0, 2)))
+    [3, [0, 2]]
+    """
     return time if isinstance(time, int) else [to_json(part) for part in time]
 
 
@@ -75,6 +84,9 @@ def from_json(value: Any) -> Time:
     """The inverse of `to_json`; lists (as msgpack and JSON give them) become tuples.
 
     Checks types only; `TimeShape.check` does the rest. Raises `TimeShapeError` for anything that is no time.
+
+    >>> from_json([3, [0, 2]]), from_json(7)
+    ((3, (0, 2)), 7)
     """
     if type(value) is int:
         return value
@@ -87,7 +99,7 @@ def from_json(value: Any) -> Time:
 class TimeShape:
     """The declared shape of a stream's times: `int`, `(int, int)`, `(int, (int, int))`, or `()`.
 
-    `form` mirrors a time, with `None` in place of each int.
+    `form` mirrors a time, with `None` in place of each int. Each method costs O(ints of the shape), but `not_reached`.
     """
 
     form: Any = None
@@ -116,11 +128,23 @@ class TimeShape:
 
     @property
     def bottom(self) -> Time:
-        """The least time: all zeros."""
+        """The least time: all zeros.
+
+        >>> TimeShape.parse("(int, (int, int))").bottom
+        (0, (0, 0))
+        """
         return _fill(self.form)
 
     def check(self, time: Time) -> Time:
-        """Return `time` if it has this shape and every int is in 0 .. 2^63-1; else raise `TimeShapeError`."""
+        """Return `time` if it has this shape and every int is in 0 .. 2^63-1; else raise `TimeShapeError`.
+
+        >>> TimeShape.parse("(int, int)").check((3, 5))
+        (3, 5)
+        >>> TimeShape.parse("(int, int)").check(3)
+        Traceback (most recent call last):
+            ...
+        epochal.errors.TimeShapeError: the stream's times have the shape (int, int), with each int in 0 .. 2^63-1; got 3
+        """
         if self.form is None and type(time) is int and 0 <= time <= MAX_TIME:
             return time
         if not _fits(self.form, time):
@@ -130,11 +154,19 @@ class TimeShape:
         return time
 
     def from_json(self, value: Any) -> Time:
-        """Read and check the JSON form of a time."""
+        """Read and check the JSON form of a time.
+
+        >>> TimeShape.parse("(int, int)").from_json([3, 5])
+        (3, 5)
+        """
         return self.check(from_json(value))
 
     def most_times(self, size: int) -> int:
-        """How many times of this shape fit into `size` bytes of msgpack, whatever their ints."""
+        """How many times of this shape fit into `size` bytes of msgpack, whatever their ints.
+
+        >>> TimeShape.parse("int").most_times(1000)
+        100
+        """
         leaves = sum(1 for _ in self._leaves())
         return size // (9 * leaves + 3 * _tuples(self.form) + 1)
 
@@ -153,7 +185,9 @@ class TimeShape:
         return corners
 
     def not_reached(self, times: Iterable[Time]) -> list[Time]:
-        """The maximal times that no element of `times` is <=: what their frontier has passed, by its corners.
+        """The maximal times that no element of `times` is <=: the corners of what their frontier has passed.
+
+        Up to (ints of the shape) ** len(times) corners are met on the way; for the shape `int` there is one.
 
         >>> TimeShape.parse("(int, int)").not_reached([(3, 0)]) == [(2, MAX_TIME)]
         True
@@ -187,6 +221,14 @@ class TimeCodec(Generic[T]):
     """How an application's own time type travels as a plain time (S34): a pair of functions, inverse to each other.
 
     `encode` must keep the order: a <= b exactly when encode(a) <= encode(b).
+
+    Here a stream of days, whose times count from the first of January 1970:
+
+    >>> from datetime import date, timedelta
+    >>> first = date(1970, 1, 1)
+    >>> days = TimeCodec(encode=lambda day: (day - first).days, decode=lambda count: first + timedelta(count))
+    >>> days.encode(date(2024, 2, 29)), days.decode(19782)
+    (19782, datetime.date(2024, 2, 29))
     """
 
     encode: Callable[[T], Time]
