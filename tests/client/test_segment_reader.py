@@ -16,7 +16,9 @@ from epochal.client.subscriber.segment_reader import Link
 from epochal.errors import EpochalError
 from epochal.protocol import messages as m
 from epochal.protocol import wire
-from epochal.protocol.subscriber.follower import Began, Broke, Follower, FollowerSettings, From
+from epochal.protocol.subscriber.effects import Began, Broke
+from epochal.protocol.subscriber.follower import Follower, FollowerSettings
+from epochal.protocol.subscriber.since import From
 from epochal.protocol.times import TimeShape
 
 CHANNEL = b"channel0"

@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 
 from epochal.errors import EpochalError, RemoteProtocolError
 from epochal.protocol import messages as m
-from epochal.protocol.subscriber.follower import Began, Broke, Follower, From, Request
-from epochal.protocol.subscriber.machine import EpochBatches, Subscriber
+from epochal.protocol.subscriber.effects import Began, Broke, EpochBatches, Request
+from epochal.protocol.subscriber.follower import Follower
+from epochal.protocol.subscriber.machine import Subscriber
+from epochal.protocol.subscriber.since import From
 from epochal.protocol.times import MAX_TIME, TimeShape
 
 INT = TimeShape()

@@ -17,8 +17,10 @@ from epochal.protocol.publisher.effects import Answer, AskRecord, Private, Push,
 from epochal.protocol.publisher.horizon import Record
 from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
 from epochal.protocol.publisher.server import SegmentServer, ServingSettings
-from epochal.protocol.subscriber.follower import Began, Broke, Follower, From, Request, Subscribe, Unsubscribe
+from epochal.protocol.subscriber.effects import Began, Broke, Request, SubscribePrefix, UnsubscribePrefix
+from epochal.protocol.subscriber.follower import Follower
 from epochal.protocol.subscriber.machine import Subscriber
+from epochal.protocol.subscriber.since import From
 from epochal.protocol.times import Time, TimeShape
 from epochal.protocol.writer.effects import Failed, Over, Reconnect, Send
 from epochal.protocol.writer.machine import WriterMachine
@@ -268,11 +270,11 @@ class Wiring:
                     match effect:
                         case Request(message):
                             server.receive(reader.peers[segment], through_the_codec(message), self.now)
-                        case Subscribe(prefix):
+                        case SubscribePrefix(prefix):
                             prefixes.add(prefix)
                             if prefix.startswith(b"P"):
                                 server.subscribed(prefix[1:], self.now)
-                        case Unsubscribe(prefix):
+                        case UnsubscribePrefix(prefix):
                             prefixes.discard(prefix)
                             if prefix.startswith(b"P"):
                                 server.unsubscribed(prefix[1:])

@@ -9,19 +9,19 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from epochal.protocol import messages as m
-from epochal.protocol.subscriber.follower import (
+from epochal.protocol.log.epoch_query import Wanted
+from epochal.protocol.subscriber.effects import (
     Began,
-    Behind,
     Broke,
-    Follower,
-    FollowerSettings,
-    From,
+    EpochWasAborted,
+    GapFound,
     Request,
-    Subscribe,
-    Unsubscribe,
-    Wanted,
+    RewoundTo,
+    SubscribePrefix,
+    UnsubscribePrefix,
 )
-from epochal.protocol.subscriber.machine import EpochWasAborted, GapFound, RewoundTo
+from epochal.protocol.subscriber.follower import Follower, FollowerSettings
+from epochal.protocol.subscriber.since import Behind, From
 from epochal.protocol.times import TimeShape
 
 CHANNEL = b"channel0"
@@ -113,7 +113,7 @@ def taken_in_by(reader) -> list[int]:
 def test_a_join_subscribes_to_the_channel_and_then_to_itself_alone():
     alone = Alone()
     alone.welcome()
-    assert alone.take() == [Subscribe(b"C" + CHANNEL), Subscribe(b"P" + alone.nonce)]
+    assert alone.take() == [SubscribePrefix(b"C" + CHANNEL), SubscribePrefix(b"P" + alone.nonce)]
     alone.push(data(3), data(4))
     alone.snapshot(4)
     alone.push(data(5))
@@ -257,7 +257,7 @@ def test_a_gap_is_pulled_under_a_fresh_subscription_id():
     first = alone.nonce
     alone.push(data(7, prev=6))
     effects = alone.take()
-    assert effects[0] == Unsubscribe(b"P" + first)
+    assert effects[0] == UnsubscribePrefix(b"P" + first)
     assert isinstance(effects[1].message, m.Hello)
     assert effects[1].message.nonce != first
     assert not alone.follower.live
@@ -270,7 +270,7 @@ def test_a_heartbeat_shows_loss_at_the_tail():
     alone.push(m.Heartbeat(4))
     assert alone.take() == []
     alone.push(m.Heartbeat(5))
-    assert [type(effect) for effect in alone.take()] == [Unsubscribe, Request]
+    assert [type(effect) for effect in alone.take()] == [UnsubscribePrefix, Request]
 
 
 @pytest.mark.rule("S24")
@@ -305,7 +305,7 @@ def test_a_damaged_event_is_pulled_like_a_lost_one():
     alone = Alone()
     alone.join(seq=4)
     alone.push(data(5)._replace(payload=b"damaged"))
-    assert [type(effect) for effect in alone.take()] == [Unsubscribe, Request]
+    assert [type(effect) for effect in alone.take()] == [UnsubscribePrefix, Request]
     assert alone.follower.damaged == 1
 
 
@@ -606,7 +606,7 @@ def test_if_it_brings_events_the_subscription_is_replaced_behind_them():
     since = alone.open(4)
     alone.answer(m.Chunk(since.request, 1, True), data(5))
     left, hello = alone.take()
-    assert left == Unsubscribe(b"P" + first)
+    assert left == UnsubscribePrefix(b"P" + first)
     assert hello.message.nonce != first
     alone.nonce = hello.message.nonce
     alone.answer(m.Welcome(hello.message.request, 1, CHANNEL, 1, 5, 1000, 1.0, ()))
@@ -716,12 +716,12 @@ def test_pushes_can_be_left_and_taken_up_again():
     alone.join(seq=4)
     alone.push(data(5))
     alone.follower.follow_pushes(False, 0.0)
-    assert alone.take() == [Unsubscribe(b"P" + alone.nonce), Unsubscribe(b"C" + CHANNEL)]
+    assert alone.take() == [UnsubscribePrefix(b"P" + alone.nonce), UnsubscribePrefix(b"C" + CHANNEL)]
     alone.push(data(6))  # was on its way
     polls(alone, 5, data(6), now=1.1)
     alone.follower.follow_pushes(True, 1.2)
     alone.welcome()
-    assert alone.take() == [Subscribe(b"C" + CHANNEL), Subscribe(b"P" + alone.nonce)]
+    assert alone.take() == [SubscribePrefix(b"C" + CHANNEL), SubscribePrefix(b"P" + alone.nonce)]
     alone.push(data(7), data(8))
     alone.snapshot(seq=7)
     since = alone.open(6)

@@ -15,8 +15,8 @@ from epochal.protocol.publisher.effects import Answer, Push, Reply, ReportFinish
 from epochal.protocol.publisher.horizon import Horizon, Marks, Record
 from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
 from epochal.protocol.publisher.sessions import WriterState
-from epochal.protocol.subscriber.follower import From
-from epochal.protocol.subscriber.machine import EpochWasAborted, GapFound
+from epochal.protocol.subscriber.effects import EpochWasAborted, GapFound
+from epochal.protocol.subscriber.since import From
 from epochal.protocol.times import TimeShape
 from epochal.protocol.writer.effects import Over
 

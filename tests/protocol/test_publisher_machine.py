@@ -11,8 +11,8 @@ from epochal.protocol.progress import EpochState
 from epochal.protocol.publisher.effects import AskRecord, Push, Reply, ReportFinishing
 from epochal.protocol.publisher.limits import STATE_BYTES
 from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
-from epochal.protocol.subscriber.follower import From
-from epochal.protocol.subscriber.machine import EpochWasAborted
+from epochal.protocol.subscriber.effects import EpochWasAborted
+from epochal.protocol.subscriber.since import From
 from epochal.protocol.times import MAX_TIME, Time, TimeShape, less_equal
 from epochal.protocol.writer.effects import Acked, Failed, Moved, Over, Ready, Reconnect
 

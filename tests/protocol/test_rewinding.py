@@ -6,7 +6,7 @@ from epochal.errors import WriterLost
 from epochal.protocol import messages as m
 from epochal.protocol.publisher.journal import Restored, Restoring, encode_notes
 from epochal.protocol.publisher.machine import SegmentPublisher
-from epochal.protocol.subscriber.machine import Arrived, EpochWasAborted, RewoundTo
+from epochal.protocol.subscriber.effects import Arrived, EpochWasAborted, RewoundTo
 from epochal.protocol.writer.effects import Over
 
 

@@ -6,8 +6,8 @@ from epochal.errors import CursorError
 from epochal.protocol import messages as m
 from epochal.protocol.log.history import State
 from epochal.protocol.subscriber.cursor import Cursor
-from epochal.protocol.subscriber.follower import Began
-from epochal.protocol.subscriber.machine import Arrived, EpochBatches, EpochWasAborted, Happened, Subscriber
+from epochal.protocol.subscriber.effects import Arrived, Began, EpochBatches, EpochWasAborted, Happened
+from epochal.protocol.subscriber.machine import Subscriber
 from epochal.protocol.times import Time, TimeShape
 
 INT = TimeShape.parse("int")

@@ -20,9 +20,9 @@ from epochal.protocol.log.history import History
 from epochal.protocol.publisher.horizon import Horizon
 from epochal.protocol.publisher.machine import SegmentPublisher
 from epochal.protocol.publisher.sessions import WriterState
-from epochal.protocol.subscriber.follower import Began
+from epochal.protocol.subscriber.effects import Began, EpochBatches, EpochWasAborted
 from epochal.protocol.subscriber.join_filter import JoinFilter
-from epochal.protocol.subscriber.machine import EpochBatches, EpochWasAborted, Subscriber
+from epochal.protocol.subscriber.machine import Subscriber
 from epochal.protocol.times import Time
 from epochal.protocol.writer.capabilities import Moves
 from epochal.protocol.writer.machine import WriterMachine

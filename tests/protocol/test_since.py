@@ -12,8 +12,17 @@ from epochal.protocol.log.epoch_query import Wanted
 from epochal.protocol.log.history import State
 from epochal.protocol.messages import Position
 from epochal.protocol.subscriber.cursor import Cursor
-from epochal.protocol.subscriber.follower_values import Behind, From
-from epochal.protocol.subscriber.since import AfterCut, AfterSeq, AfterTime, FromFrontier, is_since, placed, read_since
+from epochal.protocol.subscriber.since import (
+    AfterCut,
+    AfterSeq,
+    AfterTime,
+    Behind,
+    From,
+    FromFrontier,
+    is_since,
+    placed,
+    read_since,
+)
 from epochal.protocol.times import TimeShape, less_equal
 
 INT, PAIR = TimeShape(), TimeShape.parse("(int, int)")

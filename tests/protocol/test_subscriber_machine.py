@@ -9,19 +9,21 @@ from hypothesis import strategies as st
 from epochal.errors import EpochTooLarge
 from epochal.protocol import messages as m
 from epochal.protocol.frontier import Antichain
+from epochal.protocol.log.epoch_query import Wanted
 from epochal.protocol.log.history import State
 from epochal.protocol.subscriber.cursor import Cursor
-from epochal.protocol.subscriber.follower import Began, Behind, From, Wanted
-from epochal.protocol.subscriber.join_filter import JoinFilter
-from epochal.protocol.subscriber.machine import (
+from epochal.protocol.subscriber.effects import (
     Arrived,
+    Began,
     EpochBatches,
     EpochWasAborted,
     FrontierMoved,
-    SegmentDown,
-    SegmentUp,
-    Subscriber,
+    SegmentCameUp,
+    SegmentWentDown,
 )
+from epochal.protocol.subscriber.join_filter import JoinFilter
+from epochal.protocol.subscriber.machine import Subscriber
+from epochal.protocol.subscriber.since import Behind, From
 from epochal.protocol.times import TimeShape, less_than
 
 INT = TimeShape.parse("int")
@@ -237,11 +239,11 @@ def test_a_segment_that_is_down_is_told_and_holds_the_frontier(wire_up):
     writer.append("0", 0, b"a")
     writer.append("1", 0, b"b")
     writer.advance(3)
-    assert SegmentDown("0", "silent") in reader.events()
+    assert SegmentWentDown("0", "silent") in reader.events()
     assert (reader.frontier, reader.epochs()) == ([0], [])
     reader.rejoin("0")
     reader.machine.up("0")
-    assert SegmentUp("0") in reader.events()
+    assert SegmentCameUp("0") in reader.events()
     assert (reader.frontier, reader.epochs()) == ([3], [(0, [b"a", b"b"])])
 
 

@@ -10,7 +10,7 @@ from tests.protocol.recorded import record_all
 from epochal.errors import CapabilityError, EpochAbortedError, TimeShapeError, WriterClosed
 from epochal.protocol import messages as m
 from epochal.protocol.messages import GROUP
-from epochal.protocol.subscriber.machine import EpochWasAborted
+from epochal.protocol.subscriber.effects import EpochWasAborted
 from epochal.protocol.times import Time, TimeShape, less_equal
 from epochal.protocol.writer.effects import Acked, Failed, Moved, Over, Ready, Reconnect
 from epochal.protocol.writer.machine import WriterMachine

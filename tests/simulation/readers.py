@@ -15,29 +15,25 @@ from tests.simulation.world import World
 from epochal.errors import EpochalError, HistoryTruncated, NoPublisher, StreamGone
 from epochal.protocol import messages as m
 from epochal.protocol import wire
+from epochal.protocol.log.epoch_query import Wanted
 from epochal.protocol.log.history import State
 from epochal.protocol.subscriber.cursor import Cursor
-from epochal.protocol.subscriber.follower import (
-    Began,
-    Begin,
-    Broke,
-    Follower,
-    FollowerSettings,
-    From,
-    Request,
-    Subscribe,
-    Wanted,
-)
-from epochal.protocol.subscriber.machine import (
+from epochal.protocol.subscriber.effects import (
     Arrived,
+    Began,
+    Broke,
     EpochBatches,
     EpochWasAborted,
     FrontierMoved,
     GapFound,
     Happened,
+    Request,
     RewoundTo,
-    Subscriber,
+    SubscribePrefix,
 )
+from epochal.protocol.subscriber.follower import Follower, FollowerSettings
+from epochal.protocol.subscriber.machine import Subscriber
+from epochal.protocol.subscriber.since import Begin, From
 from epochal.protocol.times import Time
 
 TICK = 0.5
@@ -379,7 +375,7 @@ class Link:
                 case Request():
                     for frames in wire.encode(effect.message):
                         requests.to_server(frames)
-                case Subscribe():
+                case SubscribePrefix():
                     events.to_server([b"\x01" + effect.prefix])
                 case _:
                     events.to_server([b"\x00" + effect.prefix])

@@ -20,7 +20,7 @@ from tests.simulation.world import World
 from tests.simulation.writers import Writer
 
 from epochal.protocol.publisher.machine import SegmentPublisher
-from epochal.protocol.subscriber.follower import From
+from epochal.protocol.subscriber.since import From
 from epochal.protocol.times import Time
 
 PATIENCE = 60.0

@@ -16,7 +16,9 @@ from epochal.client.sockets import Frames, Socket
 from epochal.errors import EpochalError, NoPublisher, StreamGone, Unavailable
 from epochal.protocol import messages as m
 from epochal.protocol import wire
-from epochal.protocol.subscriber.follower import Begin, Follower, FollowerSettings, Request, Subscribe, Unsubscribe
+from epochal.protocol.subscriber.effects import Request, SubscribePrefix, UnsubscribePrefix
+from epochal.protocol.subscriber.follower import Follower, FollowerSettings
+from epochal.protocol.subscriber.since import Begin
 
 TICK = 0.1
 """Seconds between looks at the clock."""
@@ -239,11 +241,11 @@ class _Connection:
                 case Request():
                     for frames in wire.encode(effect.message):
                         self._requests.send(frames)
-                case Subscribe():
+                case SubscribePrefix():
                     if self._events is None:
                         self._events = self._connected(zmq.SUB, self._pushed, self._address)
                     self._events.zmq.setsockopt(zmq.SUBSCRIBE, effect.prefix)
-                case Unsubscribe() if self._events is not None:
+                case UnsubscribePrefix() if self._events is not None:
                     self._events.zmq.setsockopt(zmq.UNSUBSCRIBE, effect.prefix)
         if self._events is not None and not follower.pushes:
             self._events.close()

@@ -23,9 +23,11 @@ from epochal.client.subscriber.lease import Announcement, Report
 from epochal.client.subscriber.segment_reader import Link
 from epochal.errors import EpochalError, UsageError
 from epochal.protocol import messages as m
-from epochal.protocol.subscriber import machine as subscribing
+from epochal.protocol.subscriber import effects
 from epochal.protocol.subscriber.cursor import Cursor
-from epochal.protocol.subscriber.follower import Began, Broke, Follower, FollowerSettings
+from epochal.protocol.subscriber.effects import Began, Broke
+from epochal.protocol.subscriber.follower import Follower, FollowerSettings
+from epochal.protocol.subscriber.machine import Subscriber
 from epochal.protocol.subscriber.since import placed, read_since
 from epochal.protocol.times import Time, TimeCodec
 from epochal.protocol.topics import TopicChoice
@@ -96,7 +98,7 @@ class Subscription:
         segments = self.directory.segments
         beginning = placed(self._since, info.uid, self.directory.shape, segments)
         self._decode = decoder(self.directory.encoding)
-        self._machine = subscribing.Subscriber(
+        self._machine = Subscriber(
             info.uid,
             self.directory.shape,
             segments,
@@ -198,9 +200,9 @@ class Subscription:
             self._machine.pass_event(taken)
         else:
             self._machine.pass_epoch(taken)
-            if type(taken) is subscribing.EpochBatches:
+            if type(taken) is effects.EpochBatches:
                 self._counters["epochs"] += 1
-        if type(taken) is subscribing.EpochWasAborted:
+        if type(taken) is effects.EpochWasAborted:
             self._counters["aborted"] += 1
 
     def frontier(self) -> tuple[Any, ...]:
@@ -330,27 +332,27 @@ class Subscription:
         return values.Data(time, data.topic, segment, data.seq, data.records, data.payload, self._decode, meta)
 
     def _public_epoch(
-        self, epoch: subscribing.EpochBatches | subscribing.EpochWasAborted
+        self, epoch: effects.EpochBatches | effects.EpochWasAborted
     ) -> values.Epoch | values.EpochAborted:
-        if isinstance(epoch, subscribing.EpochWasAborted):
+        if isinstance(epoch, effects.EpochWasAborted):
             return values.EpochAborted(self._decode_time(epoch.time))
         batches = tuple(self._public_data(segment, data) for segment, data in epoch.batches)
         return values.Epoch(self._decode_time(epoch.time), batches, self.directory.qualified, epoch.time)
 
-    def _public_event(self, event: subscribing.Happened) -> values.Event:
+    def _public_event(self, event: effects.Happened) -> values.Event:
         match event:
-            case subscribing.Arrived():
+            case effects.Arrived():
                 return self._public_data(event.segment, event.data)
-            case subscribing.FrontierMoved():
+            case effects.FrontierMoved():
                 return values.FrontierChanged(tuple(map(self._decode_time, event.frontier)))
-            case subscribing.EpochWasAborted():
+            case effects.EpochWasAborted():
                 return values.EpochAborted(self._decode_time(event.time))
-            case subscribing.GapFound():
+            case effects.GapFound():
                 below = tuple(map(self._decode_time, event.below))
                 return values.Gap(event.segment, event.incarnation, event.seq, below)
-            case subscribing.RewoundTo():
+            case effects.RewoundTo():
                 return values.Rewound(*event)
-            case subscribing.SegmentDown():
+            case effects.SegmentWentDown():
                 return values.SegmentDown(*event)
-            case subscribing.SegmentUp():
+            case effects.SegmentCameUp():
                 return values.SegmentUp(*event)

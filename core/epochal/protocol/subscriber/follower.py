@@ -1,13 +1,34 @@
 """A subscriber's view of one segment: one contiguous queue of its events, whatever the network does.
 
 A machine without I/O: it joins, checks that each event directly follows the last (Q10), pulls what is missing by
-`since`, and says when the connection must be given up. Apart from `subscribing`, which merges segments and knows
-nothing of connections.
+`since`, and says when the connection must be given up. The subscriber's machine, which merges segments, knows nothing
+of connections.
 
-Sources: rules S8, S9, S33; E14, E16, E17; Push-Pull Publish-Subscribe; docs/protocol.md.
+The states of a follower, which `_Phase` names:
+
+    FROM        EVENT                                             TO        SENT
+    (start)                                                       GREETING  `Hello` with a fresh subscription id (E26)
+    GREETING    `Welcome`, pushes are followed                    JOINING   subscriptions to channel and id
+    GREETING    `Welcome`, pushes are not followed                PULLING   `Since` the place to begin at
+    JOINING     `Snapshot`, and nothing before it is missing      LIVE      nothing
+    JOINING     `Snapshot`, and there is more before it           PULLING   `Since` the place to begin at
+    PULLING     a chunk that is not the last                      PULLING   `Credit`
+    PULLING     the answer is over, pushes are followed           LIVE      nothing; the backlog is followed
+    PULLING     the answer is over, pushes are not followed       WAITING   nothing
+    PULLING     what is missing is no longer retained             LIVE      nothing; a gap is reported (E17)
+    LIVE        an event, damaged or not directly after the last  GREETING  `Hello`: what is missing is pulled (Q12)
+    LIVE        a heartbeat names a later event                   GREETING  `Hello`
+    LIVE        nothing heard for two thirds of the silence       PULLING   `Since` the last event, to look (Q11)
+    WAITING     `settings.poll` seconds have passed               PULLING   `Since` the last event (Q7)
+    LIVE        pushes are not followed any more                  WAITING   both subscriptions are left
+    WAITING     pushes are followed again                         GREETING  `Hello`
+    any         silence, a refusal, or a broken rule              BROKEN    nothing; `Broke` is reported
+
+Sources: rules S8, S9, S33; E14, E16, E17, E26; Push-Pull Publish-Subscribe; docs/protocol.md.
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from enum import StrEnum
 
 import google_crc32c
@@ -26,49 +47,53 @@ from epochal.protocol import messages as m
 from epochal.protocol.log.epoch_query import MOST_WANTED, Wanted
 from epochal.protocol.log.history import State
 from epochal.protocol.subscriber.catch_up import Pull, Why
-from epochal.protocol.subscriber.follower_values import (
+from epochal.protocol.subscriber.effects import (
     Began,
-    Begin,
-    Behind,
     Broke,
-    Effect,
-    FollowerSettings,
-    From,
+    FollowerEffect,
+    FollowerReport,
     Request,
-    Subscribe,
-    Told,
-    Unsubscribe,
+    SubscribePrefix,
+    UnsubscribePrefix,
 )
+from epochal.protocol.subscriber.since import Begin, Behind, From
 from epochal.protocol.times import Time, TimeShape
-
-__all__ = [
-    "Began",
-    "Begin",
-    "Behind",
-    "Broke",
-    "Effect",
-    "Follower",
-    "FollowerSettings",
-    "From",
-    "Request",
-    "Subscribe",
-    "Told",
-    "Unsubscribe",
-    "Wanted",
-]
 
 LONGEST_HEARTBEAT = 60.0
 """Seconds; no stream can be declared with a longer one, and who claims one is not waited for longer."""
 
 
+@dataclass(frozen=True, slots=True)
+class FollowerSettings:
+    """Times in seconds; sizes in bytes."""
+
+    join_timeout: float = 3.0
+    silence: float = 3.0
+    """Nothing heard for so long: the publisher is taken for gone, and looked up again.
+
+    Two of the stream's heartbeats where those are rarer. At two thirds of it the follower asks by `since` (Q11). Set by
+    the application, and not adapted to how often events come (Q13): heartbeats bound every silence, busy stream or
+    quiet, and to ask sooner because of a pause between bursts would only cost requests.
+    """
+    poll: float = 1.0
+    """Between two pulls where pushes are not followed (Q7)."""
+    max_backlog: int = 64 * 2**20
+    """Live events kept while history is pulled; above it they are dropped and pulled as well."""
+    credit: int = 8
+
+
 class _Phase(StrEnum):
+    """The states of the table above."""
+
     GREETING = "greeting"
     JOINING = "joining"
     PULLING = "pulling"
     LIVE = "live"
     WAITING = "waiting"
-    """For the next pull, where pushes are not followed."""
     BROKEN = "broken"
+
+
+_ANSWERS = (m.Refused, m.Welcome, m.Opening, m.Chunk, m.Truncated, m.Data, m.Frontier, m.Aborted)
 
 
 class Follower:
@@ -93,42 +118,61 @@ class Follower:
         least_incarnation: int = 0,
         pushes: bool = True,
     ) -> None:
-        self.stream, self.segment, self.pushes = stream, segment, pushes
+        self.stream = stream
+        self.segment = segment
+        self.pushes = pushes
         self.settings = settings or FollowerSettings()
+        self.damaged = 0
+        """Live events whose payload did not have the writer's CRC-32C."""
+        self.error: EpochalError | None = None
+        """Why the follower is over."""
         self._shape = shape
-        self._checked: Time | None = None
-        self._begin: Begin = begin
+        self._fresh_nonce = fresh_nonce
+        self._begin = begin
         self._continuing = continuing
         self._least_incarnation = least_incarnation
-        self._fresh_nonce = fresh_nonce
-        self._request = 0
-        self._nonce = b""
-        self._effects: list[Effect] = []
-        self._told: list[Told] = []
-        self._channel: bytes | None = None
+        self._phase = _Phase.GREETING
+        self._effects: list[FollowerEffect] = []
+        self._reports: list[FollowerReport] = []
+        self._has_begun = False
         self._incarnation = 0
         self._last = m.NOTHING_YET
+        """The last event that was reported, or the one after which they begin."""
+        self._newest = m.NOTHING_YET
+        """The last event that the publisher has named."""
+        self._checked: Time | None = None
+        """The last time of a batch that was found to have the stream's shape."""
+        self._skips = False
+        """Whether the publisher leaves out what is not wanted at the start of a history; else all is requested."""
+        self._request = 0
         self._answer = Pull(None, Why.BEGIN)
         """What is pulled, or was last."""
+        self._nonce = b""
+        self._subscribed = False
+        """Whether to the nonce."""
+        self._channel: bytes | None = None
         self._channel_last: int | None = None
+        self._snapshot = m.Snapshot(m.NOTHING_YET, 0, b"", (), (), ())
         self._backlog: list[m.Event] = []
         self._backlog_bytes = 0
-        self._phase = _Phase.GREETING
-        self._heard = self._since = now
         self._paused = False
         self._silence = self.settings.silence
+        self._heard = now
+        """When anything came from the publisher, in seconds."""
+        self._since = now
+        """When this phase began, or its answer last came on, in seconds."""
         self._greet(now)
 
     # ---- the shell's side ----
 
-    def take(self) -> list[Effect]:
+    def take(self) -> list[FollowerEffect]:
         """What to send since the last call."""
         effects, self._effects = self._effects, []
         return effects
 
-    def told(self) -> list[Told]:
-        """What to tell the subscriber since the last call, in order."""
-        told, self._told = self._told, []
+    def told(self) -> list[FollowerReport]:
+        """What to report to the subscriber since the last call, in order."""
+        told, self._reports = self._reports, []
         return told
 
     @property
@@ -138,7 +182,7 @@ class Follower:
 
     @property
     def began(self) -> bool:
-        """Whether `Began` was told, so that a next follower continues behind the last event."""
+        """Whether `Began` was reported, so that a next follower continues after the last event."""
         return self._has_begun
 
     @property
@@ -156,7 +200,7 @@ class Follower:
         self._heard = self._since = now
 
     def follow_pushes(self, follow: bool, now: float) -> None:
-        """From now on follow pushes, or pull only; nothing is lost or told again (Q15)."""
+        """From now on follow pushes, or pull only; nothing is lost or reported again (Q15)."""
         if follow == self.pushes or self.broken:
             return
         self.pushes = follow
@@ -216,20 +260,11 @@ class Follower:
             case m.Data() | m.Frontier() | m.Aborted() if self._phase is _Phase.PULLING:
                 self._accept_pulled(message)
             case m.Truncated() if message.request == self._request and self._phase is _Phase.PULLING:
-                if self._sound_times(message.frontier):
-                    self._history_gone(f"the first retained position is {tuple(message.first_available)}")
+                self._check_times(message.frontier)
+                self._history_gone(f"the first retained position is {tuple(message.first_available)}")
             case m.Refused() if message.op == self._request:
                 self._refused(message)
-            case (
-                m.Refused()
-                | m.Welcome()
-                | m.Opening()
-                | m.Chunk()
-                | m.Truncated()
-                | m.Data()
-                | m.Frontier()
-                | m.Aborted()
-            ):
+            case _ if isinstance(message, _ANSWERS):
                 pass  # an answer to a question that was given up
             case _:
                 raise RemoteProtocolError(f"a publisher does not answer with {type(message).__name__}")
@@ -239,16 +274,20 @@ class Follower:
         if self.broken or not self.pushes:
             return
         self._heard = now
-        if subscription is None and type(message) is m.Data:  # nearly all messages are
-            self._accept_live(message, now)
-            return
-        if subscription is not None and subscription != self._nonce:
-            return  # of an earlier subscription on this connection (Q9, E26)
+        try:
+            if subscription is None and type(message) is m.Data:  # nearly all messages are
+                self._accept_live(message, now)
+            elif subscription is None or subscription == self._nonce:  # else of an earlier subscription (Q9, E26)
+                self._take_pushed(subscription, message, now)
+        except RemoteProtocolError as error:
+            self._break(error)
+
+    def _take_pushed(self, subscription: bytes | None, message: m.Message, now: float) -> None:
         match message:
             case m.Snapshot() if subscription is not None and self._phase is _Phase.JOINING:
                 self._joined(message, now)
             case m.Snapshot():
-                self._break(RemoteProtocolError("a snapshot comes once, first, and for one subscription (S8)"))
+                raise RemoteProtocolError("a snapshot comes once, first, and for one subscription (S8)")
             case m.Refused() if subscription is not None:
                 self._break(from_code(message.code, message.detail))
             case m.Heartbeat() if subscription is None:
@@ -257,17 +296,17 @@ class Follower:
             case m.Frontier() | m.Aborted() if subscription is None:
                 self._accept_live(message, now)
             case _:
-                self._break(RemoteProtocolError(f"a publisher does not push {type(message).__name__} here"))
+                raise RemoteProtocolError(f"a publisher does not push {type(message).__name__} here")
 
     # ---- joining ----
 
     def _greet(self, now: float) -> None:
         """Join under a fresh subscription id.
 
-        Also how a gap is healed: what is missing is pulled behind the last event (Q12).
+        Also how a gap is healed: what is missing is pulled after the last event (Q12).
         """
         if self._subscribed:
-            self._effects.append(Unsubscribe(b"P" + self._nonce))
+            self._effects.append(UnsubscribePrefix(b"P" + self._nonce))
             self._subscribed = False
         if self._has_begun:
             self._begin, self._continuing = self._here, True
@@ -280,10 +319,7 @@ class Follower:
 
     def _welcomed(self, welcome: m.Welcome, now: float) -> None:
         if welcome.version != m.VERSION:
-            self._break(
-                RemoteProtocolError(f"the publisher chose protocol version {welcome.version}, which was not offered")
-            )
-            return
+            raise RemoteProtocolError(f"the publisher chose protocol version {welcome.version}, which was not offered")
         if welcome.incarnation < self._least_incarnation:
             self._break(
                 TimedOut(f"segment {self.segment}: a stale publisher answered (incarnation {welcome.incarnation})")
@@ -298,42 +334,38 @@ class Follower:
             return
         if welcome.channel != self._channel:
             if self._channel is not None:
-                self._effects.append(Unsubscribe(b"C" + self._channel))
+                self._effects.append(UnsubscribePrefix(b"C" + self._channel))
             self._channel = welcome.channel
             self._channel_last = None
-            self._effects.append(Subscribe(b"C" + welcome.channel))
-        self._effects.append(Subscribe(b"P" + self._nonce))
+            self._effects.append(SubscribePrefix(b"C" + welcome.channel))
+        self._effects.append(SubscribePrefix(b"P" + self._nonce))
         self._subscribed = True
         self._phase = _Phase.JOINING
         self._since = now
 
     def _joined(self, snapshot: m.Snapshot, now: float) -> None:
         if snapshot.incarnation != self._incarnation or snapshot.subscription != self._nonce:
-            self._break(
-                RemoteProtocolError("the snapshot is not of the incarnation and subscription that were welcomed")
-            )
-            return
-        if not self._sound_times(snapshot.lower, snapshot.upper, snapshot.aborted, snapshot.below):
-            return
+            raise RemoteProtocolError("the snapshot is not of the incarnation and subscription that were welcomed")
+        self._check_times(snapshot.lower, snapshot.upper, snapshot.aborted, snapshot.below)
         self._snapshot, self._newest = snapshot, snapshot.seq
         begin = self._begin
         if begin is From.LIVE:
             self._start_from_snapshot(gap=False, now=now)
         elif isinstance(begin, m.Position) and self._continuing and begin == (snapshot.incarnation, snapshot.seq):
             self._last = begin.seq
-            self._tell_began(snapshot_state(snapshot), filters=False, resumed=True)
+            self._report_began(snapshot_state(snapshot), filters=False, resumed=True)
             self._go_live(now)
         else:
             self._pull_from_begin(now)
 
     def _start_from_snapshot(self, *, gap: bool, now: float) -> None:
         self._last = self._snapshot.seq
-        self._tell_began(snapshot_state(self._snapshot), filters=True, gap=gap)
+        self._report_began(snapshot_state(self._snapshot), filters=True, gap=gap)
         self._go_live(now)
 
-    def _tell_began(self, state: State, *, filters: bool, gap: bool = False, resumed: bool = False) -> None:
+    def _report_began(self, state: State, *, filters: bool, gap: bool = False, resumed: bool = False) -> None:
         self._has_begun = True
-        self._told.append(Began(self._incarnation, state, filters, gap, resumed))
+        self._reports.append(Began(self._incarnation, state, filters, gap, resumed))
 
     # ---- pulling ----
 
@@ -370,14 +402,13 @@ class Follower:
         self._effects.append(Request(m.Since(self._request, self.segment, position, self.settings.credit, wanted)))
 
     def _opened(self, opening: m.Opening) -> None:
-        if not self._sound_times(opening.lower, opening.upper, opening.aborted, opening.below):
-            return
+        self._check_times(opening.lower, opening.upper, opening.aborted, opening.below)
         self._answer.open(opening, self._incarnation)
         self._last = opening.position.seq
-        self._begin_behind(State(opening.position.seq, opening.lower, opening.upper, opening.aborted, opening.below))
+        self._report_opening(State(opening.position.seq, opening.lower, opening.upper, opening.aborted, opening.below))
 
-    def _begin_behind(self, state: State) -> None:
-        """Tell where the events of an answer begin, unless that is where the last ones of this connection ended."""
+    def _report_opening(self, state: State) -> None:
+        """Report where the events of an answer begin, unless the last ones of this connection ended there."""
         if self._answer.why is Why.LOOK:
             return
         if self._answer.why is Why.BEGIN and isinstance(self._begin, Wanted) and not self._begin.whole_behind(state):
@@ -389,19 +420,20 @@ class Follower:
             )
             return
         gap = self._answer.why is Why.GAP and self._continuing
-        self._tell_began(
+        self._report_began(
             state, filters=self._answer.why is not Why.GO_ON, gap=gap, resumed=self._continuing and not gap
         )
         self._continuing = True
 
     def _accept_pulled(self, event: m.Event) -> None:
-        if not self._sound(event) or not self._answer.accept(event):
+        self._check(event)
+        if not self._answer.accept(event):
             return
         if _damaged(event):
             self._break(ChecksumMismatch(f"segment {self.segment}: event {event.seq} of the history arrived damaged"))
             return
         self._last = event.seq
-        self._told.append(event)
+        self._reports.append(event)
 
     def _pulled(self, now: float) -> None:
         """An answer has come to its end."""
@@ -410,7 +442,7 @@ class Follower:
         elif not self._subscribed:  # pushes are wanted again since
             self._greet(now)
         elif self._answer.why is Why.LOOK and self._answer.asked != self._here:
-            self._greet(now)  # Q12: the subscription has failed; the next begins behind what has come
+            self._greet(now)  # Q12: the subscription has failed; the next begins after what has come
         elif self._last >= self._snapshot.seq:
             self._go_live(now)
 
@@ -448,10 +480,10 @@ class Follower:
 
     def _leave_pushes(self) -> None:
         if self._subscribed:
-            self._effects.append(Unsubscribe(b"P" + self._nonce))
+            self._effects.append(UnsubscribePrefix(b"P" + self._nonce))
             self._nonce = b""  # its snapshot may be on its way, and must not be taken for a second one
         if self._channel is not None:
-            self._effects.append(Unsubscribe(b"C" + self._channel))
+            self._effects.append(UnsubscribePrefix(b"C" + self._channel))
         self._subscribed, self._channel, self._channel_last = False, None, None
         self._drop_backlog()
 
@@ -465,15 +497,11 @@ class Follower:
             self._follow(event, now)
 
     def _accept_live(self, event: m.Event, now: float) -> None:
-        if not self._sound(event):
-            return
+        self._check(event)
         if self._channel_last is not None and event.prev < self._channel_last:
-            self._break(
-                RemoteProtocolError(
-                    f"event {event.seq} names {event.prev} before it; the channel was at {self._channel_last}"
-                )
+            raise RemoteProtocolError(
+                f"event {event.seq} names {event.prev} before it; the channel was at {self._channel_last}"
             )
-            return
         self._channel_last = event.seq
         if self._phase is _Phase.LIVE:
             self._follow(event, now)
@@ -495,32 +523,29 @@ class Follower:
             self._greet(now)  # as if it had been lost: it is pulled again (fault 20)
             return
         self._last = event.seq
-        self._told.append(event)
+        self._reports.append(event)
 
-    def _sound(self, event: m.Event) -> bool:
-        """Whether an event follows one before it and its times have the stream's shape; if not, this is over."""
+    def _check(self, event: m.Event) -> None:
+        """Raise `RemoteProtocolError` unless the event follows one before it and its times have the stream's shape."""
         if not event.prev < event.seq:
-            self._break(RemoteProtocolError(f"event {event.seq} cannot come behind {event.prev}"))
-            return False
+            raise RemoteProtocolError(f"event {event.seq} cannot come after {event.prev}")
         if type(event) is m.Data:
-            if event.time == self._checked:
-                return True
-            self._checked = event.time
-            return self._sound_times((event.time,))
-        if type(event) is m.Frontier:
-            return self._sound_times([time for time, _ in event.changes])
-        return self._sound_times(event.times)  # type: ignore[union-attr]  # the third kind of event
+            if event.time != self._checked:
+                self._check_times((event.time,))
+                self._checked = event.time
+        elif type(event) is m.Frontier:
+            self._check_times([time for time, _ in event.changes])
+        else:
+            self._check_times(event.times)  # type: ignore[union-attr]  # the third kind of event
 
-    def _sound_times(self, *lists: Iterable[Time]) -> bool:
-        """Whether all times have the stream's shape; if not, the publisher is not believed any more."""
+    def _check_times(self, *lists: Iterable[Time]) -> None:
+        """Raise `RemoteProtocolError` unless all times have the stream's shape."""
         try:
             for times in lists:
                 for time in times:
                     self._shape.check(time)
         except TimeShapeError as error:
-            self._break(RemoteProtocolError(f"segment {self.segment}: {error}"))
-            return False
-        return True
+            raise RemoteProtocolError(f"segment {self.segment}: {error}") from None
 
     def _drop_backlog(self) -> None:
         self._backlog, self._backlog_bytes = [], 0
@@ -529,20 +554,7 @@ class Follower:
         self._phase = _Phase.BROKEN
         self._drop_backlog()
         self.error = error
-        self._told.append(Broke(error))
-
-    damaged = 0
-    """Live events whose payload did not have the writer's CRC-32C."""
-    error: EpochalError | None = None
-    """Why the follower is over."""
-    _has_begun = False
-    _subscribed = False
-    """Whether to the nonce."""
-    _skips = False
-    """Whether the publisher leaves out what is not wanted at the start of a history; else all of it is asked for."""
-    _newest = m.NOTHING_YET
-    """The last event that the publisher has named."""
-    _snapshot = m.Snapshot(m.NOTHING_YET, 0, b"", (), (), ())
+        self._reports.append(Broke(error))
 
 
 def _damaged(event: m.Event) -> bool:

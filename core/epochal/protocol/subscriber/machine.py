@@ -9,13 +9,24 @@ Sources: Strymon's publish-subscribe protocol (subscriber logic), rules S10-S19,
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from epochal.errors import CursorError, EpochTooLarge, RemoteProtocolError, TimeShapeError
 from epochal.protocol import messages as m
 from epochal.protocol.frontier import Antichain, Change, Downset, MutableAntichain
 from epochal.protocol.subscriber.cursor import Cursor
-from epochal.protocol.subscriber.follower import Began
+from epochal.protocol.subscriber.effects import (
+    Arrived,
+    Began,
+    EpochBatches,
+    EpochWasAborted,
+    FrontierMoved,
+    GapFound,
+    Happened,
+    RewoundTo,
+    SegmentCameUp,
+    SegmentWentDown,
+)
 from epochal.protocol.subscriber.join_filter import JoinFilter
 from epochal.protocol.times import Time, TimeShape
 from epochal.protocol.topics import TopicChoice
@@ -27,69 +38,6 @@ REMEMBERED_ABORTS = 65_536
 
 REMEMBERED_GAPS = 1_000
 """Gaps after which it is still known of the epochs before the first of them whether they were seen whole."""
-
-
-class EpochBatches(NamedTuple):
-    """A complete epoch: all its batches, in arrival order; per segment that is the order of the log."""
-
-    time: Time
-    batches: tuple[tuple[str, m.Data], ...]
-    """(segment, batch) pairs."""
-
-
-class EpochWasAborted(NamedTuple):
-    """The epoch can never complete; nothing of it is delivered."""
-
-    time: Time
-
-
-class Arrived(NamedTuple):
-    """A batch that passed the filters, of an epoch that may still grow or be aborted."""
-
-    segment: str
-    data: m.Data
-
-
-class FrontierMoved(NamedTuple):
-    """The merged lower frontier after a move of some segment's (S16)."""
-
-    frontier: tuple[Time, ...]
-
-
-class GapFound(NamedTuple):
-    """Events of `segment` between its last one and `seq` of `incarnation` are lost for good (E17).
-
-    Every epoch that is <= one of the times `below` is aborted, as far as it was not handed out (E11).
-    """
-
-    segment: str
-    incarnation: int
-    seq: int
-    below: tuple[Time, ...] = ()
-
-
-class RewoundTo(NamedTuple):
-    """`segment` has a new incarnation, whose events start behind `seq`."""
-
-    segment: str
-    incarnation: int
-    seq: int
-
-
-class SegmentDown(NamedTuple):
-    """The connection to `segment` is lost; its part of the frontier stays where it is until it is back (S19)."""
-
-    segment: str
-    reason: str
-
-
-class SegmentUp(NamedTuple):
-    """`segment` is followed again."""
-
-    segment: str
-
-
-Happened: TypeAlias = Arrived | FrontierMoved | EpochWasAborted | GapFound | RewoundTo | SegmentDown | SegmentUp
 
 
 class _Passed(NamedTuple):
@@ -352,11 +300,11 @@ class Subscriber:
 
     def down(self, name: str, reason: str) -> None:
         """The connection to segment `name` is lost; the merged frontier waits for it (S19)."""
-        self._happened(SegmentDown(name, reason))
+        self._happened(SegmentWentDown(name, reason))
 
     def up(self, name: str) -> None:
         """Segment `name` is followed again."""
-        self._happened(SegmentUp(name))
+        self._happened(SegmentCameUp(name))
 
     def began(self, name: str, began: Began) -> None:
         """A follower of `name` begins (again) behind `began.state`."""

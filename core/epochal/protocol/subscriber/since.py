@@ -10,6 +10,7 @@ import json
 import reprlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, NamedTuple, TypeAlias
 
 from epochal.errors import CursorError, TimeShapeError, UsageError
@@ -17,11 +18,28 @@ from epochal.protocol.frontier import Antichain
 from epochal.protocol.log.epoch_query import Wanted
 from epochal.protocol.messages import NOTHING_YET, Position
 from epochal.protocol.subscriber.cursor import Cursor
-from epochal.protocol.subscriber.follower_values import Begin, Behind, From
 from epochal.protocol.times import MAX_TIME, Time, TimeShape, from_json
 
 FORMS = "start, seq:N, time:T, frontier:[T, ...], cut:{SEGMENT: N, ...}"
 """What a text can be."""
+
+
+class From(StrEnum):
+    """Where to begin, if not after a position."""
+
+    LIVE = "live"
+    START = "start"
+
+
+class Behind(NamedTuple):
+    """Begin after event `seq`, as one that joins there (E13); `incarnation` is the present one for None."""
+
+    seq: int
+    incarnation: int | None = None
+
+
+Begin: TypeAlias = From | Position | Behind | Wanted
+"""With `Wanted`: where all of what is wanted begins, which the history must hold."""
 
 
 class AfterSeq(NamedTuple):
