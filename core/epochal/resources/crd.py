@@ -1,23 +1,20 @@
-"""The custom resource definition of a Stream, made from the one model that `epochal apply` and the catalog read.
+"""The custom resource definition of a Stream, made from pydantic's schema of the model of a Stream.
 
-Apart from the model because only a cluster needs it. The schema and its rules (CEL) refuse at admission what can be
-refused there; what they cannot express (a shape's nesting, a type's grammar) is refused by the model, as a condition of
-the object. `tests/resources/test_crd.py` lists where the two differ.
+A small transformation adds what Kubernetes needs: a structural schema, its own forms of amounts, and rules (CEL). They
+refuse at admission what can be refused there; what they cannot express (a shape's nesting, a type's grammar) is refused
+by the model, as a condition of the object. `tests/resources/test_crd.py` lists where the two differ.
 """
 
-from types import NoneType, UnionType
-from typing import Any, Literal, TypeAlias, Union, get_args, get_origin
+from copy import deepcopy
+from typing import Any, TypeAlias
 
 import yaml
-from annotated_types import Ge, Le, MaxLen, MinLen
-from pydantic import BaseModel
-from pydantic.fields import FieldInfo
 
 from epochal.resources.names import MAX_NAME
 from epochal.resources.quantities import format_bytes, format_duration
 from epochal.resources.schemas import MAX_FIELDS, MAX_TYPE
 from epochal.resources.schemas import MAX_NAME as MAX_FIELD_NAME
-from epochal.resources.spec import AMOUNT_PATTERN, Form, StreamSpec
+from epochal.resources.spec import AMOUNT_PATTERN, StreamSpec, ValueFormat
 
 Json: TypeAlias = dict[str, Any]
 
@@ -34,6 +31,23 @@ _NO_DEFAULT = ("watermark",)
 _MOST_TEXT, _MOST_SHAPE = 1024, 512
 MOST_FRONTIER = 4096
 """Characters of the frontier in a status."""
+
+_KEYS = (
+    *(
+        "x-kubernetes-int-or-string",
+        "type",
+        "format",
+        "enum",
+        "pattern",
+        "minLength",
+        "maxLength",
+        "minimum",
+        "maximum",
+    ),
+    *("items", "maxItems", "additionalProperties", "maxProperties", "x-kubernetes-list-type"),
+    *("x-kubernetes-validations", "description", "properties", "required", "default"),
+)
+"""The keys of a schema, in the order in which they are written."""
 
 _PAYLOAD_SCHEMA: Json = {
     "type": "object",
@@ -204,92 +218,87 @@ def _root() -> Json:
             "apiVersion": {"type": "string", "description": f"{GROUP}/{VERSION}"},
             "kind": {"type": "string", "description": KIND},
             "metadata": {"type": "object"},
-            "spec": {
-                **model_schema(StreamSpec, "What is declared about the stream."),
-                "x-kubernetes-validations": list(SPEC_RULES),
-            },
+            "spec": {**_spec(), "x-kubernetes-validations": list(SPEC_RULES)},
             "status": _status(),
         },
         "x-kubernetes-validations": list(ROOT_RULES),
     }
 
 
-def model_schema(model: type[BaseModel], description: str) -> Json:
-    """The structural schema of a model: one property a field, named as in documents."""
-    properties = {info.alias or name: field_schema(name, info) for name, info in model.model_fields.items()}
-    required = [info.alias or name for name, info in model.model_fields.items() if info.is_required()]
-    shown: Json = {"type": "object", "description": description, "properties": properties}
-    return {**shown, "required": required} if required else shown
+def _spec() -> Json:
+    shown = StreamSpec.model_json_schema(by_alias=True)
+    return structural({**shown, "description": "What is declared about the stream."}, shown["$defs"])
 
 
-def field_schema(name: str, info: FieldInfo) -> Json:
-    """The structural schema of one field, with its bounds and default."""
-    assert info.description, "every field says what it means"
-    shown = {**_schema(info.annotation, list(info.metadata)), "description": info.description}
-    if name not in _NO_DEFAULT and not info.is_required() and info.get_default(call_default_factory=True) is not None:
-        shown["default"] = _shown_default(info)
-    return shown
+def structural(shown: Json, models: Json) -> Json:
+    """The structural schema of a schema by pydantic: no references, no null, formats and lists as Kubernetes has them.
+
+    `models`: what `shown` refers to. Keys come in one order, so that the definition does not change by itself.
+    """
+    shown = _resolved(shown, models)
+    match shown:
+        case {"format": ValueFormat.SCHEMA}:
+            return {**_PAYLOAD_SCHEMA, "description": shown["description"]}
+        case {"format": form}:
+            shown |= _formatted(ValueFormat(form), shown)
+        case {"properties": _}:
+            shown |= {"properties": _properties(shown, models), "description": shown["description"].split("\n")[0]}
+            del shown["additionalProperties"]
+        case {"type": "array"}:
+            shown |= {"items": structural(shown["items"], models), "x-kubernetes-list-type": "atomic"}
+        case {"type": "object"}:
+            value = structural(shown["additionalProperties"], models)
+            shown["additionalProperties"] = {"description": "A value.", **value}
+        case {"type": "integer"}:
+            shown["format"] = "int64"
+        case {"type": "string"} if "enum" not in shown:
+            shown.setdefault("maxLength", _MOST_TEXT)  # rules that walk a text without a bound could cost anything
+    return {key: shown[key] for key in _KEYS if shown.get(key) is not None}
 
 
-def _schema(kind: Any, marks: list[Any]) -> Json:
-    """Of a type; `marks` are its bounds and its form."""
-    kind, marks = _unwrapped(kind, marks)
-    form = next((mark for mark in marks if isinstance(mark, Form)), None)
-    if form is not None:
-        return _formed(form, marks)
-    match get_origin(kind):
-        case None:
-            return _plain(kind, marks)
-        case origin if origin is Literal:
-            return {"type": "string", "enum": list(get_args(kind))}
-        case origin if origin is dict:
-            value = {"description": "A value.", **_schema(get_args(kind)[1], [])}
-            return {"type": "object", "additionalProperties": value, **_most("maxProperties", marks)}
-        case _:
-            items = _schema(get_args(kind)[0], [])
-            return {"type": "array", "items": items, **_most("maxItems", marks), "x-kubernetes-list-type": "atomic"}
+def _resolved(shown: Json, models: Json) -> Json:
+    """Without references, and without `| None`: a field that is left out says it as well."""
+    if "anyOf" in shown:
+        [choice] = [one for one in shown["anyOf"] if one.get("type") != "null"]
+        shown = {**choice, **{key: value for key, value in shown.items() if key not in ("anyOf", "default")}}
+    if "$ref" in shown:
+        shown = {**models[shown["$ref"].rpartition("/")[2]], **shown}
+    return deepcopy(shown)
 
 
-def _unwrapped(kind: Any, marks: list[Any]) -> tuple[Any, list[Any]]:
-    """Without `| None`, and with the marks that stand inside `Annotated`."""
-    if get_origin(kind) in (Union, UnionType):
-        [kind] = [choice for choice in get_args(kind) if choice is not NoneType]
-    if hasattr(kind, "__metadata__"):
-        return kind.__origin__, [*kind.__metadata__, *marks]
-    return kind, marks
+def _properties(shown: Json, models: Json) -> Json:
+    """One property a field, named as in documents; an object that may be left out has an empty one as its default."""
+    found = {}
+    for name, field in shown["properties"].items():
+        found[name] = structural(field, models)
+        assert found[name]["description"], "every field says what it means"
+        may_be_null = "anyOf" in field or name in shown.get("required", ())
+        if found[name].get("type") == "object" and not may_be_null and name not in _NO_DEFAULT:
+            found[name]["default"] = {}  # the defaults of its fields fill it
+    return found
 
 
-def _formed(form: Form, marks: list[Any]) -> Json:
+def _formatted(form: ValueFormat, shown: Json) -> Json:
+    """What of a text or an amount differs from pydantic's schema; None: it is left out."""
+    plain: Json = {"type": "string", "format": None, "minimum": None, "maximum": None}
+    either: Json = {**plain, "type": None, "x-kubernetes-int-or-string": True}
     match form:
-        case Form.BYTES:
-            return _bytes(marks)
-        case Form.DURATION:
-            return _duration(marks)
-        case Form.AMOUNT:
-            return {"x-kubernetes-int-or-string": True, "pattern": f"^{AMOUNT_PATTERN}$", "maxLength": 40}
-        case Form.NAMESPACE:
-            return {"type": "string", "pattern": _NAMESPACE_PATTERN, "maxLength": 63}
-        case Form.SHAPE:
-            return {"type": "string", "pattern": _SHAPE_PATTERN, "minLength": 2, "maxLength": _MOST_SHAPE}
-        case Form.SCHEMA:
-            return dict(_PAYLOAD_SCHEMA)
+        case ValueFormat.BYTES:
+            return {**either, **_bytes(shown)}
+        case ValueFormat.DURATION:
+            return {**plain, **_duration(shown)}
+        case ValueFormat.AMOUNT:
+            return {**either, "pattern": f"^{AMOUNT_PATTERN}$", "maxLength": 40}
+        case ValueFormat.NAMESPACE:
+            return {**plain, "pattern": _NAMESPACE_PATTERN, "maxLength": 63}
+        case ValueFormat.SHAPE:
+            return {**plain, "pattern": _SHAPE_PATTERN, "minLength": 2, "maxLength": _MOST_SHAPE}
+        case ValueFormat.SCHEMA:
+            raise AssertionError("the schema of a schema is written out")
 
 
-def _plain(kind: type, marks: list[Any]) -> Json:
-    if issubclass(kind, BaseModel):
-        return model_schema(kind, (kind.__doc__ or "").split("\n")[0])
-    if kind is bool:
-        return {"type": "boolean"}
-    if kind is int:
-        low, high = _bounds(marks)
-        return {"type": "integer", "format": "int64", "minimum": low, "maximum": high}
-    assert kind is str, kind
-    least = [mark.min_length for mark in marks if isinstance(mark, MinLen)]
-    return {"type": "string", **({"minLength": least[0]} if least else {}), **_most("maxLength", marks)}
-
-
-def _bytes(marks: list[Any]) -> Json:
-    low, high = _bounds(marks)
+def _bytes(shown: Json) -> Json:
+    low, high = shown["minimum"], shown["maximum"]
     texts = format_bytes(low), format_bytes(high)
     as_number = f"self >= {low} && self <= {high}"
     as_text = (
@@ -297,47 +306,23 @@ def _bytes(marks: list[Any]) -> Json:
     )
     bounds = rule(f"type(self) == int ? {as_number} : {as_text}", f"must be from {texts[0]} to {texts[1]}")
     return {
-        "x-kubernetes-int-or-string": True,
         "pattern": _BYTES_PATTERN,
         "maxLength": 32,
         "x-kubernetes-validations": [bounds],
+        "default": format_bytes(shown["default"]) if "default" in shown else None,
     }
 
 
-def _duration(marks: list[Any]) -> Json:
-    low, high = map(format_duration, _bounds(marks))
+def _duration(shown: Json) -> Json:
+    low, high = format_duration(shown["minimum"]), format_duration(shown["maximum"])
     bounds = f"duration(self) >= duration('{low}') && duration(self) <= duration('{high}')"
     return {
-        "type": "string",
         "pattern": _DURATION_PATTERN,
         "minLength": 2,
         "maxLength": 40,
         "x-kubernetes-validations": [rule(bounds, f"must be from {low} to {high}")],
+        "default": format_duration(shown["default"]) if "default" in shown else None,
     }
-
-
-def _bounds(marks: list[Any]) -> tuple[Any, Any]:
-    """Every number of a manifest has both."""
-    [low] = [mark.ge for mark in marks if isinstance(mark, Ge)]
-    [high] = [mark.le for mark in marks if isinstance(mark, Le)]
-    return low, high
-
-
-def _most(key: str, marks: list[Any]) -> Json:
-    """Every text and every list has a bound, or the rules that walk it could cost anything."""
-    return {key: next((mark.max_length for mark in marks if isinstance(mark, MaxLen)), _MOST_TEXT)}
-
-
-def _shown_default(info: FieldInfo) -> Any:
-    default = info.get_default(call_default_factory=True)
-    if isinstance(default, BaseModel):
-        return {}  # the defaults of its fields fill it
-    form = next((mark for mark in info.metadata if isinstance(mark, Form)), None)
-    if form is Form.BYTES:
-        return format_bytes(default)
-    if form is Form.DURATION:
-        return format_duration(default)
-    return list(default) if isinstance(default, tuple) else default
 
 
 def _status() -> Json:

@@ -8,8 +8,17 @@ import re
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    PlainSerializer,
+)
 from pydantic.alias_generators import to_camel
+from pydantic_core import CoreSchema
 
 from epochal.errors import ManifestError, TimeShapeError
 from epochal.protocol.times import TimeShape
@@ -60,8 +69,8 @@ def _normal_schema(value: dict[str, Any]) -> dict[str, Any]:
         return value
 
 
-class Form(StrEnum):
-    """What a value is beyond its Python type; the custom resource's schema is made from it."""
+class ValueFormat(StrEnum):
+    """What a value is beyond its Python type: the `format` in the model's schema."""
 
     BYTES = "bytes"
     DURATION = "duration"
@@ -70,13 +79,17 @@ class Form(StrEnum):
     SHAPE = "shape"
     SCHEMA = "schema"
 
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Note it in the schema."""
+        return {**handler(schema), "format": self.value}
 
-Bytes = Annotated[int, BeforeValidator(_read_bytes), PlainSerializer(format_bytes), Form.BYTES]
-Duration = Annotated[float, BeforeValidator(_read_duration), PlainSerializer(format_duration), Form.DURATION]
-Amount = Annotated[str, BeforeValidator(_check_amount), Form.AMOUNT]
+
+Bytes = Annotated[int, BeforeValidator(_read_bytes), PlainSerializer(format_bytes), ValueFormat.BYTES]
+Duration = Annotated[float, BeforeValidator(_read_duration), PlainSerializer(format_duration), ValueFormat.DURATION]
+Amount = Annotated[str, BeforeValidator(_check_amount), ValueFormat.AMOUNT]
 Name = Annotated[str, AfterValidator(check_name)]
-Namespace = Annotated[str, AfterValidator(check_namespace), Form.NAMESPACE]
-Shape = Annotated[str, AfterValidator(_check_shape), Form.SHAPE]
+Namespace = Annotated[str, AfterValidator(check_namespace), ValueFormat.NAMESPACE]
+Shape = Annotated[str, AfterValidator(_check_shape), ValueFormat.SHAPE]
 Object = dict[str, Any]
 
 
@@ -106,7 +119,7 @@ class Payload(Fields):
     encoding: Literal["bytes", "msgpack", "json", "arrow"] = Field(
         description="How a record is encoded: bytes, msgpack, json or arrow. It cannot change."
     )
-    schema_: Annotated[Object, AfterValidator(_normal_schema), Form.SCHEMA] | None = Field(
+    schema_: Annotated[Object, AfterValidator(_normal_schema), ValueFormat.SCHEMA] | None = Field(
         default=None,
         alias="schema",
         description="The fields of a record, for encodings that have fields (all but bytes). It cannot change.",
