@@ -11,7 +11,7 @@ from epochal.errors import LimitExceeded, LocalProtocolError, from_code
 from epochal.protocol import messages as m
 from epochal.protocol import wire
 from epochal.protocol.publisher import limits
-from epochal.protocol.publisher.effects import Answer, Reply
+from epochal.protocol.publisher.effects import Reply, SendAnswers
 from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
 from epochal.protocol.publisher.server import SegmentServer, ServingSettings
 from epochal.protocol.times import TimeShape
@@ -121,7 +121,7 @@ def server(**settings: Any) -> SegmentServer:
 
 def asked(machine: SegmentServer, peer: bytes, message: m.Message) -> Any:
     machine.receive(peer, message, 0.0)
-    (answer,) = [effect for effect in machine.publisher.take() if isinstance(effect, Answer)]
+    (answer,) = [effect for effect in machine.publisher.take() if isinstance(effect, SendAnswers)]
     return answer.messages[0]
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from epochal.protocol import messages as m
 from epochal.protocol import wire
-from epochal.protocol.publisher.effects import Answer, AskRecord, Private, Push, Reply, ReportFinishing
+from epochal.protocol.publisher.effects import AskRecord, Private, Push, Reply, ReportFinishing, SendAnswers
 from epochal.protocol.publisher.horizon import Record
 from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
 from epochal.protocol.publisher.server import SegmentServer, ServingSettings
@@ -307,7 +307,7 @@ class Wiring:
                     if writer.peers.get(segment) == peer and segment not in writer.deaf:
                         writer.machine.receive(segment, through_the_codec(message))
                         writer.told += writer.machine.told()
-            case Answer(peer, messages):
+            case SendAnswers(peer, messages):
                 for reader in self.readers:
                     if reader.peers.get(segment) == peer:
                         for message in messages:

@@ -7,7 +7,7 @@ import pytest
 
 from epochal.protocol import messages as m
 from epochal.protocol.publisher.committed_view import Told
-from epochal.protocol.publisher.effects import Answer, Private, Push
+from epochal.protocol.publisher.effects import Private, Push, SendAnswers
 from epochal.protocol.publisher.journal import Restoring, encode_notes
 from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
 from epochal.protocol.publisher.server import SegmentServer, ServingSettings
@@ -37,23 +37,23 @@ def test_a_snapshot_is_of_the_last_event_that_was_told_and_waits_for_nothing() -
     server.subscribed(NONCE, 0.0)
     server.tick(2.0)
     welcome, snapshot, beat = view.take()
-    assert isinstance(welcome, Answer)
+    assert isinstance(welcome, SendAnswers)
     assert [message.seq for message in welcome.messages if isinstance(message, m.Welcome)] == [1]
     assert snapshot == Private(NONCE, m.Snapshot(1, 1, NONCE, (0,), (0,), ()))
     assert beat == Push(m.Heartbeat(1))
-    assert not [effect for effect in publisher.take() if isinstance(effect, Answer | Private)]
+    assert not [effect for effect in publisher.take() if isinstance(effect, SendAnswers | Private)]
 
 
 @pytest.mark.rule("E9", "Q2")
 def test_history_ends_where_the_disk_does() -> None:
     _, view, server = ahead()
     server.receive(b"p", m.Since(1, "0", None, 8), 0.0)
-    (opening,), (chunk, *events) = [effect.messages for effect in view.take() if isinstance(effect, Answer)]
+    (opening,), (chunk, *events) = [effect.messages for effect in view.take() if isinstance(effect, SendAnswers)]
     assert opening.position == (1, -1)  # type: ignore[union-attr]
     assert chunk == m.Chunk(1, 2, True)
     assert [event.seq for event in events] == [0, 1]  # type: ignore[union-attr]
     server.receive(b"p", m.Since(2, "0", m.Position(1, 4), 8), 0.0)
-    (refused,) = [effect.messages[0] for effect in view.take() if isinstance(effect, Answer)]
+    (refused,) = [effect.messages[0] for effect in view.take() if isinstance(effect, SendAnswers)]
     assert isinstance(refused, m.Refused), "nobody can know of event 4 yet"
 
 
@@ -61,7 +61,7 @@ def test_history_ends_where_the_disk_does() -> None:
 def test_what_is_passed_over_for_a_wanted_time_ends_where_the_disk_does() -> None:
     _, view, server = ahead()
     server.receive(b"p", m.Since(1, "0", None, 8, (3,)), 0.0)
-    (opening,), chunk = [effect.messages for effect in view.take() if isinstance(effect, Answer)]
+    (opening,), chunk = [effect.messages for effect in view.take() if isinstance(effect, SendAnswers)]
     assert opening.position == (1, 1), "events 2 and 3 are not wanted either, and not told"  # type: ignore[union-attr]
     assert chunk == (m.Chunk(1, 0, True),)
 

@@ -11,7 +11,7 @@ from epochal.protocol.blockers import HolderKind
 from epochal.protocol.frontier import Antichain
 from epochal.protocol.log.history import EVENT_OVERHEAD, empty_state
 from epochal.protocol.progress import EpochState
-from epochal.protocol.publisher.effects import Answer, Push, Reply, ReportFinishing
+from epochal.protocol.publisher.effects import Push, Reply, ReportFinishing, SendAnswers
 from epochal.protocol.publisher.horizon import Horizon, Marks, Record
 from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
 from epochal.protocol.publisher.sessions import WriterState
@@ -481,7 +481,7 @@ def test_an_answer_about_the_past_begins_with_what_was_lost(wire_up: WireUp, wan
     writer.connect()
     writer.append("0", 6)
     wiring.servers["0"].receive(b"reader", m.Since(1, "0", None, 8, wanted), wiring.now)
-    opening = next(effect.messages[0] for effect in publisher.take() if isinstance(effect, Answer))
+    opening = next(effect.messages[0] for effect in publisher.take() if isinstance(effect, SendAnswers))
     assert isinstance(opening, m.Opening)
     assert (opening.lower, opening.below) == ((0,), (5,))
 

@@ -14,7 +14,7 @@ from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublish
 from epochal.protocol.subscriber.effects import EpochWasAborted
 from epochal.protocol.subscriber.since import From
 from epochal.protocol.times import MAX_TIME, Time, TimeShape, less_equal
-from epochal.protocol.writer.effects import Acked, Failed, Moved, Over, Ready, Reconnect
+from epochal.protocol.writer.effects import Acked, Failed, Moved, Over, Reconnect, SessionReady
 
 INT = TimeShape.parse("int")
 
@@ -257,7 +257,7 @@ def test_the_last_writer_to_be_lost_completes_nothing(wire_up):
     wiring.tick(60)
     assert lower(wiring) == [2]
     successor = wiring.writer("w", session=2)
-    assert successor.of(Ready) == [Ready((2,))]
+    assert successor.of(SessionReady) == [SessionReady((2,))]
     successor.append("0", 2)
     successor.advance(3)
     assert lower(wiring) == [3]
@@ -277,7 +277,7 @@ def test_a_writer_lost_at_one_segment_aborts_at_all_and_must_open_anew(wire_up):
     other.advance(1)
     assert reader.epochs() == [EpochWasAborted(0)]
     again = wiring.writer("w", session=2)
-    assert again.of(Ready) == [Ready((1,))]
+    assert again.of(SessionReady) == [SessionReady((1,))]
     again.append("0", 1, b"c")
     again.advance(2)
     other.advance(2)
@@ -301,7 +301,7 @@ def test_a_new_session_aborts_where_the_old_one_still_stands(wire_up):
     wiring.run()
     assert (lower(wiring, "0"), lower(wiring, "1")) == ([3], [0])
     again = wiring.writer("w", session=2)
-    assert again.of(Ready) == [Ready((3,))]
+    assert again.of(SessionReady) == [SessionReady((3,))]
     assert again.of(Failed) == []
     again.machine.raise_failure()
     again.advance(4)
@@ -382,7 +382,7 @@ def test_nothing_completes_before_the_declared_number_of_writers_has_come(wire_u
     wiring.writer("w1", session=2).advance(6)  # the same id again does not count
     assert lower(wiring) == [0]
     second = wiring.writer("w2")
-    assert second.of(Ready) == [Ready((0,))]
+    assert second.of(SessionReady) == [SessionReady((0,))]
     second.advance(4)
     assert lower(wiring) == [4]
     second.leave(m.Leaving.CLOSE)
@@ -396,7 +396,7 @@ def test_a_writer_begins_at_the_time_that_all_segments_can_give(wire_up):
     for segment, time in zip("012", (3, 5, 4), strict=True):
         wiring.publishers[segment].receive(holder.peers[segment], m.Hold(99, segment, (time,)), 0.0)
     late = wiring.writer("late")
-    assert late.of(Ready) == [Ready((5,))]
+    assert late.of(SessionReady) == [SessionReady((5,))]
     for segment in "012":
         assert list(wiring.publishers[segment]._writers.get("late").held) == [5]
     with pytest.raises(Exception, match="does not reach 4"):
@@ -409,7 +409,7 @@ def test_the_joint_capability_in_a_partial_order(wire_up):
     holder = wiring.writer("holder")
     wiring.publishers["0"].receive(holder.peers["0"], m.Hold(99, "0", ((0, 3), (2, 0))), 0.0)
     wiring.publishers["1"].receive(holder.peers["1"], m.Hold(99, "1", ((1, 1),)), 0.0)
-    assert wiring.writer("late").of(Ready) == [Ready(((1, 3), (2, 1)))]
+    assert wiring.writer("late").of(SessionReady) == [SessionReady(((1, 3), (2, 1)))]
 
 
 @pytest.mark.rule("E5")
@@ -560,7 +560,7 @@ def test_an_open_before_completion_is_recorded_cancels_it(wire_up):
     wiring.reports = type(wiring.reports)(sorted(wiring.reports, key=lambda item: (item[0], item[1].number)))
     wiring.run()
     later.connect("1")
-    assert later.of(Ready) == [Ready((0,))]
+    assert later.of(SessionReady) == [SessionReady((0,))]
     assert not any(publisher.complete for publisher in wiring.publishers.values())
     later.append("0", 0, b"a")
     later.leave(m.Leaving.FINISH)

@@ -8,7 +8,7 @@ import pytest
 from epochal.errors import AppendsLost, EpochalError, NoPublisher, RemoteProtocolError, StreamGone, WriterLost
 from epochal.protocol import messages as m
 from epochal.protocol.times import TimeShape
-from epochal.protocol.writer.effects import Moved, Over, Ready, Reconnect
+from epochal.protocol.writer.effects import Moved, Over, Reconnect, SessionReady
 from epochal.protocol.writer.machine import WriterMachine
 
 WireUp = Callable[..., Any]
@@ -99,7 +99,7 @@ def test_a_writer_is_not_lost_while_it_waits_for_one_slow_segment(wire_up: WireU
     writer.connect("0")
     wiring.tick(10)
     writer.connect("1")
-    assert [type(told) for told in writer.told] == [Ready]
+    assert [type(told) for told in writer.told] == [SessionReady]
 
 
 @pytest.mark.rule("E3")
@@ -119,7 +119,7 @@ def test_what_a_lost_writer_appended_is_aborted_though_its_next_session_reconnec
     second.connect("0")
     second.cut("0")
     second.connect("0", "1")
-    assert second.of(Ready) == [Ready((7,))]
+    assert second.of(SessionReady) == [SessionReady((7,))]
     assert 5 in [time for event in wiring.log["1"] if type(event) is m.Aborted for time in event.times]
     assert second.errors() == []
     second.advance(8)
@@ -141,7 +141,7 @@ def test_what_a_lost_writer_appended_is_aborted_though_the_next_session_died_bef
     other.advance(7)
     wiring.writer("w", 2, connect=False).connect("0")  # granted anew there; dies before it hears from 1
     third = wiring.writer("w", 3)
-    assert third.of(Ready) == [Ready((7,))]
+    assert third.of(SessionReady) == [SessionReady((7,))]
     assert 5 in [time for event in wiring.log["1"] if type(event) is m.Aborted for time in event.times]
 
 
@@ -154,7 +154,7 @@ def test_a_move_that_was_cut_in_half_is_completed_by_the_next_session(wire_up: W
     first.hold_back("1")
     first.advance(6)  # reaches segment 0 alone
     second = wiring.writer("w", 2)
-    assert second.of(Ready) == [Ready((6,))]
+    assert second.of(SessionReady) == [SessionReady((6,))]
     assert not [event for event in wiring.log["1"] if type(event) is m.Aborted]
 
 

@@ -11,7 +11,7 @@ from epochal.errors import HistoryTruncated, RemoteProtocolError
 from epochal.protocol import messages as m
 from epochal.protocol.log.epoch_query import Wanted
 from epochal.protocol.log.history import State
-from epochal.protocol.publisher.effects import Answer, FindBeginning, Private, Push, ReadLog
+from epochal.protocol.publisher.effects import FindBeginning, Private, Push, ReadLog, SendAnswers
 from epochal.protocol.publisher.server import CHUNK_EVENTS, SegmentServer, ServingSettings
 
 NONCE = b"n" * 16
@@ -30,7 +30,7 @@ def hello(request=1, nonce=NONCE, versions=(1,), stream=STREAM):
 def ask(wiring, message, peer=b"peer"):
     """The answers that `message` gets at once."""
     wiring.servers["0"].receive(peer, message, wiring.now)
-    return [each for e in wiring.publishers["0"].take() if isinstance(e, Answer) for each in e.messages]
+    return [each for e in wiring.publishers["0"].take() if isinstance(e, SendAnswers) for each in e.messages]
 
 
 def fill(wiring, count):
@@ -325,7 +325,7 @@ def test_the_disk_is_asked_only_for_what_is_not_in_memory(wire_up):
     assert find == FindBeginning(b"peer", 2, Wanted((4,)))
     wiring.servers["0"].state_found(b"peer", 2, State(7, (4,), (), ()))
     opened, read = wiring.publishers["0"].take()
-    assert opened == Answer(b"peer", (m.Opening(2, m.Position(1, 7), (4,), (), ()),))
+    assert opened == SendAnswers(b"peer", (m.Opening(2, m.Position(1, 7), (4,), (), ()),))
     assert isinstance(read, ReadLog)
     assert read.after == 7 < truncated_at
 

@@ -12,7 +12,7 @@ from epochal.protocol import messages as m
 from epochal.protocol.messages import GROUP
 from epochal.protocol.subscriber.effects import EpochWasAborted
 from epochal.protocol.times import Time, TimeShape, less_equal
-from epochal.protocol.writer.effects import Acked, Failed, Moved, Over, Ready, Reconnect
+from epochal.protocol.writer.effects import Acked, Failed, Moved, Over, Reconnect, SessionReady
 from epochal.protocol.writer.machine import WriterMachine
 
 
@@ -235,9 +235,9 @@ def test_a_writer_is_ready_only_when_all_segments_have_answered(wire_up):
     wiring = wire_up(segments="01")
     writer = wiring.writer(connect=False)
     writer.connect("0")
-    assert writer.of(Ready) == []
+    assert writer.of(SessionReady) == []
     writer.connect("1")
-    assert writer.of(Ready) == [Ready((0,))]
+    assert writer.of(SessionReady) == [SessionReady((0,))]
 
 
 @pytest.mark.rule("E5")
@@ -247,7 +247,7 @@ def test_a_writer_is_heard_where_it_is_open_while_it_waits_for_other_segments(wi
     writer.connect("0")
     wiring.tick(20)
     writer.connect("1")
-    assert writer.of(Ready) == [Ready((0,))]
+    assert writer.of(SessionReady) == [SessionReady((0,))]
     assert writer.errors() == []
 
 

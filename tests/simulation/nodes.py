@@ -25,7 +25,6 @@ from epochal.protocol import wire
 from epochal.protocol.log.history import State
 from epochal.protocol.publisher.committed_view import Told
 from epochal.protocol.publisher.effects import (
-    Answer,
     AskRecord,
     FindBeginning,
     FindState,
@@ -36,6 +35,7 @@ from epochal.protocol.publisher.effects import (
     ReadLog,
     Reply,
     ReportFinishing,
+    SendAnswers,
 )
 from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
 from epochal.protocol.publisher.server import SegmentServer, ServingSettings
@@ -449,7 +449,7 @@ class Node:
                     packer.add(message)
                 case Reply():
                     self._reply(effect)
-                case Answer():
+                case SendAnswers():
                     self._to(effect.peer, wire.encode(*effect.messages))
                 case Private():
                     self._push(packer)

@@ -10,7 +10,7 @@ from tests.simulation.world import World
 
 from epochal.protocol import messages as m
 from epochal.protocol import wire
-from epochal.protocol.publisher.effects import Answer, Reply
+from epochal.protocol.publisher.effects import Reply, SendAnswers
 from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
 from epochal.protocol.publisher.server import SegmentServer, ServingSettings
 
@@ -44,7 +44,7 @@ class Stranger:
             match effect:
                 case Reply(peer, answer):
                     self._send(peer, answer)
-                case Answer(peer, answers):
+                case SendAnswers(peer, answers):
                     self._send(peer, *answers)
                 case _:
                     pass

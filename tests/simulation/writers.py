@@ -18,7 +18,7 @@ from epochal.errors import CapabilityError, EpochalError, NoPublisher, StreamCom
 from epochal.protocol import messages as m
 from epochal.protocol import wire
 from epochal.protocol.times import Time
-from epochal.protocol.writer.effects import Acked, Failed, Moved, Over, Ready, Reconnect, Send
+from epochal.protocol.writer.effects import Acked, Failed, Moved, Over, Reconnect, Send, SessionReady
 from epochal.protocol.writer.effects import WriterTold as Told
 from epochal.protocol.writer.machine import WriterMachine
 
@@ -150,7 +150,7 @@ class Process:
         if self.world.tracing and type(told) is not Acked:
             self.world.note(f"{self.name}: {told!r}")
         match told:
-            case Ready():
+            case SessionReady():
                 self.ready = True
                 self.told.held = frozenset(told.held)
                 for time in self.machine.pending_epochs:

@@ -377,7 +377,7 @@ class Greeted(NamedTuple):
     pod: str
 
 
-class Question(StrEnum):
+class AskKind(StrEnum):
     """What a sidecar is asked of the catalog: a look-up with a new session, a look-up without, a session."""
 
     OPEN = "open"
@@ -393,7 +393,7 @@ class Ask(NamedTuple):
     """
 
     request: int
-    question: Question
+    question: AskKind
     stream: str
     writer: str
     expected: tuple[str, ...]

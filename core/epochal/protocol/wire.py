@@ -164,9 +164,9 @@ def _resume(value: Any) -> m.Resume:
     raise _bad("[number, held, touched]", value)
 
 
-def _question(value: Any) -> m.Question:
+def _question(value: Any) -> m.AskKind:
     try:
-        return m.Question(value)
+        return m.AskKind(value)
     except ValueError:
         raise _bad("open, get or session", value) from None
 

@@ -29,7 +29,6 @@ from epochal.errors import (
 )
 from epochal.protocol import messages as m
 from epochal.protocol.publisher.effects import (
-    Answer,
     AskRecord,
     FindBeginning,
     FindState,
@@ -39,6 +38,7 @@ from epochal.protocol.publisher.effects import (
     ReadLog,
     Reply,
     ReportFinishing,
+    SendAnswers,
 )
 from epochal.protocol.publisher.effects import PublisherEffect as Effect
 from epochal.protocol.times import Time
@@ -405,7 +405,7 @@ class Publisher:
                 except LocalProtocolError as error:
                     logger.error("a subscriber cannot be answered: %s", error)
                     self.counters.failures += 1
-            case Answer(peer, messages):
+            case SendAnswers(peer, messages):
                 served.counters.answered(messages[0])
                 self._requests.router.send(peer, messages)
             case AskRecord():

@@ -322,7 +322,7 @@ def opening(
 ) -> m.Ask:
     """What a writer asks to open: the stream ("namespace/name"), with all publishers, and its session."""
     text = "" if schema is None else json.dumps(schema, separators=(",", ":"))
-    return m.Ask(0, m.Question.OPEN, stream, writer, (time or "", encoding or "", text), wait)
+    return m.Ask(0, m.AskKind.OPEN, stream, writer, (time or "", encoding or "", text), wait)
 
 
 class SidecarCatalog:
@@ -352,7 +352,7 @@ class SidecarCatalog:
 
     async def get(self, namespace: str, name: str) -> StreamInfo:
         """As `CatalogClient.get`."""
-        answer = await self._sidecar.ask(m.Ask(0, m.Question.GET, f"{namespace}/{name}", "", (), 0.0))
+        answer = await self._sidecar.ask(m.Ask(0, m.AskKind.GET, f"{namespace}/{name}", "", (), 0.0))
         return _looked_up(answer.payload)
 
     async def session(self, namespace: str, name: str, writer: str) -> WriterSession:
@@ -360,7 +360,7 @@ class SidecarCatalog:
         session, self._session = self._session, None
         if session is not None and writer == self._writer:
             return session
-        return self._read(await self._sidecar.ask(m.Ask(0, m.Question.SESSION, f"{namespace}/{name}", writer, (), 0.0)))
+        return self._read(await self._sidecar.ask(m.Ask(0, m.AskKind.SESSION, f"{namespace}/{name}", writer, (), 0.0)))
 
     def may_be_overtaken(self) -> bool:
         """Whether a newer session may have opened before this writer had its number, which was asked for ahead.

@@ -30,7 +30,7 @@ from epochal.errors import (
 )
 from epochal.protocol import messages as m
 from epochal.protocol.times import Time
-from epochal.protocol.writer.effects import Acked, Failed, Moved, Over, Ready, Reconnect, Send
+from epochal.protocol.writer.effects import Acked, Failed, Moved, Over, Reconnect, Send, SessionReady
 from epochal.protocol.writer.machine import WriterMachine
 
 TICK = 0.1
@@ -333,7 +333,7 @@ class Session:
                     waiter.set_result(None)
         self._room.set()
 
-    def _tell(self, told: Ready | Acked | Moved | Failed | Over) -> None:
+    def _tell(self, told: SessionReady | Acked | Moved | Failed | Over) -> None:
         match told:
             case Acked():
                 self._resolve(told.ticket, told.position)
@@ -348,7 +348,7 @@ class Session:
                 elif future is not None:
                     self._last_told = told.error
                     fail(future, told.error)
-            case Ready():
+            case SessionReady():
                 if self._opening is not None and not self._opening.done():
                     self._opening.set_result(None)
             case Over():

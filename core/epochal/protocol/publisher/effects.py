@@ -24,7 +24,7 @@ class Reply(NamedTuple):
     message: m.Message
 
 
-class Answer(NamedTuple):
+class SendAnswers(NamedTuple):
     """Send messages to one client on `requests`."""
 
     peer: bytes
@@ -101,5 +101,5 @@ class AskRecord(NamedTuple):
 
 
 PublisherEffect: TypeAlias = (
-    AskRecord | Push | Reply | Answer | Private | ReportFinishing | Log | FindState | FindBeginning | ReadLog
+    AskRecord | Push | Reply | SendAnswers | Private | ReportFinishing | Log | FindState | FindBeginning | ReadLog
 )

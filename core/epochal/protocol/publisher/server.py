@@ -23,7 +23,7 @@ from epochal.protocol import messages as m
 from epochal.protocol.log.epoch_query import MOST_WANTED, Wanted
 from epochal.protocol.log.history import State
 from epochal.protocol.publisher.committed_view import Told
-from epochal.protocol.publisher.effects import Answer, FindBeginning, FindState, Private, Push, ReadLog
+from epochal.protocol.publisher.effects import FindBeginning, FindState, Private, Push, ReadLog, SendAnswers
 from epochal.protocol.publisher.machine import SegmentPublisher
 
 CHUNK_EVENTS = 256
@@ -119,7 +119,7 @@ class SegmentServer:
         try:
             handle()
         except EpochalError as error:
-            self.publisher.emit(Answer(peer, (m.Refused(request, error.code, str(error)),)))
+            self.publisher.emit(SendAnswers(peer, (m.Refused(request, error.code, str(error)),)))
 
     def _hello(self, peer: bytes, hello: m.Hello, now: float) -> None:
         publisher = self.publisher
@@ -139,7 +139,7 @@ class SegmentServer:
             hello.request, m.VERSION, self.channel, publisher.incarnation, publisher.seq,
             publisher.settings.max_payload, self.settings.heartbeat, FEATURES,
         )  # fmt: skip
-        publisher.emit(Answer(peer, (welcome,)))
+        publisher.emit(SendAnswers(peer, (welcome,)))
 
     # ---- subscriptions: what XPUB reports ----
 
@@ -240,13 +240,13 @@ class SegmentServer:
         if answering.truncated:
             del self._answers[peer, request]
             first = m.Position(self.publisher.incarnation, state.seq)
-            self.publisher.emit(Answer(peer, (m.Truncated(request, first, state.lower),)))
+            self.publisher.emit(SendAnswers(peer, (m.Truncated(request, first, state.lower),)))
             return
         answering.opened = True
         if answering.from_start:
             answering.at, answering.opening = state.seq, m.Position(self.publisher.incarnation, state.seq)
         opening = m.Opening(request, answering.opening, state.lower, state.upper, state.aborted, state.below)
-        self.publisher.emit(Answer(peer, (opening,)))
+        self.publisher.emit(SendAnswers(peer, (opening,)))
         self._continue(peer, request, answering)
 
     def state_found(self, peer: bytes, request: int, state: State) -> None:
@@ -278,7 +278,7 @@ class SegmentServer:
             self._find_state(peer, request, answering)
             return
         del self._answers[peer, request]
-        self.publisher.emit(Answer(peer, (m.Refused(request, error.code, str(error)),)))
+        self.publisher.emit(SendAnswers(peer, (m.Refused(request, error.code, str(error)),)))
 
     def _continue(self, peer: bytes, request: int, answering: _Answering) -> None:
         history = self.publisher.history
@@ -295,7 +295,7 @@ class SegmentServer:
             answering.at += len(events)
             answering.credit -= 1
             last = answering.at == history.last
-            self.publisher.emit(Answer(peer, (m.Chunk(request, len(events), last), *events)))
+            self.publisher.emit(SendAnswers(peer, (m.Chunk(request, len(events), last), *events)))
             if last:
                 del self._answers[peer, request]
                 return

@@ -66,7 +66,7 @@ class AfterCut(NamedTuple):
     places: Mapping[str, Behind]
 
 
-Since: TypeAlias = From | Cursor | AfterSeq | AfterTime | FromFrontier | AfterCut
+ParsedSince: TypeAlias = From | Cursor | AfterSeq | AfterTime | FromFrontier | AfterCut
 """`since`, read but not yet held against the stream."""
 
 
@@ -80,7 +80,7 @@ class Beginning:
     """If not None, only epochs that one of these reaches are delivered."""
 
 
-def read_since(given: object) -> Since:
+def read_since(given: object) -> ParsedSince:
     """Read `since`: None (live), a `Cursor`, or one of `FORMS`.
 
     Raises `UsageError` that says which form is wrong, and how it is written.
@@ -113,7 +113,7 @@ def is_since(text: str) -> bool:
     return text == From.START or (":" in text and text.partition(":")[0] in _READERS)
 
 
-def placed(since: Since, stream: str, shape: TimeShape, segments: Iterable[str]) -> Beginning:
+def placed(since: ParsedSince, stream: str, shape: TimeShape, segments: Iterable[str]) -> Beginning:
     """What `since` means for the stream with uid `stream`.
 
     Raises `CursorError` for a cursor of another stream, `TimeShapeError` for times that are not the stream's, and
@@ -198,7 +198,7 @@ def _place(value: Any) -> Behind:
     return Behind(place.seq, place.incarnation)
 
 
-_READERS: dict[str, Callable[[Any], Since]] = {
+_READERS: dict[str, Callable[[Any], ParsedSince]] = {
     "seq": _read_seq,
     "time": _read_time,
     "frontier": _read_frontier,

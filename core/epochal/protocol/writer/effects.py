@@ -25,7 +25,7 @@ class Reconnect(NamedTuple):
     reason: str
 
 
-class Ready(NamedTuple):
+class SessionReady(NamedTuple):
     """Every segment has answered `open`; appends are possible from `held` on."""
 
     held: tuple[Time, ...]
@@ -59,4 +59,4 @@ class Over(NamedTuple):
 
 
 WriterEffect: TypeAlias = Send | Reconnect
-WriterTold: TypeAlias = Ready | Acked | Moved | Failed | Over
+WriterTold: TypeAlias = SessionReady | Acked | Moved | Failed | Over

@@ -8,9 +8,9 @@ The states of a session, which `_Phase` names. "All" means every segment of the 
     FROM         EVENT                                            TO           SENT
     OPENING      a connection to a segment is open                OPENING      `Open` to it
     OPENING      all have answered                                JOINING      `Abort` of epochs that were given up (E3)
-    OPENING      all have answered, under another's capability    OPEN         nothing; `Ready` is reported
+    OPENING      all have answered, under another's capability    OPEN         nothing; `SessionReady` is reported
     JOINING      all have confirmed that, or there were none      JOINING      `Hold` of what all can give (E5)
-    JOINING      all have confirmed that, or hold just that       OPEN         nothing; `Ready` is reported
+    JOINING      all have confirmed that, or hold just that       OPEN         nothing; `SessionReady` is reported
     OPEN         `append`                                         OPEN         `Append`, when the window has room
     OPEN         `advance`, `hold`, `release`                     OPEN         `Hold`, once all appends before are acked
     OPEN         `abort`                                          OPEN         `Abort`, at once
@@ -53,7 +53,7 @@ from epochal.protocol.frontier import Antichain
 from epochal.protocol.messages import FIRST_SESSION, GROUP
 from epochal.protocol.times import Time, TimeShape
 from epochal.protocol.writer.capabilities import Moves
-from epochal.protocol.writer.effects import Acked, Moved, Over, Ready, Reconnect, Send, WriterEffect, WriterTold
+from epochal.protocol.writer.effects import Acked, Moved, Over, Reconnect, Send, SessionReady, WriterEffect, WriterTold
 from epochal.protocol.writer.joining import Joining
 from epochal.protocol.writer.operations import Operations
 from epochal.protocol.writer.segment_session import SegmentSession, SentAppend
@@ -76,7 +76,7 @@ class _Phase(StrEnum):
 class WriterMachine:
     """One session of one writer.
 
-    Call `connected(segment)` for each connection; `Ready` is reported once all segments have answered.
+    Call `connected(segment)` for each connection; `SessionReady` is reported once all segments have answered.
 
     `under` names the writer whose capability this one uses; it then holds nothing itself and its loss aborts nothing.
     `shared` says that others use this one's, at publishers that may lose what they had appended: it ends with
@@ -299,7 +299,7 @@ class WriterMachine:
             if not self._joining.start():
                 return
         self._phase = _Phase.OPEN
-        self._outcomes.tell(Ready(tuple(self._moves.held)))
+        self._outcomes.tell(SessionReady(tuple(self._moves.held)))
 
     def _send_again(self, segment: str, lane: SegmentSession) -> None:
         """After a reconnect: what the segment has not answered, in an order that keeps E1.
@@ -515,7 +515,7 @@ class WriterMachine:
         if self._phase is _Phase.JOINING:
             if self._joining.confirmed(ticket):
                 self._phase = _Phase.OPEN
-                self._outcomes.tell(Ready(tuple(self._moves.held)))
+                self._outcomes.tell(SessionReady(tuple(self._moves.held)))
         else:
             self._outcomes.succeeded(ticket, Moved(ticket))
             self._over_if_left()

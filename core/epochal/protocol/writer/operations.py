@@ -13,7 +13,7 @@ from epochal.errors import EpochalError
 from epochal.protocol import messages as m
 from epochal.protocol.writer.capabilities import Move, Moves
 from epochal.protocol.writer.effects import Moved, Send
-from epochal.protocol.writer.segment_session import Operation, SegmentSession
+from epochal.protocol.writer.segment_session import SegmentSession, WriterOperation
 from epochal.protocol.writer.tickets import Outcomes
 
 
@@ -42,7 +42,7 @@ class Operations:
 
     # ---- sending ----
 
-    def start(self, ticket: int, message: Callable[[int, str], Operation]) -> None:
+    def start(self, ticket: int, message: Callable[[int, str], WriterOperation]) -> None:
         """Send an operation to every segment, written to or not (E5)."""
         self._unconfirmed[ticket] = len(self._lanes)
         for segment, lane in self._lanes.items():

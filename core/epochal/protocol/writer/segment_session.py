@@ -15,7 +15,7 @@ from epochal.protocol.frontier import Antichain
 from epochal.protocol.times import Time
 from epochal.protocol.writer.effects import Send, WriterEffect
 
-Operation: TypeAlias = m.Hold | m.Abort | m.Leave
+WriterOperation: TypeAlias = m.Hold | m.Abort | m.Leave
 """What is sent to every segment and confirmed by each."""
 
 
@@ -55,7 +55,7 @@ class SegmentSession:
     unsent: deque[SentAppend] = field(default_factory=deque)
     in_flight: int = 0
     """Payload bytes of what is unacked."""
-    operations: dict[int, tuple[int, Operation]] = field(default_factory=dict)
+    operations: dict[int, tuple[int, WriterOperation]] = field(default_factory=dict)
     """op -> (ticket, message), in the order sent; sent again after a reconnect."""
 
     @property
@@ -129,13 +129,13 @@ class SegmentSession:
 
     # ---- operations ----
 
-    def send(self, op: int, ticket: int, operation: Operation) -> None:
+    def send(self, op: int, ticket: int, operation: WriterOperation) -> None:
         """Send an operation, now or after the answer to `Open`."""
         self.operations[op] = (ticket, operation)
         if self.opened is not None:
             self.effects.append(Send(self.segment, operation))
 
-    def took_effect(self, operation: Operation) -> bool:
+    def took_effect(self, operation: WriterOperation) -> bool:
         """Whether a publisher that opened again has carried `operation` out, and its answer was lost.
 
         It then holds less than the operation needs: the move took effect, or one after it did. Sent again, it would be
@@ -143,7 +143,7 @@ class SegmentSession:
         """
         return isinstance(operation, m.Hold | m.Abort) and not self.held.reaches_all(operation.times)
 
-    def confirm(self, operation: Operation) -> None:
+    def confirm(self, operation: WriterOperation) -> None:
         """The publisher has carried `operation` out."""
         match operation:
             case m.Hold():

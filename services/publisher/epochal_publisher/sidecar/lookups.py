@@ -71,13 +71,13 @@ class Lookups:
         session: dict[str, Any] | None = None
         looked_up = b""
         match ask.question:
-            case m.Question.GET:
+            case m.AskKind.GET:
                 _, found = await self._http.call("GET", path)
                 self._told(found.get("segments", ()))
                 looked_up = _json({"stream": found})
-            case m.Question.SESSION:
+            case m.AskKind.SESSION:
                 session = await self.sessions.fresh(path, ask.writer)
-            case m.Question.OPEN:
+            case m.AskKind.OPEN:
                 key = (ask.stream, ask.expected)
                 uid, looked_up = await self._look_up(key, path, ask)
                 session = await self.sessions.give(path, ask.writer)
