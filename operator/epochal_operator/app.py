@@ -82,12 +82,15 @@ async def _act(
     stopping = asyncio.create_task(stop.wait(), name="stop")
     tasks: list[asyncio.Task[Any]] = [listing, keeping, stopping]
     try:
-        running: list[Coroutine[Any, Any, Any]] = [watch(settings, controller, api.access), controller.sweep_forever()]
+        running: list[Coroutine[Any, Any, Any]] = [
+            watch(settings, controller, api.access, stop),
+            controller.sweep_forever(),
+        ]
         running += [controller.work() for _ in range(settings.workers)]
         tasks += map(asyncio.ensure_future, running)
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
-            task.result()  # a bug ends the process; Kubernetes starts it anew
+            task.result()  # a bug ends the process; Kubernetes starts it again
     except LeaseLost as error:
         logger.error("stopping: %s", error)
         return EXIT_LEASE_LOST

@@ -1,19 +1,20 @@
-"""Kopf: it watches, reconnects and lists again after 410; each event goes on to the controller.
+"""Kopf, in the operator's own loop: it watches, reconnects and lists again after 410; events go to the controller.
 
-Apart from the controller, and the only module that knows Kopf. Its handlers with memory (create, update, delete) are
-not used: they keep their progress in annotations of every object, and one that looks at the whole each time needs none.
+The only module that knows Kopf. Its handlers with memory (create, update, delete) are not used: they keep their
+progress in annotations of every object, and a reconciler that looks at the whole each time needs none.
 
-Kopf means to be the whole process: a resource that cannot be watched for some seconds ends it, it looks once for what
-can be watched, it takes signals over, at its end it cancels every task that began after it, and it may wait for ever
-then for one that it cancelled. So it has a thread and an event loop of its own, which are given up when a part of it
-has ended, and new ones begin (fault 39).
+`kopf.operator` takes the whole process: it ends when a resource cannot be watched for some seconds, it looks once for
+what can be watched, it takes SIGTERM and SIGINT over, and at its end it cancels every task that began after it. So its
+tasks are started with `kopf.spawn_tasks`, and only these are cancelled when one of them has ended; then new ones
+are started, after a list of everything. Every task inherits the context that it was created in: that is how the tasks
+of Kopf are known.
 """
 
 import asyncio
 import logging
-import threading
+import traceback
 from collections.abc import Callable
-from contextlib import suppress
+from contextvars import ContextVar, copy_context
 from time import monotonic
 from typing import Any
 
@@ -21,9 +22,10 @@ import aiohttp
 import kopf
 
 from epochal.kube.access import Access
-from epochal.kube.api import STREAM, Kind, retry_after_of
+from epochal.kube.api import STREAM, retry_after_of
 from epochal.resources.cluster.names import SELECTOR
 from epochal.resources.crd import GROUP
+from epochal.service.process import stop_on_signals
 from epochal_operator.api import CHILDREN, Throttle
 from epochal_operator.controller import Controller
 from epochal_operator.settings import Settings
@@ -35,31 +37,35 @@ _ALL_OPEN = 10.0
 """Seconds after the first watch was asked for; Kopf never asks for one of what it did not find when it began."""
 _LONG = 60.0
 """Seconds after which what ended the watching is another story than what ended it before."""
-_PATIENCE = 5.0
-"""Seconds for Kopf to end in order."""
-_TIMES = 5
+_CANCELS = 5
+"""How often a task of Kopf is cancelled: some of them go on after the first time."""
+_PAUSE = 0.5
+"""Seconds for tasks to end before they are cancelled again."""
 _ADVICE = {
-    401: "log in anew, or give the operator another account",
+    401: "log in again, or give the operator another account",
     403: "give the operator its rights, which docs/operator.md lists",
     404: "the cluster's definition of it is missing",
 }
 
 
-async def watch(settings: Settings, controller: Controller, access: Access) -> None:
-    """Watch streams and their children for ever.
+async def watch(settings: Settings, controller: Controller, access: Access, stop: asyncio.Event) -> None:
+    """Watch streams and their children for ever; signals set `stop`.
 
-    What cannot be listed is not watched either: watching begins, and begins anew, after a list of everything.
+    What cannot be listed is not watched either: watching begins, and begins again, after a list of everything.
     """
+    loop = asyncio.get_running_loop()
+    loop.set_task_factory(_make_task)
+    loop.set_exception_handler(_report)
     await controller.listed.wait()
-    pause, told = settings.retry_first, ""
+    pause, reported = settings.retry_first, ""
     while True:
         began = monotonic()
-        why = await _Kopf(settings, controller, access).run()
+        why = await _Kopf(settings, controller, access, stop).run()
         if monotonic() - began > _LONG:
-            pause, told = settings.retry_first, ""
-        if why != told:
-            logger.warning("watching begins anew, until then only lists tell what changes: %s", why)
-        told = why
+            pause, reported = settings.retry_first, ""
+        if why != reported:
+            logger.warning("watching begins again, until then only lists show what changes: %s", why)
+        reported = why
         await asyncio.sleep(pause)
         pause = min(pause * 2, settings.retry_last)
         await controller.list_again()
@@ -68,45 +74,30 @@ async def watch(settings: Settings, controller: Controller, access: Access) -> N
 class _Kopf:
     """Kopf, from one start to its end."""
 
-    def __init__(self, settings: Settings, controller: Controller, access: Access) -> None:
-        self._settings, self._controller, self._access = settings, controller, access
-        self._ours, self._loop = asyncio.get_running_loop(), asyncio.new_event_loop()
-        self._stop, self._ended = asyncio.Event(), self._ours.create_future()
+    def __init__(self, settings: Settings, controller: Controller, access: Access, stop: asyncio.Event) -> None:
+        self._settings = settings
+        self._controller = controller
+        self._access = access
+        self._stop_process = stop
+        self._stop = asyncio.Event()
         self._throttle = Throttle()
         self._asked_for: set[str] = set()
         self._session: aiohttp.ClientSession | None = None
         self._why = "Kopf has ended"
+        self.tasks: set[asyncio.Task[Any]] = set()
+        """Those that Kopf has started and that go on."""
 
     async def run(self) -> str:
         """Watch until it ends; returns why."""
-        threading.Thread(target=self._main, name="kopf", daemon=True).start()
-        try:
-            await asyncio.shield(self._ended)
-        finally:
-            with suppress(RuntimeError):  # it has ended
-                self._loop.call_soon_threadsafe(self._stop.set)
-            await asyncio.wait([self._ended], timeout=_PATIENCE)
-        return self._why
+        context = copy_context()
+        context.run(_RUN.set, self)
+        return await asyncio.create_task(self._watch(), name="kopf", context=context)
 
-    # ---- in the thread ----
-
-    def _main(self) -> None:
-        self._loop.set_exception_handler(lambda _, context: logger.debug("Kopf: %s", context["message"]))
-        try:
-            self._loop.run_until_complete(self._watch())
-        except (Exception, asyncio.CancelledError) as error:
-            self._why = _why(error)
-        finally:
-            self._loop.close()
-        with suppress(RuntimeError):  # the operator itself has ended meanwhile
-            self._ours.call_soon_threadsafe(self._ended.set_result, None)
-
-    async def _watch(self) -> None:
+    async def _watch(self) -> str:
         registry = kopf.OperatorRegistry()
         kopf.on.login(registry=registry, retries=1)(self._log_in)
         for kind in _KINDS:
-            group, version = _group_of(kind)
-            kopf.on.event(group, version, kind.plural, registry=registry)(self._handler(kind.kind))
+            kopf.on.event(kind.group, kind.version, kind.plural, registry=registry)(self._handler(kind.kind))
         own = operator_settings(self._settings)
         try:
             tasks = await kopf.spawn_tasks(
@@ -117,27 +108,28 @@ class _Kopf:
                 namespaces=self._settings.namespaces,
                 stop_flag=self._stop,
             )
+            stop_on_signals(self._stop_process)  # Kopf has just put its own handlers in place
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
+            failed = [task.exception() for task in done if not task.cancelled()]
+            return next((_why(error) for error in failed if error is not None), self._why)
         finally:
             own.execution.executor.shutdown(wait=False)
             await self._end()
 
     async def _end(self) -> None:
-        """End all that Kopf has begun; some of it needs to be told several times."""
-        left = asyncio.all_tasks() - {asyncio.current_task()}
-        for _ in range(_TIMES):
-            for task in left:
+        """End all that Kopf has started."""
+        for _ in range(_CANCELS):
+            if not self.tasks:
+                break
+            for task in self.tasks:
                 task.cancel()
-            if left:
-                _, left = await asyncio.wait(left, timeout=_PATIENCE / _TIMES / 2)
+            await asyncio.wait(set(self.tasks), timeout=_PAUSE)
         if self._session is not None:
             await self._session.close()
 
     def _handler(self, kind: str) -> Callable[..., Any]:
         async def saw(event: Any, **_: Any) -> None:
-            self._ours.call_soon_threadsafe(self._controller.saw, kind, event["type"], event["object"])
+            self._controller.saw(kind, event["type"], event["object"])
 
         return saw
 
@@ -152,9 +144,7 @@ class _Kopf:
         """Send a request when its turn comes, as who we are by then."""
         self._note(request.url.path.rpartition("/")[2])
         async with self._throttle.turn():
-            headers = asyncio.run_coroutine_threadsafe(self._access.headers(), self._ours)
-            for name, value in (await asyncio.wrap_future(headers)).items():
-                request.headers[name] = value
+            request.headers.update(await self._access.headers())
             request.server_hostname = self._access.server_name
             try:
                 response = await send(request)
@@ -171,7 +161,7 @@ class _Kopf:
         if plural not in {kind.plural for kind in _KINDS}:
             return
         if not self._asked_for:
-            self._loop.call_later(_ALL_OPEN, self._end_unless_all)
+            asyncio.get_running_loop().call_later(_ALL_OPEN, self._end_unless_all)
         self._asked_for.add(plural)
 
     def _end_unless_all(self) -> None:
@@ -181,10 +171,41 @@ class _Kopf:
             self._stop.set()
 
 
+_RUN: ContextVar[_Kopf | None] = ContextVar("_RUN", default=None)
+"""The run of Kopf that the current task belongs to."""
+
+
+def _make_task(loop: asyncio.AbstractEventLoop, work: Any, /, **options: Any) -> asyncio.Task[Any]:
+    """A task; it is noted with the run of Kopf that starts it."""
+    task = asyncio.Task(work, loop=loop, **options)
+    run = _RUN.get()
+    if run is not None:
+        run.tasks.add(task)
+        task.add_done_callback(run.tasks.discard)
+        task.add_done_callback(_take_error)
+    return task
+
+
+def _take_error(task: asyncio.Task[Any]) -> None:
+    """Kopf does not look at the errors of all of its tasks, which asyncio would complain of."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        logger.debug("Kopf: %s: %s", task.get_name(), error)
+
+
+def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """An error that no task has: in callbacks of Kopf it happens at its end, and means nothing."""
+    error = context.get("exception")
+    frames = traceback.walk_tb(error.__traceback__) if error is not None else ()
+    if any(frame.f_globals.get("__name__", "").startswith("kopf.") for frame, _ in frames):
+        logger.debug("Kopf: %s", context["message"])
+    else:
+        loop.default_exception_handler(context)
+
+
 def operator_settings(own: Settings) -> kopf.OperatorSettings:
     """How Kopf behaves here."""
     settings = kopf.OperatorSettings()
-    # Not our own one: that which Kopf is told it takes off every object, for it has no handlers of deletions here.
+    # Not our own one: without handlers of deletions Kopf removes the one of this name from every object.
     settings.persistence.finalizer = f"{GROUP}/kopf"
     settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=GROUP)
     settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=GROUP)
@@ -199,13 +220,8 @@ def operator_settings(own: Settings) -> kopf.OperatorSettings:
     settings.watching.connect_timeout = 10.0
     settings.watching.chunk_size = 500
     for kind in CHILDREN:
-        settings.watching.label_selectors[_group_of(kind)[0], kind.plural] = SELECTOR
+        settings.watching.label_selectors[kind.group, kind.plural] = SELECTOR
     return settings
-
-
-def _group_of(kind: Kind) -> tuple[str, str]:
-    group, _, version = kind.api_version.rpartition("/")
-    return group, version
 
 
 def _why(error: BaseException) -> str:

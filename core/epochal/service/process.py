@@ -93,12 +93,17 @@ def file_limit() -> int:
 
 async def _until_stopped(main: Main, exit_with_stdin: bool) -> int:
     stop = asyncio.Event()
+    stop_on_signals(stop)
+    if exit_with_stdin:
+        _watch_stdin(asyncio.get_running_loop(), stop)
+    return await main(stop)
+
+
+def stop_on_signals(stop: asyncio.Event) -> None:
+    """Have SIGTERM and Ctrl-C set `stop`, whatever they did before."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    if exit_with_stdin:
-        _watch_stdin(loop, stop)
-    return await main(stop)
 
 
 def _watch_stdin(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:

@@ -1,5 +1,8 @@
 """Deletion in every state, streams made anew, and a catalog that is away (faults 41 to 43)."""
 
+import asyncio
+import os
+import signal
 from typing import Any
 
 import pytest
@@ -189,3 +192,17 @@ async def test_it_ends_in_order_when_it_is_told_to(on_stage: Stage) -> None:
     assert operator.child is not None
     assert await operator.child.stop(20) == 0
     operator.child = None
+
+
+async def test_an_operator_that_is_stopped_ends_in_order_and_gives_up_its_lease(on_stage: Stage) -> None:
+    operator = on_stage.operator()
+    await operator.start()
+    await on_stage.declare()
+    await on_stage.is_ready()
+    assert operator.process is not None
+    os.kill(operator.process, signal.SIGTERM)
+    async with asyncio.timeout(15):
+        assert await operator.ended() == 0
+    lease = await on_stage.api.get("Lease", on_stage.namespace, "epochal-operator")
+    assert lease is not None
+    assert lease["spec"]["holderIdentity"] == ""
