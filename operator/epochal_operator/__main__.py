@@ -1,7 +1,6 @@
 """The command `epochal-operator`.
 
-Apart from the operator because here are the process's own concerns. Exit codes: those of every service; 3 when the
-lease was lost to another operator.
+Exit codes: those of every service; 3 when the lease was lost to another operator.
 """
 
 import asyncio
@@ -75,7 +74,7 @@ async def _run(stop: asyncio.Event, given: dict[str, Any]) -> int:
     settings = Settings.read(**given)
     if settings.log_format == "json":
         write_json()
-    logging.getLogger("kopf").setLevel(logging.CRITICAL)  # what matters of it is told by who starts it again
+    logging.getLogger("kopf").setLevel(logging.CRITICAL)  # `handlers` reports what matters
     return await operate(settings, stop, lambda what: print(f"ready {what}", flush=True))
 
 

@@ -1,7 +1,6 @@
 """The operator as a whole: its parts started and stopped in their order.
 
-Apart from the entry point because tests run it too. Nothing is watched or written before the lease is held, and all
-ends when it is lost: another operator acts by then.
+Nothing is watched or written before the lease is held, and all ends when it is lost: another operator acts by then.
 """
 
 import asyncio
@@ -13,7 +12,7 @@ from typing import Any
 from epochal.client.catalog.catalog import CatalogClient
 from epochal_operator.api import ThrottledApi
 from epochal_operator.cache import Cache
-from epochal_operator.catalog_sync import Declaring
+from epochal_operator.catalog_sync import CatalogSync
 from epochal_operator.controller import Controller
 from epochal_operator.handlers import watch
 from epochal_operator.lease import Leadership, LeaseLost
@@ -29,7 +28,7 @@ logger = logging.getLogger("epochal.operator")
 
 
 async def operate(settings: Settings, stop: asyncio.Event, ready: Callable[[str], None]) -> int:
-    """Run until `stop` is set or the lease is lost; returns the exit code. `ready` is told once it acts.
+    """Run until `stop` is set or the lease is lost; returns the exit code. `ready` is called once it acts.
 
     Raises `ConfigError` and `Unavailable` when it cannot start.
     """
@@ -57,10 +56,10 @@ def _controller(
     settings: Settings, api: ThrottledApi, catalog: CatalogClient, leadership: Leadership, telemetry: Telemetry
 ) -> Controller:
     cache = Cache()
-    declaring = Declaring(catalog, leadership.check)
+    catalog_sync = CatalogSync(catalog, leadership.check)
     reporter = Reporter(api, cache, settings.frontier_interval)
     claims = Claims(settings.operator, cache)
-    reconciler = Reconciler(settings, api, cache, declaring, reporter, claims)
+    reconciler = Reconciler(settings, api, cache, catalog_sync, reporter, claims)
     controller = Controller(settings, api, reconciler, telemetry)
     telemetry.observe(
         requests=api.requests,

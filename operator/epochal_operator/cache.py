@@ -1,6 +1,6 @@
 """What the operator knows of the cluster's objects: from watches, from lists, and from what it wrote itself.
 
-Apart from the reconciling, which only reads it. Events come late, twice or not at all: an older version never replaces
+Events come late, twice or not at all: an older version never replaces
 a newer one of the same object, an object that was seen to go does not come back, and a list corrects all of that.
 """
 

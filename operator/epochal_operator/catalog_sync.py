@@ -1,9 +1,7 @@
 """Streams at the catalog: declared for their Kubernetes objects, and taken back with them.
 
-Apart from the reconciling because the catalog may be away while the cluster is not. Whose a stream there is stands in
-an annotation, the uid of the object: names are used again, uids are not (S26).
-
-Sources: faults 42 and 43.
+Which object a stream at the catalog belongs to is in an annotation, the uid of the object: names are used again, uids
+are not (S26). The catalog may be away while the cluster is not.
 """
 
 import logging
@@ -24,7 +22,7 @@ logger = logging.getLogger("epochal.operator")
 
 Confirm = Callable[[], Awaitable[None]]
 LONGEST_WAIT = 5.0
-"""Seconds that appends may wait for the catalog before people are told: it records a time within milliseconds."""
+"""Seconds that appends may wait for the catalog before that is reported: it records a time within milliseconds."""
 _NOT_OURS = ("kubectl.kubernetes.io/", OPERATOR)
 """Annotations that begin so say nothing about the stream: kubectl's holds it a second time."""
 
@@ -51,7 +49,7 @@ class Declared:
     segments: tuple[str, ...]
     frontier: str | None = None
     trouble: str = ""
-    """Why the catalog was not asked."""
+    """Why the catalog did not answer."""
     concerns: Concerns = NO_CONCERNS
 
 
@@ -81,11 +79,12 @@ def object_uid(found: StreamInfo) -> str:
     return str(annotations.get(OBJECT_UID, ""))
 
 
-class Declaring:
-    """The calls to the catalog for single streams. `may_write` is asked before each write; what it raises is raised."""
+class CatalogSync:
+    """The calls to the catalog for streams. `may_write` is called before each write; what it raises is raised."""
 
     def __init__(self, catalog: CatalogClient, may_write: Callable[[], None]) -> None:
-        self._catalog, self._may_write = catalog, may_write
+        self._catalog = catalog
+        self._may_write = may_write
 
     async def declare(self, manifest: StreamManifest, known_uid: str, confirm: Confirm) -> Declared:
         """Have the stream declared so; an older one of its name goes first.
@@ -115,10 +114,10 @@ class Declaring:
 
     async def withdraw(self, namespace: str, name: str, uid: str) -> None:
         """Delete the stream of the object with this uid, if it is there. Raises `Unavailable`, `ProtocolError`."""
-        if found := await self.standing(namespace, name, uid):
+        if found := await self.find_declared(namespace, name, uid):
             await self._delete(found)
 
-    async def standing(self, namespace: str, name: str, uid: str) -> StreamInfo | None:
+    async def find_declared(self, namespace: str, name: str, uid: str) -> StreamInfo | None:
         """The stream of the object with this uid, as it was last declared. Raises `Unavailable`, `ProtocolError`."""
         found = await self._find(namespace, name)
         return found if found is not None and object_uid(found) == uid else None
@@ -148,13 +147,13 @@ class Declaring:
 
 
 def declared_of(found: StreamInfo) -> Declared:
-    """What is known of a stream that the catalog has told."""
+    """What is known of a stream, from the catalog's answer."""
     segments = tuple(segment.id for segment in found.segments if segment.state == "open")
     return Declared(found.uid, segments, frontier_of(found), concerns=concerns_of(found))
 
 
 def trouble_of(error: EpochalError) -> str:
-    """What is told of a catalog that is away; how to start one is the operator's user's business."""
+    """Why the catalog is away, without the advice to start one: that is for people at a terminal."""
     return str(error).partition("; start one")[0]
 
 

@@ -18,7 +18,7 @@ from epochal.resources.cluster.names import SELECTOR, STREAM_LABEL, Object
 from epochal.service.tracing import Look, looking
 from epochal_operator.api import CHILDREN, ThrottledApi
 from epochal_operator.cache import Cache, Place
-from epochal_operator.catalog_sync import NO_CONCERNS, Concerns, Declaring, concerns_of, frontier_of, object_uid
+from epochal_operator.catalog_sync import NO_CONCERNS, CatalogSync, Concerns, concerns_of, frontier_of, object_uid
 from epochal_operator.lease import LeaseLost
 from epochal_operator.ownership import Claims
 from epochal_operator.reconciler import OutOfDate, Reconciler
@@ -39,7 +39,8 @@ class WorkQueue:
     """Names in order of arrival. `first` and `last`: seconds between tries of one that fails, doubling."""
 
     def __init__(self, first: float, last: float) -> None:
-        self._first, self._last = first, last
+        self._first = first
+        self._last = last
         self._ready: deque[Place] = deque()
         self._queued: set[Place] = set()
         self._again: set[Place] = set()
@@ -101,15 +102,18 @@ class Controller:
     """The cache, the queue, and what moves them."""
 
     def __init__(self, settings: Settings, api: ThrottledApi, reconciler: Reconciler, telemetry: Telemetry) -> None:
-        self._settings, self._api = settings, api
-        self._reconciler, self._telemetry = reconciler, telemetry
+        self._settings = settings
+        self._api = api
+        self._reconciler = reconciler
+        self._telemetry = telemetry
         self._cache: Cache = reconciler.cache
-        self._declaring: Declaring = reconciler.declaring
+        self._catalog_sync: CatalogSync = reconciler.catalog_sync
         self._claims: Claims = reconciler.claims
         self.queue = WorkQueue(settings.retry_first, settings.retry_last)
         self.listed = asyncio.Event()
         """Set once everything was listed."""
-        self._list_now, self._listed_again = asyncio.Event(), asyncio.Event()
+        self._list_now = asyncio.Event()
+        self._listed_again = asyncio.Event()
         self._unlisted = ""
         """Why not everything could be listed when that was last tried."""
         self._concerns: dict[Place, Concerns] = {}
@@ -148,7 +152,7 @@ class Controller:
     # ---- lists ----
 
     async def resync(self) -> None:
-        """List everything anew, and look at every stream.
+        """List everything again, and look at every stream.
 
         Raises `ApiError`: of one kind that cannot be listed only after all others were.
         """
@@ -182,7 +186,7 @@ class Controller:
                 self._wake(_stream_of(item))
 
     async def resync_forever(self) -> None:
-        """List everything anew, every so often, and sooner while that fails or somebody waits for it."""
+        """List everything again, every so often, and sooner while that fails or something waits for it."""
         pause = self._settings.retry_first
         self._beat = monotonic()
         while True:
@@ -190,10 +194,10 @@ class Controller:
             try:
                 await self.resync()
             except ApiError as error:
-                self._tell(str(error))
+                self._report(str(error))
                 wait, pause = pause, min(pause * 2, self._settings.retry_last)
             else:
-                self._tell("")
+                self._report("")
                 self._listed_again.set()
                 wait, pause = self._settings.resync, self._settings.retry_first
             self._beat = monotonic()
@@ -207,7 +211,7 @@ class Controller:
         self._list_now.set()
         await self._listed_again.wait()
 
-    def _tell(self, why: str) -> None:
+    def _report(self, why: str) -> None:
         """Say why not everything can be listed, or that it can again; once, and not at each try."""
         if why and why != self._unlisted:
             logger.warning("the cluster's objects cannot be listed now: %s", why)
@@ -218,7 +222,7 @@ class Controller:
     # ---- the catalog ----
 
     async def sweep_forever(self) -> None:
-        """Ask the catalog for all streams, every so often: what moved is told, what nobody has any more is deleted."""
+        """Compare with the catalog's streams, every so often: look at what moved, delete what has no object now."""
         away = False
         while True:
             try:
@@ -233,12 +237,12 @@ class Controller:
 
     async def sweep(self) -> None:
         """Compare the catalog's streams with the cluster's. Raises `ApiError`, and what the catalog client raises."""
-        found = await self._declaring.list()
+        found = await self._catalog_sync.list()
         self._look_at_what_moved(found)
         for each in found:
             mine = not self._settings.namespaces or each.namespace in self._settings.namespaces
             if mine and object_uid(each) and not self._is_there(each) and await self._is_gone(each):
-                await self._declaring.collect(each)
+                await self._catalog_sync.collect(each)
 
     def _look_at_what_moved(self, found: Iterable[StreamInfo]) -> None:
         known = {(each.namespace, each.name): each for each in found}
@@ -247,8 +251,8 @@ class Controller:
         self._concerns = concerns
         for place, stream in self._cache.streams.items():
             each, status = known.get(place), stream.get("status", {})
-            told = status.get("catalogUid"), status.get("frontier")
-            if each is None or place in moved or (each.uid, frontier_of(each)) != told:
+            shown = status.get("catalogUid"), status.get("frontier")
+            if each is None or place in moved or (each.uid, frontier_of(each)) != shown:
                 self._wake(place)
 
     def _is_there(self, each: StreamInfo) -> bool:

@@ -34,7 +34,7 @@ logger = logging.getLogger("epochal.operator")
 
 _KINDS = (STREAM, *CHILDREN)
 _ALL_OPEN = 10.0
-"""Seconds after the first watch was asked for; Kopf never asks for one of what it did not find when it began."""
+"""Seconds after the first watch was requested; Kopf never requests one of what it did not find when it began."""
 _LONG = 60.0
 """Seconds after which what ended the watching is another story than what ended it before."""
 _CANCELS = 5
@@ -81,7 +81,7 @@ class _Kopf:
         self._stop_process = stop
         self._stop = asyncio.Event()
         self._throttle = Throttle()
-        self._asked_for: set[str] = set()
+        self._requested: set[str] = set()
         self._session: aiohttp.ClientSession | None = None
         self._why = "Kopf has ended"
         self.tasks: set[asyncio.Task[Any]] = set()
@@ -160,12 +160,12 @@ class _Kopf:
     def _note(self, plural: str) -> None:
         if plural not in {kind.plural for kind in _KINDS}:
             return
-        if not self._asked_for:
+        if not self._requested:
             asyncio.get_running_loop().call_later(_ALL_OPEN, self._end_unless_all)
-        self._asked_for.add(plural)
+        self._requested.add(plural)
 
     def _end_unless_all(self) -> None:
-        missing = [kind.plural for kind in _KINDS if kind.plural not in self._asked_for]
+        missing = [kind.plural for kind in _KINDS if kind.plural not in self._requested]
         if missing:
             self._why = f"the API server did not know of {', '.join(missing)} yet"
             self._stop.set()

@@ -1,9 +1,7 @@
 """The lease that makes one operator the acting one (coordination.k8s.io).
 
-Apart from the reconciling, which stops when it is lost. Whether another's lease has lapsed is judged by one's own
-clock: by how long it has not been renewed while watched, never by the times written in it, which are another machine's.
-
-Sources: fault 44.
+Whether another's lease has lapsed is judged by one's own clock: by how long it has not been renewed while watched. The
+times written in it are another machine's, and do not count.
 """
 
 import asyncio
@@ -28,14 +26,15 @@ class Leadership:
 
     def __init__(self, settings: Settings, api: ThrottledApi) -> None:
         self._api = api
-        self._identity, self._duration = settings.identity, settings.lease_duration
+        self._identity = settings.identity
+        self._duration = settings.lease_duration
         self._place = settings.lease_namespace, settings.lease_name
         self._renewed = float("-inf")
         self._seen: tuple[object, float] = (None, 0.0)
 
     @property
     def held(self) -> bool:
-        """Whether nobody else can have it yet; a third of its time is left for clocks that differ and for writes."""
+        """Whether no one else can have it yet; a third of its time is left for clocks that differ and for writes."""
         return monotonic() - self._renewed < self._duration * 2 / 3
 
     def check(self) -> None:
@@ -45,7 +44,7 @@ class Leadership:
 
     async def acquire(self) -> None:
         """Wait until it is ours."""
-        told = False
+        reported = False
         while True:
             try:
                 if await self._try():
@@ -54,9 +53,9 @@ class Leadership:
             except ApiError as error:
                 logger.warning("the lease cannot be acquired now: %s", error)
             else:
-                if not told:
+                if not reported:
                     logger.info("another operator acts; waiting for the lease %s", "/".join(self._place))
-                told = True
+                reported = True
             await asyncio.sleep(self._duration / 8)
 
     async def keep(self) -> None:

@@ -20,7 +20,7 @@ _PAUSE = 1.0
 
 
 def claimant(stream: Object) -> str:
-    """The name of the operator that looks after it; empty for nobody, and for one of a version that said nothing."""
+    """The name of the operator that looks after it; empty for none, and for one of a version that did not write it."""
     metadata = stream["metadata"]
     if FINALIZER not in metadata.get("finalizers", ()):
         return ""
@@ -37,8 +37,9 @@ class Claims:
     """What this operator, of the name `own`, looks after of the streams in the cache."""
 
     def __init__(self, own: str, cache: Cache) -> None:
-        self.own, self._cache = own, cache
-        self._told: dict[Place, tuple[str, str]] = {}
+        self.own = own
+        self._cache = cache
+        self._reported: dict[Place, tuple[str, str]] = {}
 
     def is_foreign(self, stream: Object) -> bool:
         """Whether another operator looks after it."""
@@ -55,14 +56,14 @@ class Claims:
         return {"metadata": {"finalizers": [*kept, FINALIZER], "annotations": {OPERATOR: self.own}}}
 
     def leaves(self, place: Place) -> bool:
-        """Whether the stream of this name is another's, which is told once."""
+        """Whether the stream of this name is another's; it is logged once."""
         stream = self._cache.streams.get(place)
         if stream is None or not self.is_foreign(stream):
-            self._told.pop(place, None)
+            self._reported.pop(place, None)
             return False
         whose = stream["metadata"]["uid"], claimant(stream)
-        if self._told.get(place) != whose:
-            self._told[place] = whose
+        if self._reported.get(place) != whose:
+            self._reported[place] = whose
             logger.warning(
                 "%s/%s is left alone: the operator %s looks after it, not this one, %s; "
                 "if that one is gone for good: epochal-operator release --operator %s",

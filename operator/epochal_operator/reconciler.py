@@ -1,9 +1,7 @@
-"""One look at one stream: what it needs is planned, carried out, and told.
+"""One reconcile of one stream: what it needs is planned, carried out, and reported in its status.
 
-Apart from what wakes it (watches, lists, the clock) because it does not matter why it looks: every look does the same.
-The decisions are made in `epochal.resources.cluster`; here is the order of the calls, and what happens when one fails.
-
-Sources: reliability, faults 33 to 45, 49 to 51.
+Whatever triggered it, each reconcile does the same. The decisions are made in `epochal.resources.cluster`; here is the
+order of the calls, and what happens when one fails.
 """
 
 import logging
@@ -34,7 +32,7 @@ from epochal.resources.cluster.planning import claims_of, standing_pods
 from epochal.resources.cluster.status import News
 from epochal_operator.api import ThrottledApi
 from epochal_operator.cache import Cache, Place
-from epochal_operator.catalog_sync import Declared, Declaring, declared_of, manifest_of, refused, trouble_of
+from epochal_operator.catalog_sync import CatalogSync, Declared, declared_of, manifest_of, refused, trouble_of
 from epochal_operator.ownership import Claims, without_claim
 from epochal_operator.reporter import Reporter
 from epochal_operator.settings import Settings
@@ -42,7 +40,7 @@ from epochal_operator.settings import Settings
 logger = logging.getLogger("epochal.operator")
 
 _TRIES = 5
-"""Looks after conflicts before the stream is left to a later one (fault 38)."""
+"""Looks after conflicts before the stream is left to a later one."""
 _BY_POST = frozenset(("Pod", "PersistentVolumeClaim"))
 """What is made once and not changed afterwards; the others are applied, so that their fields have one manager."""
 
@@ -59,26 +57,26 @@ class OutOfDate(Exception):
 class Refusals:
     """The actions that were refused, with the API server's words, and those that met something else than was known."""
 
-    told: list[tuple[Action, str]] = field(default_factory=list)
+    refused: list[tuple[Action, str]] = field(default_factory=list)
     otherwise: list[Action] = field(default_factory=list)
 
     def add(self, action: Action, message: str) -> None:
         """This one was refused."""
-        self.told.append((action, message))
+        self.refused.append((action, message))
 
     def stop(self, action: Action) -> bool:
         """Whether this one is to wait: it needs what could not be made, or enough of its like were refused."""
-        alike = sum(_like(refused) == _like(action) for refused, _ in self.told)
+        alike = sum(_like(other) == _like(action) for other, _ in self.refused)
         return alike >= _MOST_ALIKE or any(_needs(action.item, item) for item in self._unmade())
 
     def message(self) -> str:
         """What was said, for the status."""
-        messages = list(dict.fromkeys(message for _, message in self.told))
+        messages = list(dict.fromkeys(message for _, message in self.refused))
         more = f"; and {len(messages) - _SHOWN} more" if len(messages) > _SHOWN else ""
         return "; ".join(messages[:_SHOWN]) + more
 
     def _unmade(self) -> Iterator[Object]:
-        failed = [*(action for action, _ in self.told), *self.otherwise]
+        failed = [*(action for action, _ in self.refused), *self.otherwise]
         return (action.item for action in failed if isinstance(action, Create))
 
 
@@ -89,7 +87,7 @@ class Reconciler:
     settings: Settings
     api: ThrottledApi
     cache: Cache
-    declaring: Declaring
+    catalog_sync: CatalogSync
     reporter: Reporter
     claims: Claims
 
@@ -107,7 +105,7 @@ class Reconciler:
         try:
             if is_terminating(stream):
                 return await self._end(stream)
-            return await self._look(stream)
+            return await self._reconcile(stream)
         except ApiError as error:
             if error.status in (404, 409):
                 await self._refresh(stream)
@@ -116,13 +114,13 @@ class Reconciler:
 
     # ---- a stream that lives ----
 
-    async def _look(self, stream: Object) -> float | None:
+    async def _reconcile(self, stream: Object) -> float | None:
         seen = await self._bring_about(stream)
         metadata = stream["metadata"]
         newest = self.cache.streams.get((metadata["namespace"], metadata["name"]))
-        if newest is None:  # somebody took the finalizer off
+        if newest is None:  # someone took the finalizer off
             raise OutOfDate(f"{metadata['namespace']}/{metadata['name']} is gone")
-        wait = await self.reporter.tell(newest, seen)
+        wait = await self.reporter.report(newest, seen)
         if seen.plan.actions:  # what they made is known already, so no event will be news, and all may be done by now
             return self.settings.retry_first
         if seen.wrong is not None and seen.wrong[0] == "Refused":
@@ -137,7 +135,7 @@ class Reconciler:
             if not self.claims.is_claimed(stream):
                 stream = await self._change(stream, self.claims.claim(stream))
             known = stream.get("status", {}).get("catalogUid", "")
-            declared = await self.declaring.declare(manifest, known, partial(self._check_still_there, stream))
+            declared = await self.catalog_sync.declare(manifest, known, partial(self._check_still_there, stream))
             if not declared.uid:
                 return self._seen(stream, catalog_trouble=declared.trouble)
             target = ClusterStream(manifest, metadata["uid"], declared.uid, declared.segments)
@@ -145,14 +143,14 @@ class Reconciler:
         except ManifestError as error:
             return await self._go_on(stream, wrong=("Invalid", refused(error)))
         plan, refusals = await self._carry_out(stream, target, wanted, may_roll=not declared.trouble)
-        wrong = ("Refused", refusals.message()) if refusals.told else None
+        wrong = ("Refused", refusals.message()) if refusals.refused else None
         return self._complete(stream, target, declared, plan, wrong)
 
     async def _go_on(self, stream: Object, wrong: tuple[str, str]) -> Seen:
         """As it was last declared well, while what is declared now is `wrong`: what is lost is made, nothing rolled."""
         metadata = stream["metadata"]
         try:
-            found = await self.declaring.standing(metadata["namespace"], metadata["name"], metadata["uid"])
+            found = await self.catalog_sync.find_declared(metadata["namespace"], metadata["name"], metadata["uid"])
         except (Unavailable, ProtocolError) as error:
             return self._look_only(stream, wrong, trouble_of(error))
         if found is None:
@@ -167,8 +165,8 @@ class Reconciler:
         return self._complete(stream, target, declared, plan, wrong)
 
     def _look_only(self, stream: Object, wrong: tuple[str, str], trouble: str) -> Seen:
-        """Nobody knows what was declared before: what was told of it is told on, beside the pods that there are."""
-        metadata, told = stream["metadata"], stream.get("status", {})
+        """What was declared before is not known: the status keeps what it says, beside the pods that there are."""
+        metadata, status = stream["metadata"], stream.get("status", {})
         observed = self.cache.children(metadata["namespace"], metadata["name"], frozenset())
         pods = standing_pods(metadata["name"], metadata["uid"], observed)
         return self._seen(
@@ -176,9 +174,9 @@ class Reconciler:
             wrong=wrong,
             catalog_trouble=trouble,
             plan=ClusterPlan(pods=pods, wanted=len(pods)),
-            segments=tuple(map(str, range(told.get("segments", 0)))),
-            catalog_uid=told.get("catalogUid", ""),
-            not_in_effect=tuple(told.get("notInEffect", ())),
+            segments=tuple(map(str, range(status.get("segments", 0)))),
+            catalog_uid=status.get("catalogUid", ""),
+            not_in_effect=tuple(status.get("notInEffect", ())),
         )
 
     def _complete(
@@ -211,7 +209,7 @@ class Reconciler:
     async def _carry_out(
         self, stream: Object, target: ClusterStream, wanted: Sequence[Object], *, may_roll: bool
     ) -> tuple[ClusterPlan, Refusals]:
-        """Plan and do it; what turns out to be otherwise than known is looked at, and planned with, anew.
+        """Plan and do it; what turns out to be otherwise than known is looked at, and planned with, again.
 
         Of the plan that is returned the actions were done; what Kubernetes refused is beside it.
         """
@@ -231,7 +229,7 @@ class Reconciler:
         raise OutOfDate(f"{target.namespace}/{target.name} changes faster than it is looked at")
 
     async def _check_still_there(self, stream: Object) -> None:
-        """Before anything is written: is the stream still the one that was seen, and not on its way out? (fault 34)."""
+        """Before anything is written: is the stream still the one that was seen, and not on its way out?"""
         found = await self._refresh(stream)
         seen = stream["metadata"]
         if (
@@ -318,16 +316,16 @@ class Reconciler:
         if FINALIZER not in metadata.get("finalizers", ()):
             return None
         try:
-            await self.declaring.withdraw(metadata["namespace"], metadata["name"], metadata["uid"])
+            await self.catalog_sync.withdraw(metadata["namespace"], metadata["name"], metadata["uid"])
         except EpochalError as error:
             since = datetime.now(UTC) - datetime.fromisoformat(metadata["deletionTimestamp"])
             wait = self.settings.deletion_patience - since.total_seconds()
             if wait > 0:
-                await self.reporter.tell(
+                await self.reporter.report(
                     stream, self._seen(stream, wrong=("Deleting", f"the catalog is away: {error}"))
                 )
                 return min(wait, self.settings.retry_first * 5)
-            logger.warning("%s is deleted without the catalog, which is told later: %s", metadata["name"], error)
+            logger.warning("%s is deleted without the catalog, which is notified later: %s", metadata["name"], error)
             await self.reporter.event(stream, News("CatalogUnavailable", f"deleted without the catalog: {error}"))
         await self._change(stream, without_claim(stream))
         return None

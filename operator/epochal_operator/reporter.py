@@ -1,7 +1,7 @@
-"""What is told in the cluster: the status of a stream, and events for what matters.
+"""Writes the status of a stream, and events for what matters.
 
-Apart from the reconciling because it decides nothing: `status_of` does. Nothing is written that says what is there
-already, and a frontier that moves all the time is written now and then only.
+What they say is decided by `status_of`. Nothing is written that says what is there already, and a frontier that moves
+all the time is written now and then only.
 """
 
 import logging
@@ -23,10 +23,12 @@ class Reporter:
     """Writes statuses and events. `pause`: seconds between two writes of a frontier."""
 
     def __init__(self, api: ThrottledApi, cache: Cache, pause: float) -> None:
-        self._api, self._cache, self._pause = api, cache, pause
+        self._api = api
+        self._cache = cache
+        self._pause = pause
         self._written: dict[Place, float] = {}
 
-    async def tell(self, stream: Object, seen: Seen) -> float | None:
+    async def report(self, stream: Object, seen: Seen) -> float | None:
         """Write what has changed; returns when there is more to write, which had to wait. Raises `ApiError`."""
         before = stream.get("status", {})
         after = status_of(before, seen)
@@ -48,8 +50,8 @@ class Reporter:
         """The stream is gone."""
         self._written.pop(place, None)
 
-    async def event(self, stream: Object, told: News) -> None:
-        """Post an event about a stream; who misses it misses nothing that the status does not say."""
+    async def event(self, stream: Object, news: News) -> None:
+        """Post an event about a stream; the status says all of it too."""
         metadata = stream["metadata"]
         now = timestamp(datetime.now(UTC))
         posted = {
@@ -63,9 +65,9 @@ class Reporter:
                 "name": metadata["name"],
                 "uid": metadata["uid"],
             },
-            "type": "Warning" if told.is_warning else "Normal",
-            "reason": told.reason,
-            "message": told.message[:1000],
+            "type": "Warning" if news.is_warning else "Normal",
+            "reason": news.reason,
+            "message": news.message[:1000],
             "count": 1,
             "firstTimestamp": now,
             "lastTimestamp": now,

@@ -1,6 +1,6 @@
 """What can be set, each with the reason of its default.
 
-Apart from the entry point so that tests and the process take one frozen value and nobody else reads the environment.
+Tests and the process take one frozen value, and nothing else reads the environment.
 """
 
 import json
@@ -82,7 +82,7 @@ class Settings(ServiceSettings):
     pull_secrets: ByComma = ()
     """Names of secrets for pulling the image, by comma; they must be in each stream's namespace."""
     network_policies: bool = True
-    """Who may connect to publishers is limited unless told otherwise: nothing else limits it yet."""
+    """Who may connect to publishers is limited by default: nothing else limits it yet."""
     publisher_host: str = "0.0.0.0"
     """What publishers listen on: all of the pod's IPv4, as who may connect is for the network policy to say."""
     fixed_user: bool = True
@@ -93,15 +93,15 @@ class Settings(ServiceSettings):
     """The namespaces that are looked after, by comma; none: the whole cluster."""
 
     resync: float = Field(default=60.0, gt=0.0, le=3600.0)
-    """How long an event that was lost may go unnoticed: everything is listed anew as often (fault 35)."""
+    """How long an event that was lost may go unnoticed: everything is listed again as often."""
     watch_silence: float = Field(default=70.0, gt=0.0, le=3600.0)
-    """A watch that tells nothing for so long may be dead without a word, and is opened anew (fault 36)."""
+    """A watch on which nothing comes for so long may be dead, and is opened again."""
     catalog_interval: float = Field(default=15.0, gt=0.0, le=3600.0)
-    """How often the catalog is asked for all frontiers; one list, whatever the number of streams."""
+    """How often all frontiers are read from the catalog; one list, whatever the number of streams."""
     frontier_interval: float = Field(default=10.0, ge=0.0, le=3600.0)
     """A frontier that moves is written into a stream's status at most as often: each write goes to all who watch."""
     deletion_patience: float = Field(default=300.0, ge=0.0, le=86400.0)
-    """How long the deletion of a stream waits for a catalog that is away; it is told later then (fault 42)."""
+    """How long the deletion of a stream waits for a catalog that is away; it is notified later then."""
     rollout_patience: float = Field(default=300.0, gt=0.0, le=86400.0)
     """How long a pod may take to become ready before it counts as stuck; recovering a long log takes a while."""
     workers: int = Field(default=8, ge=1, le=256)

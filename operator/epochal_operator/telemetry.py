@@ -66,23 +66,25 @@ class Telemetry(ServiceTelemetry):
         self._looks.record(seconds, {"outcome": outcome})
 
     def event(self, kind: str) -> None:
-        """A watch told something."""
+        """An event of a watch."""
         self._events.add(1, {"kind": kind})
 
     def missed(self, kind: str, count: int) -> None:
-        """A list told what no watch had."""
+        """A list has shown what no watch has."""
         if count:
             self._missed.add(count, {"kind": kind})
 
 
 class Web:
-    """Two ports while entered: one for probes, one for metrics. `healthy` and `ready` are what probes are told."""
+    """Two ports while entered: one for probes, one for metrics. `healthy` and `ready` answer probes."""
 
     def __init__(
         self, settings: Settings, telemetry: ServiceTelemetry, healthy: Callable[[], bool], ready: Callable[[], bool]
     ) -> None:
-        self._settings, self._telemetry = settings, telemetry
-        self._healthy, self._ready = healthy, ready
+        self._settings = settings
+        self._telemetry = telemetry
+        self._healthy = healthy
+        self._ready = ready
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -128,17 +130,17 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """One line."""
-        told = {
+        line = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
         }
         if (found := ids()) is not None:
-            told["trace_id"], told["span_id"] = found
+            line["trace_id"], line["span_id"] = found
         if record.exc_info:
-            told["stack"] = self.formatException(record.exc_info)
-        return json.dumps(told, ensure_ascii=False)
+            line["stack"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False)
 
 
 def write_json() -> None:

@@ -12,7 +12,7 @@ from epochal.client.catalog.types import PublisherInfo, SegmentInfo, StreamInfo
 from epochal.resources.cluster.names import FINALIZER, OPERATOR
 from epochal_operator.api import ThrottledApi
 from epochal_operator.cache import Cache, Place
-from epochal_operator.catalog_sync import Declaring, declared_of
+from epochal_operator.catalog_sync import CatalogSync, declared_of
 from epochal_operator.controller import Controller
 from epochal_operator.lease import LeaseLost
 from epochal_operator.ownership import Claims
@@ -29,7 +29,7 @@ class Looks:
     """A reconciler that only notes what it is asked to look at."""
 
     cache: Cache = field(default_factory=Cache)
-    declaring: Declaring | None = None
+    catalog_sync: CatalogSync | None = None
     claims: Claims = field(init=False)
     seen: list[Place] = field(default_factory=list)
     raises: dict[Place, Exception] = field(default_factory=dict)

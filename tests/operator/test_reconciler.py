@@ -13,7 +13,7 @@ from epochal.resources.cluster import Seen, children_of, status_of
 from epochal.resources.cluster.names import FINALIZER, OPERATOR
 from epochal_operator.api import ThrottledApi
 from epochal_operator.cache import Cache
-from epochal_operator.catalog_sync import Confirm, Declared, Declaring
+from epochal_operator.catalog_sync import CatalogSync, Confirm, Declared
 from epochal_operator.ownership import Claims
 from epochal_operator.reconciler import OutOfDate, Reconciler
 from epochal_operator.reporter import Reporter
@@ -35,7 +35,7 @@ STREAM: dict[str, Any] = {
 }
 
 
-class Vanishing(Declaring):
+class Vanishing(CatalogSync):
     """While the catalog is asked, the object goes: its finalizer was taken off by hand."""
 
     def __init__(self, cache: Cache, catalog: CatalogClient) -> None:
@@ -58,19 +58,19 @@ async def test_a_stream_that_vanishes_meanwhile_is_looked_at_again():
         assert await reconciler.reconcile(("demo", "flights")) is None
 
 
-class Away(Declaring):
+class Away(CatalogSync):
     """A catalog that is away."""
 
-    async def standing(self, namespace: str, name: str, uid: str) -> StreamInfo | None:
+    async def find_declared(self, namespace: str, name: str, uid: str) -> StreamInfo | None:
         raise Unavailable("no catalog answers")
 
 
 class Noting(Reporter):
-    """Notes what is told, in place of writing it."""
+    """Notes what is reported, in place of writing it."""
 
     seen: Seen | None = None
 
-    async def tell(self, stream: dict[str, Any], seen: Seen) -> float | None:
+    async def report(self, stream: dict[str, Any], seen: Seen) -> float | None:
         self.seen = seen
         return None
 
