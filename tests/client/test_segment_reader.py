@@ -98,7 +98,7 @@ class Reader:
         self._news = asyncio.Event()
 
     def told(self, segment: str, follower: Follower) -> None:
-        for told in follower.told():
+        for told in follower.reports():
             if isinstance(told, Began):
                 self._at = m.Position(told.incarnation, told.state.seq)
             elif not isinstance(told, Broke):

@@ -58,7 +58,7 @@ class Reader:
 
     def _feed(self) -> None:
         try:
-            for told in self.follower.told():
+            for told in self.follower.reports():
                 if isinstance(told, Began):
                     self.subscriber.began("0", told)
                 elif isinstance(told, Broke):

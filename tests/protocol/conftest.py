@@ -257,7 +257,7 @@ class Wiring:
                         self.publishers[segment].receive(peer, through_the_codec(message), self.now)
                     case Reconnect(segment, _):
                         writer.told.append(effect)
-            writer.told += writer.machine.told()
+            writer.told += writer.machine.reports()
         return busy
 
     def _readers_send(self) -> bool:
@@ -288,7 +288,7 @@ class Wiring:
                 self._carry(segment, effect)
         for reader in self.readers:
             for segment, follower in reader.followers.items():
-                for told in follower.told():
+                for told in follower.reports():
                     self._tell(reader, segment, told)
         return busy
 
@@ -306,7 +306,7 @@ class Wiring:
                 for writer in self.writers:
                     if writer.peers.get(segment) == peer and segment not in writer.deaf:
                         writer.machine.receive(segment, through_the_codec(message))
-                        writer.told += writer.machine.told()
+                        writer.told += writer.machine.reports()
             case SendAnswers(peer, messages):
                 for reader in self.readers:
                     if reader.peers.get(segment) == peer:

@@ -52,7 +52,7 @@ class Alone:
         return self.follower.take()
 
     def told(self) -> list[Any]:
-        return self.follower.told()
+        return self.follower.reports()
 
     def request(self) -> Any:
         """The one request that was sent."""
@@ -477,7 +477,7 @@ def test_whose_place_is_gone_is_told_so_in_words_and_what_to_do(begin):
     alone.answer(m.Truncated(alone.request().request, m.Position(1, 5), (0,)))
     assert alone.follower.error is not None
     assert str(alone.follower.error) == (
-        "segment 0: what was asked for is no longer retained: the first retained position is (1, 5); begin anew, with "
+        "segment 0: what was asked for is no longer retained: the first retained position is (1, 5); begin again, with "
         "since='start' for what is left"
     )
 

@@ -206,7 +206,7 @@ def test_an_aborted_epoch_is_final(wire_up):
     second.append("0", 4, b"b")  # it has not heard of the abort
     assert second.errors() == ["epoch_aborted"]
     assert wiring.publishers["0"].seq == before
-    second.machine.told()
+    second.machine.reports()
     with pytest.raises(Exception, match="aborted"):
         second.machine.raise_failure()
     first.advance(5)

@@ -305,7 +305,7 @@ def _aborts_all_after_a_gap(patch: pytest.MonkeyPatch) -> None:
     def aborts(self: Subscriber) -> None:
         if any(self is each for each in doubtful):
             for time in [time for time in self._open if not self._merged.less_equal(time)]:
-                self._drop_epoch(time, tell=True)
+                self._drop_epoch(time, report=True)
         complete(self)
 
     patch.setattr(Subscriber, "_gap", after_a_gap)

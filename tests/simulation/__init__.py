@@ -1,6 +1,6 @@
 """A seeded simulation of whole streams: publishers, writers, subscribers, and the network between them.
 
-Apart from the machines because it only uses them. All chance comes from one seed, so a run that breaks a rule can be
+It only uses the machines. All chance comes from one seed, so a run that breaks a rule can be
 replayed.
 """
 

@@ -1,6 +1,6 @@
 """`python -m tests.simulation SEED [FIELD=VALUE...]`: run one seed again and print what happened.
 
-Apart from `run` because only this prints.
+Only this prints.
 """
 
 import sys

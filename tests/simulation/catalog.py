@@ -1,6 +1,6 @@
 """The catalog as far as the protocol needs it: sessions, incarnations, reported frontiers, the record of completion.
 
-Apart from the real service because here only its promises count, not how it keeps them.
+The simulated counterpart of the catalog service. Only its promises count here, not how it keeps them.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a publisher is told as it registers: where its incarnation starts (E11)."""
+    """The answer to a publisher that registers: where its incarnation starts (E11)."""
 
     incarnation: int
     lower: tuple[Time, ...] | None
@@ -118,7 +118,7 @@ class Catalog:
         return int(self.clock() * 1000) * 16 if self.scenario.catalog_restored_rate else 0
 
     def copy(self) -> None:
-        """Take a copy, as whoever runs a catalog does now and then."""
+        """Take a copy, as those who run a catalog do now and then."""
         self._copies.append(deepcopy((self._segments, self._sessions)))
 
     def restore(self, which: int) -> None:

@@ -1,7 +1,7 @@
 """What must hold at the end of a run, for every reading application, against what really happened.
 
-Apart from the oracle, which judges each event as it is logged: these rules need the whole story. They know what a
-reader was handed and told, never what its machine believes, and excuse nothing: not a lost memory, not a gap.
+Separate from the oracle, which judges each event as it is logged: these rules need the whole story. They know what was
+reported to a reader, never what its machine believes, and excuse nothing: not a lost memory, not a gap.
 """
 
 from tests.simulation.oracle import Log, Oracle, Outcome, Session, Violation
@@ -12,7 +12,7 @@ from epochal.protocol.times import Time
 
 
 def check_memory(oracle: Oracle, memory: Memory) -> None:
-    """Judge all that one reading application was given and told."""
+    """Judge all that one reading application was given."""
     for claim in memory.claims:
         if not oracle.unknowable(claim.time) and not oracle.was_complete(claim.time):
             _check_claim(oracle, memory, claim)
@@ -30,7 +30,7 @@ def check_memory(oracle: Oracle, memory: Memory) -> None:
         raise Violation(f"E16: {memory.name} was given an epoch twice, of {given}")
     both = memory.aborted.intersection(given)
     if both:
-        raise Violation(f"I1: {memory.name} was given {sorted(both)} and told that they were aborted")
+        raise Violation(f"I1: {memory.name} was given {sorted(both)} and a report that they were aborted")
     _check_only(oracle, memory)
     if memory.frontier is not None:
         _check_all(oracle, memory, memory.frontier)
@@ -106,14 +106,14 @@ def _check_claim(oracle: Oracle, memory: Memory, claim: Claim) -> None:
 
 
 def _check_only(oracle: Oracle, memory: Memory) -> None:
-    """E15, E17: given is only what the first joins admit, told as aborted only what is."""
+    """E15, E17: only what the first joins admit is given, and only what is aborted is reported so."""
     for time, _ in memory.yields:
         if not _admitted(memory, time, gaps=False):
             raise Violation(f"E15: {memory.name} was given {time!r}, which was under way as it joined")
     logs = [log for logs in oracle.logs.values() for log in logs]
     for time in memory.aborted - memory.torn:
         if not any(log.is_aborted(time) for log in logs) and not oracle.unknowable(time):
-            raise Violation(f"E17: {memory.name} was told that {time!r} was aborted, which is not so")
+            raise Violation(f"E17: {memory.name} got a report that {time!r} was aborted, which is not so")
 
 
 def _check_all(oracle: Oracle, memory: Memory, frontier: frozenset[Time]) -> None:
@@ -128,7 +128,7 @@ def _check_all(oracle: Oracle, memory: Memory, frontier: frozenset[Time]) -> Non
     for time in sorted(aborted - memory.aborted):
         known = not (oracle.unknowable(time) or oracle.was_complete(time))
         if not reached(frontier, time) and _admitted(memory, time, gaps=True) and known:
-            raise Violation(f"E16: {memory.name} was never told that {time!r} was aborted")
+            raise Violation(f"E16: {memory.name} never got a report that {time!r} was aborted")
     for time in sorted({time for log in logs for time in log.data} - yielded - memory.aborted):
         if reached(frontier, time) or any(log.is_aborted(time) for log in logs) or oracle.unknowable(time):
             continue
@@ -143,7 +143,7 @@ def _logs_read(oracle: Oracle, memory: Memory) -> list[Log]:
 
 
 def _admitted(memory: Memory, time: Time, *, gaps: bool) -> bool:
-    """E15 written down anew: at every join some lower element is <= T, T is <= no upper element, T is not aborted.
+    """E15 written down again: at every join some lower element is <= T, T is <= no upper element, T is not aborted.
 
     Of all that a reader asked for from some times on, the history must not lack anything (E20). `gaps`: also at those
     joins that came after a gap.

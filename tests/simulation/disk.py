@@ -1,6 +1,6 @@
 """A segment's log on a disk that survives its publisher: what was synced is there, and some of what was written.
 
-Apart from the node because this is the simulated counterpart of log files; only their promises count here.
+The simulated counterpart of log files. Only their promises count here.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ ROLL = 0.02
 
 
 class Disk:
-    """Entries behind a checkpoint, and all events ever written."""
+    """Entries after a checkpoint, and all events ever written."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -78,13 +78,13 @@ class Disk:
         return effects
 
     def next_checkpoint(self, publisher: SegmentPublisher) -> tuple[State, bytes] | None:
-        """The checkpoint of a new file, if one should begin behind what was just taken."""
+        """The checkpoint of a new file, if one should begin after what was just taken."""
         return (publisher.state(), encode_notes(publisher.checkpoint())) if self._world.chance(ROLL) else None
 
     def write(
         self, events: Sequence[m.Event], notes: Sequence[Note], checkpoint: tuple[State, bytes] | None, *, sync: bool
     ) -> None:
-        """One group commit, and a new file behind it if there is a checkpoint; the old one is synced first."""
+        """One group commit, and a new file after it if there is a checkpoint; the old one is synced first."""
         self._entries.append((list(events), encode_notes(notes)))
         self._events += events
         self._unsynced += 1
@@ -123,7 +123,7 @@ class Disk:
         self._unsynced = 0
 
     def since(self, seq: int, count: int) -> list[m.Event]:
-        """The next events behind `seq`."""
+        """The next events after `seq`."""
         return self._events[seq + 1 : seq + 1 + count]
 
     def beginning(self, wanted: Wanted) -> State:
@@ -134,7 +134,7 @@ class Disk:
         return wanted.pass_over(self._start, self._events)[0]
 
     def state_at(self, seq: int) -> State:
-        """The state just behind event `seq`."""
+        """The state just after event `seq`."""
         assert self._start is not None
         progress = self._start.progress()
         for event in self._events[: seq + 1]:

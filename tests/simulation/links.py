@@ -1,7 +1,7 @@
 """One connection: bytes both ways, in order, with delays, until it breaks.
 
-Apart from the peers because what a network may do to messages stands here and nowhere else: delay them, drop pushes
-above a high-water mark, and lose whatever is under way when the connection breaks.
+What a network may do to messages is here and nowhere else: delay them, drop pushes above a high-water mark, and lose
+all that is under way when the connection breaks.
 """
 
 from collections import deque

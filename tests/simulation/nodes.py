@@ -1,6 +1,6 @@
-"""A publisher process: the machines of one segment behind three sockets; it stalls, dies and comes back.
+"""A publisher process: the machines of one segment, with three sockets; it stalls, dies and comes back.
 
-Apart from the network and the oracle because this is the simulated counterpart of the publisher service.
+The simulated counterpart of the publisher service.
 """
 
 from collections.abc import Callable
@@ -194,7 +194,7 @@ class Node:
         self.up = False
         self.world.count("crashes")
         if self._committing is not None and self.world.chance(0.5):
-            self._commit(self._committing)  # the disk had it, and nobody was told
+            self._commit(self._committing)  # the disk had it, and nobody knew
             for effect in self._committing:
                 entry = self._connections.get(effect.peer) if isinstance(effect, Reply) else None
                 if entry is not None and isinstance(effect, Reply) and isinstance(effect.message, m.Opened):
@@ -266,7 +266,7 @@ class Node:
         if self._stalled_until and self.world.now >= self._stalled_until:
             self._stalled_until = 0.0
             if self.world.now - self._stalled_since > STALL:
-                for peer, heard in self._heard.items():  # what was decided before the stall may be told after it
+                for peer, heard in self._heard.items():  # what was decided before the stall may be sent after it
                     silent = self._stalled_since - max(heard, self._fair_since)
                     self._longest_silence[peer] = max(self._longest_silence.get(peer, 0.0), silent)
                 self._fair_since = self.world.now
@@ -420,7 +420,7 @@ class Node:
             self._carry_out(effects)
 
     def _must_sync(self, entry: Log) -> bool:
-        """E10: whether the disk must have it before anybody is told."""
+        """E10: whether the disk must have it before it is acknowledged or pushed."""
         return entry.secure or not self.scenario.interval
 
     def _committed(self, incarnation: int) -> None:

@@ -1,7 +1,7 @@
 """What really happened: appends asked for, events logged, sessions; and the rules that each new one must keep.
 
-Apart from the machines, whose own records it never reads: it sees what they send and what the application asks for. It
-shares no algebra with them either (`order` has its own), so that a mistake there cannot excuse itself.
+It never reads the machines' own records: it sees what they send and what the application does. It shares no algebra
+with them either (`order` has its own), so that a mistake there cannot excuse itself.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ Times = frozenset[Time]
 
 
 def meta_of(payload: bytes) -> m.Meta | None:
-    """What the batch with that payload says of itself: made of it, so that whoever has both can compare.
+    """What the batch with that payload says of itself: made from it, so that one who has both can compare.
 
     Only what has a fixed length and does not count for retention, so that it changes no run.
     """
@@ -40,7 +40,7 @@ class Violation(Exception):  # what it is, not how it ends
 
 
 class Outcome(StrEnum):
-    """What the application was told of an append."""
+    """What was reported to the application of an append."""
 
     OPEN = "open"
     ACKED = "acked"
@@ -283,14 +283,14 @@ class Oracle:
         return session
 
     def asked(self, append: Asked) -> None:
-        """The application asks for an append."""
+        """The application appends."""
         append.session.appends.append(append)
         self.appends[append.payload] = append
         self.at.setdefault(append.time, []).append(append)
         self.lately.append(append)
 
     def acknowledged(self, append: Asked, incarnation: int) -> None:
-        """The application is told that its append is in the log."""
+        """The application gets the report that its append is in the log."""
         if append.outcome is not Outcome.OPEN:
             raise Violation(f"E1: {append.payload!r} is acknowledged, and was {append.outcome} before")
         append.outcome, append.incarnation = Outcome.ACKED, incarnation
@@ -369,7 +369,7 @@ class Oracle:
         self._ever_opened[log.segment].add(writer)
 
     def counted(self, segment: str, writer: str) -> None:
-        """A writer opened, and the log says so, although the writer was not told: it counts for `minWriters` (E5)."""
+        """A writer opened, and the log says so, but its answer was lost: it counts for `minWriters` (E5)."""
         self._ever_opened[segment].add(writer)
 
     def logged(self, log: Log, event: m.Event, at: float = 0.0) -> None:

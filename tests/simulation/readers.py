@@ -1,7 +1,7 @@
 """Applications that read: they join anywhere, fall behind, crash, and go on from a stored cursor.
 
-Apart from the publishers' side because this is the simulated counterpart of the client's subscription: two connections
-and a `Follower` a segment around one `Subscriber`, and the application's own memory of what it was given.
+The simulated counterpart of the client's subscription: two connections and a `Follower` for each segment around one
+`Subscriber`, and the application's own memory of what it was given.
 """
 
 from tests.simulation.links import Connection, Frames, Socket
@@ -103,7 +103,7 @@ class Life:
         for link in self.links:
             link.follow_pushes(follow)
 
-    # ---- what the links tell ----
+    # ---- from the links ----
 
     def began(self, segment: str, began: Began, before: m.Position) -> None:
         """A segment began; judge whether a gap or a rewind was called for."""
@@ -133,7 +133,7 @@ class Life:
     def _judge_gap(self, segment: str, before: m.Position, incarnation: int) -> None:
         log = self.oracle.log_of(segment, incarnation)
         if not self.oracle.may_be_gone(log, before, self.world.now):
-            raise Violation(f"I2: {self.memory.name} reports a gap at {segment} behind {before}, which is retained")
+            raise Violation(f"I2: {self.memory.name} reports a gap at {segment} after {before}, which is retained")
 
     def _judge_start(self, log: Log, seq: int) -> None:
         """It asked for all that there is, or for all that its times reach."""
@@ -267,7 +267,7 @@ class Life:
         memory, time = self.memory, epoch.time
         self.world.note(f"{memory.name}: yields {type(epoch).__name__} {time!r}")
         if any(time == before for before, _ in memory.yields) or time in memory.aborted:
-            raise Violation(f"E16: {memory.name} is told of epoch {time!r} twice")
+            raise Violation(f"E16: {memory.name} gets the report of epoch {time!r} twice")
         if isinstance(epoch, EpochWasAborted):
             memory.aborted.add(time)
             return
@@ -308,7 +308,7 @@ class Life:
 
 
 class Link:
-    """One segment followed: connects, and connects again behind the last event."""
+    """One segment followed: connects, and connects again after the last event."""
 
     def __init__(self, life: Life, segment: str, begin: Begin) -> None:
         self.life, self.segment, self.world = life, segment, life.world
@@ -379,7 +379,7 @@ class Link:
                     events.to_server([b"\x01" + effect.prefix])
                 case _:
                     events.to_server([b"\x00" + effect.prefix])
-        for told in follower.told():
+        for told in follower.reports():
             if self.life.ended:
                 return
             match told:

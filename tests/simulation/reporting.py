@@ -1,4 +1,4 @@
-"""What the publisher of a segment tells the catalog in one life; on the way requests are slow, late and lost.
+"""What the publisher of a segment reports to the catalog in one life; requests are slow, late and lost on the way.
 
 Separate from the node because this is the simulated counterpart of the lease, and only this reaches the catalog.
 """

@@ -1,6 +1,6 @@
 """One run: a scenario drawn from a seed, faults, an ending in which everything must come right, and the checks.
 
-Apart from what it puts together so that the story of a run is read in one place.
+The story of a run is read here, in one place.
 """
 
 from collections import Counter

@@ -1,6 +1,6 @@
-"""What one reading application was given and told, through all its lives.
+"""What one reading application was given, through all its lives.
 
-Apart from the readers, which fill it, so that the checks, which read it, know none of the machines.
+Separate from the readers, which fill it, so that the checks, which read it, know none of the machines.
 """
 
 from dataclasses import dataclass, field
@@ -62,4 +62,4 @@ class Memory:
     """Whether it ended: its history was gone, or it left."""
     lives: int = 0
     frontier: Times | None = None
-    """What it was told of the frontier, at the end; None if it ended before, or was not ready then."""
+    """The last frontier that was reported to it; None if it ended before, or was not ready then."""

@@ -1,4 +1,4 @@
-"""Whoever else is found at a segment's address: for a while it leads to a publisher of another stream (E48).
+"""A publisher of another stream, to which a segment's address leads for a while (E48).
 
 Separate from the node, which is the segment's own publisher: this one knows nothing of the stream, and says so in the
 words of the real machines.

@@ -1,6 +1,6 @@
 """Virtual time: a clock that jumps from one thing that happens to the next, and the one source of chance.
 
-Apart from everything simulated so that nothing else can advance time or draw numbers from elsewhere.
+Nothing else in the simulation advances time or draws numbers.
 """
 
 from collections import Counter

@@ -1,7 +1,6 @@
 """Applications that write: one process a session, doing plausible things at random, dying, hanging and coming back.
 
-Apart from the publishers' side because this is the simulated counterpart of the client's writer: connections around a
-`WriterMachine`.
+The simulated counterpart of the client's writer: connections around a `WriterMachine`.
 """
 
 from collections.abc import Callable
@@ -19,7 +18,7 @@ from epochal.protocol import messages as m
 from epochal.protocol import wire
 from epochal.protocol.times import Time
 from epochal.protocol.writer.effects import Acked, Failed, Moved, Over, Reconnect, Send, SessionReady
-from epochal.protocol.writer.effects import WriterTold as Told
+from epochal.protocol.writer.effects import WriterReport as Told
 from epochal.protocol.writer.machine import WriterMachine
 
 TICK = 0.3
@@ -102,8 +101,8 @@ class Process:
             self.world.after(TICK, self._ticks)
 
     def pump(self) -> None:
-        """Hear what the machine tells, and do what it wants done."""
-        for told in self.machine.told():
+        """Take the machine's reports, and do what it wants done."""
+        for told in self.machine.reports():
             self._hear(told)
         for effect in self.machine.take():
             connection = self._connections.get(effect.segment)
@@ -275,7 +274,7 @@ class Process:
             self._leaving = 0
 
     def _move(self, ask: Callable[[], object]) -> None:
-        """Change what is held, behind all appends so far."""
+        """Change what is held, after all appends so far."""
         self.told.order += 1
         self._try(ask)
 
@@ -423,7 +422,7 @@ class Writer:
         elif not process.hung and world.chance(scenario.hang_rate * passed):
             world.count("hangs")
             process.hang(world.between(0.2, scenario.writer_timeout + 3))
-            if world.chance(0.3):  # taken for dead: somebody starts it anew
+            if world.chance(0.3):  # taken for dead: somebody starts it again
                 world.after(world.between(0.1, 3), self.start)
 
         if world.chance(scenario.hurry_rate * passed):

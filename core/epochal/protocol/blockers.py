@@ -1,6 +1,6 @@
 """Who holds time back at a segment, and for how long: the answer to "why does this epoch not complete?".
 
-Apart from the publisher, which finds them, because catalogs, clients and commands pass these on and put them in words.
+The publisher finds them. Catalogs, clients and commands pass them on and put them in words.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from typing import Any, Self
 from epochal.protocol.times import Time, from_json, to_json
 
 MOST_HOLDERS = 16
-"""Holders that one segment tells of: the longest ones."""
+"""Holders that one segment reports: those that have held for longest."""
 
 
 class HolderKind(StrEnum):

@@ -1,8 +1,8 @@
 """The vocabulary of wire protocol version 1: every message that publishers, writers and subscribers exchange.
 
-Plain immutable values, apart from `wire` (their bytes) and from the machines (what they mean), so that both can be read
-without the other. Field order is the order on the wire; `docs/protocol.md` specifies each. A field with a default came
-later: it need not be there, and is left out where it says nothing.
+Plain immutable values. Their bytes are in `wire`, and what they mean is in the machines. Field order is the order on
+the wire; `docs/protocol.md` specifies each. A field with a default came later: it need not be there, and is left out
+where it says nothing.
 
 Times in messages are times (ints or tuples), never their JSON form. `op` and `request` are numbers that the asking side
 chooses; the answer carries the same number.
@@ -34,7 +34,7 @@ SINCE_TIMES = "since:times"
 
 
 class Position(NamedTuple):
-    """A place in a segment's log: just behind event `seq` of `incarnation` (E16)."""
+    """A place in a segment's log: just after event `seq` of `incarnation` (E16)."""
 
     incarnation: int
     seq: int
@@ -43,7 +43,7 @@ class Position(NamedTuple):
 class Meta(NamedTuple):
     """What a batch says of itself beside its records: optional, stored with it, and never judged.
 
-    Whoever reads the batch sees it; no publisher decides by it. A part that is not as the protocol has it is left out,
+    All who read the batch see it; no publisher decides by it. A part that is not as the protocol has it is left out,
     and the batch is taken all the same.
     """
 
@@ -189,7 +189,7 @@ class Credit(NamedTuple):
 
 
 class Opening(NamedTuple):
-    """Begins the answer to `Since`: the state just behind `position`, where its events start (E13).
+    """Begins the answer to `Since`: the state just after `position`, where its events start (E13).
 
     `below` as in `Snapshot`.
     """
@@ -251,7 +251,7 @@ class Open(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """The session stands.
+    """The session is open.
 
     `number` is the last append known, `touched` the times appended and not left, `lost` those aborted because this
     publisher lost their appends, `window` the bytes that may be unacknowledged, `granted` whether `held` is a new grant
@@ -357,7 +357,7 @@ class Lost(NamedTuple):
     detail: str
 
 
-# ---- writer <-> sidecar; between them each of these stands alone behind an empty frame ----
+# ---- writer <-> sidecar; between them each of these is alone, after an empty frame ----
 
 
 class Greet(NamedTuple):
@@ -378,7 +378,7 @@ class Greeted(NamedTuple):
 
 
 class AskKind(StrEnum):
-    """What a sidecar is asked of the catalog: a look-up with a new session, a look-up without, a session."""
+    """What a sidecar has to get from the catalog: a look-up with a new session, a look-up without, a session."""
 
     OPEN = "open"
     GET = "get"
@@ -435,7 +435,7 @@ class Passed(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """To a writer: the way to the publisher is broken, and what was sent last may be lost: connect anew.
+    """To a writer: the way to the publisher is broken, and what was sent last may be lost: connect again.
 
     To a sidecar: the writer leaves without all its answers, and nobody else may have its way.
     """

@@ -1,7 +1,6 @@
 """Key ranges: how a stream's key space is divided into segments, and where a key falls.
 
-Apart from the logs of segments because writers, the catalog and the planner must all place keys alike without knowing
-logs.
+Writers, the catalog and the planner must all place keys alike, and know no logs.
 
 Sources: docs/concepts.md (Keys and segments); PDP-33 (segments are key ranges).
 """

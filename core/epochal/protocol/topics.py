@@ -1,7 +1,7 @@
 """Topics: which batches a subscriber wants, by prefix.
 
-Apart from `filters`, which is about times: a topic never decides whether an epoch is whole. Applied at the receiver;
-publishers that filter are planned.
+Separate from the subscriber's `JoinFilter`, which is about times: a topic never decides whether an epoch is whole.
+The receiver applies it; publishers that filter are planned.
 
 Source: generalized subscription upstreaming (nanomsg mailing list): prefixes, the longest one wins, receive-side
 filtering is always on.

@@ -1,11 +1,11 @@
 """The bytes of wire protocol version 1: messages to frames and back, with every limit.
 
-Apart from `messages` so that their meaning can be read without their bytes. Payloads are cut out of frames and never
-decoded (S12).
+Separate from `messages` so that their meaning can be read without their bytes. Payloads are cut out of frames and
+never decoded (S12).
 
 A zmq message is a list of frames. Its first frame is a prefix (`C<channel>`, `P<nonce>`, or nothing) and then one or
 more messages, each `u16 header length | u32 payload length | header | payload`, big endian; the header is a msgpack
-array `[kind, field...]`. A payload of 64 KiB or more stands in a frame of its own, named by the payload length 2^32-1;
+array `[kind, field...]`. A payload of 64 KiB or more has a frame of its own, named by the payload length 2^32-1;
 its message is the last of the first frame. Fields that a later minor version appends are ignored, those that an earlier
 one does not have may be missing; an unknown kind is refused.
 """
@@ -41,7 +41,7 @@ PACK_BYTES: Final = 64 * 1024
 MAX_FIRST_FRAME: Final = 256 * 1024
 """The frame that messages are packed into, more than twice what the largest single message needs.
 
-A larger one could hold a million messages, and whoever reads it would do nothing else for seconds.
+A larger one could hold a million messages, and its reader would do nothing else for seconds.
 """
 
 CHANNEL_PREFIX: Final = 1 + 8
@@ -203,12 +203,12 @@ _META: Final[tuple[Callable[[Any], bool], ...]] = (
     lambda value: type(value) is int and 0 <= value <= MAX_TIME,
     _is_headers,
 )
-"""One check for each part of `Meta`, in order; nil stands for a part that is not there."""
+"""One check for each part of `Meta`, in order; nil means that the part is not there."""
 _NO_META: Final = m.Meta()
 
 
 def _read_meta(parts: tuple[Any, ...]) -> m.Meta | None:
-    """The `Meta` in the fields behind a batch's checksum; None where they say nothing."""
+    """The `Meta` in the fields after a batch's checksum; None where they say nothing."""
     read: list[Any] = list(_NO_META[:-1])
     ignored = 0
     for at, (sound, value) in enumerate(zip(_META, parts, strict=False)):
@@ -242,7 +242,7 @@ _read_last: tuple[tuple[Any, ...], m.Meta | None] = ((), None)
 
 
 def _meta_fields(meta: m.Meta) -> list[Any]:
-    """The fields of `meta` as they stand behind a batch's checksum, without those at the end that say nothing."""
+    """The fields of `meta` as they come after a batch's checksum, without those at the end that say nothing."""
     trace, tracestate, key, published, headers, _ = meta
     fields = [trace, tracestate or None, key, published, tuple(part for pair in headers for part in pair) or None]
     while fields and fields[-1] is None:
@@ -327,7 +327,7 @@ _AROUND: Final = (_STARTS[0], b"")
 
 
 def _packed_meta(meta: m.Meta) -> tuple[bytes, bytes]:
-    """How the header of a batch with `meta` begins, and what stands behind its checksum."""
+    """How the header of a batch with `meta` begins, and what comes after its checksum."""
     global _packed_last
     last, packed = _packed_last
     if meta is last:
@@ -354,18 +354,18 @@ def _header(message: m.Message) -> bytes:
     # The two hot kinds are put together from cached parts: 4 times as fast as packing a list (see docs/performance.md).
     if type(message) is m.Data:
         seq, prev, time, topic, count, crc, _, meta = message
-        start, behind = _AROUND if meta is None else _packed_meta(meta)
+        start, end = _AROUND if meta is None else _packed_meta(meta)
         return b"".join((
             start, _DATA_KIND, _DATA_NUMBERS.pack(_INT64, seq, _INT64, prev), _packed_time[time], _packed_topic[topic],
-            _COUNTS.pack(b"\xce", count, b"\xce", crc), behind,
+            _COUNTS.pack(b"\xce", count, b"\xce", crc), end,
         ))  # fmt: skip
     if type(message) is m.Append:
         segment, number, time, topic, count, crc, _, meta = message
-        start, behind = _AROUND if meta is None else _packed_meta(meta)
+        start, end = _AROUND if meta is None else _packed_meta(meta)
         return b"".join((
             start, _APPEND_KIND, _packed_text[segment], _INT64, number.to_bytes(8, "big"), _packed_time[time],
             _packed_topic[topic],
-            _COUNTS.pack(b"\xce", count, b"\xce", crc), behind,
+            _COUNTS.pack(b"\xce", count, b"\xce", crc), end,
         ))  # fmt: skip
     fields = list(_readable(message))
     if type(message) is m.Answer:

@@ -271,7 +271,7 @@ class Subscription:
         machine = self._machine
         if self._error is not None:
             return  # what came before is kept as it was, for `cursor()`
-        for told in follower.told():
+        for told in follower.reports():
             if type(told) is Began:
                 self._count_beginning(segment, told)
                 machine.began(segment, told)

@@ -324,7 +324,7 @@ class Session:
                 self._links[effect.segment].lose(Unavailable(effect.reason))
         for link in self._links.values():
             link.flush()
-        for told in machine.told():
+        for told in machine.reports():
             self._tell(told)
         if not machine.busy:
             idle, self._idle = self._idle, []

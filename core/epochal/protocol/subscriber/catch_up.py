@@ -1,7 +1,7 @@
 """One answer to `since` as it comes in: it opens once, where it was asked to, and has no holes.
 
-A part of `following`, apart from it because this can be judged without knowing what a subscriber makes of the answer,
-or what is pushed meanwhile.
+Separate from the follower because this can be judged without knowing what a subscriber makes of the answer, or what is
+pushed meanwhile.
 
 Sources: rules E10, E14, E16; docs/protocol.md (History).
 """
@@ -17,7 +17,7 @@ class Why(StrEnum):
 
     BEGIN = "begin"
     GO_ON = "go on"
-    """Behind events, and in a state, that the subscriber has."""
+    """After events, and in a state, that the subscriber has."""
     GAP = "gap"
     """What was asked for is gone: from the start of what there is."""
     LOOK = "look"
@@ -25,7 +25,7 @@ class Why(StrEnum):
 
 
 class Pull:
-    """The answer to a request for what is behind `asked`, or, for None, for what there is.
+    """The answer to a request for what comes after `asked`, or, for None, for what there is.
 
     What takes a message raises `RemoteProtocolError` for one that does not belong there.
     """
@@ -36,7 +36,7 @@ class Pull:
         self.asked, self.why = asked, why
         self.opened = False
         self.last = NOTHING_YET if asked is None else asked.seq
-        """The last event that has come, or the one behind which they begin."""
+        """The last event that has come, or the one after which they begin."""
         self._left = 0
         """Events that the last chunk announced and that have not come."""
         self._ends = False
@@ -54,7 +54,7 @@ class Pull:
         if self.asked is None and got.incarnation != incarnation:
             raise RemoteProtocolError(f"the history starts in incarnation {got.incarnation}, not in {incarnation}")
         if self.asked is not None and got != self.asked and not self._leads_back(self.asked, got, incarnation):
-            raise RemoteProtocolError(f"asked for events behind {tuple(self.asked)}, got {tuple(got)}")
+            raise RemoteProtocolError(f"asked for events after {tuple(self.asked)}, got {tuple(got)}")
         self.opened, self.last = True, got.seq
 
     @staticmethod

@@ -1,6 +1,6 @@
-"""Where a subscriber stands: small, serialisable, and enough to go on elsewhere.
+"""How far a subscriber has come: small, serialisable, and enough to go on elsewhere.
 
-Apart from `subscribing` because applications store cursors, so their form outlives any process.
+Applications store cursors, so their form outlives any process.
 
 Source: rule E16; Push-Pull Publish-Subscribe ("subscribers only need to keep a time stamp").
 """
@@ -24,7 +24,7 @@ class Cursor:
 
     `positions` are just before the first event of any epoch not yet yielded; events that no element of `frontier`
     reaches, and those of `aborted` epochs, are skipped on resume. `untold` epochs are aborted, too, and the application
-    is still to be told so; the log may begin behind their aborts. Of the epochs that `frontier` reaches, only those
+    does not know that yet; the log may begin after their aborts. Of the epochs that `frontier` reaches, only those
     that `seen_from` reaches can be handed out (None: all). The subscriber missed a part of the others (E15), but
     segments may still accept records at them, so they are not complete.
     """

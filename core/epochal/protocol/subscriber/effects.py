@@ -103,7 +103,7 @@ class GapFound(NamedTuple):
 
 
 class RewoundTo(NamedTuple):
-    """`segment` has a new incarnation, whose events start behind `seq`."""
+    """`segment` has a new incarnation, whose events start after `seq`."""
 
     segment: str
     incarnation: int

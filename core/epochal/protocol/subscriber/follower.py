@@ -71,9 +71,9 @@ class FollowerSettings:
     silence: float = 3.0
     """Nothing heard for so long: the publisher is taken for gone, and looked up again.
 
-    Two of the stream's heartbeats where those are rarer. At two thirds of it the follower asks by `since` (Q11). Set by
-    the application, and not adapted to how often events come (Q13): heartbeats bound every silence, busy stream or
-    quiet, and to ask sooner because of a pause between bursts would only cost requests.
+    Two of the stream's heartbeats where those are rarer. At two thirds of it the follower looks by `since` (Q11). It is
+    not adapted to how often events come (Q13): heartbeats bound every silence, on a busy stream or a quiet one, and to
+    look sooner because of a pause between bursts would only cost requests.
     """
     poll: float = 1.0
     """Between two pulls where pushes are not followed (Q7)."""
@@ -100,7 +100,7 @@ class Follower:
     """One connection to one segment's publisher.
 
     `begin` says where: a position is one that a subscriber had reached. `continuing` says that it already holds the
-    state there (a reconnect); otherwise the state is asked for (a cursor). `least_incarnation` is the highest
+    state there (a reconnect); otherwise it requests the state (a cursor). `least_incarnation` is the highest
     incarnation seen before (E12). Without `pushes` it pulls only, every `settings.poll` seconds (Q7).
     """
 
@@ -170,10 +170,10 @@ class Follower:
         effects, self._effects = self._effects, []
         return effects
 
-    def told(self) -> list[FollowerReport]:
+    def reports(self) -> list[FollowerReport]:
         """What to report to the subscriber since the last call, in order."""
-        told, self._reports = self._reports, []
-        return told
+        reports, self._reports = self._reports, []
+        return reports
 
     @property
     def live(self) -> bool:
@@ -465,7 +465,7 @@ class Follower:
         else:
             self._break(
                 HistoryTruncated(
-                    f"segment {self.segment}: what was asked for is no longer retained: {detail}; begin anew, with "
+                    f"segment {self.segment}: what was asked for is no longer retained: {detail}; begin again, with "
                     "since='start' for what is left"
                 )
             )

@@ -1,6 +1,6 @@
 """Which epochs a subscriber may deliver, given what was under way when it joined.
 
-One `JoinFilter` a segment and join (E15). Apart from `subscribing` because epoch atomicity rests on these few lines,
+One `JoinFilter` a segment and join (E15). Separate from the machine because epoch atomicity rests on these few lines,
 and because a set of such filters can also be written as a frontier and a few aborted times, which is how a cursor
 carries them (E16).
 

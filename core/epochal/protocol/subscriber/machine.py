@@ -1,4 +1,4 @@
-"""A subscriber of any number of segments: merged progress, whole epochs, and what the application is told.
+"""A subscriber of any number of segments: merged progress, whole epochs, and what is reported to the application.
 
 A machine without I/O, fed by one `Follower` a segment. It holds what arrived until every segment has begun (S17, S18),
 admits epochs that it can see whole (E15), and hands each out once, when no segment can add to it.
@@ -41,7 +41,7 @@ REMEMBERED_GAPS = 1_000
 
 
 class _Passed(NamedTuple):
-    """Stands in the queue of events behind the last one of a complete epoch."""
+    """Marks, in the queue of events, the end of a complete epoch: it comes after its last event."""
 
     time: Time
 
@@ -115,7 +115,7 @@ class Subscriber:
         self._aborted: set[Time] = set()
         """Aborted times that may still arrive."""
         self._untold: set[Time] = set()
-        """Aborted times that the application is to be told of, and has not been."""
+        """Aborted times that are still to be reported to the application."""
         self._queued_aborts: set[Time] = set()
         """Those that wait in `_ready` to be taken."""
         self._lost: list[tuple[Antichain, Downset]] = []
@@ -155,7 +155,7 @@ class Subscriber:
             for segment in self._segments.values():
                 segment.floor = Antichain(cursor.frontier)
 
-    # ---- what the application asks ----
+    # ---- for the application ----
 
     @property
     def frontier(self) -> Antichain:
@@ -288,7 +288,7 @@ class Subscriber:
         )
 
     def position(self, segment: str) -> m.Position:
-        """The last event of `segment` that was taken in; a new follower goes on behind it."""
+        """The last event of `segment` that was taken in; a new follower goes on after it."""
         known = self._segments[segment]
         return m.Position(known.incarnation, known.seq)
 
@@ -296,7 +296,7 @@ class Subscriber:
         """Use a coarser filter than the snapshots ask for (S15a)."""
         self._restrict(only)
 
-    # ---- what the followers tell ----
+    # ---- from the followers ----
 
     def down(self, name: str, reason: str) -> None:
         """The connection to segment `name` is lost; the merged frontier waits for it (S19)."""
@@ -307,7 +307,7 @@ class Subscriber:
         self._happened(SegmentCameUp(name))
 
     def began(self, name: str, began: Began) -> None:
-        """A follower of `name` begins (again) behind `began.state`."""
+        """A follower of `name` begins (again) after `began.state`."""
         segment = self._segments[name]
         again = segment.began
         if again and self.ready and began.incarnation > segment.incarnation:  # before, nothing of it was handed out
@@ -343,24 +343,24 @@ class Subscriber:
             self._advance(segment)
 
     def _rewind(self, name: str, segment: _Segment, seq: int) -> None:
-        """Nothing behind event `seq` outlived the last incarnation: epochs that hold some of it are aborted (E10).
+        """Nothing after event `seq` outlived the last incarnation: epochs that hold some of it are aborted (E10).
 
-        Frontier changes and aborts are always secured before they are told, so only data can be among it.
+        Frontier changes and aborts are always secured before they are pushed, so only data can be among it.
         """
         segment.seq = seq
         self._keep_waiting(segment, [event for event in segment.waiting if event.seq <= seq])
         for time in sorted(time for time, epoch in self._open.items() if epoch.last.get(name, seq) > seq):
-            self._drop_epoch(time, tell=True)
+            self._drop_epoch(time, report=True)
 
     def _begin_when_all_have(self) -> None:
         if not all(segment.began for segment in self._segments.values()):
             return
         self.ready = True
-        for time in sorted(self._untold):  # what the cursor carries; their own events may be behind its positions
+        for time in sorted(self._untold):  # what the cursor carries; their own events may come before its positions
             self._happened(EpochWasAborted(time))
         # At once: progress of some alone would drop filters that the others need.
         self._advance(*self._segments.values())
-        self._complete()  # also where nothing moved: at the end of the stream, a cursor's aborts are left to tell
+        self._complete()  # also where nothing moved: at the end of the stream, a cursor's aborts are left to report
         for name, segment in self._segments.items():
             waiting, segment.waiting = segment.waiting, []
             for event in waiting:
@@ -432,7 +432,7 @@ class Subscriber:
         """Report the abort of `time` if a lost memory covers it: no event of the log says so."""
         is_lost = any(lower.less_equal(time) and time in below for lower, below in self._lost)
         if is_lost and time not in self._aborted and self._merged.less_equal(time):
-            self._drop_epoch(time, tell=self._reached is None or self._reached.less_equal(time))
+            self._drop_epoch(time, report=self._reached is None or self._reached.less_equal(time))
 
     def _keep_waiting(self, segment: _Segment, kept: list[m.Event]) -> None:
         """Of the events that wait for the other segments to begin, keep these."""
@@ -497,22 +497,22 @@ class Subscriber:
         for time in times:
             if time in self._aborted or not self._merged.less_equal(time):
                 continue
-            tell = all(active.admits(time) for active in self._filters)
-            self._drop_epoch(time, tell=tell)
+            report = all(active.admits(time) for active in self._filters)
+            self._drop_epoch(time, report=report)
 
-    def _drop_epoch(self, time: Time, *, tell: bool) -> None:
+    def _drop_epoch(self, time: Time, *, report: bool) -> None:
         epoch = self._open.pop(time, None)
         if epoch is not None:
             self.buffered_bytes -= epoch.bytes
         self._know_aborted((time,))
-        if tell:
+        if report:
             self._untold.add(time)
             self._happened(EpochWasAborted(time))
 
     def _gap(self, name: str, began: Began) -> None:
         self._happened(GapFound(name, began.incarnation, began.state.seq, began.state.below))
         for time in sorted(self._open):
-            self._drop_epoch(time, tell=True)
+            self._drop_epoch(time, report=True)
 
     def _restrict(self, only: JoinFilter) -> None:
         self._see_only(only)

@@ -1,7 +1,6 @@
 """Where a subscription begins: every form of `since`, read in one place.
 
-Apart from `following`, which begins at one segment, because `since` speaks of a whole stream and comes from people:
-what is wrong with it is told before anything is connected.
+`since` is about a whole stream and comes from people: what is wrong with it is raised before anything is connected.
 
 Sources: rules E13, E16, E20; docs/python.md (Where to begin).
 """
@@ -43,7 +42,7 @@ Begin: TypeAlias = From | Position | Behind | Wanted
 
 
 class AfterSeq(NamedTuple):
-    """Behind event `seq` of a stream's only segment."""
+    """After event `seq` of a stream's only segment."""
 
     seq: int
 
@@ -61,7 +60,7 @@ class FromFrontier(NamedTuple):
 
 
 class AfterCut(NamedTuple):
-    """Behind a place in each segment's log."""
+    """After a place in each segment's log."""
 
     places: Mapping[str, Behind]
 
@@ -154,7 +153,7 @@ def _wanting(times: Iterable[Time], names: Iterable[str]) -> Beginning:
 def _check_cursor(cursor: Cursor, stream: str, names: list[str]) -> None:
     if cursor.stream != stream:
         raise CursorError(
-            "the cursor is of another stream than the present one of that name, which may have been created anew since"
+            "the cursor is of another stream than the present one of that name, which may have been created again since"
         )
     if set(cursor.positions) != set(names):
         raise CursorError(f"the cursor has segments {sorted(cursor.positions)}, the stream has {names}")

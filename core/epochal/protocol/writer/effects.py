@@ -59,4 +59,4 @@ class Over(NamedTuple):
 
 
 WriterEffect: TypeAlias = Send | Reconnect
-WriterTold: TypeAlias = SessionReady | Acked | Moved | Failed | Over
+WriterReport: TypeAlias = SessionReady | Acked | Moved | Failed | Over

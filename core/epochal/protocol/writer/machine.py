@@ -53,7 +53,16 @@ from epochal.protocol.frontier import Antichain
 from epochal.protocol.messages import FIRST_SESSION, GROUP
 from epochal.protocol.times import Time, TimeShape
 from epochal.protocol.writer.capabilities import Moves
-from epochal.protocol.writer.effects import Acked, Moved, Over, Reconnect, Send, SessionReady, WriterEffect, WriterTold
+from epochal.protocol.writer.effects import (
+    Acked,
+    Moved,
+    Over,
+    Reconnect,
+    Send,
+    SessionReady,
+    WriterEffect,
+    WriterReport,
+)
 from epochal.protocol.writer.joining import Joining
 from epochal.protocol.writer.operations import Operations
 from epochal.protocol.writer.segment_session import SegmentSession, SentAppend
@@ -144,7 +153,7 @@ class WriterMachine:
         self._effects.clear()  # the segments put into the same list
         return effects
 
-    def told(self) -> list[WriterTold]:
+    def reports(self) -> list[WriterReport]:
         """What happened since the last call, in order."""
         return self._outcomes.take()
 
@@ -299,7 +308,7 @@ class WriterMachine:
             if not self._joining.start():
                 return
         self._phase = _Phase.OPEN
-        self._outcomes.tell(SessionReady(tuple(self._moves.held)))
+        self._outcomes.report(SessionReady(tuple(self._moves.held)))
 
     def _send_again(self, segment: str, lane: SegmentSession) -> None:
         """After a reconnect: what the segment has not answered, in an order that keeps E1.
@@ -403,7 +412,7 @@ class WriterMachine:
             asked_for = sent.append.time in self._own_aborts  # so it stops no move
         self._outcomes.failed(sent.ticket, error, quiet=asked_for)
         if len(self._moves) and not asked_for:
-            # E1: also when its own caller is told, who did not know of it when the move was asked.
+            # E1: also when its own caller gets the error, who did not know of it when the move was made.
             self._outcomes.remember(error)
         self._waiting_bytes -= lane.fill()
         self._release_moves()
@@ -515,7 +524,7 @@ class WriterMachine:
         if self._phase is _Phase.JOINING:
             if self._joining.confirmed(ticket):
                 self._phase = _Phase.OPEN
-                self._outcomes.tell(SessionReady(tuple(self._moves.held)))
+                self._outcomes.report(SessionReady(tuple(self._moves.held)))
         else:
             self._outcomes.succeeded(ticket, Moved(ticket))
             self._over_if_left()
@@ -579,7 +588,7 @@ class WriterMachine:
         self._waiting_bytes = 0
         for ticket in self._operations.drop_all():
             self._outcomes.failed(ticket, error, quiet=True)
-        self._outcomes.tell(Over(error))
+        self._outcomes.report(Over(error))
 
     def unheard(self, ticket: int) -> None:
         """Nobody awaits `ticket` any longer: if it fails, the next move or flush raises that (E1)."""
