@@ -240,7 +240,7 @@ def an_aborted_epoch_counts_as_seen_whole(story: Story) -> None:
         (an_epoch_that_nobody_left_is_given, "E3: writer w .* never left"),
         (an_epoch_is_finished_by_a_successor_that_never_held_it, "E3: session 2 of w could not finish"),
         (an_epoch_is_given_twice, "E16"),
-        (an_epoch_is_given_and_told_as_aborted, "I1: r was given .* and told"),
+        (an_epoch_is_given_and_told_as_aborted, "I1: r was given .* and a report"),
         (an_aborted_epoch_is_given, "I1"),
         (an_epoch_is_told_as_aborted_that_is_not, "E17"),
         (all_is_told_as_aborted_after_a_gap, "E17: .* 2 was aborted"),
