@@ -42,7 +42,7 @@ NO_CONCERNS = Concerns()
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class DeclaredStream:
     """A stream as the catalog has it, or what is known of it while the catalog is away."""
 
     uid: str
@@ -86,7 +86,7 @@ class CatalogSync:
         self._catalog = catalog
         self._may_write = may_write
 
-    async def declare(self, manifest: StreamManifest, known_uid: str, confirm: Confirm) -> Declared:
+    async def declare(self, manifest: StreamManifest, known_uid: str, confirm: Confirm) -> DeclaredStream:
         """Have the stream declared so; an older one of its name goes first.
 
         `known_uid`: its uid when the catalog was last asked. `confirm` is awaited before anything is written: an old
@@ -96,7 +96,7 @@ class CatalogSync:
         try:
             found = await self._declared(manifest, confirm)
         except (Unavailable, ProtocolError) as error:
-            return Declared(known_uid, tuple(map(str, range(manifest.spec.segments))), trouble=trouble_of(error))
+            return DeclaredStream(known_uid, tuple(map(str, range(manifest.spec.segments))), trouble=trouble_of(error))
         return declared_of(found)
 
     async def _declared(self, manifest: StreamManifest, confirm: Confirm) -> StreamInfo:
@@ -146,10 +146,10 @@ class CatalogSync:
         await self._delete(found)
 
 
-def declared_of(found: StreamInfo) -> Declared:
+def declared_of(found: StreamInfo) -> DeclaredStream:
     """What is known of a stream, from the catalog's answer."""
     segments = tuple(segment.id for segment in found.segments if segment.state == "open")
-    return Declared(found.uid, segments, frontier_of(found), concerns=concerns_of(found))
+    return DeclaredStream(found.uid, segments, frontier_of(found), concerns=concerns_of(found))
 
 
 def trouble_of(error: EpochalError) -> str:

@@ -13,7 +13,7 @@ from time import monotonic
 
 from epochal.client.catalog.types import StreamInfo
 from epochal.errors import EpochalError
-from epochal.kube.api import KINDS, STREAM, ApiError, Kind
+from epochal.kube.api import KINDS, STREAM, ApiError, ResourceKind
 from epochal.resources.cluster.names import SELECTOR, STREAM_LABEL, Object
 from epochal.service.tracing import Look, looking
 from epochal_operator.api import CHILDREN, ThrottledApi
@@ -170,7 +170,7 @@ class Controller:
             raise failed
         self.listed.set()
 
-    async def _list(self, kind: Kind) -> None:
+    async def _list(self, kind: ResourceKind) -> None:
         selector = "" if kind is STREAM else SELECTOR
         for namespace in self._settings.namespaces or ("",):
             try:

@@ -32,7 +32,7 @@ from epochal.resources.cluster.planning import claims_of, standing_pods
 from epochal.resources.cluster.status import News
 from epochal_operator.api import ThrottledApi
 from epochal_operator.cache import Cache, Place
-from epochal_operator.catalog_sync import CatalogSync, Declared, declared_of, manifest_of, refused, trouble_of
+from epochal_operator.catalog_sync import CatalogSync, DeclaredStream, declared_of, manifest_of, refused, trouble_of
 from epochal_operator.ownership import Claims, without_claim
 from epochal_operator.reporter import Reporter
 from epochal_operator.settings import Settings
@@ -183,7 +183,7 @@ class Reconciler:
         self,
         stream: Object,
         target: ClusterStream,
-        declared: Declared,
+        declared: DeclaredStream,
         plan: ClusterPlan,
         wrong: tuple[str, str] | None,
     ) -> Seen:

@@ -13,7 +13,7 @@ from epochal.resources.cluster import Seen, children_of, status_of
 from epochal.resources.cluster.names import FINALIZER, OPERATOR
 from epochal_operator.api import ThrottledApi
 from epochal_operator.cache import Cache
-from epochal_operator.catalog_sync import CatalogSync, Confirm, Declared
+from epochal_operator.catalog_sync import CatalogSync, Confirm, DeclaredStream
 from epochal_operator.ownership import Claims
 from epochal_operator.reconciler import OutOfDate, Reconciler
 from epochal_operator.reporter import Reporter
@@ -42,9 +42,9 @@ class Vanishing(CatalogSync):
         super().__init__(catalog, lambda: None)
         self._cache = cache
 
-    async def declare(self, manifest: StreamManifest, known_uid: str, confirm: Confirm) -> Declared:
+    async def declare(self, manifest: StreamManifest, known_uid: str, confirm: Confirm) -> DeclaredStream:
         self._cache.drop(STREAM)
-        return Declared("", ())
+        return DeclaredStream("", ())
 
 
 async def test_a_stream_that_vanishes_meanwhile_is_looked_at_again():

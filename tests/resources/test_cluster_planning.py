@@ -22,7 +22,7 @@ from epochal.resources.cluster import (
 )
 from epochal.resources.cluster.names import is_terminating, key
 from epochal.resources.cluster.planning import is_ready, segments_of
-from epochal.resources.cluster.repacking import Repacking, Slot
+from epochal.resources.cluster.repacking import PodSlot, Repacking
 from epochal.resources.plan import DesiredStream, publishers_of
 
 NEWER = ClusterSettings(image="registry.example/epochal-publisher:2", catalog="http://catalog:8700")
@@ -428,9 +428,9 @@ def test_an_old_look_deletes_nothing_newer(what: ClusterStream) -> None:
 def test_a_next_group_is_found_in_the_largest_stream_too(before: int, after: int) -> None:
     """Where looking at every group to its end would take minutes."""
 
-    def slots(size: int) -> list[Slot]:
+    def slots(size: int) -> list[PodSlot]:
         made = publishers_of(DesiredStream("demo", "flights", "u", tuple(map(str, range(1024))), size))
-        return [Slot(publisher.id, publisher.segments) for publisher in made]
+        return [PodSlot(publisher.id, publisher.segments) for publisher in made]
 
     leaving, starts = slots(before), slots(after)
     group = Repacking.of(leaving, starts).next_group()

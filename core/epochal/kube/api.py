@@ -23,7 +23,7 @@ _APPLY = "application/apply-patch+yaml"  # JSON is YAML
 _MERGE = "application/merge-patch+json"
 
 
-class Kind(NamedTuple):
+class ResourceKind(NamedTuple):
     """Where objects of a kind are."""
 
     kind: str
@@ -46,20 +46,20 @@ class Kind(NamedTuple):
         return self.api_version.rpartition("/")[2]
 
 
-STREAM = Kind("Stream", "/apis/epochal.dev/v1alpha1", "streams")
+STREAM = ResourceKind("Stream", "/apis/epochal.dev/v1alpha1", "streams")
 KINDS = {
     kind.kind: kind
     for kind in (
         STREAM,
-        Kind("ServiceAccount", "/api/v1", "serviceaccounts"),
-        Kind("Service", "/api/v1", "services"),
-        Kind("PersistentVolumeClaim", "/api/v1", "persistentvolumeclaims"),
-        Kind("Pod", "/api/v1", "pods"),
-        Kind("PodDisruptionBudget", "/apis/policy/v1", "poddisruptionbudgets"),
-        Kind("NetworkPolicy", "/apis/networking.k8s.io/v1", "networkpolicies"),
-        Kind("Event", "/api/v1", "events"),
-        Kind("Lease", "/apis/coordination.k8s.io/v1", "leases"),
-        Kind("SelfSubjectAccessReview", "/apis/authorization.k8s.io/v1", "selfsubjectaccessreviews"),
+        ResourceKind("ServiceAccount", "/api/v1", "serviceaccounts"),
+        ResourceKind("Service", "/api/v1", "services"),
+        ResourceKind("PersistentVolumeClaim", "/api/v1", "persistentvolumeclaims"),
+        ResourceKind("Pod", "/api/v1", "pods"),
+        ResourceKind("PodDisruptionBudget", "/apis/policy/v1", "poddisruptionbudgets"),
+        ResourceKind("NetworkPolicy", "/apis/networking.k8s.io/v1", "networkpolicies"),
+        ResourceKind("Event", "/api/v1", "events"),
+        ResourceKind("Lease", "/apis/coordination.k8s.io/v1", "leases"),
+        ResourceKind("SelfSubjectAccessReview", "/apis/authorization.k8s.io/v1", "selfsubjectaccessreviews"),
     )
 }
 
@@ -138,7 +138,7 @@ class Api:
             raise
         return found
 
-    async def list(self, kind: Kind, namespace: str = "", selector: str = "") -> tuple[list[Object], str]:
+    async def list(self, kind: ResourceKind, namespace: str = "", selector: str = "") -> tuple[list[Object], str]:
         """All objects of a kind, in a namespace or everywhere, page after page; and the version of the list."""
         found: list[Object] = []
         query = {"limit": str(PAGE), **({"labelSelector": selector} if selector else {})}
@@ -224,7 +224,7 @@ class Api:
         raise _refusal(response.status, response.reason or "", response.headers, text)
 
 
-def path_of(kind: Kind, namespace: str, name: str = "") -> str:
+def path_of(kind: ResourceKind, namespace: str, name: str = "") -> str:
     """The path of one object, or of all of a kind; all namespaces where none is given."""
     within = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
     return f"{kind.path}{within}/{kind.plural}" + (f"/{quote(name, safe='')}" if name else "")

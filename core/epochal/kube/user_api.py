@@ -11,7 +11,7 @@ import aiohttp
 
 from epochal.errors import ClusterError, ClusterUnavailable, ManifestError, Problem
 from epochal.kube.access import Choice
-from epochal.kube.api import KINDS, Api, ApiError, Kind, Object
+from epochal.kube.api import KINDS, Api, ApiError, Object, ResourceKind
 from epochal.kube.rights import FORWARD_VERBS, Right
 
 TIMEOUT = 15.0
@@ -55,7 +55,7 @@ class UserApi(Api):
         with self._explaining(right_to("get", KINDS[kind], namespace)):
             return await super().get(kind, namespace, name)
 
-    async def list(self, kind: Kind, namespace: str = "", selector: str = "") -> tuple[list[Object], str]:
+    async def list(self, kind: ResourceKind, namespace: str = "", selector: str = "") -> tuple[list[Object], str]:
         """All objects of a kind, in a namespace or everywhere; and the version of the list."""
         with self._explaining(right_to("list", kind, namespace)):
             return await super().list(kind, namespace, selector)
@@ -144,7 +144,7 @@ class UserApi(Api):
         )
 
 
-def right_to(verb: str, kind: Kind, namespace: str) -> Right:
+def right_to(verb: str, kind: ResourceKind, namespace: str) -> Right:
     """The right to do this with objects of a kind; in all namespaces where none is given."""
     return Right(verb, kind.plural, namespace or None, kind.group)
 

@@ -99,7 +99,7 @@ class Fields(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, alias_generator=to_camel, allow_inf_nan=False)
 
 
-class Time(Fields):
+class TimeSpec(Fields):
     """What a time looks like."""
 
     shape_text: Shape = Field(
@@ -113,7 +113,7 @@ class Time(Fields):
         return TimeShape.parse(self.shape_text)
 
 
-class Payload(Fields):
+class PayloadSpec(Fields):
     """What a record looks like."""
 
     encoding: Literal["bytes", "msgpack", "json", "arrow"] = Field(
@@ -131,7 +131,7 @@ class Payload(Fields):
         return None if self.schema_ is None else Schema.parse(self.schema_)
 
 
-class Retention(Fields):
+class RetentionSpec(Fields):
     """How much history is kept: whichever bound is reached first drops the oldest events."""
 
     mode: Literal["keep", "none"] = Field(
@@ -154,7 +154,7 @@ class Retention(Fields):
     )
 
 
-class Storage(Fields):
+class StorageSpec(Fields):
     """The volume of a segment."""
 
     size: Bytes = Field(ge=MI, le=2**60, description="The size of each segment's volume, e.g. 10Gi. It can only grow.")
@@ -166,16 +166,16 @@ class Storage(Fields):
     )
 
 
-class History(Fields):
+class HistorySpec(Fields):
     """What is kept for readers that come later or missed something."""
 
-    retention: Retention = Field(default_factory=Retention, description="How much history is kept.")
+    retention: RetentionSpec = Field(default_factory=RetentionSpec, description="How much history is kept.")
     durability: Literal["auto", "batch", "interval", "memory"] = Field(
         default="auto",
         description="When an append is acknowledged. batch: once it is on disk. interval: at once, and it is on disk"
         " within a second. memory: at once, and nothing is on disk. auto: batch with storage, memory without.",
     )
-    storage: Storage | None = Field(
+    storage: StorageSpec | None = Field(
         default=None, description="A volume for each segment; without it history is kept in memory."
     )
 
@@ -187,7 +187,7 @@ class History(Fields):
         return "batch" if self.durability == "auto" else self.durability
 
 
-class Progress(Fields):
+class ProgressSpec(Fields):
     """When times may start to complete, when a silent writer counts as lost, and what follows (E3, E5, E46)."""
 
     min_writers: int = Field(
@@ -204,7 +204,7 @@ class Progress(Fields):
     )
 
 
-class Watermark(Fields):
+class WatermarkSpec(Fields):
     """How writers' marks become watermarks."""
 
     note_time: Literal["manual", "wallclock", "frontier"] = Field(
@@ -218,7 +218,7 @@ class Watermark(Fields):
     )
 
 
-class Push(Fields):
+class PushSpec(Fields):
     """Live push: memory bound for what is not yet sent, and how often an idle publisher shows that it lives."""
 
     buffer_bytes: Bytes = Field(
@@ -244,7 +244,7 @@ class Account(Fields):
     namespace: Namespace | None = Field(default=None, description="The account's namespace; the stream's when absent.")
 
 
-class Access(Fields):
+class AccessSpec(Fields):
     """Who may publish and subscribe."""
 
     publish: Annotated[tuple[Account, ...], Field(strict=False)] = Field(
@@ -255,7 +255,7 @@ class Access(Fields):
     )
 
 
-class Resources(Fields):
+class ResourcesSpec(Fields):
     """What a publisher pod may use, as in any pod."""
 
     requests: dict[str, Amount] | None = Field(
@@ -282,7 +282,7 @@ class Toleration(Fields):
     )
 
 
-class Publishers(Fields):
+class PublishersSpec(Fields):
     """How segments are spread over publisher processes, and where those run."""
 
     segments_per_pod: int = Field(default=1, ge=1, le=1024, description="How many segments one publisher serves.")
@@ -292,8 +292,8 @@ class Publishers(Fields):
         description="The host that clients are told; {index}, {stream} and {namespace} in it are filled in. Empty: the"
         " pod's name in the cluster's DNS.",
     )
-    resources: Resources = Field(
-        default_factory=Resources, description="What a publisher pod requests and may use at most."
+    resources: ResourcesSpec = Field(
+        default_factory=ResourcesSpec, description="What a publisher pod requests and may use at most."
     )
     node_selector: dict[str, str] = Field(
         default_factory=dict, max_length=32, description="Labels of the nodes on which publishers may run."
@@ -309,28 +309,28 @@ class Publishers(Fields):
 class StreamSpec(Fields):
     """Everything that is declared about a stream; `time` and `payload` are required."""
 
-    time: Time = Field(description="What a time looks like.")
-    payload: Payload = Field(description="What a record looks like.")
+    time: TimeSpec = Field(description="What a time looks like.")
+    payload: PayloadSpec = Field(description="What a record looks like.")
     segments: int = Field(
         default=1, ge=1, le=1024, description="How many key ranges the stream has. It cannot change for now."
     )
-    history: History = Field(
-        default_factory=History, description="What is kept for readers that come later or missed something."
+    history: HistorySpec = Field(
+        default_factory=HistorySpec, description="What is kept for readers that come later or missed something."
     )
-    progress: Progress = Field(
-        default_factory=Progress, description="When times may complete, and when a silent writer counts as lost."
+    progress: ProgressSpec = Field(
+        default_factory=ProgressSpec, description="When times may complete, and when a silent writer counts as lost."
     )
-    watermark: Watermark = Field(
-        default_factory=Watermark, description="How writers' marks become watermarks. Planned, not in effect yet."
+    watermark: WatermarkSpec = Field(
+        default_factory=WatermarkSpec, description="How writers' marks become watermarks. Planned, not in effect yet."
     )
-    push: Push = Field(default_factory=Push, description="How events are pushed to subscribers.")
-    access: Access = Field(
-        default_factory=Access,
+    push: PushSpec = Field(default_factory=PushSpec, description="How events are pushed to subscribers.")
+    access: AccessSpec = Field(
+        default_factory=AccessSpec,
         description="Who may publish and subscribe. Service accounts are not checked yet; on a cluster, network"
         " policies let in the namespaces that are named here.",
     )
-    publishers: Publishers = Field(
-        default_factory=Publishers, description="How segments are spread over publishers, and where those run."
+    publishers: PublishersSpec = Field(
+        default_factory=PublishersSpec, description="How segments are spread over publishers, and where those run."
     )
     relays: int = Field(
         default=0, ge=0, le=1000, description="How many relays re-publish the stream. Planned, not in effect yet."

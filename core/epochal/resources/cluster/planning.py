@@ -21,7 +21,7 @@ from epochal.resources.cluster.names import (
     is_terminating,
     key,
 )
-from epochal.resources.cluster.repacking import Repacking, Slot, slot_of
+from epochal.resources.cluster.repacking import PodSlot, Repacking, slot_of
 from epochal.resources.cluster.stream import ClusterStream
 from epochal.resources.crd import GROUP, KIND
 from epochal.resources.plan import Keep, Publisher, Start, Stop, plan, publisher_id
@@ -134,7 +134,7 @@ class _Pods:
     """Of these, what was drawn otherwise."""
     leaving: list[Object] = field(default_factory=list)
     """They serve, until others have their segments."""
-    starts: list[Slot] = field(default_factory=list)
+    starts: list[PodSlot] = field(default_factory=list)
 
 
 def plan_cluster(

@@ -12,7 +12,7 @@ from epochal.resources.cluster.names import Object
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class PodSlot:
     """A pod that is there or is to be: its name, and the segments that it serves."""
 
     name: str
@@ -23,22 +23,22 @@ class Slot:
 class Repacking:
     """Pods that are to go (`leaving`, by name), and those that cannot be made while these are there."""
 
-    leaving: dict[str, Slot]
-    starts: Sequence[Slot]
+    leaving: dict[str, PodSlot]
+    starts: Sequence[PodSlot]
     holders: Mapping[str, str]
     """The leaving pod that has a segment."""
-    takers: Mapping[str, Slot]
+    takers: Mapping[str, PodSlot]
     """The pod that is to have a segment."""
 
     @classmethod
-    def of(cls, leaving: Iterable[Slot], starts: Sequence[Slot]) -> "Repacking":
+    def of(cls, leaving: Iterable[PodSlot], starts: Sequence[PodSlot]) -> "Repacking":
         """Look at who has what, and who is to have it."""
         by_name = {slot.name: slot for slot in leaving}
         holders = {segment: slot.name for slot in by_name.values() for segment in slot.segments}
         takers = {segment: slot for slot in starts for segment in slot.segments}
         return cls(by_name, starts, holders, takers)
 
-    def is_blocked(self, start: Slot) -> bool:
+    def is_blocked(self, start: PodSlot) -> bool:
         """Whether a pod that is to go has the name of this one, or one of its segments."""
         return bool(self._in_the_way(start))
 
@@ -59,7 +59,7 @@ class Repacking:
                 best = group
         return best
 
-    def _in_the_way(self, start: Slot) -> set[str]:
+    def _in_the_way(self, start: PodSlot) -> set[str]:
         found = {self.holders[segment] for segment in start.segments if segment in self.holders}
         return found | ({start.name} & self.leaving.keys())
 
@@ -79,6 +79,6 @@ class Repacking:
         return frozenset(group)
 
 
-def slot_of(pod: Object, segments: tuple[str, ...]) -> Slot:
+def slot_of(pod: Object, segments: tuple[str, ...]) -> PodSlot:
     """The slot of a pod."""
-    return Slot(pod["metadata"]["name"], segments)
+    return PodSlot(pod["metadata"]["name"], segments)
