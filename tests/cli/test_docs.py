@@ -59,7 +59,7 @@ def examples(text: str) -> list[str]:
 def test_the_list_of_commands_says_what_each_says_of_itself(name: str) -> None:
     told = COMMANDS[name].help
     assert told is not None
-    assert told.startswith(SHORT[name].removesuffix(".")) or name == "demo"  # which says more
+    assert told.startswith(SHORT[name].removesuffix("."))
 
 
 def test_the_page_has_a_table_for_every_command() -> None:

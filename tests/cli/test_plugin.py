@@ -42,7 +42,7 @@ def test_without_a_cluster_names_are_not_completed(capfd, tmp_path: Path) -> Non
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize("command", ["up", "log", "demo", "completion"])
+@pytest.mark.parametrize("command", ["up", "log", "completion"])
 def test_what_works_on_this_machine_takes_no_cluster(epochal, command: str) -> None:
     result = epochal("--kube", command)
     assert (result.status, result.out) == (2, "")

@@ -62,7 +62,7 @@ async def test_with_wait_each_record_is_a_send_of_its_own(realm) -> None:
     assert first.trace_id != second.trace_id
 
 
-FOLLOWER = "import sys; from epochal.cli.demo_follow import main; main(sys.argv[1:])"
+FOLLOWER = "import sys; from examples.demo.follow import main; main(sys.argv[1:])"
 
 
 @pytest.mark.parametrize("program", ["pub", "sub", "follower"])

@@ -37,7 +37,7 @@ Environment:
   EPOCHAL_DEBUG      when set, errors come with a traceback
   EPOCHAL_TRACE_URL  the page of a trace, for the links of `trace`
   NO_COLOR           when set, no colours, as --no-color
-  OTEL_EXPORTER_OTLP_ENDPOINT  where traces of pub, sub and demo go
+  OTEL_EXPORTER_OTLP_ENDPOINT  where traces of pub and sub go
 
 Data goes to standard output, all else to standard error. Write `epochal COMMAND --help` for more on one of them."""
 

@@ -28,12 +28,11 @@ SHORT = {
     "trace": "Print the traces that the batches of a time were made in.",
     "doctor": "Look what does not work, and say what to do.",
     "log": "Look into a segment's log files, and check them.",
-    "demo": "Publish real flights from a Spark job, and follow them.",
     "completion": "Print the script by which a shell completes.",
 }
 """Each command is a function of this name, beside its `EPILOG`, in a module of this name."""
 
-LOCAL = ("up", "log", "demo", "completion")
+LOCAL = ("up", "log", "completion")
 """Those that talk to no catalog but their own."""
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 120}

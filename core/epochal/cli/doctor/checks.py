@@ -45,7 +45,7 @@ def check_libzmq(version: tuple[int, ...]) -> Finding:
 
 def check_java(major: int | None, spark: str | None) -> Finding:
     """Java and Spark: nothing else needs them."""
-    install = "for Spark jobs and `epochal demo`: apt-get install openjdk-17-jre-headless, or set JAVA_HOME"
+    install = "for Spark jobs: apt-get install openjdk-17-jre-headless, or set JAVA_HOME"
     if major is None or major < LEAST_JAVA:
         return warn("java", "none found" if major is None else f"{major} is older than {LEAST_JAVA}", install)
     if spark is None:

@@ -1,7 +1,4 @@
-"""What the demos show of their traces: which one to look at, found by asking Zipkin, and who is in it.
-
-Apart from the demos because both end with it: the one of processes, and the one of pods.
-"""
+"""Finds in Zipkin one trace that leads through all parts, and shows it at the end of either demo."""
 
 import json
 import sys

@@ -1,7 +1,4 @@
-"""What the demo shows while it runs: a live table on a terminal, a plain line a day elsewhere.
-
-Apart from the run, which tells it what happened and decides everything.
-"""
+"""What the demo shows while it runs: a live table on a terminal, a plain line a day elsewhere."""
 
 import time
 from collections import deque
@@ -9,6 +6,7 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Protocol, Self
 
+from examples.demo.tally import Join, Kill, Sums, Tally, show_hour, show_hours
 from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -17,8 +15,6 @@ from rich.progress_bar import ProgressBar
 from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
-
-from epochal.cli.demo_tally import Join, Kill, Sums, Tally, show_hour, show_hours
 
 ORIGINS = ("EWR", "JFK", "LGA")
 ROWS = 10

@@ -3,8 +3,7 @@
 from typing import Any
 
 import pytest
-
-from epochal.cli.demo_tally import Join, Kill, Sums, Tally, check_early, check_kill, check_late
+from examples.demo.tally import Join, Kill, Sums, Tally, check_early, check_kill, check_late
 
 HOURS = [2013010105, 2013010106, 2013010205, 2013010206, 2013010305, 2013010306]
 TRUTH = {hour: {"JFK": Sums(2, 1, hour % 7)} for hour in HOURS}

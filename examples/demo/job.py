@@ -1,7 +1,6 @@
-"""The demo's Spark job as a process: started, told to begin, listened to, and ended with everything that it started.
+"""The demo's Spark job as a process, which is ended with everything that it started.
 
-Apart from the run because a JVM and Spark's workers hang on this process, and none of them may outlive the demo,
-however it ends.
+A JVM and Spark's workers depend on this process; none of them may outlive the demo, however it ends.
 """
 
 import asyncio
@@ -27,7 +26,9 @@ class Job:
     """
 
     def __init__(self, script: Path, work: Path, arguments: list[str], environment: Mapping[str, str]) -> None:
-        self.work, self.log, self._more = work, work / "job.log", dict(environment)
+        self.work = work
+        self.log = work / "job.log"
+        self._more = dict(environment)
         self._command = [str(script), "--work", str(work), *arguments]
         self._process: asyncio.subprocess.Process
 

@@ -1,7 +1,4 @@
-"""One run of the demo: local mode, the Spark job, one subscriber from the start and one that joins late.
-
-Apart from the command, which checks what the demo needs and says how it went, and from the view, which only shows.
-"""
+"""One run of the demo: local mode, the Spark job, one subscriber from the start and one that joins late."""
 
 import asyncio
 import contextlib
@@ -14,11 +11,12 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from examples.demo.job import Job
+from examples.demo.sidecar import sidecar
+from examples.demo.tally import Join, Kill, Sums, Tally, read_truth
+from examples.demo.view import View
+
 import epochal
-from epochal.cli.demo_job import Job
-from epochal.cli.demo_sidecar import sidecar
-from epochal.cli.demo_tally import Join, Kill, Sums, Tally, read_truth
-from epochal.cli.demo_view import View
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.errors import EpochalError, StreamComplete
 from epochal.local import LocalMode

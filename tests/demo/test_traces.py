@@ -1,7 +1,6 @@
 """`make demo DEMO_ARGS=--traces`: what it ends with, and what it takes for a trace that leads through everything."""
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -11,9 +10,8 @@ from threading import Thread
 from typing import Any, ClassVar
 
 import pytest
+from examples.demo import traces
 from tests.cluster.harness.places import ROOT
-
-import demo_traces
 
 
 class Zipkin(BaseHTTPRequestHandler):
@@ -54,28 +52,27 @@ def test_a_trace_is_taken_once_it_has_enough(zipkin: str) -> None:
     other = [process(2013010105, "b"), span("send demo/flights", "b")]  # a trace without a batch
     whole = [span("batch 0"), span("send demo/flights", **{"host.name": "x"}), process(2013010123), process(2013010105)]
     Zipkin.traces = [other, whole]
-    found = demo_traces.find(zipkin, "demo/flights", lambda found: found.count("send") == 1, 0)
+    found = traces.find(zipkin, "demo/flights", lambda found: found.count("send") == 1, 0)
     assert (found.trace_id, found.hour, found.tagged("send", "host.name")) == ("a", 2013010123, {"x"})
     assert "spanName=process+demo%2Fflights" in Zipkin.asked[-1]
-    assert demo_traces.said(found) == "1 batch, 1 send, 2 process"
+    assert traces.said(found) == "1 batch, 1 send, 2 process"
 
 
 def test_where_none_has_enough_it_says_what_the_longest_has(zipkin: str) -> None:
     Zipkin.traces = [[span("batch 0"), process(2013010105)]]
     with pytest.raises(TimeoutError, match=r"1 were found, the longest with 1 batch, 1 process"):
-        demo_traces.find(zipkin, "demo/flights", lambda found: found.count("send") > 0, 0)
+        traces.find(zipkin, "demo/flights", lambda found: found.count("send") > 0, 0)
     Zipkin.traces = []
     with pytest.raises(TimeoutError, match=r"0 were found$"):
-        demo_traces.find(zipkin, "demo/flights", lambda _: True, 0)
+        traces.find(zipkin, "demo/flights", lambda _: True, 0)
 
 
 @pytest.mark.long
 def test_the_demo_ends_with_the_address_of_a_trace_that_leads_through_all_processes() -> None:
-    command = [sys.executable, "tools/demo.py", "--traces", "--days", "3", "--no-kill"]
+    command = [sys.executable, "-m", "examples.demo", "--traces", "--days", "3", "--no-kill"]
     done = subprocess.run(
         command,
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -1,6 +1,6 @@
 """What a subscriber of the demo computes from whole hours, and whether it is what plain Spark computes.
 
-Apart from the run because it is pure: hours and sums in, a verdict out.
+Pure: hours and sums in, faults out.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""One subscriber of the demo as a program of its own: `python -m epochal.cli.demo_follow early|late`, for a pod.
+"""One subscriber of the demo as a program: `python -m examples.demo.follow early|late`.
 
-Apart from the run, of which it is a part, because `make demo-cluster` runs it elsewhere: what the run would show, this
-prints as JSON lines, and `replay` makes of them again what the run would have.
+`make demo-cluster` runs it in pods. It prints as JSON lines what the run would show, and
+`replay` puts these into a run again.
 """
 
 import argparse
@@ -11,9 +11,10 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
+from examples.demo.run import Run
+from examples.demo.tally import Join, Kill, Sums, Tally
+
 import epochal
-from epochal.cli.demo_run import Run
-from epochal.cli.demo_tally import Join, Kill, Sums, Tally
 from epochal.cli.failures import report
 from epochal.cli.tracing import telemetry
 from epochal.errors import EpochalError

@@ -6,15 +6,14 @@ from pathlib import Path
 
 import kubernetes_validate
 import yaml
-
-from demo_cluster import IMAGES, submit_command
-from epochal.cli.commands.demo import verdict
-from epochal.cli.demo_follow import LineView, replay, tell
-from epochal.cli.demo_run import Run
-from epochal.cli.demo_tally import Join, Kill, Sums, Tally, check_early, check_late, truth_of
+from examples.demo.cluster import IMAGES, submit_command
+from examples.demo.follow import LineView, replay, tell
+from examples.demo.run import Run
+from examples.demo.tally import Join, Kill, Sums, Tally, check_early, check_late, truth_of
+from examples.demo.verdict import verdict
 
 ROOT = Path(__file__).parents[2]
-FILES = ROOT / "spark" / "kubernetes"
+FILES = ROOT / "examples" / "demo" / "kubernetes"
 
 
 def test_the_manual_submits_what_the_demo_does():
@@ -28,8 +27,8 @@ def test_the_manual_submits_what_the_demo_does():
 
 
 def test_kubernetes_takes_the_demos_files_and_their_pods_are_restricted():
-    (volume,) = yaml.safe_load_all((FILES / "demo" / "work.yaml").read_text())
-    (pod,) = yaml.safe_load_all((FILES / "demo" / "follower.yaml").read_text())
+    (volume,) = yaml.safe_load_all((FILES / "work.yaml").read_text())
+    (pod,) = yaml.safe_load_all((FILES / "follower.yaml").read_text())
     for each in (volume, pod):
         kubernetes_validate.validate(each, "1.37", strict=True)
     assert pod["spec"]["securityContext"]["runAsNonRoot"] is True

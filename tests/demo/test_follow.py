@@ -4,15 +4,15 @@ import asyncio
 import json
 from typing import Any
 
+from examples.demo.follow import replay
+from examples.demo.run import Run
+from examples.demo.tally import check_early, check_late, truth_of
+from examples.demo.view import PlainView
 from tests.tracing.receiver import receiving
 
 import epochal
-from epochal.cli.demo_follow import replay
-from epochal.cli.demo_run import Run
-from epochal.cli.demo_tally import check_early, check_late, truth_of
-from epochal.cli.demo_view import PlainView
 
-FOLLOWER = "import sys; from epochal.cli.demo_follow import main; main(sys.argv[1:])"
+FOLLOWER = "import sys; from examples.demo.follow import main; main(sys.argv[1:])"
 PATIENCE = 60.0
 HOURS = [2013010100 + hour for hour in range(24)]
 

@@ -1,6 +1,6 @@
 """What pods print as JSON lines, as events of one queue: followed while they run, each line once.
 
-Apart from the demo, which makes sense of them: that a connection to a log breaks is dealt with here.
+A connection to a log that breaks is opened again here; what the events mean is up to the demo.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""`epochal demo`: what it needs, that it ends in order, and the whole of it on few days."""
+"""`make demo`: what it needs, that it ends in order, and the whole of it on few days."""
 
 import asyncio
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-BIN = Path(sys.executable).parent
+ROOT = Path(__file__).parents[2]
 JAVA = shutil.which("java") or os.environ.get("JAVA_HOME")
 needs_java = pytest.mark.skipif(not JAVA, reason="Spark needs Java 17 or newer, and there is none on the PATH")
 
@@ -41,8 +41,8 @@ def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
 
 
 def demo(*arguments: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    command = [str(BIN / "epochal"), "demo", *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    command = [sys.executable, "-m", "examples.demo", *arguments]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_without_java_it_says_so_at_once(environment: dict[str, str], tmp_path: Path) -> None:
@@ -89,7 +89,13 @@ def test_two_weeks_are_equal_to_plain_spark_in_every_number(environment: dict[st
 @needs_java
 async def test_an_interrupt_leaves_nothing_behind(environment: dict[str, str], tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(
-        str(BIN / "epochal"), "demo", env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        sys.executable,
+        "-m",
+        "examples.demo",
+        cwd=ROOT,
+        env=environment,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
     )
     assert process.stdout is not None
     async with asyncio.timeout(240):

@@ -1,7 +1,4 @@
-"""A sidecar for the demo's job: one process on a path of its own, for as long as the job runs.
-
-Apart from the job, which does not know how its records go.
-"""
+"""A sidecar for the demo's job: one process on a path of its own, for as long as the job runs."""
 
 import contextlib
 import tempfile

@@ -1,11 +1,11 @@
-"""`make demo-cluster`: the flights of `epochal demo` on a real Kubernetes, each part in pods of its own.
+"""`make demo-cluster`: the demo on a real Kubernetes, each part in pods of its own.
 
 Helm installs Epochal, the operator starts the stream's publishers, `spark-submit` a driver that starts executors, and
 two pods follow: one from the start, one that joins in the middle of an hour. What they computed from whole hours is
 compared with a plain Spark batch over the same file. docs/spark.md has the same steps by hand.
 
-Apart from `epochal demo`, whose tally, view and verdict it uses: what it needs (kubectl, helm, a node) is the cluster
-suite's, and no user of the package has it.
+Separate from the demo on one machine, whose tally, view and verdict it uses, because it needs what the tests on a
+cluster need: kubectl, helm, a node.
 """
 
 import argparse
@@ -22,19 +22,20 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from examples.demo import traces
+from examples.demo.follow import replay
+from examples.demo.pod_events import Follower, Logs
+from examples.demo.prerequisites import check_java
+from examples.demo.run import Run
+from examples.demo.tally import truth_of
+from examples.demo.verdict import verdict
+from examples.demo.view import PlainView
 from tests.cluster.harness import evidence, node
 from tests.cluster.harness.building import BuildError, UnfitError
 from tests.cluster.harness.kubernetes import GivenCluster, KubectlError, Kubernetes
 from tests.cluster.harness.places import CACHE, ROOT
 from tests.cluster.harness.programs import NotReadyError
 
-import demo_traces
-from demo_cluster_logs import Follower, Logs
-from epochal.cli.commands.demo import check_java, verdict
-from epochal.cli.demo_follow import replay
-from epochal.cli.demo_run import Run
-from epochal.cli.demo_tally import truth_of
-from epochal.cli.demo_view import PlainView
 from epochal.errors import ConfigError
 
 NAMESPACE = "epochal-demo"
@@ -46,6 +47,7 @@ WORK = "/var/lib/flights"
 """Where the pods of Spark see the volume that they share."""
 GATE = f"{WORK}/begin"
 FILES = ROOT / "spark" / "kubernetes"
+PODS = ROOT / "examples" / "demo" / "kubernetes"
 EXECUTORS = 2
 LEAST_DAYS_TO_KILL = 5
 """With fewer, the job could be done before the pod that is deleted has gone."""
@@ -86,8 +88,13 @@ class Demo:
 
         If it `kills`, a publisher's pod is deleted; if it `traces`, a collector and Zipkin run beside the rest.
         """
-        self.kills, self.sidecars, self.traces = kills, sidecars, traces
-        self.cluster, self.days, self.registry, self.tag = cluster, days, registry, tag
+        self.cluster = cluster
+        self.days = days
+        self.registry = registry
+        self.tag = tag
+        self.kills = kills
+        self.sidecars = sidecars
+        self.traces = traces
         self.catalog = ""
         self.made = False
         """Whether anything was made that has to be removed."""
@@ -117,7 +124,7 @@ class Demo:
         stream = yaml.safe_load((ROOT / "examples" / "flights.yaml").read_text())
         stream["metadata"]["namespace"] = NAMESPACE
         self.cluster.apply(stream)
-        for file in (FILES / "rights.yaml", FILES / "demo" / "work.yaml"):
+        for file in (FILES / "rights.yaml", PODS / "work.yaml"):
             self.cluster.apply(file.read_text(), namespace=NAMESPACE)
         self.cluster.wait("stream/flights", "condition=Ready", namespace=NAMESPACE, timeout=300)
         if self.traces:
@@ -234,10 +241,10 @@ class Demo:
         self.cluster.kubectl("delete", "pod", pod, "--namespace", NAMESPACE, *force)
 
     def _start_follower(self, logs: Logs, name: str, *arguments: str) -> None:
-        pod = yaml.safe_load((FILES / "demo" / "follower.yaml").read_text())
+        pod = yaml.safe_load((PODS / "follower.yaml").read_text())
         pod["metadata"]["name"] = name
         (container,) = pod["spec"]["containers"]
-        container["image"] = self.image("toolbox")
+        container["image"] = self.image("spark")
         container["args"] = [*arguments, "--stream", f"{NAMESPACE}/flights"]
         container["env"] = [{"name": "EPOCHAL_CATALOG", "value": self.catalog}, *self._traced()]
         self.cluster.apply(pod, namespace=NAMESPACE)
@@ -311,13 +318,13 @@ class Demo:
         with self.cluster.port_forward("service/zipkin", 9411, NAMESPACE) as port:
             address = f"http://127.0.0.1:{port}"
             try:
-                found = demo_traces.find(address, f"{NAMESPACE}/flights", self._leads_through_all)
+                found = traces.find(address, f"{NAMESPACE}/flights", self._leads_through_all)
             except TimeoutError as error:
                 raise DemoError(str(error)) from None
-            demo_traces.show(found, address)
+            traces.show(found, address)
 
-    def _leads_through_all(self, found: demo_traces.Found) -> bool:
-        steps = [each for each in demo_traces.STEPS if each != "forward" or self.sidecars is not Sidecars.NONE]
+    def _leads_through_all(self, found: traces.Found) -> bool:
+        steps = [each for each in traces.STEPS if each != "forward" or self.sidecars is not Sidecars.NONE]
         ways = {"direct" if self.sidecars is Sidecars.NONE else "sidecar"}
         if found.tagged("send", "epochal.way") != ways:
             return False
