@@ -85,6 +85,7 @@ def check_order(room: str, heading: str) -> None:
     drawn = section.split("```text\n")[1].split("```")[0].splitlines()
     ranks = {name: rank for rank, line in enumerate(drawn) for name in re.split(r"\s{2,}", line)[0].split(", ")}
     package = ROOT / "core" / "epochal" / room
+    assert [name for name in ranks if not (package / name).is_dir() and not (package / f"{name}.py").exists()] == []
 
     def place(module: str) -> str:
         parts = module.split("/")
