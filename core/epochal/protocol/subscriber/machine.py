@@ -8,7 +8,6 @@ Sources: Strymon's publish-subscribe protocol (subscriber logic), rules S10-S19,
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from epochal.errors import CursorError, EpochTooLarge, RemoteProtocolError, TimeShapeError
@@ -27,6 +26,7 @@ from epochal.protocol.subscriber.effects import (
     SegmentCameUp,
     SegmentWentDown,
 )
+from epochal.protocol.subscriber.epoch_state import FollowedSegment, OpenEpoch
 from epochal.protocol.subscriber.join_filter import JoinFilter
 from epochal.protocol.times import Time, TimeShape
 from epochal.protocol.topics import TopicChoice
@@ -44,42 +44,6 @@ class _Passed(NamedTuple):
     """Marks, in the queue of events, the end of a complete epoch: it comes after its last event."""
 
     time: Time
-
-
-@dataclass(slots=True)
-class _Segment:
-    began: bool = False
-    incarnation: int = 0
-    seq: int = m.NOTHING_YET
-    lower: MutableAntichain = field(default_factory=MutableAntichain)
-    floor: Antichain | None = None
-    reach: tuple[Time, ...] = ()
-    """What the segment adds to the merged frontier: its lower frontier joined with `floor` (E17)."""
-    waiting: list[m.Event] = field(default_factory=list)
-
-    def joined(self) -> Antichain:
-        """Its lower frontier joined with `floor`, which is dropped once it adds nothing."""
-        lower = self.lower.frontier
-        if self.floor is not None:
-            joined = lower.join(self.floor)
-            if joined == lower:
-                self.floor = None
-            return joined
-        return lower
-
-
-@dataclass(slots=True)
-class _Open:
-    """An epoch with data that has not been yielded."""
-
-    batches: list[tuple[str, m.Data]] = field(default_factory=list)
-    before: dict[str, m.Position] = field(default_factory=dict)
-    """Segment -> the position just before its first event of this epoch."""
-    last: dict[str, int] = field(default_factory=dict)
-    """Segment -> its last event of this epoch."""
-    bytes: int = 0
-    aborted: list[Time] = field(default_factory=list)
-    """What was aborted and got over while this one was the last that waited: a resume before it reads that again."""
 
 
 class Subscriber:
@@ -103,10 +67,16 @@ class Subscriber:
         wanted: Iterable[Time] | None = None,
         topics: TopicChoice | None = None,
     ) -> None:
-        self.stream, self.shape = stream, shape
-        self._partial, self._max_buffer, self._topics = partial, max_buffer_bytes, topics
-        self._holds, self._tells = not partial, True
-        self._segments = {segment: _Segment() for segment in segments}
+        self.stream = stream
+        self.shape = shape
+        self._partial = partial
+        self._max_buffer = max_buffer_bytes
+        self._topics = topics
+        self._holds = not partial
+        """Whether whole epochs are kept for `next_epoch`."""
+        self._reports = True
+        """Whether events are kept for `next_event`."""
+        self._segments = {segment: FollowedSegment() for segment in segments}
         self._merged = MutableAntichain()
         self._filters: list[JoinFilter] = []
         self._seen_from = Antichain([shape.bottom])
@@ -121,9 +91,9 @@ class Subscriber:
         self._lost: list[tuple[Antichain, Downset]] = []
         """(frontier, times) of each lost memory: what is in both is aborted, even if it begins only now (E11)."""
         self._aborts_remembered: dict[Time, None] = {}
-        self._open: dict[Time, _Open] = {}
+        self._open: dict[Time, OpenEpoch] = {}
         self._ready: deque[EpochBatches | EpochWasAborted] = deque()
-        self._ready_open: dict[Time, _Open] = {}
+        self._ready_open: dict[Time, OpenEpoch] = {}
         self._events: deque[Happened | _Passed] = deque()
         self._in_hand: dict[int, Happened | _Passed] = {}
         """By identity, in order: events handed out and not passed, and the ends of epochs that wait for these."""
@@ -141,7 +111,7 @@ class Subscriber:
         """Whether every segment has begun; the first event comes after that (S17)."""
         self._reached = None if wanted is None else Antichain(wanted)
         if self._reached is not None:
-            self._restrict(JoinFilter(self._reached))
+            self.restrict(JoinFilter(self._reached))
         if cursor is not None:
             try:
                 seen_from = cursor.frontier if cursor.seen_from is None else cursor.seen_from
@@ -149,7 +119,7 @@ class Subscriber:
                     shape.check(time)
             except TimeShapeError as error:
                 raise CursorError(f"the cursor does not fit the stream: {error}") from None
-            self._restrict(JoinFilter(seen_from, (), cursor.aborted))
+            self.restrict(JoinFilter(seen_from, (), cursor.aborted))
             self._know_aborted(cursor.untold)
             self._untold.update(cursor.untold)
             for segment in self._segments.values():
@@ -169,8 +139,9 @@ class Subscriber:
 
     def only_epochs(self) -> None:
         """From now on only `next_epoch` is read."""
-        self._tells = False
-        self._forget_events()
+        self._reports = False
+        while self.next_event() is not None:
+            pass
 
     def only_events(self) -> None:
         """From now on only `next_event` is read: nothing is held back, and nothing held."""
@@ -183,10 +154,6 @@ class Subscriber:
             epoch.bytes = 0
         self._events.extend(map(_Passed, self._ready_open))
         self._pass()
-
-    def _forget_events(self) -> None:
-        while self.next_event() is not None:
-            pass
 
     def next_epoch(self) -> EpochBatches | EpochWasAborted | None:
         """The next complete or aborted epoch, in a linear extension of time.
@@ -293,8 +260,9 @@ class Subscriber:
         return m.Position(known.incarnation, known.seq)
 
     def restrict(self, only: JoinFilter) -> None:
-        """Use a coarser filter than the snapshots ask for (S15a)."""
-        self._restrict(only)
+        """Deliver only what `only` admits, also where the snapshots admit more (S15a)."""
+        self._see_only(only)
+        self._filters.append(only)
 
     # ---- from the followers ----
 
@@ -330,7 +298,7 @@ class Subscriber:
         if self._partial:
             self._see_only(seen)  # what is under way is delivered, and not whole
         elif began.filters:
-            self._restrict(seen)
+            self.restrict(seen)
         else:
             self._know_aborted(began.state.aborted)
         if self._reached is not None and not again:  # asked for, and their aborts may be no longer in the history
@@ -342,7 +310,7 @@ class Subscriber:
         else:
             self._advance(segment)
 
-    def _rewind(self, name: str, segment: _Segment, seq: int) -> None:
+    def _rewind(self, name: str, segment: FollowedSegment, seq: int) -> None:
         """Nothing after event `seq` outlived the last incarnation: epochs that hold some of it are aborted (E10).
 
         Frontier changes and aborts are always secured before they are pushed, so only data can be among it.
@@ -381,7 +349,7 @@ class Subscriber:
                     f"than max_buffer_bytes ({self._max_buffer}); raise it, or see that every segment has a publisher"
                 )
 
-    def _take_in(self, name: str, segment: _Segment, event: m.Event) -> None:
+    def _take_in(self, name: str, segment: FollowedSegment, event: m.Event) -> None:
         segment.seq = event.seq
         if type(event) is m.Data:
             self._data(name, segment, event)
@@ -398,7 +366,7 @@ class Subscriber:
 
     # ---- data ----
 
-    def _data(self, name: str, segment: _Segment, data: m.Data) -> None:
+    def _data(self, name: str, segment: FollowedSegment, data: m.Data) -> None:
         time = data.time
         if segment.floor is not None and not segment.floor.less_equal(time):
             return  # a time given again that this segment had completed for us: its part was there before (E11, E17)
@@ -408,7 +376,7 @@ class Subscriber:
             if not self._wanted(time):
                 self._tell_if_lost(time)
                 return
-            epoch = self._open[time] = _Open()
+            epoch = self._open[time] = OpenEpoch()
         epoch.before.setdefault(name, m.Position(segment.incarnation, data.seq - 1))
         epoch.last[name] = data.seq
         if self._topics is not None and not self._topics.wants(data.topic):
@@ -419,7 +387,7 @@ class Subscriber:
             epoch.bytes += size
             self.buffered_bytes += size
             self._check_buffer()
-        if self._tells:
+        if self._reports:
             self._happened(Arrived(name, data))
 
     def _wanted(self, time: Time) -> bool:
@@ -434,7 +402,7 @@ class Subscriber:
         if is_lost and time not in self._aborted and self._merged.less_equal(time):
             self._drop_epoch(time, report=self._reached is None or self._reached.less_equal(time))
 
-    def _keep_waiting(self, segment: _Segment, kept: list[m.Event]) -> None:
+    def _keep_waiting(self, segment: FollowedSegment, kept: list[m.Event]) -> None:
         """Of the events that wait for the other segments to begin, keep these."""
         segment.waiting = kept
         self._unjudged_bytes = sum(_size(event) for one in self._segments.values() for event in one.waiting)
@@ -451,7 +419,7 @@ class Subscriber:
 
     # ---- progress ----
 
-    def _advance(self, *segments: _Segment) -> None:
+    def _advance(self, *segments: FollowedSegment) -> None:
         """Let the segments' frontiers count in the merged one, and hand out what that completes."""
         if not self.ready:
             return
@@ -477,7 +445,7 @@ class Subscriber:
                 self._ready_open[time] = epoch
                 self.waiting_bytes += epoch.bytes
                 self._ready.append(EpochBatches(time, tuple(epoch.batches)))
-            elif epoch is not None and self._tells and not self._holds:
+            elif epoch is not None and self._reports and not self._holds:
                 self._ready_open[time] = epoch
                 self._events.append(_Passed(time))
                 self._pass()
@@ -514,10 +482,6 @@ class Subscriber:
         for time in sorted(self._open):
             self._drop_epoch(time, report=True)
 
-    def _restrict(self, only: JoinFilter) -> None:
-        self._see_only(only)
-        self._filters.append(only)
-
     def _see_only(self, admitted: JoinFilter) -> None:
         """Of other epochs something may be missing, delivered or not (E18).
 
@@ -536,7 +500,7 @@ class Subscriber:
                 self._aborts_remembered.pop(next(iter(self._aborts_remembered)))
 
     def _happened(self, what: Happened) -> None:
-        if self._tells:
+        if self._reports:
             self._events.append(what)
             self.waiting_bytes += _weight(what)
 

@@ -515,7 +515,7 @@ class WriterMachine:
 
     def _release_moves(self) -> None:
         if self._operations.release_moves():
-            self._phase = _Phase.OPEN
+            self._phase = _Phase.OPEN  # the leave failed with the moves before it: the writer has not left
 
     def _done(self, lane: SegmentSession, op: int) -> None:
         ticket = self._operations.confirmed(lane, op)
@@ -570,7 +570,7 @@ class WriterMachine:
         """The session is over everywhere; where it is still open its epochs are aborted (E3)."""
         finishing = self._operations.finishing
         if isinstance(error, StreamComplete) and finishing:
-            # It finished, and so did everybody, before the answer came.
+            # It finished, and so did all other writers, before the answer came.
             self._operations.drop(finishing)
             self._outcomes.succeeded(finishing, Moved(finishing))
             self._phase = _Phase.OVER

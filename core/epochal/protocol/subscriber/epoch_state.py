@@ -1,0 +1,52 @@
+"""What a subscriber keeps of each segment, and of each epoch that has data and is not yielded.
+
+Sources: rules S17; E15-E17.
+"""
+
+from dataclasses import dataclass, field
+
+from epochal.protocol import messages as m
+from epochal.protocol.frontier import Antichain, MutableAntichain
+from epochal.protocol.times import Time
+
+
+@dataclass(slots=True)
+class FollowedSegment:
+    """One segment as the subscriber's machine knows it."""
+
+    began: bool = False
+    incarnation: int = 0
+    seq: int = m.NOTHING_YET
+    """The last event that was taken in."""
+    lower: MutableAntichain = field(default_factory=MutableAntichain)
+    floor: Antichain | None = None
+    """What it had completed before it began again, or a cursor says that it had; data below is a repetition (E17)."""
+    reach: tuple[Time, ...] = ()
+    """What the segment adds to the merged frontier: its lower frontier joined with `floor` (E17)."""
+    waiting: list[m.Event] = field(default_factory=list)
+    """Events that wait for the other segments to begin (S17)."""
+
+    def joined(self) -> Antichain:
+        """Its lower frontier joined with `floor`, which is dropped once it adds nothing."""
+        lower = self.lower.frontier
+        if self.floor is not None:
+            joined = lower.join(self.floor)
+            if joined == lower:
+                self.floor = None
+            return joined
+        return lower
+
+
+@dataclass(slots=True)
+class OpenEpoch:
+    """An epoch with data that has not been yielded."""
+
+    batches: list[tuple[str, m.Data]] = field(default_factory=list)
+    before: dict[str, m.Position] = field(default_factory=dict)
+    """Segment -> the position just before its first event of this epoch."""
+    last: dict[str, int] = field(default_factory=dict)
+    """Segment -> its last event of this epoch."""
+    bytes: int = 0
+    """What `batches` take, with `BATCH_OVERHEAD` each."""
+    aborted: list[Time] = field(default_factory=list)
+    """Aborted times that became past while this epoch was the last one to wait. A resume before it reads them again."""
