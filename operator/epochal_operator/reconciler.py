@@ -28,7 +28,7 @@ from epochal.resources.cluster import (
     plan_cluster,
 )
 from epochal.resources.cluster.names import FINALIZER, Object, is_terminating, key
-from epochal.resources.cluster.planning import claims_of, standing_pods
+from epochal.resources.cluster.planner import claims_of, standing_pods
 from epochal.resources.cluster.status import News
 from epochal_operator.api import ThrottledApi
 from epochal_operator.cache import Cache, Place

@@ -9,7 +9,7 @@ from typing import Any
 
 from epochal.resources.cluster import Action, Apply, ClusterPlan, ClusterStream, Create, Delete, plan_cluster
 from epochal.resources.cluster.names import is_terminating, key
-from epochal.resources.cluster.planning import has_ended, is_ready, segments_of
+from epochal.resources.cluster.planner import has_ended, is_ready, segments_of
 
 Object = dict[str, Any]
 

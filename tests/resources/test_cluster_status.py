@@ -11,7 +11,7 @@ import pytest
 from tests.resources.admission import SCHEMA
 from tests.resources.pretended import Pretended
 from tests.resources.test_cluster_children import SETTINGS, STORAGE, stream
-from tests.resources.test_cluster_planning import NEWER, pod, running
+from tests.resources.test_cluster_planner import NEWER, pod, running
 
 from epochal.resources.cluster import ClusterPlan, ClusterSettings, ClusterStream, Seen, children_of, status_of
 from epochal.resources.cluster.status import news
@@ -262,7 +262,7 @@ def test_a_frontier_that_is_not_known_leaves_what_was_told() -> None:
     assert status_of(before, seen(running(STREAM), frontier=None))["frontier"] == "[7]"
 
 
-@pytest.mark.parametrize("name", ["comparing", "names", "status"])
+@pytest.mark.parametrize("name", ["comparison", "names", "status"])
 def test_the_examples_in_the_documentation_of_the_code(name: str) -> None:
     result = doctest.testmod(importlib.import_module(f"epochal.resources.cluster.{name}"))
     assert result.attempted

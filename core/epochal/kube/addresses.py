@@ -1,7 +1,7 @@
 """Names that only a cluster's own DNS knows, and what they stand for.
 
-Apart from the forwarding because it is reading alone: an address that is none of these is used as it is, so that a
-publisher with an external one (`spec.publishers.advertise`) is reached straight.
+An address that is none of these is used as it is, so that a publisher with an external one
+(`spec.publishers.advertise`) is reached directly.
 """
 
 from dataclasses import dataclass

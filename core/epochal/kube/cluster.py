@@ -1,6 +1,6 @@
 """A cluster, opened: where its catalog is, and how its publishers are reached from here.
 
-Apart from forwarding, which carries bytes, and from access, which logs in: here names of the cluster become pods.
+Names of the cluster become pods here; `access` logs in, `port_forward` carries the bytes.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from epochal.errors import ClusterError, ClusterUnavailable, EpochalError
 from epochal.kube.access import Access, Choice
 from epochal.kube.addresses import PodPort, ServicePort, Target, in_cluster, local_form
 from epochal.kube.api import KINDS, Object
-from epochal.kube.forwarding import Forwarder
+from epochal.kube.port_forward import Forwarder
 from epochal.kube.streams import Streams
 from epochal.kube.user_api import Forbidden, NotThere, UserApi
 
@@ -29,14 +29,15 @@ class Cluster:
             async with epochal.connect(await cluster.catalog(), reach=cluster.reach) as client:
                 ...
 
-    `tell` is told, once each, why a connection to a pod failed. In a pod without kubeconfig nothing is forwarded.
+    `tell` is called when a connection to a pod failed, once for each reason. In a pod without kubeconfig nothing is
+    forwarded.
     """
 
     def __init__(self, choice: Choice, tell: Callable[[str], None] = lambda _: None) -> None:
         self.choice = choice
-        self._tell = tell
+        self._notify = tell
         self._api: UserApi | None = None
-        self._forwarder: Forwarder[Target] = Forwarder(self._connect, self._told)
+        self._forwarder: Forwarder[Target] = Forwarder(self._connect, self._failed)
         self._catalog: ServicePort | None = None
 
     async def __aenter__(self) -> Self:
@@ -77,7 +78,7 @@ class Cluster:
         """
         if self._catalog is None:
             self._catalog = await self._find_catalog()
-            await self._pod_of(self._catalog)  # so that a catalog that is not up is told at once, and why
+            await self._pod_of(self._catalog)  # so that a catalog that is not up is an error at once, with its reason
         found = self._catalog
         return await self.reach(f"http://{found.service}.{found.namespace}.svc:{found.port}")
 
@@ -134,8 +135,8 @@ class Cluster:
 
     # ---- connections ----
 
-    def _told(self, target: Target, reason: str) -> None:
-        self._tell(f"{target}: {reason}")
+    def _failed(self, target: Target, reason: str) -> None:
+        self._notify(f"{target}: {reason}")
 
     async def _connect(self, target: Target) -> aiohttp.ClientWebSocketResponse:
         pod = target if isinstance(target, PodPort) else await self._pod_of(target)
@@ -151,7 +152,7 @@ class Cluster:
             raise error from None
 
     async def _why_not(self, pod: PodPort) -> str:
-        """What the pod's state says; "" when it is ready, or nobody tells."""
+        """What the pod's state says; "" when it is ready, or not known."""
         try:
             found = await self.api.get("Pod", pod.namespace, pod.pod)
         except EpochalError:
@@ -159,7 +160,7 @@ class Cluster:
         return "" if found is None else why_not_ready(found)
 
     async def _pod_of(self, service: ServicePort) -> PodPort:
-        """A pod of the Service that is ready, or only runs where the Service tells such too.
+        """A pod of the Service that is ready, or only runs where the Service lists such too.
 
         Raises `ClusterUnavailable` with the reason when there is none.
         """
@@ -179,7 +180,7 @@ class Cluster:
 
 
 def why_not_ready(pod: Object) -> str:
-    """Why a pod serves nobody now; "" when it is ready."""
+    """Why a pod serves no one now; "" when it is ready."""
     if pod["metadata"].get("deletionTimestamp"):
         return "it is being deleted"
     status = pod.get("status") or {}
@@ -210,7 +211,7 @@ def _is_ready(conditions: Sequence[Object]) -> bool:
 
 
 def _port(service: Object, pod: Object, port: int) -> int:
-    """The pod's port behind the Service's: a number, or one of the names of the containers' ports."""
+    """The pod's port that the Service's leads to: a number, or one of the names of the containers' ports."""
     wanted = next((one.get("targetPort", port) for one in service["spec"]["ports"] if one["port"] == port), port)
     if isinstance(wanted, int):
         return wanted

@@ -1,6 +1,6 @@
-"""What a user must be allowed to do in a cluster, said as a Role says it.
+"""What a user must be allowed to do in a cluster, in the words of a Role.
 
-Apart from the calls because a refused call and `epochal doctor --kube` name the same rights.
+A refused request and `epochal --kube doctor` name the same rights.
 """
 
 from dataclasses import dataclass
@@ -28,12 +28,12 @@ class Right:
         return f"{self.verb} {self.full_resource} {where}"
 
     def role(self) -> str:
-        """The rule that grants it, as it stands in a Role (in a ClusterRole when it is of all namespaces)."""
+        """The rule that grants it, as in a Role (in a ClusterRole when it is of all namespaces)."""
         kind = "ClusterRole" if self.namespace is None else f"Role in namespace {self.namespace}"
         return f"a {kind} with apiGroups: [{self.group!r}], resources: [{self.resource}], verbs: [{self.verb}]"
 
     def review(self) -> dict[str, Any]:
-        """The SelfSubjectAccessReview that asks for it."""
+        """The SelfSubjectAccessReview for it."""
         resource, _, subresource = self.resource.partition("/")
         attributes = {"verb": self.verb, "group": self.group, "resource": resource, "subresource": subresource}
         if self.namespace is not None:
@@ -51,7 +51,7 @@ def find_rights(namespace: str | None) -> list[Right]:
 
 
 FORWARD_VERBS = ("get", "create")
-"""A port-forward by WebSocket begins with GET, for which clusters from 1.35 on ask for `create` as well."""
+"""A port-forward by WebSocket begins with GET, for which clusters from 1.35 on need `create` as well."""
 
 
 def forward_rights(namespace: str | None) -> list[Right]:

@@ -1,6 +1,6 @@
 """What users declare: the Stream manifest, and the plan that makes it so.
 
-Apart from the client, the services and the operator, because all of them share this one model and this one planner.
+The client, the services, local mode and the operator share this one model and this one planner.
 """
 
 from epochal.errors import ManifestError, Problem

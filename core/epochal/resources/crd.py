@@ -27,7 +27,7 @@ _NAME_PATTERN = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
 _NAMESPACE_PATTERN = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 _SHAPE_PATTERN = r"^[(),int ]+$"
 _NO_DEFAULT = ("watermark",)
-"""Sections without a default: what is planned is told as not in effect only where somebody asked for it."""
+"""Sections without a default: what is planned is reported as not in effect only where it was given."""
 _MOST_TEXT, _MOST_SHAPE = 1024, 512
 MOST_FRONTIER = 4096
 """Characters of the frontier in a status."""
@@ -147,7 +147,7 @@ ROOT_RULES = (
 
 
 def crd_text() -> str:
-    """The definition as YAML text, as it stands in the chart."""
+    """The definition as YAML text, as the chart has it."""
     return "# Made by `epochal-operator crd` from the model of a Stream; do not edit.\n" + yaml.safe_dump(
         stream_crd(), sort_keys=False, width=120, allow_unicode=True
     )

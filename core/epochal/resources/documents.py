@@ -1,6 +1,6 @@
 """Manifests in YAML text, one or several.
 
-Apart from the manifest because YAML brings dangers of its own: keys given twice, aliases that multiply, nesting that
+YAML has dangers of its own: keys given twice, aliases that multiply, nesting that
 exhausts the stack, merges and dates that silently become something else. All are refused here, with the line.
 """
 

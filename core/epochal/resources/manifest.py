@@ -1,7 +1,7 @@
-"""A Stream manifest: the one model behind `epochal apply`, the catalog and, on a cluster, the custom resource.
+"""A Stream manifest: the one model of `epochal apply`, the catalog and, on a cluster, the custom resource.
 
-Apart from `spec`, which lists the fields: here a document of any origin becomes a checked value with every problem
-named at once, and a checked value becomes the normalised document that is stored and shown.
+A document of any origin becomes a checked value, with every problem named at once, and a checked value becomes the
+normalised document that is stored and shown. The fields are in `spec`.
 """
 
 from collections.abc import Sequence
@@ -181,7 +181,7 @@ def _headline(document: object) -> str:
 def _between_fields(document: object) -> list[Problem]:
     """Findings on two fields together, and on the schema's.
 
-    Of the raw document, so that they are told beside those on single fields.
+    Of the raw document, so that they are named beside those of single fields.
     """
     shape = _get(document, "spec.time.shape")
     problems = []
@@ -197,7 +197,7 @@ def _between_fields(document: object) -> list[Problem]:
     schema = _get(document, "spec.payload.schema")
     if _get(document, "spec.payload.encoding") == "bytes" and schema is not None:
         problems.append(Problem("spec.payload.schema", "has no meaning for encoding bytes", "leave it out"))
-    elif isinstance(schema, dict):  # that it is one is told with the other kinds of values
+    elif isinstance(schema, dict):  # that it is one is checked with the other kinds of values
         problems += _schema_problems(schema)
     return problems
 

@@ -1,7 +1,4 @@
-"""Names of streams: `namespace/name`.
-
-Apart from the model because commands, services and the catalog client parse them too, without a manifest at hand.
-"""
+"""Names of streams: `namespace/name`."""
 
 import re
 

@@ -1,7 +1,7 @@
 """Which publishers should run: a pure function of what is declared and what is seen.
 
-Apart from all that starts processes or pods: local mode and the operator share this one planner, so a stream is laid
-out alike in both. Publisher ids are deterministic (`<namespace>.<name>-<n>`), so planning needs no memory of its own.
+Local mode and the operator share this one planner, so a stream is laid out in the same way in both. Publisher ids are
+deterministic (`<namespace>.<name>-<n>`), so planning needs no memory of its own.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,6 +1,6 @@
 """The wording of what is wrong with a document: path, reason, hint.
 
-Apart from the model because a person reads these: the validation library's own messages name Python's types.
+A person reads these, and pydantic's own messages name the types of Python.
 """
 
 import difflib

@@ -1,7 +1,6 @@
 """Amounts as people write them in a manifest: `256Mi` of memory, `30s` of time.
 
-Apart from the model because the same two notations stand in many fields, and the command line shows amounts in them
-too. Both notations are those of Kubernetes, so that one file serves `epochal apply` and `kubectl apply`.
+Both notations are those of Kubernetes, so that one file serves `epochal apply` and `kubectl apply`.
 """
 
 import re

@@ -1,7 +1,7 @@
 """`payload.schema` of a stream: the fields of its records, with their types.
 
-Apart from the manifest because writers, subscribers, the catalog and Spark compare schemas too, and apart from Arrow
-because none of them needs pyarrow for it: a type is a text of a small grammar, close to Arrow's own spelling.
+Writers, subscribers, the catalog and Spark compare schemas, and none of them needs pyarrow for it: a type is a text of
+a small grammar, close to Arrow's own spelling.
 
     bool  int8 ... int64  uint8 ... uint64  float32  float64  string  binary  date32
     timestamp[s|ms|us|ns]  timestamp[us, UTC]  decimal128(10, 2)  list<T>  struct<name: T, other: T>
@@ -55,7 +55,7 @@ class Timestamp:
 
 @dataclass(frozen=True, slots=True)
 class Decimal:
-    """`precision` digits, `scale` of them behind the point."""
+    """`precision` digits, `scale` of them after the point."""
 
     precision: int
     scale: int
@@ -109,7 +109,7 @@ class Schema:
 
     @classmethod
     def parse(cls, document: object, path: str = "payload.schema") -> Self:
-        """Read the form that stands in manifests; raises `ManifestError` with every wrong field, under `path`."""
+        """Read the form that manifests have; raises `ManifestError` with every wrong field, under `path`."""
         problems: list[Problem] = []
         fields = tuple(_read_fields(document, path, problems))
         if problems:
@@ -231,7 +231,8 @@ class _Reader:
     """Reads the tokens of one type from left to right."""
 
     def __init__(self, tokens: list[str]) -> None:
-        self._tokens, self._at = tokens, 0
+        self._tokens = tokens
+        self._at = 0
 
     def next(self) -> str | None:
         """The next token, left where it is."""

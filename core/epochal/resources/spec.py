@@ -1,7 +1,7 @@
 """The fields of a Stream, with their types, bounds and defaults.
 
-Apart from `manifest`, which turns a document into these and words the problems. Field names are camelCase in documents
-and snake_case here; durations are seconds (float), sizes are bytes (int).
+Field names are camelCase in documents and snake_case here; durations are seconds (float), sizes are bytes (int).
+`manifest` turns a document into these, and words the problems.
 """
 
 import re
@@ -65,7 +65,7 @@ def _check_shape(value: str) -> str:
 def _normal_schema(value: dict[str, Any]) -> dict[str, Any]:
     try:
         return Schema.parse(value).to_document()
-    except ManifestError:  # `manifest` tells every wrong field of it; here there would be place for one
+    except ManifestError:  # `manifest` names every wrong field of it; an error here could name one
         return value
 
 

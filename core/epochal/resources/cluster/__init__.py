@@ -1,10 +1,10 @@
-"""A stream's objects on a Kubernetes cluster: drawn, compared, planned and told about, without talking to one.
+"""A stream's objects on a Kubernetes cluster: drawn, compared, planned and reported, without I/O.
 
-Apart from the operator, which carries out what is decided here.
+The operator carries out what is decided here.
 """
 
 from epochal.resources.cluster.children import check_drawable, children_of
-from epochal.resources.cluster.planning import Action, Apply, ClusterPlan, Create, Delete, Whose, plan_cluster, whose
+from epochal.resources.cluster.planner import Action, Apply, ClusterPlan, Create, Delete, Whose, plan_cluster, whose
 from epochal.resources.cluster.pods import OWN_ENVIRONMENT
 from epochal.resources.cluster.status import Seen, status_of
 from epochal.resources.cluster.stream import ClusterSettings, ClusterStream

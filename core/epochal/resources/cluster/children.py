@@ -1,6 +1,6 @@
 """The objects that a stream has on a cluster, drawn from what is declared; the same gives the same.
 
-Apart from the planner, which compares these with what is there, and from the pod, which is a page of its own.
+The planner compares these with what is there. The pod is drawn in `pods`.
 """
 
 import hashlib
@@ -44,7 +44,7 @@ def children_of(stream: ClusterStream, settings: ClusterSettings) -> list[Object
     children = [_hashed(_owned(stream, item)) for item in drawn]
     pods = [_owned(stream, item) for item in _pods(stream, settings)]
     given = _settings(stream)
-    if stream.keeps_logs:  # what is started anew for them loses nothing
+    if stream.keeps_logs:  # a pod that is started again for them loses nothing
         children += [_hashed(item, given) for item in pods]
     else:
         children += [_annotated(_hashed(item, None), SETTINGS, _digest(given)) for item in pods]
@@ -150,7 +150,7 @@ def _budget(stream: ClusterStream) -> Object:
 def _network_policy(stream: ClusterStream) -> Object:
     """Who may connect, by namespace: those of the access lists, or the stream's own where there are none.
 
-    An address that is advertised is for clients whose namespace nobody can see: then anybody may.
+    An address that is advertised is for clients whose namespace is not known: then everyone may.
     """
     access = stream.manifest.spec.access
     readers, writers = _peers(stream, access.subscribe), _peers(stream, access.publish)

@@ -1,7 +1,4 @@
-"""What the objects of a stream on a cluster are called, and how they are labelled.
-
-Apart from what draws them because the operator, its tests and whoever looks for the objects need the names alone.
-"""
+"""What the objects of a stream on a cluster are called, and how they are labelled."""
 
 from typing import Any, TypeAlias
 
@@ -77,7 +74,7 @@ def volume_name(stream: str, segment: str) -> str:
 
 
 def key(item: Object) -> tuple[str, str]:
-    """Kind and name: what tells the objects of one namespace apart."""
+    """Kind and name: by these the objects of one namespace differ."""
     return item["kind"], item["metadata"]["name"]
 
 

@@ -1,8 +1,8 @@
 """The pod of a publisher.
 
-Apart from the other objects because it alone changes what runs. The publisher knows nothing of Kubernetes: all that it
-is told stands in its environment. What the pod may do is the least that works (Pod Security *restricted*, a read-only
-root, no token); what it requests is little, so that a small cluster can try it.
+The publisher knows nothing of Kubernetes: all its settings are in its environment. What the pod may do is the least
+that works (Pod Security *restricted*, a read-only root, no token); what it requests is little, so that a small cluster
+can try it.
 """
 
 import re
@@ -27,7 +27,7 @@ from epochal.resources.spec import MI
 _HOST = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9.]{0,251}[A-Za-z0-9])?|[0-9A-Fa-f:.]{2,45}", re.ASCII)
 USER = 10001
 GRACE = 30
-"""Seconds: a publisher that is told to stop has drained after 25 (fault 60)."""
+"""Seconds: a publisher that gets SIGTERM has drained after 25."""
 MARK = "/tmp/superseded"
 """On a volume of the pod's own: it outlives the container, which is started again whatever its exit status."""
 OWN_ENVIRONMENT = frozenset(
@@ -37,7 +37,7 @@ OWN_ENVIRONMENT = frozenset(
         *(f"{port.upper()}_PORT" for port in PORTS),
     )
 )
-"""What publishers are told by their stream, and nothing else may tell them."""
+"""What a stream sets for its publishers, and nothing else may set."""
 _REQUESTS = {"cpu": "50m", "memory": "128Mi"}
 _BASE_MEMORY = 256 * MI
 """What a publisher of nothing may take, several times over."""
@@ -91,7 +91,7 @@ def pod(stream: ClusterStream, settings: ClusterSettings, index: int, publisher:
 
 
 def advertised(stream: ClusterStream, index: int) -> str:
-    """The host that clients are told: the pod's name in the cluster's DNS, or what `publishers.advertise` makes of it.
+    """The host for clients: the pod's name in the cluster's DNS, or what `publishers.advertise` makes of it.
 
     Raises `ManifestError` when that is no host, or the same one for several publishers.
     """
@@ -193,7 +193,7 @@ def _most_memory(stream: ClusterStream, publisher: Publisher) -> int:
 def _amount(text: str) -> int:
     try:
         return parse_bytes(text)
-    except ValueError:  # in thousandths, which nobody asks memory in
+    except ValueError:  # in thousandths, in which no one requests memory
         return 0
 
 

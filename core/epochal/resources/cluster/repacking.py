@@ -1,8 +1,8 @@
 """Which pods end next where segments are spread over publishers in another way (`publishers.segmentsPerPod`).
 
-Apart from the rolling of single pods because pods that exchange segments, or names, can only be replaced together: the
-new ones need what several old ones have. Such a group is as small as can be, and one ends after the other; all at once
-would be an outage, and without storage the loss of all history in one moment.
+Pods that exchange segments, or names, can only be replaced together: the new ones need what several old ones have. Such
+a group is as small as can be, and one ends after the other; all at once would be an outage, and without storage the
+loss of all history in one moment.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,8 +1,7 @@
-"""What is told of a stream in its object: conditions and numbers, from what was planned and seen.
+"""The status of a stream's object: conditions and numbers, from what was planned and seen.
 
-Apart from the planner because people and `kubectl wait` read this, and what they rely on has rules of its own: a
-condition's time moves only when its status flips, a reason is one word, and what is the
-same is told in the same words.
+People and `kubectl wait` read this, and rely on rules: a condition's time moves only when its status changes, a reason
+is one word, and what is the same is said in the same words.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,7 +12,7 @@ from typing import Any, NamedTuple
 from epochal.protocol.frontier import Antichain
 from epochal.protocol.times import Time, to_json
 from epochal.resources.cluster.names import Object, pod_selector
-from epochal.resources.cluster.planning import ClusterPlan, is_ready, segments_of
+from epochal.resources.cluster.planner import ClusterPlan, is_ready, segments_of
 from epochal.resources.crd import MOST_FRONTIER
 
 _HOPELESS = frozenset(
@@ -31,7 +30,7 @@ _HOPELESS = frozenset(
 """What a container waits for in vain until somebody does something."""
 _FINE = frozenset(("Serving", "Complete", "AsExpected", "Starting", "Rolling"))
 _FINE_UNDER_WAY = _FINE | {"PublishersNotReady"}
-"""What nobody needs to worry about while pods are on their way."""
+"""What is no reason to worry while pods are on their way."""
 _MOST_MESSAGE = 1000
 
 
@@ -49,7 +48,7 @@ class Seen:
     """Why not everything is done as it is declared now: reason and message. Without segments nothing is done at all."""
     catalog_trouble: str = ""
     frontier: str | None = None
-    """None: not known, and what was told stays."""
+    """None: not known, and the status keeps what it says."""
     not_in_effect: tuple[str, ...] = ()
     lost_writers: tuple[str, ...] = ()
     """Writers that were lost and are waited for (`progress.whenLost: hold`)."""
@@ -70,25 +69,25 @@ class News(NamedTuple):
 
 
 def status_of(before: Object, seen: Seen) -> Object:
-    """The whole status, where `before` was told until now."""
-    told = dict(before)
-    told["observedGeneration"] = seen.generation
-    told["selector"] = pod_selector(seen.name)
+    """The whole status, after `before`."""
+    after = dict(before)
+    after["observedGeneration"] = seen.generation
+    after["selector"] = pod_selector(seen.name)
     if seen.segments:
-        told["segments"] = len(seen.segments)
-        told["readySegments"] = _served(seen)
-        told["notInEffect"] = [*seen.not_in_effect, *seen.plan.not_in_effect]
-        told["catalogUid"] = seen.catalog_uid
+        after["segments"] = len(seen.segments)
+        after["readySegments"] = _served(seen)
+        after["notInEffect"] = [*seen.not_in_effect, *seen.plan.not_in_effect]
+        after["catalogUid"] = seen.catalog_uid
         if seen.frontier is not None:
-            told["frontier"] = seen.frontier
-    told["conditions"] = _conditions(before.get("conditions", ()), seen)
-    return told
+            after["frontier"] = seen.frontier
+    after["conditions"] = _conditions(before.get("conditions", ()), seen)
+    return after
 
 
 def frontier_text(lowers: Iterable[Sequence[Time] | None]) -> str | None:
     """The lower frontier over segments, as JSON; None while one of them is not known.
 
-    A large one is told by its size: an API server takes only so much, and people read less.
+    Of a large one the size is shown: an API server takes only so much, and people read less.
 
     >>> frontier_text([[5], [3, 7]]), frontier_text([[], []]), frontier_text([[1], None])
     ('[3]', '[]', None)
@@ -245,7 +244,7 @@ def _conflict(seen: Seen) -> tuple[str, str] | None:
 
 
 def _trouble(pod: Object, seen: Seen) -> str:
-    """Why a pod will not become ready by itself, as far as one can tell; empty where it may."""
+    """Why a pod will not become ready by itself, as far as can be seen; empty where it may."""
     if is_ready(pod):
         return ""
     if why := _hopeless(pod):
@@ -257,8 +256,8 @@ def _trouble(pod: Object, seen: Seen) -> str:
 def _unready_since(pod: Object, now: datetime) -> datetime:
     """When it stopped being ready; a pod that never was has not been since it was made."""
     created = _time(pod["metadata"].get("creationTimestamp"), now)
-    told = [item.get("lastTransitionTime") for item in _conditions_of(pod) if item["type"] == "Ready"]
-    return _time(told[0], created) if told else created
+    times = [item.get("lastTransitionTime") for item in _conditions_of(pod) if item["type"] == "Ready"]
+    return _time(times[0], created) if times else created
 
 
 def _hopeless(pod: Object) -> str:

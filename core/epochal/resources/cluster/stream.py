@@ -1,7 +1,4 @@
-"""A stream as its objects on a cluster are drawn from it.
-
-Apart from the drawing because the planner and the status take the same values.
-"""
+"""A stream as its objects on a cluster are drawn from it."""
 
 from dataclasses import dataclass
 
@@ -30,7 +27,7 @@ class ClusterSettings:
 
 @dataclass(frozen=True, slots=True)
 class ClusterStream:
-    """A declared stream, with the uids that tell it from others of the same name."""
+    """A declared stream, with the uids that others of the same name do not have."""
 
     manifest: StreamManifest
     object_uid: str
@@ -58,7 +55,7 @@ class ClusterStream:
     def desired(self) -> DesiredStream:
         """What the planner needs.
 
-        The generation is left at 1: whether a publisher is to be started anew is told by the hash of its pod.
+        The generation is left at 1: whether a publisher is to be started again shows the hash of its pod.
         """
         per_pod = self.manifest.spec.publishers.segments_per_pod
         return DesiredStream(self.namespace, self.name, self.catalog_uid, self.segments, per_pod)

@@ -12,7 +12,7 @@ from tests.kube.kubelet import PROTOCOL, Kubelet
 
 from epochal.errors import ClusterUnavailable
 from epochal.kube.addresses import PodPort, ServicePort, in_cluster, local_form
-from epochal.kube.forwarding import Forwarder
+from epochal.kube.port_forward import Forwarder
 
 PATIENCE = 30.0
 POD = PodPort("demo", "flights-0", 8701)

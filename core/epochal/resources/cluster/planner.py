@@ -1,9 +1,7 @@
-"""What leads from the objects that are there to those that should be: a pure function, as all planning here.
+"""Which actions lead from the objects that are there to those that should be: a pure function.
 
-Apart from `resources.plan`, which decides which publishers there are and is shared with local mode: here publishers are
-pods, which take time to come and go, and beside them are volumes, services and what others made under the same names.
-
-Sources: reliability, invariant I7 and faults 33 to 45.
+`resources.plan` decides which publishers there are, for local mode too. Here publishers are pods, which take time to
+come and go, and beside them are volumes, services and what others made under the same names.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
 
-from epochal.resources.cluster.comparing import covers, differing, grown
+from epochal.resources.cluster.comparison import covers, differing, grown
 from epochal.resources.cluster.names import (
     CATALOG_UID,
     HASH,
@@ -38,7 +36,7 @@ class Whose(Enum):
 
 
 def whose(item: Object, name: str, object_uid: str) -> Whose:
-    """Judge by the controlling owner, which nobody forges by accident as labels are."""
+    """Judge by the controlling owner, which no one sets by accident, as happens with labels."""
     for owner in item["metadata"].get("ownerReferences", ()):
         if owner.get("controller"):
             if owner["uid"] == object_uid:
@@ -91,7 +89,7 @@ class ClusterPlan:
     lost_volumes: tuple[str, ...] = ()
     """Claims that are gone, going or lost while their pod still runs on them; or lost, and in the way of another."""
     in_the_way: tuple[str, ...] = ()
-    """What a person must delete so that these claims are made anew, as `Kind name`."""
+    """What a person must delete so that these claims are made again, as `Kind name`."""
     waiting: tuple[str, ...] = ()
     """What must end before more can be made."""
     outdated: tuple[Object, ...] = ()
@@ -150,7 +148,7 @@ def plan_cluster(
     `may_roll`: whether a pod that runs may be replaced now.
     Idempotent: once the actions are carried out and pods are ready, planning again gives none. At most one pod is
     deleted for being outdated, or one group for exchanging segments, and only while all others are ready; or one that
-    serves nobody.
+    serves no one.
     """
     live = {key(item): item for item in observed}
     ours = [item for item in live.values() if whose(item, stream.name, stream.object_uid) is Whose.OURS]
@@ -194,7 +192,7 @@ def is_ready(pod: Object) -> bool:
 
 
 def has_ended(pod: Object) -> bool:
-    """Whether the pod runs no more and will not again: failed, evicted or told to end."""
+    """Whether the pod runs no more and will not again: failed, evicted or terminating."""
     return pod.get("status", {}).get("phase") in ("Failed", "Succeeded")
 
 
@@ -225,7 +223,7 @@ def _plan_one(planning: _Planning, item: Object) -> None:
     is_volume = item["kind"] == "PersistentVolumeClaim"
     if place in planning.missing:
         return
-    if is_volume and (in_the_way := _lost_behind(planning, place[1], found)):
+    if is_volume and (in_the_way := _lost_with(planning, place[1], found)):
         planning.lost.append(place[1])
         planning.in_the_way += in_the_way
         planning.missing.add(place)
@@ -242,10 +240,10 @@ def _plan_one(planning: _Planning, item: Object) -> None:
         planning.actions.append(Apply(item, found["metadata"]["uid"]))
 
 
-def _lost_behind(planning: _Planning, claim: str, found: Object | None) -> list[str]:
+def _lost_with(planning: _Planning, claim: str, found: Object | None) -> list[str]:
     """What a lost claim's place is taken by: nothing is lost where this is empty.
 
-    Its data is gone, or goes with the pod that has it; made anew behind that, it would hide it.
+    Its data is gone, or goes with the pod that has it; made again after that, it would hide it.
     """
     users = [" ".join(key(pod)) for pod in planning.ours if _uses(pod, claim)]
     if found is None or is_terminating(found):
@@ -305,7 +303,7 @@ def _keep(planning: _Planning, there: _Pods, marks: Object, pod: Object) -> None
 
 
 def _start(planning: _Planning, wanted: Object, pods: Iterable[Object]) -> None:
-    """Make a pod once its name is free, its volumes are there, and nobody else has its segments."""
+    """Make a pod once its name is free, its volumes are there, and no other pod has its segments."""
     name, segments = wanted["metadata"]["name"], set(segments_of(wanted))
     if key(wanted) in planning.missing:
         return
@@ -324,7 +322,7 @@ def _repack(planning: _Planning, there: _Pods) -> None:
     if ending or not all(map(repacking.is_blocked, there.starts)):
         return
     unready = [pod for pod in (*there.leaving, *there.outdated) if not is_ready(pod)]
-    if unready:  # as in rolling: nobody is served by it
+    if unready:  # as in rolling: it serves no one
         _end(planning, unready[0], "its segments go to others, or it is outdated, and it is not ready")
     elif all(map(is_ready, there.kept)):
         group = repacking.next_group()
@@ -335,7 +333,7 @@ def _repack(planning: _Planning, there: _Pods) -> None:
 
 def _roll(planning: _Planning, standing: Sequence[Object], outdated: Sequence[Object]) -> None:
     unready = [pod for pod in outdated if not is_ready(pod)]
-    if unready:  # it serves nobody, and may never: what it waits for may be what has changed
+    if unready:  # it serves no one, and may never: what it waits for may be what has changed
         _end(planning, unready[0], "it is outdated, and not ready")
     elif all(map(is_ready, standing)):
         _end(planning, outdated[0], "it is outdated")

@@ -1,7 +1,7 @@
 """Ports of this machine that lead to ports of pods, as `kubectl port-forward` makes them; each connection on its own.
 
-Apart from the cluster, which knows what to forward to: here bytes are carried. A connection that breaks takes no other
-with it, and the next one asks anew where its target is, so that a pod that was restarted is found again.
+A connection that breaks takes no other with it, and the next one looks up its target again, so that a pod that was
+restarted is found.
 """
 
 import asyncio
@@ -25,17 +25,18 @@ T = TypeVar("T", bound=Hashable)
 class Forwarder(Generic[T]):
     """Listens on loopback for each target and carries every connection over one of its own, made by `connect`.
 
-    `connect` raises an `EpochalError` when it cannot; then the connection is closed, and `tell` is told the reason,
+    `connect` raises an `EpochalError` when it cannot; then the connection is closed, and `notify` gets the reason,
     once until a connection to that target has worked again.
     """
 
     def __init__(
-        self, connect: Callable[[T], Awaitable[aiohttp.ClientWebSocketResponse]], tell: Callable[[T, str], None]
+        self, connect: Callable[[T], Awaitable[aiohttp.ClientWebSocketResponse]], notify: Callable[[T, str], None]
     ) -> None:
-        self._connect, self._tell = connect, tell
+        self._connect = connect
+        self._notify = notify
         self._listening: dict[T, asyncio.Task[asyncio.Server]] = {}
         self._carrying: set[asyncio.Task[None]] = set()
-        self._told: dict[T, str] = {}
+        self._notified: dict[T, str] = {}
 
     async def port(self, target: T) -> int:
         """The port of this machine that leads to `target`; always the same one."""
@@ -76,10 +77,10 @@ class Forwarder(Generic[T]):
         finally:
             writer.close()
         if not failure:
-            self._told.pop(target, None)
-        elif self._told.get(target) != failure:
-            self._told[target] = failure
-            self._tell(target, failure)
+            self._notified.pop(target, None)
+        elif self._notified.get(target) != failure:
+            self._notified[target] = failure
+            self._notify(target, failure)
 
 
 async def carry(
@@ -87,7 +88,7 @@ async def carry(
 ) -> str:
     """Carry bytes both ways until either side ends; returns what the far side says went wrong, or "".
 
-    The channels have no way to close one direction, so whoever ends one ends both: ZeroMQ and HTTP do not mind.
+    The channels have no way to close one direction, so the side that ends one ends both: ZeroMQ and HTTP do not mind.
     """
     up = asyncio.create_task(_up(socket, reader))
     down = asyncio.create_task(_down(socket, writer))

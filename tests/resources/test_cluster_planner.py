@@ -21,7 +21,7 @@ from epochal.resources.cluster import (
     whose,
 )
 from epochal.resources.cluster.names import is_terminating, key
-from epochal.resources.cluster.planning import is_ready, segments_of
+from epochal.resources.cluster.planner import is_ready, segments_of
 from epochal.resources.cluster.repacking import PodSlot, Repacking
 from epochal.resources.plan import DesiredStream, publishers_of
 

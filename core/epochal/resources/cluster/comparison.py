@@ -1,7 +1,7 @@
 """Whether an object is as it was drawn.
 
-Apart from the planner because an API server fills in defaults and others add fields of their own: what is compared is
-what was drawn, and nothing else. A comparison that finds a difference where there is none would write for ever.
+An API server fills in defaults, and others add fields of their own: what is compared is what was drawn, and nothing
+else. A comparison that finds a difference where there is none would write for ever.
 """
 
 from typing import Any
@@ -43,7 +43,7 @@ def _is_nothing(value: Any) -> bool:
 
 
 def grown(drawn: Object, live: Object) -> Object | None:
-    """The claim with its new size, if that is larger than what is asked for now; a claim never shrinks.
+    """The claim with its new size, if that is larger than what it requests now; a claim never shrinks.
 
     >>> claim = lambda size: {"metadata": {"name": "a", "namespace": "b"}, "apiVersion": "v1", "kind": "X",
     ...                       "spec": {"resources": {"requests": {"storage": size}}}}
