@@ -34,7 +34,8 @@ class Logs:
 
     def __init__(self, cluster: Kubernetes, namespace: str) -> None:
         """Follow nobody yet."""
-        self._cluster, self._namespace = cluster, namespace
+        self._cluster = cluster
+        self._namespace = namespace
         self._told: queue.Queue[tuple[str, Event]] = queue.Queue()
         self._open: dict[str, Follower] = {}
         self._ended = threading.Event()

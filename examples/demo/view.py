@@ -113,7 +113,8 @@ class LiveView:
         self._days = self._total = self._flights = 0
         self._recent: deque[int] = deque(maxlen=ROWS)
         self._active: list[int] = []
-        self._early, self._late = Tally(), Tally()
+        self._early = Tally()
+        self._late = Tally()
         self._join: Join | None = None
         self._kill: Kill | None = None
         self._back: float | None = None
@@ -136,7 +137,9 @@ class LiveView:
 
     def prepared(self, days: int, hours: int, flights: int) -> None:
         """Shown at the top."""
-        self._days, self._total, self._flights = days, hours, flights
+        self._days = days
+        self._total = hours
+        self._flights = flights
 
     def under_way(self, hours: set[int]) -> None:
         """Shown as the last row."""

@@ -1,6 +1,6 @@
 """The command `epochal`.
 
-Apart from the library: it only reads arguments, calls the public API and prints.
+It only reads arguments, calls the public API and prints.
 """
 
 from epochal.cli.main import main

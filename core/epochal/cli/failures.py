@@ -1,6 +1,6 @@
 """How a command fails: exit status, and one block on stderr that says what, why and what to do.
 
-Apart from the commands so that all of them fail alike; the statuses are part of the contract with scripts.
+All commands fail alike; the statuses are part of the contract with scripts.
 """
 
 import os

@@ -1,6 +1,6 @@
 """The command line's entry: which commands there are, and how any failure ends.
 
-Apart from the commands, each of which is a plain function in a module of its own.
+Each command is a plain function in a module of its own.
 """
 
 import importlib.metadata

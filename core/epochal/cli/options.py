@@ -1,6 +1,6 @@
 """Options that several commands share, and how a command reaches the catalog.
 
-Apart from the commands so that an option has one name, one default and one explanation everywhere.
+An option has one name, one default and one explanation everywhere.
 """
 
 from collections.abc import AsyncIterator, Callable

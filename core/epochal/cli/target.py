@@ -1,7 +1,6 @@
 """Which realm a run talks to: a catalog by its URL, or a whole cluster with `--kube`.
 
-Apart from the options because the choice stands before the command, and because what it takes to reach a cluster is
-loaded only when one was chosen.
+The choice comes before the command. What it takes to reach a cluster is loaded only when one was chosen.
 """
 
 import os

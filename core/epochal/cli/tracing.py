@@ -1,6 +1,6 @@
 """Spans and metrics of what the command line itself publishes and processes.
 
-Apart from the commands so that all of them set OpenTelemetry up alike, and wait for a collector no longer than this.
+All commands set OpenTelemetry up alike, and wait for a collector no longer than this.
 """
 
 from collections.abc import Iterator

@@ -1,6 +1,6 @@
 """Local mode: the whole of Epochal on one machine, as processes.
 
-Apart from the services, which it starts by their commands and never imports.
+It starts the services by their commands and never imports them.
 """
 
 from epochal.local.mode import LocalMode

@@ -1,7 +1,7 @@
 """One service process that cannot outlive this one.
 
-Apart from what keeps it running: a child is started, becomes ready, ends. Its standard input is a pipe that nobody
-writes to; the services exit when that pipe closes, which the kernel sees to even if this process is killed.
+A child is started, becomes ready, ends. Its standard input is a pipe to which nothing is written. The services exit
+when that pipe closes, and the kernel closes it even if this process is killed.
 """
 
 import asyncio

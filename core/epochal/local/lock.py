@@ -1,6 +1,6 @@
 """One local mode to a data directory.
 
-Apart from the processes because it must hold before the first of them starts and after the last has ended.
+It must be held before the first process starts and after the last has ended.
 """
 
 import os

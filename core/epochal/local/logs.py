@@ -1,6 +1,6 @@
 """Log files of child processes that cannot fill a disk.
 
-Apart from `child` because it knows only bytes and a bound: a file and its predecessor, each at most so large.
+It knows only bytes and a bound: a file and its predecessor, each at most so large.
 """
 
 from pathlib import Path

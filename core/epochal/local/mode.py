@@ -1,7 +1,7 @@
 """Local mode: a catalog and publishers as processes on this machine, kept as the declared streams want them.
 
-Apart from `resources.plan`, which decides what should run: here the declared streams are read, the plan is made so, and
-at the end everything is stopped in order, publishers first. It talks to the services only as any client does.
+`resources.plan` decides what should run. Here the declared streams are read, the plan is carried out, and at the end
+everything is stopped in order, publishers first. It talks to the services only as any client does.
 """
 
 import asyncio
@@ -18,9 +18,9 @@ from epochal.client.catalog.catalog import CatalogClient
 from epochal.client.catalog.types import Listing, StreamInfo
 from epochal.errors import ConfigError, EpochalError, Unavailable
 from epochal.local.child import console_script
-from epochal.local.collecting import StreamLogs
 from epochal.local.lock import DirectoryLock
 from epochal.local.logs import tail
+from epochal.local.removable_logs import StreamLogs
 from epochal.local.service import Service
 from epochal.local.settings import LocalSettings
 from epochal.resources import DesiredStream, Publisher, Start, Stop, plan

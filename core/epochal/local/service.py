@@ -1,6 +1,6 @@
 """Keeps one service process running: starts it, starts it again when it ends, stops it.
 
-Apart from `mode`, which decides what should run. Restarts back off, so that a service which cannot run costs little.
+`mode` decides what should run. Restarts back off, so that a service which cannot run costs little.
 """
 
 import asyncio

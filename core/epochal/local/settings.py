@@ -1,6 +1,6 @@
 """The settings of local mode.
 
-Apart from what uses them, so that every number stands in one place with the reason of its default.
+Every number is in one place, with the reason of its default.
 """
 
 from dataclasses import dataclass

@@ -47,7 +47,10 @@ class Sdk:
         *,
         takes_finished: bool = False,
     ) -> None:
-        self.tracers, self.meters, self.sender, self.takes_finished = tracers, meters, sender, takes_finished
+        self.tracers = tracers
+        self.meters = meters
+        self.sender = sender
+        self.takes_finished = takes_finished
 
     @property
     def dropped(self) -> int:

@@ -75,7 +75,10 @@ class Sender(SpanProcessor):
         rest: float = REST,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        self._destination, self._limits, self._rest, self._clock = destination, limits, rest, clock
+        self._destination = destination
+        self._limits = limits
+        self._rest = rest
+        self._clock = clock
         self.dropped = 0
         self._begin()
 

@@ -1,22 +1,23 @@
 """`epochal apply`: declare streams, or change them.
 
-Apart from `delete` because it reads manifests only, and has its own words for what became of each.
+The outcome of each manifest is printed, and a refusal of one does not keep the others from being applied.
 """
 
-from typing import Annotated
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Annotated, NamedTuple
 
 import typer
 
 from epochal.cli import target
-from epochal.cli.commands.applying import Applied, apply_each
+from epochal.cli.failures import describe
 from epochal.cli.io.manifests import read_manifests
 from epochal.cli.io.terminal import note
 from epochal.cli.options import DEFAULT_TIMEOUT, Catalog, Manifests, Namespace, Timeout, open_catalog, run
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.client.catalog.types import StreamInfo
-from epochal.errors import ManifestError, StreamNotFound
+from epochal.errors import CatalogUnavailable, ClusterUnavailable, EpochalError, ManifestError, StreamNotFound
 from epochal.kube.addresses import in_cluster
-from epochal.resources import StreamManifest, immutable_changes
+from epochal.resources import NotInEffect, StreamManifest, immutable_changes
 
 EPILOG = """\b
 Examples:
@@ -25,14 +26,14 @@ Examples:
   cat streams.yaml | epochal apply -n demo -f -
 
 Prints "created", "configured" or "unchanged" for each stream. All manifests are checked before anything is applied; one
-that the catalog refuses does not keep the others from being applied, and is told at the end. Fields whose function is
-planned are accepted, and told on standard error. What cannot change while a stream lives: spec.time.shape,
+that the catalog refuses does not keep the others from being applied, and is reported at the end. Fields whose function
+is planned are accepted, and named on standard error. What cannot change while a stream lives: spec.time.shape,
 spec.payload.encoding, spec.segments.
 
-With `epochal --kube apply` the Stream objects of the cluster are applied, as kubectl apply --server-side does, and the
-operator declares them at the catalog. Fields that something else has set (kubectl apply, say) are left to it, as an
-error, unless --force-conflicts takes them over. Without --kube the catalog alone is told, also that of a cluster, where
-nothing starts publishers for what no Stream object declares."""
+With `epochal --kube apply` the Stream objects of the cluster are applied, as kubectl apply --server-side does, and
+the operator declares them at the catalog. Fields that something else has set (kubectl apply, say) are left to it, as
+an error, unless --force-conflicts takes them over. Without --kube only the catalog gets them, also that of a
+cluster, where nothing starts publishers for a stream without a Stream object."""
 
 
 def apply(
@@ -97,3 +98,38 @@ async def _find(catalog: CatalogClient, manifest: StreamManifest) -> StreamInfo 
         return await catalog.get(manifest.namespace, manifest.name)
     except StreamNotFound:
         return None
+
+
+class Applied(NamedTuple):
+    """What became of one: `created`, `configured` or `unchanged`, and which of its fields have no effect yet."""
+
+    outcome: str
+    not_in_effect: Sequence[NotInEffect]
+
+
+async def apply_each(
+    manifests: Sequence[StreamManifest], apply_one: Callable[[StreamManifest], Awaitable[Applied]], *, dry_run: bool
+) -> None:
+    """Apply all; refusals are printed, and the last one is raised at the end.
+
+    An unreachable catalog or cluster is raised at once.
+    """
+    failed: EpochalError | None = None
+    failures = 0
+    for manifest in manifests:
+        try:
+            applied = await apply_one(manifest)
+        except (CatalogUnavailable, ClusterUnavailable):
+            raise
+        except EpochalError as error:
+            if failed is not None:
+                note(describe(failed))
+            failed, failures = error, failures + 1
+            continue
+        print(f"stream {manifest.qualified} {applied.outcome}{' (dry run)' if dry_run else ''}", flush=True)
+        for field in applied.not_in_effect:
+            note(f"not in effect yet: {manifest.qualified} {field.path}: {field.note}")
+    if failed is not None:
+        if len(manifests) > 1:
+            note(f"{failures} of {len(manifests)} streams failed; the others are as printed above")
+        raise failed

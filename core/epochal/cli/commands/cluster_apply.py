@@ -1,6 +1,6 @@
 """Applying and deleting `Stream` objects of a cluster, for `apply` and `delete` with `--kube`.
 
-Apart from those commands because here the API server of Kubernetes is spoken to and not the catalog: the operator
+Separate from those commands because it talks to the API server of Kubernetes and not to the catalog: the operator
 declares the stream there, and runs its publishers.
 """
 
@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Sequence
 
 from epochal.cli import target
-from epochal.cli.commands.applying import Applied, apply_each
+from epochal.cli.commands.apply import Applied, apply_each
 from epochal.cli.io.terminal import note
 from epochal.errors import StreamNotFound, TimedOut
 from epochal.kube.api import Object

@@ -1,6 +1,6 @@
 """`epochal delete`: take streams back, by name or by the manifests that declare them.
 
-Apart from `apply` because what it does cannot be undone: it says what goes.
+A deletion cannot be undone, so the command says what is lost.
 """
 
 import asyncio
@@ -38,9 +38,9 @@ Examples:
   epochal delete stream/demo/flights stream/demo/delays --wait
   epochal delete -f examples/flights.yaml
 
-Nothing is asked. Deleting a stream ends its publishers, its writers and its subscriptions, and loses its history: what
-goes is told on standard error. A stream of the same name may be declared again; it is another one. With --wait the
-command ends once no publisher of the stream answers any more; status 4 if one does after --timeout.
+It asks for no confirmation. Deleting a stream ends its publishers, its writers and its subscriptions, and loses its
+history; standard error says what is lost. A stream of the same name may be declared again; it is another one. With
+--wait the command ends once no publisher of the stream answers any more; status 4 if one does after --timeout.
 
 With `epochal --kube delete` the Stream objects of the cluster are deleted, as kubectl delete does, and --wait ends once
 they are gone."""

@@ -1,7 +1,4 @@
-"""`epochal describe`: one stream whole, and first of all what holds its time back.
-
-Apart from `get`, which gives a row to each of many.
-"""
+"""`epochal describe`: one stream whole, and first of all what holds its time back."""
 
 import typer
 
@@ -34,10 +31,11 @@ Examples:
   epochal describe stream demo/flights
   epochal describe stream/demo/flights -o json
 
-"Held back" tells who keeps the times at the frontier from completing: a writer that is open there and has not advanced,
-writers that are still to open or to come back, or a segment without a publisher. The rest is what was declared, each
-segment with its publisher, frontier and counters, and declared fields whose function is planned. With -o json and
--o yaml the catalog's own object, in which "held_back" says the same; -o wide adds addresses and exact key ranges."""
+"Held back" shows what keeps the times at the frontier from completing: a writer that is open there and has not
+advanced, writers that are still to open or to come back, or a segment without a publisher. The rest is what was
+declared, each segment with its publisher, frontier and counters, and declared fields whose function is planned. With
+-o json and -o yaml the catalog's own object, in which "held_back" says the same; -o wide adds addresses and exact
+key ranges."""
 
 _KEYS = 2**64
 

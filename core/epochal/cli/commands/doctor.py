@@ -1,6 +1,6 @@
 """`epochal doctor`: look at everything that must work, and say what does not and what to do.
 
-Apart from `probes`, which look, and `checks`, which judge: here is what is looked at, and that it ends.
+Probes look, checks judge; this module says which of them run, and that each ends.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ Examples:
   epochal doctor --data /var/lib/epochal   # the data directory of local mode
   epochal --kube doctor                    # a cluster, from outside
 
-A line for each check: ok, warn or fail, what is seen, and under it what to do. Looked at are this machine (Python,
+A line for each check: ok, warn or fail, what is seen, and under it what to do. It checks this machine (Python,
 ZeroMQ, Java and Spark, the limit of open files, the data directory of local mode), the catalog (reachable, ready, how
 fast, version, clock), the publishers' leases, each of their ports with a real ZeroMQ handshake and a protocol hello,
 and the streams (publishers missing, times held back). With `epochal --kube doctor` first the cluster: its API server,
@@ -67,7 +67,7 @@ def doctor(
         float, typer.Option("--timeout", metavar="SECONDS", min=0.1, max=60, help="The longest wait for each answer.")
     ] = DOCTOR_TIMEOUT,
 ) -> int:  # fmt: skip
-    """Look what does not work, and say what to do."""
+    """Find what does not work, and say what to do."""
     findings = asyncio.run(_examine(catalog, data, timeout))
     failed = any(finding.verdict is Verdict.FAIL for finding in findings)
     if output.is_document:

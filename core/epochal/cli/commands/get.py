@@ -1,6 +1,6 @@
 """`epochal get`: list streams, publishers, writers or subscriptions, once or again at each change.
 
-Apart from `kinds`, which says what a row holds, and from `describe`, which shows one stream whole.
+`listed_kinds` says which columns a kind has; `describe` shows one stream whole.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ Examples:
   epochal get streams --watch              # a row for each change
   epochal delete $(epochal get streams -n demo -o name)
 
-Lists are of all namespaces unless -n or EPOCHAL_NAMESPACE names one; a name may always be written NS/NAME.
+Lists show all namespaces unless -n or EPOCHAL_NAMESPACE names one; a name may always be written NS/NAME.
 
 FRONTIER holds the least times that can still arrive: all that are not at or after one of them are complete; {} means
 that all are. On a terminal a table, else plain lines, columns two spaces apart, nothing cut off. With -o json and
@@ -107,7 +107,9 @@ class _Query:
     """What to list: objects of a kind, of `streams` if any are named, else of `namespace`, else all."""
 
     def __init__(self, kind: Kind, streams: list[tuple[str, str]], namespace: str | None) -> None:
-        self.kind, self.streams, self.namespace = kind, streams, namespace
+        self.kind = kind
+        self.streams = streams
+        self.namespace = namespace
 
     @property
     def is_one(self) -> bool:
@@ -203,7 +205,8 @@ class _Rows:
     """Prints rows as they come. Columns keep the widths of the first ones, and grow when they must."""
 
     def __init__(self, kind: Kind, output: Format) -> None:
-        self._kind, self._output = kind, output
+        self._kind = kind
+        self._output = output
         self._wide = output is Format.WIDE
         header = kind.header(self._wide)
         self._widths = [0] * len(header)

@@ -1,6 +1,6 @@
 """What `get` lists: for each kind where the catalog has it, its name, and its columns.
 
-Apart from the command, which knows no column: a kind is a row of the table here and nothing else.
+A kind is a row of the table here and nothing else; the command knows no column.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,7 +1,6 @@
 """`epochal log`: look into the log files of segments, and check every byte of them.
 
-Apart from the other commands because it asks no catalog: it works on a stopped machine, on a copy of a volume, and
-beside a publisher that is writing.
+It needs no catalog: it works on a stopped machine, on a copy of a volume, and beside a publisher that is writing.
 """
 
 import sys
@@ -25,7 +24,7 @@ from epochal.logfiles.survey import Checked, Summary, log_directories, owner_of,
 EPILOG = """\b
 Actions:
   inspect  what each log file says of itself: events, incarnations, times
-  verify   read every byte, and tell what is damaged
+  verify   read every byte, and report what is damaged
 
 \b
 Examples:
@@ -33,10 +32,10 @@ Examples:
   epochal log verify /var/lib/epochal/logs -o json
 
 DIR is the directory of one segment's log, or any directory above: then every log below it is looked at. Nothing is
-changed, and a log may be in use meanwhile. An unfinished end of a last file is no damage: it is cut off when the
-log is next opened by a publisher.
+changed, and a log may be in use meanwhile. An unfinished end of the last file is no damage: a publisher cuts it
+off when it next opens the log.
 
-Exit status 0 when all is sound, 1 when something is damaged; then the file and the range of bytes are told, and which
+Exit status 0 when all is sound, 1 when something is damaged; then it prints the file, the range of bytes, and which
 events cannot be read."""
 
 

@@ -1,7 +1,7 @@
 """`epochal pub`: publish records from arguments, standard input and files.
 
-Apart from the client's writer, which does all of the work, from `inputs`, which reads, and from `placing`, which gives
-each record its time: here is the order of things, and what is said at the end.
+`inputs` reads, `record_to_append` gives each record its time, and the client's writer sends. Here are the order of
+these steps, and the words at the end.
 """
 
 import sys
@@ -35,18 +35,19 @@ Examples:
   tail -f x.jsonl | epochal pub demo/flights --time-field hour --wait
   epochal pub demo/flights --finish                   # no more, ever
 
-A record of a msgpack or json stream is a JSON value: an argument (what is no JSON is published as a text), a line, or
+A record of a msgpack or json stream is a JSON value: an argument (what is not JSON is published as text), a line, or
 a row of a .parquet, .arrow or .feather file. --format text takes lines as texts. In a bytes stream a record is the line
 as it is; in an arrow stream an object or a row. Without RECORD and FILE, records are the lines of standard input.
 
 An epoch is complete once no writer holds its time: --advance T promises no more before T, --in-order promises that no
-line goes back behind the one before, --finish promises no more at all. Without any of them what was published waits for
-the next writer's promise.
+line has a time before that of the line above, --finish promises no more at all. Without any of them, what was published
+waits for the next writer's promise.
 
-Arguments and files are checked whole before anything is published. A bad line of standard input ends the command with
-status 2 when the lines before it are published; a line on standard error says which. Ctrl-C ends it in the same way,
-with status 130. Neither advances nor finishes. The command ends once everything is acknowledged; --wait has each record
-acknowledged before the next is sent, and prints a line of JSON for it: where it was read, its time and its position."""
+Arguments and files are checked completely before anything is published. A bad line of standard input ends the
+command with status 2 when the lines before it are published; a line on standard error says which. Ctrl-C ends it in
+the same way, with status 130. Neither advances nor finishes. The command ends once everything is acknowledged;
+--wait has each record acknowledged before the next is sent, and prints a line of JSON for it: where it was read, its
+time and its position."""
 
 
 @dataclass(frozen=True, slots=True)

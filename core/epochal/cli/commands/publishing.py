@@ -1,7 +1,6 @@
 """Sends what the inputs hold, and knows at every moment what became of it.
 
-Apart from the command, so that its words at the end ("published up to line 16") can be trusted: they are made here from
-what the writer said.
+The command's words at the end ("published up to line 16") come from here: from what the writer has acknowledged.
 """
 
 import asyncio

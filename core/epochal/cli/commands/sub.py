@@ -1,7 +1,6 @@
 """`epochal sub`: print what a stream delivers.
 
-Apart from the client's subscriber, which does all of the work, and from `lines`, which says what a line looks like:
-here is when to begin and when to end.
+The client's subscriber does the work, and `printer` says what a line looks like. Here is when to begin and when to end.
 """
 
 import asyncio
@@ -38,7 +37,7 @@ Examples:
   epochal sub demo/flights --since at.json --epochs # after these five
   epochal sub demo/flights --since time:17 --epochs # what is not <= 17
 
-A line holds the time, a tab, and the record as JSON; what is not a record (frontiers, aborted epochs, gaps) is told on
+A line holds the time, a tab, and the record as JSON; what is not a record (frontiers, aborted epochs, gaps) goes to
 standard error. With --json everything is one JSON object a line, by "kind":
 
 \b
@@ -52,12 +51,12 @@ standard error. With --json everything is one JSON object a line, by "kind":
   rewound, segment-down, segment-up      what became of a segment's connection
 
 Bytes are shown as text with escapes, and untouched with --raw; rows of Arrow batches are records. Ends when the stream
-is complete, after --count, or when whoever reads the output goes. The cursor is written at every end, also by Ctrl-C;
+is complete, after --count, or when the reader of the output goes. The cursor is written at every end, also by Ctrl-C;
 epochs that were not complete then come again, whole.
 
---since takes start (all that is retained), time:T (the epochs that are not <= T), frontier:[T,...] (those that one of
-these reaches), seq:N (begun behind event N of a stream of one segment), cut:{"SEGMENT":N,...} (behind an event in
-each), or the file of a cursor. What is no longer retained is an error."""
+--since takes start (all that is retained), time:T (the epochs that are not <= T), frontier:[T,...] (those that one
+of these reaches), seq:N (after event N of a stream of one segment), cut:{"SEGMENT":N,...} (after an event in each),
+or the file of a cursor. What is no longer retained is an error."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,6 @@
 """Which commands there are; each is loaded when it is asked for.
 
-Apart from the entry so that `epochal --help`, a completion and a misspelt word are answered without loading what only
-commands need.
+`epochal --help`, a completion and a misspelt word are answered without loading what only commands need.
 """
 
 import importlib
@@ -26,7 +25,7 @@ SHORT = {
     "pub": "Publish records to a stream.",
     "sub": "Subscribe to a stream and print what comes.",
     "trace": "Print the traces that the batches of a time were made in.",
-    "doctor": "Look what does not work, and say what to do.",
+    "doctor": "Find what does not work, and say what to do.",
     "log": "Look into a segment's log files, and check them.",
     "completion": "Print the script by which a shell completes.",
 }

@@ -33,8 +33,8 @@ Examples:
   epochal trace demo/flights --time '(5, 1)' -o json | jq -r '.traces[].trace'
 
 Reads the batches of the time from what publishers retain, and prints each trace that they were made in, those with the
-most records first. SAMPLED says what the writer's tracing decided: what is not sampled reaches no collector. What the
-time has besides is told on standard error: batches without a trace, that it is not complete yet, that it was aborted.
+most records first. SAMPLED says what the writer's tracing decided: what is not sampled reaches no collector. Standard
+error says what else the time has: batches without a trace, that it is not complete yet, that it was aborted.
 
 \b
 With -o json one object:

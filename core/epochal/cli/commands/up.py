@@ -1,6 +1,6 @@
 """`epochal up`: local mode in the foreground.
 
-Apart from `epochal.local`, which is the same for tests and programs: here are a terminal's signals and the ready line.
+`epochal.local` does the work, for tests and programs as well; here are a terminal's signals and the ready line.
 """
 
 import asyncio

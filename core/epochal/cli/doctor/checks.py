@@ -1,6 +1,6 @@
 """What can be said of a realm from what the catalog and the machine tell: values in, findings out.
 
-Apart from `probes`, which goes and looks, so that each judgement can be read and tested without a network.
+Probes go and look; here each judgement can be read and tested without a network.
 """
 
 from collections.abc import Sequence

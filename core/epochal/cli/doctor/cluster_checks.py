@@ -1,6 +1,6 @@
 """What `epochal --kube doctor` looks at in the cluster itself, before its catalog.
 
-Apart from `probes` and `checks` because Kubernetes is asked, and its answers are judged by what our chart installs.
+These ask Kubernetes, and judge its answers by what our chart installs.
 """
 
 import asyncio

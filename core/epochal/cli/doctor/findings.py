@@ -1,7 +1,4 @@
-"""What `epochal doctor` found: a verdict for each check, what is wrong, and what to do about it.
-
-Apart from the checks so that all of them speak alike.
-"""
+"""What `epochal doctor` found: a verdict for each check, what is wrong, and what to do about it."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass

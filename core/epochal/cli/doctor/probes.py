@@ -1,6 +1,6 @@
 """Going and looking for `epochal doctor`: the catalog over HTTP, publishers' ports with a real handshake, this machine.
 
-Apart from `checks`, which judges. Every look has an end: nothing here waits longer than it is told.
+Every probe ends: nothing here waits longer than its time-out.
 """
 
 import asyncio

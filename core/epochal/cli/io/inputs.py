@@ -1,6 +1,6 @@
 """Records to publish: from arguments, standard input and files, each knowing where it came from.
 
-Apart from `pub`, which publishes them: here is what a line, a row or an argument means, and how a bad one is named.
+What a line, a row or an argument means, and how a bad one is named.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """The manifests that `-f` names: files, directories and standard input, read and checked together.
 
-Apart from `apply` and `delete` because both read them alike: everything is checked before anything happens.
+Everything is checked before anything happens.
 """
 
 import sys

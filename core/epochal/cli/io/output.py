@@ -1,6 +1,6 @@
 """Tables and values as text: drawn for a terminal, plain aligned lines for anything else.
 
-Apart from the commands because scripts read the plain form: no colours, no frames, no wrapping, nothing cut off.
+Scripts read the plain form: no colours, no frames, no wrapping, nothing cut off.
 """
 
 import json

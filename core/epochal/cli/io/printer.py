@@ -1,6 +1,6 @@
 """What `epochal sub` prints: one line a record, or one JSON object a line.
 
-Apart from the subscription because this is the form that scripts read, and it is tested without one.
+This is the form that scripts read.
 """
 
 import dataclasses
@@ -31,7 +31,8 @@ class Printer:
     """Prints items in whole lines; `done` once `count` records, or epochs, were shown."""
 
     def __init__(self, style: Style, count: int | None) -> None:
-        self._style, self._count = style, count
+        self._style = style
+        self._count = count
         self.shown = 0
         """Records, or epochs, so far."""
 

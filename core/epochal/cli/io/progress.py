@@ -1,7 +1,4 @@
-"""How far `epochal pub` is: a line that is drawn again on a terminal, else a plain line now and then.
-
-Apart from publishing, which only counts.
-"""
+"""How far `epochal pub` is: a line that is drawn again on a terminal, else a plain line now and then."""
 
 import sys
 import time
@@ -21,7 +18,8 @@ class Counter(AbstractContextManager["Counter"]):
     """Shows how many records are out, of `total` if that is known; nothing at all when `quiet`."""
 
     def __init__(self, total: int | None, quiet: bool) -> None:
-        self._total, self._quiet = total, quiet
+        self._total = total
+        self._quiet = quiet
         self._began = self._told = time.monotonic()
         self._bar: Progress | None = None
         self._task = TaskID(0)

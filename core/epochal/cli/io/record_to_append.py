@@ -1,6 +1,6 @@
 """At which time, and under which key, a record is published: as the options say, or as its own fields say.
 
-Apart from the inputs, which know nothing of streams, and from `pub`, which sends: here an item becomes an append.
+The inputs know nothing of streams; here an item becomes an append.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

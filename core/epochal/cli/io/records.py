@@ -1,6 +1,6 @@
 """Records and times as text on a command line.
 
-Apart from `pub` and `sub` because both must agree: what `sub --raw` prints, `pub` reads.
+`pub` and `sub` must agree: what `sub --raw` prints, `pub` reads.
 """
 
 import json

@@ -1,7 +1,4 @@
-"""What is written where: data on standard output, all else on standard error, and colours only where they are wanted.
-
-Apart from the commands because all of them must agree, and because whether somebody looks at a terminal is asked once.
-"""
+"""What is written where: data on standard output, all else on standard error, and colours only where wanted."""
 
 import os
 import shutil

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from epochal.local.collecting import NOTE, StreamLogs
+from epochal.local.removable_logs import NOTE, StreamLogs
 
 A, B, C = ("a" * 32, "b" * 32, "c" * 32)
 

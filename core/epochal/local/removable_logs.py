@@ -1,8 +1,8 @@
 """Which logs of streams may be removed: those of streams that were deleted, and of no others.
 
-Apart from the reconciling because losing data for a mistake is worse than keeping it: that a catalog does not list a
-stream says that it was deleted only if this catalog knew it. One with a new, empty database, or with an older copy of
-its own, knows nothing of what is on the disk.
+To lose data by mistake is worse than to keep it. That a catalog does not list a stream means that it was deleted only
+if this catalog knew it. A catalog with a new, empty database, or with an older copy of its own, knows nothing of what
+is on the disk.
 """
 
 import json
