@@ -19,7 +19,7 @@ from epochal.kube.user_api import Forbidden, NotThere, UserApi
 
 CATALOG_LABELS = "app.kubernetes.io/part-of=epochal,app.kubernetes.io/component=catalog"
 USUAL_NAMESPACE = "epochal"
-"""Where the chart is installed unless somebody says otherwise."""
+"""Where the chart is installed by default."""
 
 
 class Cluster:

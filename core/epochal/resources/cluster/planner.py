@@ -203,7 +203,7 @@ def segments_of(pod: Object) -> tuple[str, ...]:
 
 
 def _sort_out(planning: _Planning) -> None:
-    """Name what is somebody else's, and see off what is left of an older stream of the name."""
+    """Name what another owner has, and end what is left of an older stream of the name."""
     stream = planning.stream
     wanted = {key(item) for item in planning.wanted}
     for place, item in planning.live.items():

@@ -27,7 +27,7 @@ _HOPELESS = frozenset(
         "RunContainerError",
     )
 )
-"""What a container waits for in vain until somebody does something."""
+"""What a container waits for in vain until a person acts."""
 _FINE = frozenset(("Serving", "Complete", "AsExpected", "Starting", "Rolling"))
 _FINE_UNDER_WAY = _FINE | {"PublishersNotReady"}
 """What is no reason to worry while pods are on their way."""
