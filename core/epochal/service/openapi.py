@@ -1,17 +1,70 @@
-"""What OpenAPI documents of services have in common: their frame, parameters, and how a refusal looks.
+"""The table of a service's HTTP operations, and the OpenAPI 3.1 document that is made from it.
 
-Apart from each service's table of operations, which is all that differs.
+A service adds its routes from the same table, so that document and routes cannot differ.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, TypeAlias
+
+from pydantic import BaseModel
 
 from epochal.service.problems import CONTENT_TYPE
 
 Shape: TypeAlias = dict[str, Any]
 """A JSON schema."""
+Body: TypeAlias = type[BaseModel] | Mapping[str, Shape]
+"""A model in JSON, or a schema for each content type."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of the query, or a header."""
+
+    name: str
+    shape: Shape
+    text: str
+    required: bool = False
+    where: str = "query"
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One method of one path: what it takes, and its body (None: no body) for each good status."""
+
+    name: str
+    method: str
+    path: str
+    summary: str
+    answers: Mapping[int, Body | None]
+    errors: tuple[int, ...] = ()
+    body: Body | None = None
+    parameters: tuple[Parameter, ...] = ()
+    tagged: bool = False
+    """Has an ETag, and answers 304 to an If-None-Match with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """What a document says in all operations: the schema of refusals, an answer without a body, shapes in paths.
+
+    `longest`: the greatest value of the parameter `wait`, in seconds.
+    """
+
+    problem: str
+    empty: str
+    longest: float
+    in_path: Mapping[str, Shape]
+
+
+def paths(operations: Iterable[Operation], wording: Wording) -> dict[str, dict[str, Any]]:
+    """The operations of a table, by path and method."""
+    found: dict[str, dict[str, Any]] = {}
+    for operation in operations:
+        found.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, wording)
+    return found
 
 
 def document(title: str, description: str, paths: Mapping[str, Any], schemas: Mapping[str, Shape]) -> dict[str, Any]:
@@ -25,29 +78,65 @@ def reference(name: str) -> Shape:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def content(kind: str, shape: Shape) -> dict[str, Any]:
-    """What is in a body of one content type."""
-    return {kind: {"schema": shape}}
+def _operation(operation: Operation, wording: Wording) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "operationId": operation.name,
+        "summary": operation.summary,
+        "parameters": [
+            *_path_parameters(operation.path, wording.in_path),
+            *(_parameter(parameter, wording.longest) for parameter in operation.parameters),
+        ],
+        "responses": {
+            **{str(status): _answer(body, operation, wording) for status, body in operation.answers.items()},
+            **({"304": {"description": "What the client has is still so"}} if operation.tagged else {}),
+            **{str(status): _refused(status, wording.problem) for status in operation.errors},
+            "default": _refused(None, wording.problem),
+        },
+    }
+    if operation.body is not None:
+        shown["requestBody"] = {"required": True, "content": _content(operation.body)}
+    return shown
 
 
-def parameter(name: str, where: str, shape: Shape, text: str, *, required: bool = False) -> dict[str, Any]:
-    """A parameter; `where` is `query` or `header`."""
-    return {"name": name, "in": where, "required": required, "description": text, "schema": shape}
+def _content(body: Body) -> dict[str, Any]:
+    if isinstance(body, type):
+        body = {"application/json": reference(body.__name__)}
+    return {str(kind): {"schema": shape} for kind, shape in body.items()}
 
 
-def path_parameters(path: str, shapes: Mapping[str, Shape]) -> list[dict[str, Any]]:
-    """The parameters in a path, each a string unless `shapes` says more of it."""
+def _answer(body: Body | None, operation: Operation, wording: Wording) -> dict[str, Any]:
+    shown: dict[str, Any] = {"description": wording.empty if body is None else "The answer"}
+    if body is not None:
+        shown["content"] = _content(body)
+    if operation.tagged:
+        shown["headers"] = {"ETag": {"description": "For If-None-Match", "schema": {"type": "string"}}}
+    return shown
+
+
+def _parameter(parameter: Parameter, longest: float) -> dict[str, Any]:
+    shape = {**parameter.shape, "maximum": longest} if parameter.name == "wait" else parameter.shape
+    return {
+        "name": parameter.name,
+        "in": parameter.where,
+        "required": parameter.required,
+        "description": parameter.text,
+        "schema": shape,
+    }
+
+
+def _path_parameters(path: str, shapes: Mapping[str, Shape]) -> list[dict[str, Any]]:
+    """The parameters in a path, each a string unless `shapes` says more about it."""
     return [
         {"name": name, "in": "path", "required": True, "schema": shapes.get(name, {"type": "string"})}
         for name in re.findall(r"\{(\w+)\}", path)
     ]
 
 
-def refused(status: int | None, schema: str) -> dict[str, Any]:
+def _refused(status: int | None, schema: str) -> dict[str, Any]:
     """The answer of a refusal, as the problem document `schema`; None for every other status."""
     shown: dict[str, Any] = {
         "description": "Refused; `code` says why",
-        "content": content(CONTENT_TYPE, reference(schema)),
+        "content": {CONTENT_TYPE: {"schema": reference(schema)}},
     }
     if status == 503:
         shown["headers"] = {"Retry-After": {"description": "Seconds to wait", "schema": {"type": "integer"}}}

@@ -1,9 +1,5 @@
-"""The OpenAPI 3.1 document, and the table of operations that both it and the routes are made from.
+"""The table of the catalog's operations: both the routes and the OpenAPI document are made from it."""
 
-Apart from the routes so that the two cannot drift: a route that is not in this table does not exist.
-"""
-
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -12,25 +8,13 @@ from pydantic.json_schema import models_json_schema
 
 from epochal.resources.manifest import API_VERSION
 from epochal.resources.names import MAX_NAME
-from epochal.service.openapi import Shape, content, parameter, path_parameters, reference, refused
+from epochal.service.openapi import Operation, Parameter, Shape, Wording, paths
 from epochal.service.openapi import document as whole
 from epochal_catalog.api import models
 from epochal_catalog.domain.pages import MOST, USUAL
 
-_PROBLEM = models.ProblemDocument.__name__
-
 RESERVED = "$catalog"
 """The stream of the catalog's own changes: it has no namespace, and is followed with /v1/watch (S26)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    """A parameter of the query."""
-
-    name: str
-    shape: Shape
-    text: str
-    required: bool = False
 
 
 _STREAM = "/v1/streams/{namespace}/{name}"
@@ -79,25 +63,6 @@ _MANIFEST: Shape = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """One method of one path: what it takes, and its model (None: no JSON body) for each good status."""
-
-    name: str
-    method: str
-    path: str
-    summary: str
-    answers: dict[int, type[BaseModel] | None]
-    body: type[BaseModel] | None = None
-    manifest: bool = False
-    query: tuple[Parameter, ...] = ()
-    errors: tuple[int, ...] = ()
-    tagged: bool = False
-    """Has an ETag, and answers 304 to an If-None-Match with it."""
-    content: tuple[str, Shape] | None = None
-    """The content type of an answer that is not JSON, and what is in it."""
-
-
 OPERATIONS = (
     Operation(
         "apply_stream",
@@ -105,7 +70,7 @@ OPERATIONS = (
         _STREAM,
         "Declare a stream, or change its declaration",
         {200: models.Stream, 201: models.Stream},
-        manifest=True,
+        body={"application/json": _MANIFEST},
         errors=(409, 422, 503),
     ),
     Operation(
@@ -114,7 +79,7 @@ OPERATIONS = (
         "/v1/streams",
         "List streams by name",
         {200: models.Streams},
-        query=_PAGES,
+        parameters=_PAGES,
         errors=(422,),
         tagged=True,
     ),
@@ -125,7 +90,7 @@ OPERATIONS = (
         _STREAM,
         "Delete a stream",
         {204: None},
-        query=(Parameter("uid", _TEXT, "Only the stream with this uid; 409 when another has the name by now"),),
+        parameters=(Parameter("uid", _TEXT, "Only the stream with this uid; 409 when another has the name by now"),),
         errors=(404, 409, 503),
     ),
     Operation(
@@ -134,7 +99,7 @@ OPERATIONS = (
         _OWN,
         "Show the catalog's own stream",
         {200: models.Reserved},
-        query=(
+        parameters=(
             Parameter("since", _COUNT, "Refuse as /v1/watch would if the changes after this revision are not here"),
         ),
         errors=(409, 410, 422),
@@ -148,7 +113,7 @@ OPERATIONS = (
         _STREAM + "/segments",
         "Find the publishers of a stream; 503 while a segment has none",
         {200: models.Lookup},
-        query=(
+        parameters=(
             Parameter("wait", _WAIT, "Seconds to wait for the stream and its publishers; 0 when absent"),
             Parameter("time", _TEXT, "The expected time shape, such as `int` or `(int, int)`"),
             Parameter("encoding", _TEXT, "The expected payload encoding"),
@@ -162,7 +127,7 @@ OPERATIONS = (
         "/v1/segments",
         "List the segments of all streams",
         {200: models.Segments},
-        query=_PAGES,
+        parameters=_PAGES,
         errors=(422,),
         tagged=True,
     ),
@@ -172,7 +137,7 @@ OPERATIONS = (
         _STREAM + "/writers",
         "List the writers of a stream",
         {200: models.Writers},
-        query=_PAGE,
+        parameters=_PAGE,
         errors=(404, 422),
         tagged=True,
     ),
@@ -182,7 +147,7 @@ OPERATIONS = (
         _STREAM + "/writers/{writer}/sessions",
         "Get the next session number of a writer; percent-encode a `/` in its id",
         {201: models.Session},
-        query=(Parameter("after", _COUNT, "Only if this is still the writer's newest session; 409 if it is not"),),
+        parameters=(Parameter("after", _COUNT, "Only if this is still the writer's newest session; 409 if it is not"),),
         errors=(404, 409, 422, 503),
     ),
     Operation(
@@ -226,7 +191,7 @@ OPERATIONS = (
         "/v1/publishers/{publisher}",
         "Leave",
         {204: None},
-        query=_TOKEN,
+        parameters=_TOKEN,
         errors=(404, 409, 422, 503),
     ),
     Operation(
@@ -235,7 +200,7 @@ OPERATIONS = (
         "/v1/publishers",
         "List all registrations",
         {200: models.Publishers},
-        query=_PAGES,
+        parameters=_PAGES,
         errors=(422,),
         tagged=True,
     ),
@@ -254,7 +219,7 @@ OPERATIONS = (
         _STREAM + "/subscriptions",
         "List the live subscriptions to a stream",
         {200: models.Subscriptions},
-        query=_PAGE,
+        parameters=_PAGE,
         errors=(404, 422),
         tagged=True,
     ),
@@ -264,7 +229,7 @@ OPERATIONS = (
         "/v1/subscriptions",
         "List all live subscriptions",
         {200: models.Subscriptions},
-        query=_PAGES,
+        parameters=_PAGES,
         errors=(422,),
         tagged=True,
     ),
@@ -283,7 +248,7 @@ OPERATIONS = (
         _SUBSCRIPTION,
         "Withdraw a subscription",
         {204: None},
-        query=_TOKEN,
+        parameters=_TOKEN,
         errors=(404, 409, 422, 503),
     ),
     Operation(
@@ -291,21 +256,19 @@ OPERATIONS = (
         "GET",
         "/v1/watch",
         "Follow all changes as server-sent events; `Last-Event-ID` resumes as `since` does",
-        {200: None},
-        query=(Parameter("since", _COUNT, "The revision that was seen last; from now on when absent"),),
+        {200: {"text/event-stream": _EVENT}},
+        parameters=(Parameter("since", _COUNT, "The revision that was seen last; from now on when absent"),),
         errors=(409, 410, 422, 503),
-        content=("text/event-stream", _EVENT),
     ),
     Operation("healthz", "GET", "/healthz", "Whether the process runs", {200: models.Health}),
     Operation("readyz", "GET", "/readyz", "Whether it takes requests", {200: models.Health}, errors=(503,)),
-    Operation("metrics", "GET", "/metrics", "Metrics as Prometheus text", {200: None}, content=("text/plain", _TEXT)),
+    Operation("metrics", "GET", "/metrics", "Metrics as Prometheus text", {200: {"text/plain": _TEXT}}),
     Operation(
         "openapi_document",
         "GET",
         "/openapi.json",
         "This document",
-        {200: None},
-        content=("application/json", {"type": "object"}),
+        {200: {"application/json": {"type": "object"}}},
     ),
 )
 
@@ -315,61 +278,16 @@ def document(longest: float) -> dict[str, Any]:
     """The document of a catalog whose lookups wait for `longest` seconds at most; made once."""
     used: set[type[BaseModel]] = {models.ProblemDocument}
     for operation in OPERATIONS:
-        used.update(model for model in (*operation.answers.values(), operation.body) if model is not None)
+        used.update(body for body in (*operation.answers.values(), operation.body) if isinstance(body, type))
     ordered = sorted(used, key=lambda model: model.__name__)
     _, schemas = models_json_schema(
         [(model, "validation") for model in ordered], ref_template="#/components/schemas/{model}"
     )
-    paths: dict[str, dict[str, Any]] = {}
-    for operation in OPERATIONS:
-        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, longest)
+    wording = Wording(models.ProblemDocument.__name__, empty="Done", longest=longest, in_path=_IN_PATH)
     return whole(
         "Epochal catalog",
         "Streams, segments, publishers, writers and subscriptions. Times are ints or nested lists; durations are"
         " seconds.",
-        paths,
+        paths(OPERATIONS, wording),
         schemas["$defs"],
     )
-
-
-def _operation(operation: Operation, longest: float) -> dict[str, Any]:
-    shown: dict[str, Any] = {
-        "operationId": operation.name,
-        "summary": operation.summary,
-        "parameters": [
-            *path_parameters(operation.path, _IN_PATH),
-            *(_query_parameter(parameter, longest) for parameter in operation.query),
-        ],
-        "responses": {
-            **{str(status): _answer(status, model, operation) for status, model in operation.answers.items()},
-            **({"304": {"description": "What the client has is still so"}} if operation.tagged else {}),
-            **{str(status): refused(status, _PROBLEM) for status in operation.errors},
-            "default": refused(None, _PROBLEM),
-        },
-    }
-    if operation.manifest:
-        shown["requestBody"] = {"required": True, "content": content("application/json", _MANIFEST)}
-    if operation.body is not None:
-        shown["requestBody"] = {"required": True, "content": _content(operation.body)}
-    return shown
-
-
-def _query_parameter(asked: Parameter, longest: float) -> Shape:
-    shape = {**asked.shape, "maximum": longest} if asked.shape is _WAIT else asked.shape
-    return parameter(asked.name, "query", shape, asked.text, required=asked.required)
-
-
-def _content(model: type[BaseModel]) -> dict[str, Any]:
-    return content("application/json", reference(model.__name__))
-
-
-def _answer(status: int, model: type[BaseModel] | None, operation: Operation) -> dict[str, Any]:
-    shown: dict[str, Any] = {"description": "Done" if status == 204 else "The answer"}
-    if model is not None:
-        shown["content"] = _content(model)
-    if operation.content:
-        content_type, shape = operation.content
-        shown["content"] = content(content_type, shape)
-    if operation.tagged:
-        shown["headers"] = {"ETag": {"description": "For If-None-Match", "schema": {"type": "string"}}}
-    return shown

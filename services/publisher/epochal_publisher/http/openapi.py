@@ -1,12 +1,8 @@
-"""The OpenAPI 3.1 document of a publisher, and the table of operations that both it and the routes are made from.
+"""The table of a publisher's operations: both the routes and the OpenAPI document are made from it."""
 
-Apart from the routes so that the two cannot drift: a route that is not in this table does not exist.
-"""
-
-from dataclasses import dataclass
 from typing import Any
 
-from epochal.service.openapi import Shape, content, parameter, path_parameters, reference, refused
+from epochal.service.openapi import Operation, Parameter, Shape, Wording, paths, reference
 from epochal.service.openapi import document as whole
 from epochal_publisher.http.event_encoding import Form
 from epochal_publisher.http.history_query import MOST_CALLBACK, MOST_EVENTS, SUBSCRIPTION, USUAL_EVENTS
@@ -102,19 +98,22 @@ SCHEMAS: dict[str, Shape] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """One method of one path; `answers`: the content of each good status, by type."""
-
-    name: str
-    method: str
-    path: str
-    summary: str
-    answers: dict[int, dict[str, Shape]]
-    errors: tuple[int, ...] = ()
-    body: str = ""
-
-
+_POSITION_TEXT: Shape = {"type": "string", "pattern": _PLACE}
+_OF_EVENTS = (
+    Parameter("since", _POSITION_TEXT, "A position, `start` (when absent) or `now`"),
+    Parameter("wait", {"type": "number", "minimum": 0}, "How long to wait for the first event; 0 when absent"),
+    Parameter(
+        "limit",
+        {"type": "integer", "minimum": 1, "maximum": MOST_EVENTS},
+        f"Events of the answer at most; {USUAL_EVENTS} when absent",
+    ),
+    Parameter(
+        "Last-Event-ID",
+        {"anyOf": [_POSITION_TEXT, {"const": ""}]},
+        "Of server-sent events, in place of `since`; empty is as none",
+        where="header",
+    ),
+)
 _LINES: Shape = {"description": "One JSON object a line: an Opening, then Events", **_TEXT}
 OPERATIONS = (
     Operation(
@@ -128,9 +127,10 @@ OPERATIONS = (
                 Form.MSGPACK: {"description": "The same as msgpack maps, payloads as they are", **_TEXT},
                 Form.SERVER_SENT: {"description": "The same, each with its position as id, as they come", **_TEXT},
             },
-            204: {},
+            204: None,
         },
         (404, 406, 410, 422, 503),
+        parameters=_OF_EVENTS,
     ),
     Operation(
         "list_webhooks",
@@ -147,14 +147,14 @@ OPERATIONS = (
         "Have events delivered to a callback",
         {201: {"application/json": reference("Begun")}},
         (403, 404, 409, 410, 422, 503),
-        "NewWebhook",
+        body={"application/json": reference("NewWebhook")},
     ),
     Operation(
         "cancel_webhook",
         "DELETE",
         _SEGMENT + "/webhooks/{subscription}",
         "End a web-hook; its id stays used",
-        {204: {}},
+        {204: None},
         (404,),
     ),
     Operation("healthz", "GET", "/healthz", "Whether the process runs", {200: {"text/plain": _TEXT}}),
@@ -168,53 +168,10 @@ OPERATIONS = (
 
 def document(max_wait: float) -> dict[str, Any]:
     """The document of a publisher whose questions wait for `max_wait` seconds at most."""
-    paths: dict[str, dict[str, Any]] = {}
-    for operation in OPERATIONS:
-        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, max_wait)
+    wording = Wording("Problem", empty="There is nothing more to say", longest=max_wait, in_path={})
     return whole(
         "Epochal publisher",
         "The events of the segments that this process serves. Durations are seconds.",
-        paths,
+        paths(OPERATIONS, wording),
         SCHEMAS,
     )
-
-
-def _operation(operation: Operation, max_wait: float) -> dict[str, Any]:
-    shown: dict[str, Any] = {
-        "operationId": operation.name,
-        "summary": operation.summary,
-        "parameters": path_parameters(operation.path, {}),
-        "responses": {
-            **{str(status): _answer(kinds) for status, kinds in operation.answers.items()},
-            **{str(status): refused(status, "Problem") for status in operation.errors},
-            "default": refused(None, "Problem"),
-        },
-    }
-    if operation.name == "events":
-        shown["parameters"] += _of_events(max_wait)
-    if operation.body:
-        shown["requestBody"] = {"required": True, "content": content("application/json", reference(operation.body))}
-    return shown
-
-
-def _of_events(max_wait: float) -> list[dict[str, Any]]:
-    place = {"type": "string", "pattern": _PLACE}
-    wait = {"type": "number", "minimum": 0, "maximum": max_wait}
-    limit = {"type": "integer", "minimum": 1, "maximum": MOST_EVENTS}
-    return [
-        parameter("since", "query", place, "A position, `start` (when absent) or `now`"),
-        parameter("wait", "query", wait, "How long to wait for the first event; 0 when absent"),
-        parameter("limit", "query", limit, f"Events of the answer at most; {USUAL_EVENTS} when absent"),
-        parameter(
-            "Last-Event-ID",
-            "header",
-            {"anyOf": [place, {"const": ""}]},
-            "Of server-sent events, in place of `since`; empty is as none",
-        ),
-    ]
-
-
-def _answer(content: dict[str, Shape]) -> dict[str, Any]:
-    if not content:
-        return {"description": "There is nothing more to say"}
-    return {"description": "The answer", "content": {str(kind): {"schema": shape} for kind, shape in content.items()}}
