@@ -42,7 +42,7 @@ $(READY): $(LOCKED) pyproject.toml
 	@$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@
 
-lock: $(READY) ## write requirements.lock anew from pyproject.toml
+lock: $(READY) ## write requirements.lock again from pyproject.toml
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --group dev \
 		--generate-hashes --no-header --no-emit-index-url --no-emit-find-links pyproject.toml -o requirements.lock
 	@grep -c '==' requirements.lock | sed 's/$$/ packages locked/'
@@ -69,7 +69,7 @@ TEST_PROCESSES ?= 3
 test: $(READY) ## run the tests (without those marked long or cluster)
 	@tools/get-kube-tools # the chart is tried with the real helm
 	@$(BIN)/python -m pytest -q $(or $(TEST_ARGS),-n $(TEST_PROCESSES) --dist loadfile --rules-report=$(RULES_REPORT))
-	@echo "the tests on a real Kubernetes are apart: make test-cluster"
+	@echo "the tests on a real Kubernetes are separate: make test-cluster"
 
 LONG_TESTS := $(BIN)/python -m pytest -q -m "long and not cluster" -o faulthandler_timeout=1800
 # These keep all processors busy by themselves.
@@ -93,6 +93,7 @@ cluster-up: $(READY) ## start a throw-away Kubernetes (TIER=api: without a node)
 CLUSTER_TESTS := $(BIN)/python -m pytest -q -m cluster -o faulthandler_timeout=1800
 
 cluster-build: $(READY) ## build the images and programs that the tests on a Kubernetes need (minutes, once)
+	@$(if $(KUBECONFIG),true,$(BIN)/python -m tests.cluster check)
 	@$(if $(KUBECONFIG),true,tools/images)
 	@$(BIN)/python -m tests.cluster build $(if $(KUBECONFIG),--tier api)
 
@@ -118,7 +119,7 @@ rules: $(READY) ## show for every behaviour rule what shows it (after test and m
 bench: $(READY) ## measure against other servers on this machine
 	@PYTHONPATH=. $(BIN)/python benchmarks/run.py $(BENCH_ARGS)
 
-java-there: # told before the minutes of installing, not after
+java-there: # before the minutes of installing, not after
 	@tools/require-java
 
 crd: $(READY) ## write the definition of the custom resource Stream into the chart

@@ -30,7 +30,7 @@ from examples.demo.run import Run
 from examples.demo.tally import truth_of
 from examples.demo.verdict import verdict
 from examples.demo.view import PlainView
-from tests.cluster.harness import evidence, node
+from tests.cluster.harness import building, evidence, node
 from tests.cluster.harness.building import BuildError, UnfitError
 from tests.cluster.harness.kubernetes import GivenCluster, KubectlError, Kubernetes
 from tests.cluster.harness.places import CACHE, ROOT
@@ -451,6 +451,10 @@ def main() -> int:
         signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))  # ends in order as Ctrl-C does
     try:
         check_java()
+        if not os.environ.get("KUBECONFIG"):
+            node.require_fit({} if options.registry else building.IMAGE_PROGRAMS)
+        elif options.registry is None:
+            building.require(building.IMAGE_PROGRAMS)
         return _on_cluster(lambda cluster, keep: demonstrate(cluster, options, keep=keep))
     except (ConfigError, UnfitError, BuildError, NotReadyError, DemoError, KubectlError) as error:
         print(f"error: {error}", file=sys.stderr)

@@ -28,6 +28,10 @@ class UnfitError(Exception):
     """This machine or user cannot run what was asked for; the message says what is missing."""
 
 
+IMAGE_PROGRAMS = {"buildah": "buildah", "mmdebstrap": "mmdebstrap"}
+"""What tools/images needs, and which Debian package brings it."""
+
+
 def require(programs: Mapping[str, str]) -> None:
     """Check that programs are there; `programs` says which Debian package brings each.
 

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -118,7 +118,7 @@ def up(directory: Path = _DIRECTORY) -> Node:
         BuildError: A component could not be built.
         NotReadyError: The node was not ready in time; what there is of it stays, to be looked at, until `down`.
     """
-    _require_fit()
+    require_fit()
     with building.locked(_state_path(directory).with_suffix(".lock")):
         return running(directory) or _start(directory)
 
@@ -169,12 +169,13 @@ def _state_path(directory: Path) -> Path:
     return directory.parent / f"{directory.name}.json"
 
 
-def _require_fit() -> None:
+def require_fit(more: Mapping[str, str] | None = None) -> None:
+    """Check that a node can run here, and that the programs of `more` are there too; raises `UnfitError`."""
     if sys.platform != "linux" or os.uname().machine != "x86_64":
         raise UnfitError("a node needs Linux on x86-64")
     if os.geteuid():
         raise UnfitError("a node needs root, for its containers: run this by sudo")
-    building.require(_PROGRAMS)
+    building.require({**_PROGRAMS, **(more or {})})
 
 
 def _archive(program: Path, name: str) -> Path:
