@@ -1,6 +1,6 @@
 """Reads JSON bodies of requests into models, with every problem named at once.
 
-Apart from the routes because what a client can get wrong is the same everywhere, and so is how long it may take.
+What a client can get wrong is the same in all services, and so is how long a body may take.
 """
 
 import asyncio

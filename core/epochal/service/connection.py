@@ -29,7 +29,8 @@ class Gate:
     """Lets connections in; those beyond the limits only as spare ones, of which the oldest gives way to the newest."""
 
     def __init__(self, settings: ServiceSettings, refused: Callable[[str], None]) -> None:
-        self.settings, self.refused = settings, refused
+        self.settings = settings
+        self.refused = refused
         self.limit = max(1, min(settings.max_connections, file_limit() - settings.spare_connections - _OTHER_FILES))
         """Connections in all: as set, or fewer where the system grants fewer files."""
         self._inside: dict[Connection, str] = {}

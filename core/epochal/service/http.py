@@ -1,6 +1,6 @@
-"""An HTTP server with limits: what anybody may cost, and what everybody is answered.
+"""An HTTP server with limits on what a client may cost, and one form of answer for every error.
 
-Apart from the routes of the services because none of this is about what they serve.
+The services add their routes; nothing here is about what they serve.
 """
 
 import asyncio
@@ -58,7 +58,9 @@ class HttpServer:
         *,
         drain: float,
     ) -> None:
-        self._settings, self._telemetry, self._explain = settings, telemetry, explain
+        self._settings = settings
+        self._telemetry = telemetry
+        self._explain = explain
         self.app = web.Application(
             middlewares=[self._watched, self._explained, self._limited], client_max_size=settings.max_body
         )

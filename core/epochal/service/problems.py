@@ -1,6 +1,6 @@
 """Errors as HTTP answers: application/problem+json with a stable code (RFC 9457).
 
-Apart from the server because services make such answers too, each for the errors of its own.
+Separate from the server because each service makes such answers too, for errors of its own.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """What the catalog answered, read with suspicion: each value has the declared type, or it is the catalog's fault.
 
-Apart from `catalog_types`, which says what there is, because the check is the same for all of it: types come from the
-annotations there. Without it a wrong type would surface later, as a `TypeError` in some task that nobody awaits.
+The check is the same for all answers: the types come from the annotations in `types`. Without it a wrong type would
+surface later, as a `TypeError` in some task that no one awaits.
 """
 
 import math

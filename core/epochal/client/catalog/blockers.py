@@ -1,7 +1,7 @@
 """What holds a stream's time back, and the words for it: the answer to "why does this epoch not complete?".
 
-Apart from `catalog_types` because the catalog itself and the commands put holders in the same words, so that whoever
-reads a page, a table or a log line reads the same sentence.
+Separate from `types` because the catalog itself and the commands put holders in the same words: a page, a table and a
+log line show the same sentence.
 """
 
 from collections.abc import Mapping

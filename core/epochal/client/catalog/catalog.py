@@ -1,7 +1,7 @@
 """Calls to the catalog over HTTP.
 
-Apart from writers and subscribers because commands, publishers and local mode call the catalog too. It decides nothing:
-it puts the routes of the catalog's OpenAPI document into methods, and answers into values of `catalog_types`.
+Commands, publishers and local mode call the catalog too, not only writers and subscribers. It decides nothing: it puts
+the routes of the catalog's OpenAPI document into methods, and answers into the values of `types`.
 """
 
 import asyncio

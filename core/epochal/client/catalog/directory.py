@@ -1,7 +1,6 @@
-"""Where the publishers of one stream are, asked again whenever a connection fails.
+"""Where the publishers of one stream are, looked up again whenever a connection fails.
 
-Apart from the catalog client because writers and subscribers both need the same answer, checked in the same way: the
-same stream (by uid), and fresh.
+Writers and subscribers both need the same answer, checked in the same way: the same stream (by uid), and fresh.
 """
 
 import asyncio
@@ -60,7 +59,7 @@ class Lookups(Protocol):
 class Directory:
     """One stream in one catalog. `look_up` asks; `address` asks again after a failure.
 
-    `reach`: how publishers are reached where their addresses, as the catalog tells them, do not lead.
+    `reach`: how publishers are reached where their addresses, as the catalog gives them, do not lead.
     """
 
     def __init__(self, catalog: Lookups, stream: str, *, wait: float, reach: Reach | None = None) -> None:
@@ -73,7 +72,7 @@ class Directory:
 
     @property
     def reached_by_itself(self) -> bool:
-        """Whether publishers are reached at the addresses that the catalog tells."""
+        """Whether publishers are reached at the addresses that the catalog gives."""
         return self._reach is None
 
     @property
@@ -102,7 +101,8 @@ class Directory:
         return info
 
     def _take(self, info: StreamInfo) -> None:
-        self._info, self._fresh = info, True
+        self._info = info
+        self._fresh = True
 
     def stale(self) -> None:
         """A connection failed: what is known of addresses may be old."""
@@ -168,7 +168,8 @@ class Backoff:
     """Pauses between attempts, none longer than `most` seconds; `reset` after one that worked."""
 
     def __init__(self, most: float = BACKOFF_MOST) -> None:
-        self._next, self._most = BACKOFF_LEAST, most
+        self._next = BACKOFF_LEAST
+        self._most = most
 
     def reset(self) -> None:
         """The next pause is the shortest again."""

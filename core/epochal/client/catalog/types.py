@@ -1,6 +1,6 @@
 """What the catalog answers, as values.
 
-Apart from the calls in `catalog` because those who only pass these around (commands, publishers, tests) need no HTTP.
+Separate from the calls in `catalog` because code that only passes these on (commands, publishers) needs no HTTP.
 Key bounds are ints (decimal strings on the wire), times are in the protocol's form, durations are seconds.
 """
 
@@ -167,7 +167,7 @@ class WriterSession:
 
 @dataclass(frozen=True, slots=True)
 class SegmentGrant:
-    """What a publisher is told of a segment at registration: its incarnation, and what was reported last.
+    """What a publisher gets to know about a segment at registration: its incarnation, and what was reported last.
 
     `horizon`: the maximal times that may have been active in the last incarnation; None when that is not known (E11).
     """
@@ -222,7 +222,7 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class SegmentReport:
-    """What a publisher tells of a segment when it renews.
+    """What a publisher reports about a segment when it renews.
 
     With a `number` it is a record (E11): `lower`, `writers`, `horizon` and `marks` are stored together, unless one with
     this number or a higher one is stored already. `final`: the horizon may shrink, for the publisher stops in good
@@ -292,7 +292,7 @@ class WriterInfo:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionLease:
-    """A subscription as its owner has it: renew it within `ttl` seconds. Whoever has `token` can withdraw it (S29)."""
+    """A subscription as its owner has it: renew it within `ttl` seconds. Anyone with `token` can withdraw it (S29)."""
 
     id: str
     token: int
@@ -333,7 +333,7 @@ class CatalogEvent:
     """One change in the catalog (S26).
 
     `kind`: stream, segment, publisher, subscription or session; `op`: put or delete; `object`: what it is now, in the
-    form of docs/catalog.md, None once deleted. To resume behind it, watch with `since=revision`.
+    form of docs/catalog.md, None once deleted. To resume after it, watch with `since=revision`.
     """
 
     revision: int

@@ -48,7 +48,9 @@ class Parser:
         self.last_id: str | None = None
         self._parts: list[bytes] = []
         self._size = 0
-        self._event, self._data, self._id = "message", "", ""
+        self._event = "message"
+        self._data = ""
+        self._id = ""
 
     def feed(self, chunk: bytes) -> Iterator[tuple[str, str]]:
         """(event, data) of every event that `chunk` ends; raises `RemoteProtocolError` on a line without end."""

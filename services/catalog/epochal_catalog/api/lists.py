@@ -1,6 +1,6 @@
 """The routes that list what the catalog knows, page by page, from memory alone (S32).
 
-Apart from the other routes because all lists are read in one way: a page behind a key, and 304 for who has it already.
+All lists are read in one way: a page starts after a key, and a client that has it already gets 304.
 """
 
 import os

@@ -1,6 +1,6 @@
 """The bodies of the HTTP interface, as models: they read requests, and the OpenAPI document is made from them.
 
-Apart from the records because the interface promises more slowly than the inside changes. Unknown fields of a request
+Separate from the stored records because the interface changes more slowly than they do. Unknown fields of a request
 are ignored, so a newer client can speak to an older catalog.
 """
 

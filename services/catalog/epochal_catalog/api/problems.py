@@ -1,6 +1,6 @@
 """Errors as HTTP answers: application/problem+json with the error's stable code (RFC 9457).
 
-Apart from the routes so that they only raise; which error has which status stands in one table here.
+The routes only raise; one table here has the status of each error.
 """
 
 from aiohttp import web

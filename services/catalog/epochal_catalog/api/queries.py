@@ -1,7 +1,4 @@
-"""Reads the parameters of queries into values, with every problem named at once.
-
-Apart from the routes because what a client can get wrong is the same everywhere.
-"""
+"""Reads the parameters of queries into values, with every problem named at once."""
 
 import math
 from typing import TypeVar
@@ -15,7 +12,7 @@ from epochal.resources.schemas import Schema
 from epochal.service.bodies import loads
 from epochal.service.errors import InvalidRequest
 from epochal_catalog.domain.pages import MOST, USUAL, Asked, key_of
-from epochal_catalog.domain.registry import Expected
+from epochal_catalog.domain.registry import ExpectedStream
 from epochal_catalog.runtime.service import Catalog
 
 CATALOG: web.AppKey[Catalog] = web.AppKey("catalog", Catalog)
@@ -36,7 +33,7 @@ def read_wait(request: web.Request, limit: float) -> float:
     return wait
 
 
-def read_expected(request: web.Request) -> Expected:
+def read_expected(request: web.Request) -> ExpectedStream:
     """`?time=SHAPE&encoding=NAME&schema=JSON`, each optional (S28)."""
     time, schema = request.query.get("time"), request.query.get("schema")
     try:
@@ -49,7 +46,7 @@ def read_expected(request: web.Request) -> Expected:
         raise InvalidRequest("the parameter schema is no schema", error.problems) from None
     except (ValueError, RecursionError) as error:
         raise InvalidRequest("the parameter schema is not JSON", [Problem("schema", str(error))]) from None
-    return Expected(shape, request.query.get("encoding"), wanted)
+    return ExpectedStream(shape, request.query.get("encoding"), wanted)
 
 
 def read_count(request: web.Request, name: str) -> int:

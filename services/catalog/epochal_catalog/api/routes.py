@@ -1,6 +1,6 @@
 """The HTTP routes: each reads its request, has the catalog act, and shows the result.
 
-Apart from the service because here is everything that a client sees and nothing that is decided.
+Nothing is decided here: `domain.registry` does that.
 """
 
 import secrets
@@ -81,7 +81,7 @@ async def refuse_reserved(_request: web.Request) -> web.Response:
 
 
 async def delete_stream(request: web.Request) -> web.Response:
-    """Delete a stream; its publishers are told when they renew."""
+    """Delete a stream; its publishers learn it when they renew."""
     namespace, name = _stream_name(request)
     uid = request.query.get("uid")
     await request.app[CATALOG].submit(lambda registry: registry.delete(namespace, name, uid))

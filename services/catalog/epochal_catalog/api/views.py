@@ -1,6 +1,6 @@
-"""How what the catalog knows looks in JSON.
+"""The catalog's streams, segments, publishers, writers and subscriptions as JSON.
 
-Apart from the routes because several answers show the same things, and from the state because records know no format.
+Separate from the routes because several answers show the same things.
 `now` is monotonic seconds.
 """
 

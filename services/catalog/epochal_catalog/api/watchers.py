@@ -23,7 +23,10 @@ class Watcher:
     def __init__(self, history: History, revision: int, opening: bytes, queue: int, cut: Callable[[], None]) -> None:
         self.news = asyncio.Event()
         self.ended = False
-        self._history, self._revision, self._opening, self._cut = history, revision, opening, cut
+        self._history = history
+        self._revision = revision
+        self._opening = opening
+        self._cut = cut
         self._queue = queue
         self._allowed = max(queue, history.behind(revision))  # who comes back has all of that to catch up with
 
@@ -62,7 +65,10 @@ class Watchers:
     """All of them. `queue`: changes that one may be behind; `on_cut` is told of each that was."""
 
     def __init__(self, history: History, limit: int, queue: int, on_cut: Callable[[], None]) -> None:
-        self._history, self._limit, self._queue, self._on_cut = history, limit, queue, on_cut
+        self._history = history
+        self._limit = limit
+        self._queue = queue
+        self._on_cut = on_cut
         self._watchers: set[Watcher] = set()
         self._closed = False
 

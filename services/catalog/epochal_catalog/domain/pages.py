@@ -1,7 +1,7 @@
 """Lists in pages: sorted keys, and where a reader goes on while others come and go.
 
-Apart from the state because every list is read in this way. A page starts behind a key, not at a number, so that what
-is added or deleted meanwhile neither repeats nor hides anything that was there all the time (S32).
+Every list is read in this way. A page starts after a key, not at a number, so that what is added or deleted meanwhile
+neither repeats nor hides anything that was there all the time (S32).
 """
 
 import base64
@@ -16,7 +16,7 @@ MOST, USUAL = 1000, 500
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One page of a list: at most `limit` items behind the key `after`, of one namespace or of all."""
+    """One page of a list: at most `limit` items after the key `after`, of one namespace or of all."""
 
     limit: int = USUAL
     after: str = ""
@@ -62,7 +62,7 @@ class SortedKeys:
             del self._keys[at]
 
     def after(self, key: str) -> Iterator[str]:
-        """The keys behind `key`, whether or not that is one of them."""
+        """The keys after `key`, whether or not that is one of them."""
         keys = self._keys
         return (keys[at] for at in range(bisect_right(keys, key), len(keys)))
 

@@ -1,6 +1,6 @@
 """What the catalog remembers, as plain values: one record for each row that is stored.
 
-Apart from the rules and the store because both speak in these: a decision is a list of records to write, the store
+Rules and store both use these: a decision is a list of records to write, the store
 writes them, and memory then takes over exactly what was written.
 """
 

@@ -1,6 +1,6 @@
 """The rules of the catalog: what each request changes, judged against the state.
 
-Apart from store and server because it is pure: every method looks at the state, raises a typed error or returns a
+It is pure: every method looks at the state, raises a typed error or returns a
 `Decision`, and changes nothing. The caller writes the decision's records to disk and only then lets the state take them
 over, so memory is never ahead of what survives a crash.
 """
@@ -93,7 +93,7 @@ class Renewing:
     reports: Mapping[str, Report]
 
 
-class Renewal(NamedTuple):
+class RenewalDecision(NamedTuple):
     """What a renewal changes: segments, which only their owner's renewals change, and its lease."""
 
     changed: tuple[SegmentRecord | HorizonRecorded, ...]
@@ -114,7 +114,7 @@ class FinishingMark:
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class ExpectedStream:
     """What a caller of the lookup believes of the stream; None is not checked (S28)."""
 
     time: TimeShape | None = None
@@ -267,7 +267,7 @@ class Registry:
         changed, renewed, answer = self.renewal(Renewing(publisher, token, reports))
         return self.write(answer, *changed, renewed)
 
-    def renew_together(self, renewals: Sequence[Renewal]) -> Decision[list[dict[str, Json]]]:
+    def renew_together(self, renewals: Sequence[RenewalDecision]) -> Decision[list[dict[str, Json]]]:
         """Several renewals of different tokens in one transaction, each judged on the state as it is now."""
         changed = [change for renewal in renewals for change in renewal.changed]
         leases = [renewal.renewed for renewal in renewals]
@@ -277,7 +277,7 @@ class Registry:
 
         return self.write(answer, *changed, *leases)
 
-    def renewal(self, asked: Renewing) -> Renewal:
+    def renewal(self, asked: Renewing) -> RenewalDecision:
         """What one renewal changes. Raises what `renew` raises."""
         publisher, token, reports = asked.publisher, asked.token, asked.reports
         registration, entry = self._owner(publisher, token)
@@ -304,7 +304,7 @@ class Registry:
             ttl = self.state.leases.ttl
             return {"ttl": ttl, "complete": entry.complete, "recorded": recorded, "released": released}
 
-        return Renewal(tuple(changed), renewed, answer)
+        return RenewalDecision(tuple(changed), renewed, answer)
 
     def deregister(self, publisher: str, token: int) -> Decision[None]:
         """Withdraw a publisher's addresses for good. Raises `UnknownPublisher`, `Superseded` on another token."""
@@ -354,7 +354,7 @@ class Registry:
 
     # --- reads --------------------------------------------------------------------------------------------------------
 
-    def lookup(self, namespace: str, name: str, expected: Expected) -> StreamEntry:
+    def lookup(self, namespace: str, name: str, expected: ExpectedStream) -> StreamEntry:
         """The stream, if it is what the caller expects; raises `StreamNotFound`, `SchemaMismatch` (S28)."""
         check_name(namespace, name)
         entry = self.state.stream(namespace, name)
@@ -537,7 +537,7 @@ def _check_growth(segment: SegmentRecord, lower: list[Json] | None, horizon: lis
             raise InvalidRequest(reason, [problem])
 
 
-def _mismatches(entry: StreamEntry, expected: Expected) -> list[Problem]:
+def _mismatches(entry: StreamEntry, expected: ExpectedStream) -> list[Problem]:
     spec = entry.manifest.spec
     pairs = (
         ("time.shape", spec.time.shape, expected.time),

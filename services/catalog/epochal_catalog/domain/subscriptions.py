@@ -1,6 +1,6 @@
 """What a reader may do with its subscriptions: each counts by itself, and lives as long as its lease (S29-S31).
 
-Apart from the rules of streams and publishers because nothing that is published depends on these. Pure, as they are:
+Separate from the rules of streams and publishers because nothing that is published depends on these. Pure, as they are:
 each looks at the state and returns a `Decision`.
 """
 

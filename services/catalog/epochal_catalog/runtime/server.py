@@ -1,7 +1,4 @@
-"""The catalog as a server: store, memory and routes started and stopped in their order.
-
-Apart from the routes because none of this is about streams.
-"""
+"""The catalog as a server: store, memory and routes started and stopped in their order."""
 
 import logging
 import time

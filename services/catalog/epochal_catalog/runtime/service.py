@@ -19,7 +19,7 @@ from epochal_catalog.api.watchers import Watchers
 from epochal_catalog.domain.decisions import Decision
 from epochal_catalog.domain.numbering import least
 from epochal_catalog.domain.records import Change, InMemory, Json
-from epochal_catalog.domain.registry import Expected, Registry, Renewal, Renewing
+from epochal_catalog.domain.registry import ExpectedStream, Registry, RenewalDecision, Renewing
 from epochal_catalog.domain.state import State, StreamEntry
 from epochal_catalog.runtime.settings import Settings
 from epochal_catalog.runtime.telemetry import Telemetry
@@ -69,7 +69,8 @@ class Catalog:
         self._store_trouble = ""
         self._asking: list[float] = []
         self._store = store
-        self._clock, self._wall = clock, wall
+        self._clock = clock
+        self._wall = wall
         self._pending: asyncio.Queue[_Pending] = asyncio.Queue(settings.max_pending)
         self._tasks: list[asyncio.Task[None]] = []
         self._closed = False
@@ -137,7 +138,7 @@ class Catalog:
             raise Overloaded("too many writes are waiting for the database; send this again later") from None
         return await done
 
-    async def lookup(self, namespace: str, name: str, expected: Expected, wait: float) -> StreamEntry:
+    async def lookup(self, namespace: str, name: str, expected: ExpectedStream, wait: float) -> StreamEntry:
         """The stream once every open segment has a live publisher, waiting up to `wait` seconds (S27).
 
         Raises `SchemaMismatch` as soon as the stream is known (S28); after the wait `StreamNotFound` or `NoPublisher`.
@@ -156,7 +157,7 @@ class Catalog:
             return entry
         raise entry
 
-    def _find(self, namespace: str, name: str, expected: Expected) -> StreamEntry | StreamNotFound | NoPublisher:
+    def _find(self, namespace: str, name: str, expected: ExpectedStream) -> StreamEntry | StreamNotFound | NoPublisher:
         try:
             entry = self._rules().lookup(namespace, name, expected)
         except StreamNotFound as error:
@@ -190,7 +191,7 @@ class Catalog:
                 held.append((following, waiting))
                 break
             together[following.token] = (following, waiting)
-        renewals: list[Renewal] = []
+        renewals: list[RenewalDecision] = []
         waits: list[asyncio.Future[Any]] = []
         for renewing, waiting in together.values():
             try:

@@ -1,7 +1,4 @@
-"""The catalog's metrics, in a registry of its own.
-
-Apart from the service because names and units are one concern.
-"""
+"""The catalog's metrics, in a registry of its own."""
 
 from collections.abc import Callable, Iterable
 

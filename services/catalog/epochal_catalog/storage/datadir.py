@@ -21,7 +21,8 @@ class DataDirectory:
     """
 
     def __init__(self, path: Path, trusted: str = "") -> None:
-        self.path, self._trusted = path, trusted
+        self.path = path
+        self._trusted = trusted
         self._lock = FileLock(path / "catalog.lock", f"process {os.getpid()} on {socket.gethostname()}")
 
     def __enter__(self) -> Self:

@@ -1,6 +1,6 @@
 """Brings a database to the schema of this release, and refuses one that a newer release wrote.
 
-Apart from the store because it runs once, before anything is read.
+It runs once, before anything is read.
 """
 
 from pathlib import Path

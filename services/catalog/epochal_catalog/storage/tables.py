@@ -1,6 +1,6 @@
 """The tables of the database: one for each kind of record, with the record's field names.
 
-Apart from the store because the migrations are compared with it: what they build must be what is declared here.
+The migrations are compared with it: what they build must be what is declared here.
 Key bounds are text, because 2^64 is beyond an integer column.
 """
 
