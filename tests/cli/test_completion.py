@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from epochal.cli.commands import completion_values
+from epochal.cli.commands import completion
 from epochal.local.child import console_script
 
 ASK = """
@@ -29,14 +29,14 @@ def test_bash_completes_commands_kinds_options_and_streams(run, declared, catalo
 def test_names_alone_are_those_of_the_namespace(declared, catalog: str) -> None:
     stream = declared(segments=1)
     short = stream.removeprefix("demo/")
-    assert completion_values.find_streams(short, catalog, "demo") == [short]
-    assert completion_values.find_streams(short, catalog, None) == []
-    assert completion_values.find_streams(stream, catalog, None) == [stream]
+    assert completion.find_streams(short, catalog, "demo") == [short]
+    assert completion.find_streams(short, catalog, None) == []
+    assert completion.find_streams(stream, catalog, None) == [stream]
 
 
 def test_no_catalog_completes_nothing_without_a_word(unused_tcp_port: int, capfd: pytest.CaptureFixture[str]) -> None:
-    assert completion_values.find_streams("", f"http://127.0.0.1:{unused_tcp_port}", None) == []
-    assert completion_values.find_streams("", "nonsense", None) == []
+    assert completion.find_streams("", f"http://127.0.0.1:{unused_tcp_port}", None) == []
+    assert completion.find_streams("", "nonsense", None) == []
     assert capfd.readouterr() == ("", "")
 
 

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 import epochal
-from epochal.cli.commands.completion_values import complete_kinds, complete_streams, complete_streams_of
+from epochal.cli.commands.completion import complete_kinds, complete_streams, complete_streams_of
 from epochal.cli.io.documents import Documents
 from epochal.cli.io.terminal import note
 from epochal.cli.target import advice, name_of, reach, run, where
