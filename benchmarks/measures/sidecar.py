@@ -110,12 +110,12 @@ async def _append(bench: Bench, stream: Served, *, direct: bool) -> float:
 async def _opened(bench: Bench, stream: Served, *, direct: bool) -> float:
     """Seconds to open and close a client with a writer under another's capability, as a task does; the median."""
     taken = []
-    async with epochal.connect(bench.catalog) as client, client.writer(stream.name, "query", direct=True, shared=True):
+    async with epochal.connect(bench.catalog) as client, client.capability_writer(stream.name, "query", direct=True):
         for _ in range(OPENINGS):
             began = time.perf_counter()
             async with (
                 epochal.connect(bench.catalog) as task,
-                task.writer(stream.name, "query/0", under="query", direct=direct),
+                task.task_writer(stream.name, "query/0", under="query", direct=direct),
             ):
                 pass
             taken.append(time.perf_counter() - began)

@@ -147,7 +147,7 @@ async def _last_batch(
             for partition, spark_id in ids[:PROBED]:
                 writer_id = f"{asked.query}/{spark_id}/{partition}"
                 with contextlib.suppress(EpochalError):
-                    async with client.writer(asked.stream, writer_id, under=asked.query, direct=True) as task:
+                    async with client.task_writer(asked.stream, writer_id, under=asked.query, direct=True) as task:
                         numbers = [task.machine.number(segment) for segment in task.directory.segments]
                     batches += [number >> GROUP for number in numbers if number >= 0]
     return max(batches, default=None)

@@ -110,8 +110,8 @@ class _Job:
             async with epochal.connect(order.catalog) as client:
                 declared = await look_up(client.catalog, order.stream, order.wait)
                 with contextlib.suppress(_JobFailed):
-                    async with client.writer(
-                        order.stream, writer_id=order.writer, shared=True, direct=True, wait=order.wait
+                    async with client.capability_writer(
+                        order.stream, writer_id=order.writer, direct=True, wait=order.wait
                     ) as writer:
                         self._holding = Holding(writer, declared.shape, Complete(order.complete))
                         self._batches.begun_job(None if order.trace is None else Handed(*order.trace))

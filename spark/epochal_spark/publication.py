@@ -356,8 +356,8 @@ class _Holder:
         async with epochal.connect(self.catalog) as client:
             info = await client.catalog.lookup(*parse_stream_name(self.stream), wait=self._wait)
             await self.before_opening(client, info)
-            async with client.writer(
-                self.stream, writer_id=self.query, shared=True, direct=True, wait=self._wait
+            async with client.capability_writer(
+                self.stream, writer_id=self.query, direct=True, wait=self._wait
             ) as writer:
                 self._holding = Holding(writer, Declared.of(info).shape, self.complete)
                 await self._hold_while_running(writer)

@@ -82,7 +82,7 @@ async def _publish(batches: Iterator[pa.RecordBatch], options: SinkOptions, run:
     with tracing.sending(options.stream, task, run.trace) as sending:
         async with (
             epochal.connect(options.catalog) as client,
-            client.writer(
+            client.task_writer(
                 options.stream, writer_id=run.writer_id(options.query), under=options.query, group=run.batch
             ) as writer,
         ):

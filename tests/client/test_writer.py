@@ -136,10 +136,10 @@ async def test_work_that_is_done_again_in_another_order_is_refused_and_doubles_n
     """A task that failed runs again; with its rows in another order, it must not hear that they were published."""
     stream = await realm.stream()
     async with epochal.connect(realm.url) as client, client.writer(stream, "query") as query:
-        async with client.writer(stream, "task", under="query", group=3) as task:
+        async with client.task_writer(stream, "task", under="query", group=3) as task:
             first = await task.append(0, ["a"])
             await task.append(0, ["b"])
-        async with client.writer(stream, "task", under="query", group=3) as again:
+        async with client.task_writer(stream, "task", under="query", group=3) as again:
             assert (await again.append(0, ["a"])).seq == first.seq
             with pytest.raises(RepeatDiffers, match="append 12884901889 of writer 'task'") as refused:
                 await again.append(0, ["c"])
@@ -148,7 +148,7 @@ async def test_work_that_is_done_again_in_another_order_is_refused_and_doubles_n
             await again.append(0, ["d"])
             again.append_nowait(0, ["e"])
             await again.flush()
-        async with client.writer(stream, "task", under="query", group=3) as again:
+        async with client.task_writer(stream, "task", under="query", group=3) as again:
             again.append_nowait(0, ["x"])
             with pytest.raises(RepeatDiffers):
                 await again.flush()
@@ -423,7 +423,7 @@ async def test_a_group_that_runs_again_is_published_once(realm) -> None:
     async with epochal.connect(realm.url) as client, client.writer(stream, writer_id="query") as query:
 
         async def task(group: int) -> None:
-            async with client.writer(stream, writer_id="query/0", under="query", group=group) as writer:
+            async with client.task_writer(stream, writer_id="query/0", under="query", group=group) as writer:
                 with pytest.raises(CapabilityError, match="holds nothing"):
                     await writer.advance(9)
                 for n in range(3):

@@ -27,7 +27,7 @@ async def test_killed_at_any_moment_each_epoch_is_exact(realm: Realm, start: Sta
     sidecar = await start()
 
     async def task(epoch: int) -> None:
-        async with client.writer(stream, writer_id="task", under="query", group=epoch) as writer:
+        async with client.task_writer(stream, writer_id="task", under="query", group=epoch) as writer:
             for append in range(APPENDS):
                 records = [[append, number] for number in range(RECORDS)]
                 writer.append_nowait(epoch, records, key=b"%d" % append)
@@ -38,7 +38,7 @@ async def test_killed_at_any_moment_each_epoch_is_exact(realm: Realm, start: Sta
         await asyncio.sleep(chance.uniform(0.0, 0.03))
         process.signal(signal.SIGKILL)
 
-    async with client.writer(stream, writer_id="query", direct=True, shared=True) as query:
+    async with client.capability_writer(stream, writer_id="query", direct=True) as query:
         for epoch in range(KILLS):
             killing = asyncio.create_task(kill(sidecar))
             try:

@@ -141,7 +141,7 @@ async def test_killed_while_a_task_writes_it_is_told_at_once_and_the_retry_is_ex
 
         async def publish_while_it_dies() -> None:
             nonlocal killed
-            async with client.writer(stream, writer_id="task", under="query", group=7) as task:
+            async with client.task_writer(stream, writer_id="task", under="query", group=7) as task:
                 for number in range(20):
                     await task.append(1, [number])
                 sidecar.signal(signal.SIGKILL)
@@ -154,10 +154,10 @@ async def test_killed_while_a_task_writes_it_is_told_at_once_and_the_retry_is_ex
         assert time.monotonic() - killed < 5
         await sidecar.ended()
         with pytest.raises(SidecarUnavailable):
-            async with client.writer(stream, writer_id="task", under="query", group=7):
+            async with client.task_writer(stream, writer_id="task", under="query", group=7):
                 pass
         await start()
-        async with client.writer(stream, writer_id="task", under="query", group=7) as again:
+        async with client.task_writer(stream, writer_id="task", under="query", group=7) as again:
             for number in range(20):
                 await again.append(1, [number])
             await again.flush()

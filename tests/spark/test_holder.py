@@ -30,7 +30,7 @@ async def sleeper() -> asyncio.subprocess.Process:
 
 async def publish(client: epochal.Client, options: SinkOptions, at: int) -> None:
     """As a task does."""
-    async with client.writer(options.stream, writer_id=f"{options.query}/0", under=options.query) as task:
+    async with client.task_writer(options.stream, writer_id=f"{options.query}/0", under=options.query) as task:
         await task.append(at, [{"n": at}])
 
 

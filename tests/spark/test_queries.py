@@ -231,7 +231,7 @@ async def test_a_writer_of_another_program_is_told_from_one_that_is_gone_by_its_
     async with epochal.connect(catalog) as client:
         info = await client.catalog.lookup(*stream.split("/"))
         await check(client, info, asked)
-        async with client.writer(stream, "q", shared=True) as other:
+        async with client.capability_writer(stream, "q") as other:
             await until(lambda: listed(client, stream, "q"))
             with pytest.raises(QueryRunning, match=r"'q' publishes to .* already"):
                 await check(client, info, asked)

@@ -95,9 +95,6 @@ class Client:
         stream: str,
         writer_id: str | None = None,
         *,
-        under: str | None = None,
-        shared: bool = False,
-        group: int | None = None,
         linger: float = 0.0,
         max_batch: int = 1024,
         clock: bool = False,
@@ -110,24 +107,61 @@ class Client:
         """A writer of `stream` ("namespace/name"); open it with `async with`.
 
         A stable `writer_id` lets a restarted writer go on where it was, and fences the one before (E6); without one the
-        writer is anonymous and never resumes. `under` names a writer whose capability this one uses: it holds nothing
-        itself, and its loss aborts nothing; `shared` says that other writers use this one's. `group` numbers its
-        appends from the start of that group, so that work done again is recognised. `linger` (seconds) and `max_batch`
-        (records) gather single records into batches. With `clock` each batch carries the time by this machine's wall
+        writer is anonymous and never resumes. `linger` (seconds) and `max_batch` (records) gather single records into
+        batches. With `clock` each batch carries the time by this machine's wall
         clock (`Data.published`). Where EPOCHAL_SIDECAR names a sidecar that answers, publishers are reached through it
         (`Writer.way` tells); `direct` never does so. `encoding` and `schema` (a mapping as in the manifest, a `Schema`
         or a `pyarrow.Schema`), if given, must be the declared ones, else opening raises `SchemaMismatch` (S28). Raises
         `ConfigError` for a `schema` that is none.
         """
-        writer = Writer(
-            self._context, Directory(self.catalog, stream, wait=wait, reach=self._reach), writer_id,
-            WriterOptions(
-                under=under, shared=shared, group=group, linger=linger, max_batch=max_batch,
-                clock=clock, direct=direct, named=writer_id is not None,
-                expected=Expected(None, encoding, read_schema(schema)),
-            ),
-            time_codec=time_codec,
+        options = WriterOptions(
+            linger=linger, max_batch=max_batch, clock=clock, direct=direct, named=writer_id is not None,
+            expected=Expected(None, encoding, read_schema(schema)),
         )  # fmt: skip
+        return self._make_writer(stream, writer_id, options, wait, time_codec)
+
+    def capability_writer(
+        self, stream: str, writer_id: str, *, direct: bool = False, wait: float = DEFAULT_WAIT
+    ) -> Writer:
+        """A writer that holds the capability under which task writers append; see `task_writer`.
+
+        For work that is divided into tasks, as Spark divides a batch: this writer stays open while the tasks run, says
+        which times are complete, and aborts nothing when a task is lost. It can append as well. Parameters as of
+        `writer`.
+        """
+        options = WriterOptions(shared=True, direct=direct, named=True)
+        return self._make_writer(stream, writer_id, options, wait)
+
+    def task_writer(
+        self,
+        stream: str,
+        writer_id: str,
+        *,
+        under: str,
+        group: int | None = None,
+        direct: bool = False,
+        wait: float = DEFAULT_WAIT,
+    ) -> Writer:
+        """A writer for one task: it appends under the capability of the writer `under`, and holds none itself.
+
+        `under` is the id of a `capability_writer` that is open. The loss of a task writer aborts nothing. `group` (such
+        as the number of a micro-batch) numbers its appends from the start of that group: a task that runs again, with
+        the same `writer_id` and group, and appends the same records in the same order, repeats its numbers, and
+        publishers recognise what they have (E6). Other parameters as of `writer`.
+        """
+        options = WriterOptions(under=under, group=group, direct=direct, named=True)
+        return self._make_writer(stream, writer_id, options, wait)
+
+    def _make_writer(
+        self,
+        stream: str,
+        writer_id: str | None,
+        options: WriterOptions,
+        wait: float,
+        time_codec: TimeCodec[Any] | None = None,
+    ) -> Writer:
+        directory = Directory(self.catalog, stream, wait=wait, reach=self._reach)
+        writer = Writer(self._context, directory, writer_id, options, time_codec=time_codec)
         self._made.add(writer)
         return writer
 

@@ -324,6 +324,8 @@ class BlockingClient(_Blocking[Client]):
         self._opened: set[_Opened[Any]] = set()
 
     writer = _opening(Client.writer, BlockingWriter)
+    capability_writer = _opening(Client.capability_writer, BlockingWriter)
+    task_writer = _opening(Client.task_writer, BlockingWriter)
     subscribe = _opening(Client.subscribe, BlockingSubscription)
 
     def _wrap(self, kind: type[H], make: Callable[[Client], Any]) -> H:

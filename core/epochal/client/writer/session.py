@@ -43,10 +43,12 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class WriterOptions:
-    """What `client.writer` was asked for, where each is described; durations in seconds."""
+    """The parameters of `writer`, `capability_writer` and `task_writer` of `Client`; durations in seconds."""
 
     under: str | None = None
+    """The writer whose capability a task writer uses."""
     shared: bool = False
+    """Whether task writers use the capability of this one."""
     group: int | None = None
     linger: float = 0.0
     max_batch: int = 1024
