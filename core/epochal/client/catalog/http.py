@@ -1,7 +1,7 @@
 """One HTTP call: tried again while nobody answers, bounded in time, with errors as values of `epochal.errors`.
 
-Apart from the catalog's calls because it knows nothing of streams; it is the one place that decides what is worth
-another try. Only failures to get an answer are: an answer, also one that says no, is final.
+Separate from the catalog's calls because it knows nothing about streams. It alone decides what is worth another try:
+only a failure to get an answer is. An answer is final, also one that says no.
 """
 
 import asyncio
@@ -39,10 +39,10 @@ MAX_DETAIL, MAX_PROBLEMS = 64 * 1024, 1000
 ADVICE = "start one with `epochal up`, or name another with --catalog or EPOCHAL_CATALOG"
 """What to do when nobody answers."""
 
-_GATEWAY = (502, 503, 504)
+GATEWAY = (502, 503, 504)
 """Statuses of a proxy before a catalog that is away."""
 
-_AGAIN = ("overloaded", "shutting_down", "store_unavailable")
+AGAIN = ("overloaded", "shutting_down", "store_unavailable")
 """Codes by which a catalog says that it did nothing and that the same call may do soon."""
 
 
@@ -121,13 +121,13 @@ class HttpCaller:
         ) as response:
             text = await self._body(response)
             status, kind = response.status, response.content_type
-        if status in _GATEWAY and kind != "application/problem+json":
+        if status in GATEWAY and kind != "application/problem+json":
             raise _NoAnswer(f"a proxy answered {status}")
         body = _decode(text)
         if 200 <= status < 300 and (body is not None or not text):
             return status, body
         error = _error(self._url, status, body)
-        raise _NoAnswer(str(error)) if error.code in _AGAIN else error
+        raise _NoAnswer(str(error)) if error.code in AGAIN else error
 
     async def _body(self, response: aiohttp.ClientResponse) -> bytes:
         parts, size = [], 0

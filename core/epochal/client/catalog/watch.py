@@ -12,6 +12,7 @@ from contextlib import aclosing
 import aiohttp
 
 from epochal.client.catalog.answers import read
+from epochal.client.catalog.http import AGAIN, GATEWAY
 from epochal.client.catalog.types import CatalogEvent
 from epochal.errors import CatalogUnavailable, LimitExceeded, RemoteProtocolError, from_code
 
@@ -24,8 +25,6 @@ MAX_ID = 20
 MAX_REFUSAL = 64 * 1024
 """Bytes that are read of an answer that is no watch."""
 FIRST_DELAY, MAX_DELAY = 0.1, 3.0
-
-_AGAIN = ("overloaded", "shutting_down", "store_unavailable")
 
 
 class _Refused(Exception):
@@ -144,7 +143,7 @@ def _refusal(url: str, status: int, text: bytes) -> Exception:
         body = json.loads(text)
         code, detail = str(body["code"]), str(body["detail"])
     except (ValueError, KeyError, TypeError, RecursionError):
-        if status in (502, 503, 504):
+        if status in GATEWAY:
             return _Refused(f"a proxy answered {status}")
         return RemoteProtocolError(f"{url} answered {status} but not as a catalog does; is the address right?")
-    return _Refused(detail) if code in _AGAIN else from_code(code, detail)
+    return _Refused(detail) if code in AGAIN else from_code(code, detail)
