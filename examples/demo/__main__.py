@@ -78,7 +78,7 @@ def traced_demo(options: argparse.Namespace) -> int:
         return ExitStatus.FAILURE
 
 
-def _leads_through_all(found: traces.Found) -> bool:
+def _leads_through_all(found: traces.FoundTrace) -> bool:
     """Whether the trace has a span of every part, in one process or another."""
     return all(map(found.count, traces.STEPS)) and found.tagged("send", "epochal.way") == {"sidecar"}
 

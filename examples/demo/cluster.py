@@ -24,7 +24,7 @@ from typing import Any
 import yaml
 from examples.demo import traces
 from examples.demo.follow import replay
-from examples.demo.pod_events import Follower, Logs
+from examples.demo.pod_events import FollowedPod, Logs
 from examples.demo.prerequisites import check_java
 from examples.demo.run import Run
 from examples.demo.tally import truth_of
@@ -248,7 +248,7 @@ class Demo:
         container["args"] = [*arguments, "--stream", f"{NAMESPACE}/flights"]
         container["env"] = [{"name": "EPOCHAL_CATALOG", "value": self.catalog}, *self._traced()]
         self.cluster.apply(pod, namespace=NAMESPACE)
-        logs.follow(Follower(name, last="ended"))
+        logs.follow(FollowedPod(name, last="ended"))
 
     def _traced(self) -> list[dict[str, str]]:
         """What a container is told of the collector, as its environment."""
@@ -282,7 +282,7 @@ class Demo:
             said = [line for line in log.read_text().splitlines() if not line.startswith("\t")]  # no stack traces
             end = "\n".join(said[-10:])
             raise DemoError(f"spark-submit failed; the end of {log}:\n{end}")
-        logs.follow(Follower(DRIVER, last="truth"))
+        logs.follow(FollowedPod(DRIVER, last="truth"))
 
     def _templates(self, directory: Path) -> dict[str, str]:
         """What names a template of Spark's pods -> what names the same with a sidecar, of this cluster's image."""
@@ -323,7 +323,7 @@ class Demo:
                 raise DemoError(str(error)) from None
             traces.show(found, address)
 
-    def _leads_through_all(self, found: traces.Found) -> bool:
+    def _leads_through_all(self, found: traces.FoundTrace) -> bool:
         steps = [each for each in traces.STEPS if each != "forward" or self.sidecars is not Sidecars.NONE]
         ways = {"direct" if self.sidecars is Sidecars.NONE else "sidecar"}
         if found.tagged("send", "epochal.way") != ways:

@@ -22,7 +22,7 @@ Event = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Follower:
+class FollowedPod:
     """A pod that is followed until it has told the event `last`."""
 
     pod: str
@@ -37,7 +37,7 @@ class Logs:
         self._cluster = cluster
         self._namespace = namespace
         self._told: queue.Queue[tuple[str, Event]] = queue.Queue()
-        self._open: dict[str, Follower] = {}
+        self._open: dict[str, FollowedPod] = {}
         self._ended = threading.Event()
         self._processes: dict[str, subprocess.Popen[str]] = {}
         self._threads: list[threading.Thread] = []
@@ -52,7 +52,7 @@ class Logs:
         for thread in self._threads:
             thread.join()
 
-    def follow(self, follower: Follower) -> None:
+    def follow(self, follower: FollowedPod) -> None:
         """Follow this one too."""
         self._open[follower.pod] = follower
         self._threads.append(threading.Thread(target=self._read, args=(follower,), daemon=True))
@@ -88,7 +88,7 @@ class Logs:
         except KubectlError as error:
             return str(error)
 
-    def _read(self, follower: Follower) -> None:
+    def _read(self, follower: FollowedPod) -> None:
         """Read the log to the last event, from its beginning whenever the connection ended; lines read are skipped."""
         command = [str(kubectl()), "logs", "--follow", "--namespace", self._namespace, follower.pod]
         read = 0

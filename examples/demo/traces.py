@@ -18,7 +18,7 @@ Span = dict[str, Any]
 """As Zipkin has it."""
 
 
-class Found(NamedTuple):
+class FoundTrace(NamedTuple):
     """A trace, and one hour that is in it."""
 
     trace_id: str
@@ -38,7 +38,7 @@ def _step(span: Span) -> str:
     return str(span.get("name", "")).partition(" ")[0]
 
 
-def find(zipkin: str, stream: str, enough: Callable[[Found], bool], patience: float = PATIENCE) -> Found:
+def find(zipkin: str, stream: str, enough: Callable[[FoundTrace], bool], patience: float = PATIENCE) -> FoundTrace:
     """The first trace that leads from a micro-batch to what is processed, and of which `enough` holds.
 
     `zipkin` is where its API is, such as http://127.0.0.1:9411. Raises `TimeoutError` if there is none within
@@ -55,12 +55,12 @@ def find(zipkin: str, stream: str, enough: Callable[[Found], bool], patience: fl
         time.sleep(_LOOK)
 
 
-def _best(traces: Iterable[Found]) -> str:
+def _best(traces: Iterable[FoundTrace]) -> str:
     best = max(traces, key=lambda found: len(found.spans), default=None)
     return "" if best is None else f", the longest with {said(best)}"
 
 
-def said(found: Found) -> str:
+def said(found: FoundTrace) -> str:
     """How many spans of which kind, in words."""
     return ", ".join(f"{count} {step}" for step in STEPS if (count := found.count(step)))
 
@@ -74,15 +74,15 @@ def _ask(zipkin: str, stream: str) -> list[list[Span]]:
         return []
 
 
-def _whole(spans: list[Span]) -> Found | None:
+def _whole(spans: list[Span]) -> FoundTrace | None:
     """The trace with one of its hours, if it has a batch and an hour that was processed."""
     hours = [json.loads(span["tags"]["epochal.time"]) for span in spans if _step(span) == "process"]
     if not hours or not any(_step(span) == "batch" for span in spans):
         return None
-    return Found(spans[0]["traceId"], max(hours), spans)
+    return FoundTrace(spans[0]["traceId"], max(hours), spans)
 
 
-def show(found: Found, address: str) -> None:
+def show(found: FoundTrace, address: str) -> None:
     """Print the address of the trace, and with a terminal keep it there until Enter."""
     hour = (
         f"{found.hour // 10**6}-{found.hour // 10**4 % 100:02}-{found.hour // 100 % 100:02}, {found.hour % 100:02}:00"

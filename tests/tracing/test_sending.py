@@ -6,7 +6,7 @@ import threading
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
-from epochal.otel.sending import Limits, Sender, Sent
+from epochal.otel.sending import Sender, SendLimits, Sent
 
 
 class Collector:
@@ -50,7 +50,7 @@ def spans(sender, *names):
 
 
 def test_a_flush_sends_all_in_order(collector):
-    sender = Sender(collector, Limits(batch=2))
+    sender = Sender(collector, SendLimits(batch=2))
     spans(sender, *"abcde")
     assert sender.flush()
     assert collector.names == list("abcde")
@@ -58,7 +58,7 @@ def test_a_flush_sends_all_in_order(collector):
 
 def test_what_the_queue_cannot_take_is_counted(collector):
     collector.gate.clear()
-    sender = Sender(collector, Limits(queue=3, delay=60.0))
+    sender = Sender(collector, SendLimits(queue=3, delay=60.0))
     spans(sender, *"abcde")
     assert sender.dropped == 2
     collector.gate.set()
@@ -68,7 +68,7 @@ def test_what_the_queue_cannot_take_is_counted(collector):
 
 def test_after_a_failure_nothing_is_tried_for_a_while_and_nothing_is_lost(collector, caplog):
     clock = Clock()
-    sender = Sender(collector, Limits(), clock=clock)
+    sender = Sender(collector, SendLimits(), clock=clock)
     collector.answer = Sent(False, "it is away", again=True)
     spans(sender, "a")
     assert not sender.flush()
@@ -115,7 +115,7 @@ def test_unsampled_spans_are_not_kept(collector):
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of a fork beside threads, which is tested
 def test_a_forked_child_sends_its_own_spans_and_not_its_parents(collector):
     collector.gate.clear()
-    sender = Sender(collector, Limits(delay=60.0))
+    sender = Sender(collector, SendLimits(delay=60.0))
     spans(sender, "of the parent")
     read, write = os.pipe()
     child = os.fork()

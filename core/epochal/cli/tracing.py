@@ -31,7 +31,7 @@ def telemetry(service: str = SERVICE) -> Iterator[None]:
             ours.close()
 
 
-class Sends:
+class SendSpans:
     """The spans `send STREAM` of a command, one for what is sent between two acknowledgements.
 
     Does nothing where nobody has set tracing up.

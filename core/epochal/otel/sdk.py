@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
 
     from epochal.otel.finished import Finished
-    from epochal.otel.sending import Limits, Sender
+    from epochal.otel.sending import Sender, SendLimits
 
 TIMEOUT = 2.0
 """Seconds for one send of a process that must end a task, the exporter's own retries included."""
@@ -191,12 +191,12 @@ def resource(service: str) -> "Resource":
     return ours.merge(OTELResourceDetector().detect())
 
 
-def limits(environ: Mapping[str, str]) -> "Limits":
+def limits(environ: Mapping[str, str]) -> "SendLimits":
     """The variables OTEL_BSP_* and OTEL_METRIC_EXPORT_INTERVAL; what is no number above 0 counts as not given."""
-    from epochal.otel.sending import USUAL, Limits
+    from epochal.otel.sending import USUAL, SendLimits
 
     usual = USUAL
-    return Limits(
+    return SendLimits(
         int(_number(environ, "OTEL_BSP_MAX_QUEUE_SIZE", usual.queue)),
         int(_number(environ, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", usual.batch)),
         _number(environ, "OTEL_BSP_SCHEDULE_DELAY", usual.delay * 1000) / 1000,

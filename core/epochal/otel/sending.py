@@ -32,7 +32,7 @@ _log = logging.getLogger("epochal.otel")
 _SUPPRESSED = "suppress_instrumentation"  # what instrumentations of HTTP clients look for, or a send would be traced
 
 
-class Limits(NamedTuple):
+class SendLimits(NamedTuple):
     """Spans in memory, spans in one send, and seconds between sends: OTEL_BSP_*; seconds between metrics."""
 
     queue: int = 2048
@@ -41,7 +41,7 @@ class Limits(NamedTuple):
     metrics: float = 60.0
 
 
-USUAL = Limits()
+USUAL = SendLimits()
 
 
 class Sent(NamedTuple):
@@ -70,7 +70,7 @@ class Sender(SpanProcessor):
     def __init__(
         self,
         destination: Destination,
-        limits: Limits = USUAL,
+        limits: SendLimits = USUAL,
         *,
         rest: float = REST,
         clock: Callable[[], float] = monotonic,

@@ -20,7 +20,7 @@ from epochal.cli.io.record_to_append import Placing
 from epochal.cli.io.records import parse_time
 from epochal.cli.io.terminal import note
 from epochal.cli.options import DEFAULT_TIMEOUT, Catalog, Namespace, Stream, Timeout, connected, open_catalog, run
-from epochal.cli.tracing import Sends, telemetry
+from epochal.cli.tracing import SendSpans, telemetry
 from epochal.client.sockets import check_libzmq
 from epochal.errors import EpochalError, TimeShapeError
 from epochal.protocol.times import Time, TimeShape
@@ -170,7 +170,7 @@ async def _pub(
     if any(source.name == STDIN for source in sources) and sys.stdin.isatty() and not asked.quiet:
         note("reading records from the terminal, one a line; Ctrl-D ends, Ctrl-C gives up")
     publishing = Publishing(
-        placing, encoding, declared.payload.fields, asked.topic.encode(), asked.headers, Sends("/".join(name)),
+        placing, encoding, declared.payload.fields, asked.topic.encode(), asked.headers, SendSpans("/".join(name)),
         asked.wait, asked.quiet,
     )  # fmt: skip
     try:

@@ -13,8 +13,8 @@ from typing import Any
 import epochal
 from epochal.cli.io.inputs import Item, Source
 from epochal.cli.io.progress import Counter
-from epochal.cli.io.record_to_append import Append, Placing, encode
-from epochal.cli.tracing import Sends
+from epochal.cli.io.record_to_append import Placing, RecordGroup, encode
+from epochal.cli.tracing import SendSpans
 from epochal.errors import EpochalError, RecordTypeError, TimedOut
 from epochal.protocol.times import Time, to_json
 from epochal.resources.schemas import Schema
@@ -40,7 +40,7 @@ class Publishing:
     schema: Schema | None
     topic: bytes
     headers: Mapping[bytes, bytes]
-    sends: Sends
+    sends: SendSpans
     wait: bool = False
     """Whether each record is acknowledged, and said to be, before the next one is looked at."""
     quiet: bool = False
@@ -90,7 +90,7 @@ class Publishing:
                 await self._flush(writer)
                 flushed = clock.monotonic()
 
-    async def _send(self, writer: epochal.Writer, append: Append) -> None:
+    async def _send(self, writer: epochal.Writer, append: RecordGroup) -> None:
         if self.placing.in_order and append.time != self._at:
             writer.advance_nowait(append.time)
             self._at = append.time
@@ -107,7 +107,7 @@ class Publishing:
             self._under_way(append)
             await writer.drain()
 
-    async def _send_one(self, writer: epochal.Writer, append: Append, records: Sequence[Any]) -> None:
+    async def _send_one(self, writer: epochal.Writer, append: RecordGroup, records: Sequence[Any]) -> None:
         """Publish one record and say where it is, which is then certain, whatever becomes of this process.
 
         After Ctrl-C its acknowledgement is still waited for, by the flush at the end.
@@ -127,7 +127,7 @@ class Publishing:
             told = {"where": append.last.where, "time": to_json(append.time), "position": list(position)}
             print(json.dumps(told), flush=True)
 
-    def _under_way(self, append: Append) -> None:
+    def _under_way(self, append: RecordGroup) -> None:
         self.sent += len(append.records)
         self.sends.sent(len(append.records))
         self.times.add(append.time)

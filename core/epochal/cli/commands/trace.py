@@ -57,7 +57,7 @@ class TraceFormat(StrEnum):
     JSON = "json"
 
 
-class State(StrEnum):
+class TimeState(StrEnum):
     """The state of a time."""
 
     COMPLETE = "complete"
@@ -66,7 +66,7 @@ class State(StrEnum):
 
 
 @dataclass(slots=True)
-class Group:
+class TraceBatches:
     """Batches of one trace, or of none."""
 
     batches: int = 0
@@ -83,22 +83,22 @@ class Group:
 
 
 @dataclass(slots=True)
-class Found:
+class TracesOfTime:
     """What a time holds: groups by trace id, in hex."""
 
-    traces: dict[str, Group] = field(default_factory=dict)
-    without: Group = field(default_factory=Group)
-    state: State = State.OPEN
+    traces: dict[str, TraceBatches] = field(default_factory=dict)
+    without: TraceBatches = field(default_factory=TraceBatches)
+    state: TimeState = TimeState.OPEN
 
     def add(self, data: epochal.Data) -> None:
         """One more batch."""
         group = self.without
         if data.trace is not None:
-            group = self.traces.setdefault(data.trace[:16].hex(), Group())
+            group = self.traces.setdefault(data.trace[:16].hex(), TraceBatches())
         group.add(data)
 
     @property
-    def ordered(self) -> list[tuple[str, Group]]:
+    def ordered(self) -> list[tuple[str, TraceBatches]]:
         """Those with the most records first."""
         return sorted(self.traces.items(), key=lambda item: (-item[1].records, item[0]))
 
@@ -160,13 +160,13 @@ async def _trace(
     _show(qualified, time, found, output, template)
 
 
-async def _read(client: epochal.Client, stream: str, time: Time) -> Found:
+async def _read(client: epochal.Client, stream: str, time: Time) -> TracesOfTime:
     """The batches of `time` up to the present end of the stream."""
     async with client.subscribe(stream, partial=True) as now:
         await now.ready.wait()
         now.frontier()  # raises why it failed, if it did
         ends = {segment: now.position(segment) for segment in now.directory.segments}
-    found, aborted = Found(), False
+    found, aborted = TracesOfTime(), False
     async with client.subscribe(stream, since=f"frontier:{json.dumps([to_json(time)])}") as past:
         events = past.events()
         while True:
@@ -179,7 +179,7 @@ async def _read(client: epochal.Client, stream: str, time: Time) -> Found:
                     break
                 continue
             except StopAsyncIteration:
-                found.state = State.COMPLETE
+                found.state = TimeState.COMPLETE
                 break
             match event:
                 case epochal.Data(time=at) if at == time:
@@ -187,12 +187,12 @@ async def _read(client: epochal.Client, stream: str, time: Time) -> Found:
                 case epochal.EpochAborted(time=at) if at == time:
                     aborted = True
                 case epochal.FrontierChanged(frontier=frontier) if not _can_grow(time, frontier):
-                    found.state = State.COMPLETE
+                    found.state = TimeState.COMPLETE
                     break
-        if found.state is State.OPEN and not _can_grow(time, past.frontier()):
-            found.state = State.COMPLETE
+        if found.state is TimeState.OPEN and not _can_grow(time, past.frontier()):
+            found.state = TimeState.COMPLETE
     if aborted:
-        found.state = State.ABORTED
+        found.state = TimeState.ABORTED
     return found
 
 
@@ -204,7 +204,7 @@ def _can_grow(time: Time, frontier: Iterable[Time]) -> bool:
     return any(less_equal(low, time) for low in frontier)
 
 
-def _show(stream: str, time: Time, found: Found, output: TraceFormat, template: str | None) -> None:
+def _show(stream: str, time: Time, found: TracesOfTime, output: TraceFormat, template: str | None) -> None:
     if output is TraceFormat.JSON:
         print_document(_document(stream, time, found, template), in_yaml=False)
     elif found.traces:
@@ -213,26 +213,26 @@ def _show(stream: str, time: Time, found: Found, output: TraceFormat, template: 
     at = f"time {show_time(time)} of {stream}"
     batches = sum(group.batches for group in found.traces.values()) + found.without.batches
     match found.state:
-        case State.OPEN:
+        case TimeState.OPEN:
             note(
                 f"{at} is not complete yet: more may come; `epochal describe stream {stream}` shows what holds it back"
             )
-        case State.ABORTED:
+        case TimeState.ABORTED:
             note(f"{at} was aborted: it will never be complete, and nobody is given it as an epoch")
-    if not batches and found.state is not State.ABORTED:
+    if not batches and found.state is not TimeState.ABORTED:
         note(f"{at} has no batch")
     elif found.without.batches:
         few = f"{found.without.batches:,} of its {batches:,} batches, with {found.without.records:,} records,"
         note(f"{at}: {few} have no trace: they were published outside of any span")
 
 
-def _row(trace: str, group: Group, template: str | None) -> list[str]:
+def _row(trace: str, group: TraceBatches, template: str | None) -> list[str]:
     sampled = "yes" if group.sampled else "no"
     cells = [trace, f"{group.batches:,}", f"{group.records:,}", ",".join(sorted(group.segments)), sampled]
     return [*cells, template.replace("{trace}", trace)] if template else cells
 
 
-def _document(stream: str, time: Time, found: Found, template: str | None) -> dict[str, Any]:
+def _document(stream: str, time: Time, found: TracesOfTime, template: str | None) -> dict[str, Any]:
     traces = [
         {
             "trace": trace,

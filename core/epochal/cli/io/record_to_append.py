@@ -16,7 +16,7 @@ from epochal.resources.schemas import Schema
 
 
 @dataclass(slots=True)
-class Append:
+class RecordGroup:
     """Records that go out together: one time, one key; `first` and `last` say where they stood."""
 
     time: Time
@@ -42,12 +42,12 @@ class Placing:
         """Begin anew: no time was seen yet."""
         self._latest = None
 
-    def appends(self, items: Iterable[Item]) -> Iterator[Append]:
+    def appends(self, items: Iterable[Item]) -> Iterator[RecordGroup]:
         """Group records by time and key, in the order of each first one.
 
         Raises `RecordTypeError`, which names the record, after those before it were yielded.
         """
-        groups: dict[tuple[Time, bytes | None], Append] = {}
+        groups: dict[tuple[Time, bytes | None], RecordGroup] = {}
         failed: RecordTypeError | None = None
         for item in items:
             try:
@@ -57,7 +57,7 @@ class Placing:
                 break
             group = groups.get(place)
             if group is None:
-                groups[place] = Append(*place, [item.record], item, item)
+                groups[place] = RecordGroup(*place, [item.record], item, item)
             else:
                 group.records.append(item.record)
                 group.last = item
@@ -95,7 +95,7 @@ def _field(item: Item, name: str) -> Any:
     return item.record[name]
 
 
-def arrow_records(append: Append, schema: Schema | None) -> list[Any]:
+def arrow_records(append: RecordGroup, schema: Schema | None) -> list[Any]:
     """The rows of an append as one Arrow batch, of the declared schema if there is one."""
     pa = pyarrow()
     try:
@@ -104,6 +104,6 @@ def arrow_records(append: Append, schema: Schema | None) -> list[Any]:
         raise RecordTypeError(f"{append.first.where} to {append.last.where}: do not fit the schema: {error}") from None
 
 
-def encode(append: Append, encoding: str, schema: Schema | None) -> Sequence[Any]:
+def encode(append: RecordGroup, encoding: str, schema: Schema | None) -> Sequence[Any]:
     """The records as the writer takes them."""
     return arrow_records(append, schema) if encoding == "arrow" else append.records
