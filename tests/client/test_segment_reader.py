@@ -12,7 +12,7 @@ import zmq
 import zmq.asyncio
 
 import epochal
-from epochal.client.subscriber.segment_reader import Link
+from epochal.client.subscriber.segment_reader import SegmentReader
 from epochal.errors import EpochalError
 from epochal.protocol import messages as m
 from epochal.protocol import wire
@@ -147,7 +147,7 @@ class Following:
     async def __aenter__(self) -> Reader:
         self._patience = asyncio.timeout(20)
         await self._patience.__aenter__()
-        self._task = asyncio.create_task(Link(self.reader, "0", From.LIVE).run())
+        self._task = asyncio.create_task(SegmentReader(self.reader, "0", From.LIVE).run())
         return self.reader
 
     async def __aexit__(self, kind: Any, error: Any, trace: Any) -> None:

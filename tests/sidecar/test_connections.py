@@ -16,7 +16,7 @@ from epochal.client.sidecar import sidecar as client_sidecar
 from epochal.client.sidecar.connections import MOST_IDLE, Connections, Use, connections
 from epochal.client.sidecar.sidecar import Way
 from epochal.client.sockets import Socket
-from epochal.client.writer.segment_writer import Link
+from epochal.client.writer.segment_writer import SegmentWriter
 from epochal.errors import WriterClosed, WriterFenced
 from epochal.protocol import messages as m
 from epochal.protocol import wire
@@ -146,7 +146,7 @@ class Writer:
 @pytest.mark.rule("E6")
 async def test_what_comes_late_for_the_writer_before_reaches_nobody() -> None:
     writer: Any = Writer()
-    link: Any = Link(writer, "0")
+    link: Any = SegmentWriter(writer, "0")
     link._asked = 7
     lost: list[epochal.EpochalError] = []
     link.lose = lost.append

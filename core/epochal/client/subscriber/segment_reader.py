@@ -53,7 +53,7 @@ class Reader(Protocol):
         """No retry can mend this."""
 
 
-class Link:
+class SegmentReader:
     """Keeps one segment followed: connects, and connects again behind the last event."""
 
     def __init__(self, reader: Reader, segment: str, begin: Begin) -> None:

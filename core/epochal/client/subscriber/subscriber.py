@@ -20,7 +20,7 @@ from epochal.client.shutdown import ended, to_the_end
 from epochal.client.subscriber import values
 from epochal.client.subscriber.delivery import OVER, Hand, Hands, Reading
 from epochal.client.subscriber.lease import Announcement, Report
-from epochal.client.subscriber.segment_reader import Link
+from epochal.client.subscriber.segment_reader import SegmentReader
 from epochal.errors import EpochalError, UsageError
 from epochal.protocol import messages as m
 from epochal.protocol.subscriber import effects
@@ -83,7 +83,7 @@ class Subscription:
         settings = settings or FollowerSettings()
         self.follower_settings = settings if poll is None else replace(settings, poll=poll)
         self.pushes = push
-        self._links: list[Link] = []
+        self._links: list[SegmentReader] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._error: EpochalError | None = None
         self._changed = asyncio.Event()
@@ -108,7 +108,7 @@ class Subscription:
             wanted=beginning.wanted,
             topics=self._topics,
         )
-        self._links = [Link(self, segment, beginning.places[segment]) for segment in segments]
+        self._links = [SegmentReader(self, segment, beginning.places[segment]) for segment in segments]
         self._tasks = [
             asyncio.create_task(link.run(), name=f"follow {info.qualified}/{link.segment}") for link in self._links
         ]

@@ -46,7 +46,7 @@ class Writer(Protocol):
         """No retry can mend this."""
 
 
-class Link:
+class SegmentWriter:
     """One segment's connection on `ingest`: kept up until cancelled."""
 
     def __init__(self, writer: "Writer", segment: str) -> None:

@@ -17,7 +17,7 @@ from epochal.client.options import NOTHING, Expected
 from epochal.client.shutdown import ended
 from epochal.client.sidecar.sidecar import Sidecar, SidecarCatalog, SidecarOptions, Way, find, opening
 from epochal.client.writer.batching import Gathering, fail
-from epochal.client.writer.segment_writer import Link
+from epochal.client.writer.segment_writer import SegmentWriter
 from epochal.errors import (
     EpochalError,
     StreamGone,
@@ -86,7 +86,7 @@ class Session:
         self._parts: dict[asyncio.Future[Any], int] = {}
         """How many appends of a divided batch are not confirmed yet."""
         self._gathering: Gathering | None = None
-        self._links: dict[str, Link] = {}
+        self._links: dict[str, SegmentWriter] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._opening: asyncio.Future[None] | None = None
         self._room = asyncio.Event()
@@ -129,7 +129,7 @@ class Session:
         if self.context.closed:  # with a sidecar, nothing else would notice
             raise WriterClosed("the client was closed")
         for segment in self.directory.segments:
-            self._links[segment] = Link(self, segment)
+            self._links[segment] = SegmentWriter(self, segment)
         self._tasks = [asyncio.create_task(link.run()) for link in self._links.values()]
         self._tasks.append(asyncio.create_task(self._tick()))
         try:
