@@ -21,7 +21,7 @@ from tests.simulation.world import World
 from epochal.errors import LogError, LogFailed
 from epochal.logfiles import LogSettings, SegmentLog
 from epochal.protocol import messages as m
-from epochal.protocol.log.epoch_query import Wanted
+from epochal.protocol.log.epoch_query import EpochQuery
 from epochal.protocol.log.file_format import Checkpoint, with_incarnation
 from epochal.protocol.log.frames import decode_entry, entries, entry
 from epochal.protocol.log.history import State, apply
@@ -201,7 +201,7 @@ class Files(Disk):
         batch = self.log.read(seq, count, 1 << 20)
         return [] if batch is None else [decode_entry(raw) for data in batch.data for raw in entries(data)]
 
-    def beginning(self, wanted: Wanted) -> State:
+    def beginning(self, wanted: EpochQuery) -> State:
         """Where all that is wanted begins."""
         state, over = self.log.newest_state(wanted.untouched), False
         if not wanted.untouched(state):

@@ -6,7 +6,7 @@ import google_crc32c
 import pytest
 
 from epochal.protocol import messages as m
-from epochal.protocol.publisher.committed_view import Told
+from epochal.protocol.publisher.committed_view import CommittedView
 from epochal.protocol.publisher.effects import Private, Push, SendAnswers
 from epochal.protocol.publisher.journal import Restoring, encode_notes
 from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
@@ -16,12 +16,12 @@ from epochal.protocol.times import TimeShape
 NONCE = bytes(16)
 
 
-def ahead(told: int = 1, **settings: Any) -> tuple[SegmentPublisher, Told, SegmentServer]:
+def ahead(told: int = 1, **settings: Any) -> tuple[SegmentPublisher, CommittedView, SegmentServer]:
     """A publisher with four events at time 0 and one at 3, of which only those up to `told` are on disk."""
     publisher = SegmentPublisher(
         "uid", "0", PublisherSettings(TimeShape.parse("int"), durable=True, **settings), incarnation=1, now=0.0
     )
-    view = Told(publisher, -1)
+    view = CommittedView(publisher, -1)
     publisher.receive(b"w", m.Open(1, "uid", "0", "w", 1, None, None), 0.0)
     for number, time in enumerate((0, 0, 0, 0, 3)):
         payload = b"%1000d" % number
@@ -82,6 +82,6 @@ def test_a_restarted_publisher_without_room_for_history_keeps_what_it_logs_first
     first = SegmentPublisher("uid", "0", settings, incarnation=1, now=0.0)
     restored = Restoring.behind(first.state(), encode_notes(first.checkpoint())).end()
     again = SegmentPublisher("uid", "0", settings, incarnation=2, now=0.0, restored=restored, complete=True)
-    view = Told(again, restored.state.seq)
+    view = CommittedView(again, restored.state.seq)
     assert again.seq == 0, "it has logged that the stream is complete"
     assert view.state() == restored.state

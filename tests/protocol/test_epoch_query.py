@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from epochal.protocol.frontier import Antichain
 from epochal.protocol.log import history as histories
-from epochal.protocol.log.epoch_query import Wanted
+from epochal.protocol.log.epoch_query import EpochQuery
 from epochal.protocol.log.history import CHECKPOINT_EVERY, EVENT_OVERHEAD, History, State, apply, empty_state
 from epochal.protocol.messages import NOTHING_YET, Aborted, Data, Event, Frontier
 from epochal.protocol.progress import Progress
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.rule("E20")
 
 PAIR = st.tuples(st.integers(0, 4), st.integers(0, 4))
 STEPS = st.lists(st.tuples(st.sampled_from(["data", "move", "abort"]), PAIR, st.integers(0, 3)), max_size=25)
-WANTED = st.lists(PAIR, max_size=3).map(lambda times: Wanted(tuple(Antichain(times))))
+WANTED = st.lists(PAIR, max_size=3).map(lambda times: EpochQuery(tuple(Antichain(times))))
 
 
 def log_of(steps: Any) -> tuple[list[Event], list[State]]:
@@ -45,14 +45,14 @@ def log_of(steps: Any) -> tuple[list[Event], list[State]]:
     return events, states
 
 
-def matters(wanted: Wanted, event: Event) -> bool:
+def matters(wanted: EpochQuery, event: Event) -> bool:
     """Whether an event is of a wanted epoch, written down anew."""
     times = (event.time,) if isinstance(event, Data) else event.times if isinstance(event, Aborted) else ()
     return any(map(Antichain(wanted.times).less_equal, times))
 
 
 @given(STEPS, WANTED)
-def test_a_log_is_untouched_up_to_some_event_and_touched_from_there_on(steps: Any, wanted: Wanted) -> None:
+def test_a_log_is_untouched_up_to_some_event_and_touched_from_there_on(steps: Any, wanted: EpochQuery) -> None:
     events, states = log_of(steps)
     untouched = [wanted.untouched(state) for state in states]
     assert all(before or not after for before, after in pairwise(untouched))
@@ -63,10 +63,10 @@ def test_a_log_is_untouched_up_to_some_event_and_touched_from_there_on(steps: An
             assert wanted.whole_behind(state)
 
 
-@example([("move", (2, 2), 0)], Wanted(((0, 0),)), 5000, False)  # a wanted epoch that is over, and had no data
+@example([("move", (2, 2), 0)], EpochQuery(((0, 0),)), 5000, False)  # a wanted epoch that is over, and had no data
 @given(STEPS, WANTED, st.integers(0, 5000), st.booleans())
 def test_the_beginning_is_behind_all_that_does_not_matter(
-    steps: Any, wanted: Wanted, kept: int, frequent: bool
+    steps: Any, wanted: EpochQuery, kept: int, frequent: bool
 ) -> None:
     """As a walk over the whole log finds it, whatever is still in memory, and however many states are known."""
     events, states = log_of(steps)
@@ -85,7 +85,7 @@ def test_the_beginning_is_behind_all_that_does_not_matter(
 
 
 @given(STEPS, WANTED, st.integers(0, 25))
-def test_events_are_passed_over_up_to_the_first_that_matters(steps: Any, wanted: Wanted, start: int) -> None:
+def test_events_are_passed_over_up_to_the_first_that_matters(steps: Any, wanted: EpochQuery, start: int) -> None:
     events, states = log_of(steps)
     state = states[min(start, len(events))]
     if not wanted.untouched(state):
@@ -101,20 +101,20 @@ def test_nothing_that_is_wanted_is_found_at_the_end() -> None:
     history = History(empty_state((0,)), max_bytes=10**9, max_age=1e9)
     for seq in range(5):
         history.append(Data(seq, seq - 1, seq, b"", 1, 0, b""), 0.0)
-    assert Wanted(()).beginning(history) == State(4, (0,), (0, 1, 2, 3, 4), ())
+    assert EpochQuery(()).beginning(history) == State(4, (0,), (0, 1, 2, 3, 4), ())
 
 
 def test_what_was_aborted_is_wanted_as_well_since_it_is_told() -> None:
     state = State(4, (0,), (), (7,))
-    assert not Wanted((5,)).untouched(state)
-    assert Wanted((5,)).whole_behind(state)
-    assert Wanted((8,)).untouched(state)
+    assert not EpochQuery((5,)).untouched(state)
+    assert EpochQuery((5,)).whole_behind(state)
+    assert EpochQuery((8,)).untouched(state)
 
 
 @pytest.mark.rule("E11")
 def test_what_was_lost_may_have_been_what_is_wanted() -> None:
     state = State(4, (0,), (), (), (7,))
-    assert [Wanted((time,)).whole_behind(state) for time in (5, 7, 8)] == [False, False, True]
+    assert [EpochQuery((time,)).whole_behind(state) for time in (5, 7, 8)] == [False, False, True]
 
 
 @pytest.mark.parametrize("epochs", [1, 500, 3 * CHECKPOINT_EVERY])
@@ -126,24 +126,24 @@ def test_a_question_costs_no_more_than_what_lies_between_two_known_states(
         history.append(Data(2 * time, 2 * time - 1, time, b"", 1, 0, b""), 0.0)
         history.append(Frontier(2 * time + 1, 2 * time, ((time, -1), (time + 1, 1))), 0.0)
     looked_at = 0
-    known = Wanted.untouched
+    known = EpochQuery.untouched
 
     def counting(progress: Progress, event: Event) -> None:
         nonlocal looked_at
         looked_at += 1
         apply(progress, event)
 
-    def counted(wanted: Wanted, state: State) -> bool:
+    def counted(wanted: EpochQuery, state: State) -> bool:
         nonlocal looked_at
         looked_at += 1
         return known(wanted, state)
 
     monkeypatch.setattr("epochal.protocol.log.epoch_query.apply", counting)
-    monkeypatch.setattr(Wanted, "untouched", counted)
+    monkeypatch.setattr(EpochQuery, "untouched", counted)
     for time in sorted({0, 1, epochs // 2, epochs - 1, epochs}):
         looked_at = 0
         wanted: Time = time
-        found = Wanted((wanted,)).beginning(history)
+        found = EpochQuery((wanted,)).beginning(history)
         assert found is not None
         assert found.seq == 2 * time - 1
         assert looked_at <= CHECKPOINT_EVERY + 10

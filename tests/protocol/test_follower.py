@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from epochal.protocol import messages as m
-from epochal.protocol.log.epoch_query import Wanted
+from epochal.protocol.log.epoch_query import EpochQuery
 from epochal.protocol.subscriber.effects import (
     Began,
     Broke,
@@ -488,7 +488,7 @@ def test_whose_place_is_gone_is_told_so_in_words_and_what_to_do(begin):
     [((0,), (), True), ((5,), (), True), ((5,), (5,), False), ((3,), (4,), True), ((6,), (), False), ((), (), False)],
 )
 def test_what_was_asked_for_must_not_have_begun_before_the_history(lower, upper, whole):
-    alone = Alone(Wanted((5,)))
+    alone = Alone(EpochQuery((5,)))
     alone.welcome()
     alone.snapshot(seq=9)
     assert alone.open(4, lower=lower, upper=upper).position is None
@@ -500,17 +500,19 @@ def test_what_was_asked_for_must_not_have_begun_before_the_history(lower, upper,
 
 @pytest.mark.rule("E20")
 @pytest.mark.parametrize("features", [(), ("since",), ("since", m.SINCE_TIMES)])
-@pytest.mark.parametrize("begin", [Wanted((5,)), Wanted(()), Wanted(tuple(range(33))), From.START, Behind(2)])
+@pytest.mark.parametrize(
+    "begin", [EpochQuery((5,)), EpochQuery(()), EpochQuery(tuple(range(33))), From.START, Behind(2)]
+)
 def test_what_is_wanted_is_told_to_who_understands_it_and_only_once(begin, features):
     alone = Alone(begin)
     alone.welcome(features=features)
     alone.snapshot(seq=4)
     since = alone.request()
-    told = m.SINCE_TIMES in features and isinstance(begin, Wanted) and len(begin.times) < 33
+    told = m.SINCE_TIMES in features and isinstance(begin, EpochQuery) and len(begin.times) < 33
     assert since.wanted == (begin.times if told else None)
     at = m.Position(1, 2)
     alone.answer(m.Opening(since.request, at, (5,), (), ()), m.Chunk(since.request, 2, True), data(3, 5), data(4, 5))
-    if begin != Wanted(tuple(range(33))):
+    if begin != EpochQuery(tuple(range(33))):
         alone.told()
         assert alone.follower.live
         alone.push(data(6, 5))  # a gap: from here on, it is behind its own events
@@ -523,7 +525,7 @@ def test_what_is_wanted_is_told_to_who_understands_it_and_only_once(begin, featu
 @pytest.mark.rule("E20", "Q2")
 @pytest.mark.parametrize(("lower", "upper"), [((6,), ()), ((0,), (5,)), ((), ())])
 def test_a_publisher_that_leaves_out_too_much_is_found_out(lower, upper):
-    alone = Alone(Wanted((5,)))
+    alone = Alone(EpochQuery((5,)))
     alone.welcome(features=(m.SINCE_TIMES,))
     alone.snapshot(seq=4)
     alone.open(2, lower=lower, upper=upper)
@@ -532,7 +534,7 @@ def test_a_publisher_that_leaves_out_too_much_is_found_out(lower, upper):
 
 @pytest.mark.rule("E20", "Q2")
 @pytest.mark.parametrize(
-    ("begin", "ends"), [(Wanted((5,)), True), (Behind(2), True), (From.START, False), (m.Position(1, 2), False)]
+    ("begin", "ends"), [(EpochQuery((5,)), True), (Behind(2), True), (From.START, False), (m.Position(1, 2), False)]
 )
 def test_retention_that_overtakes_what_was_asked_for_ends_it_else_there_is_a_gap(begin, ends):
     alone = Alone(begin)

@@ -9,7 +9,7 @@ from tests.protocol.recorded import record_all
 
 from epochal.errors import HistoryTruncated, RemoteProtocolError
 from epochal.protocol import messages as m
-from epochal.protocol.log.epoch_query import Wanted
+from epochal.protocol.log.epoch_query import EpochQuery
 from epochal.protocol.log.history import State
 from epochal.protocol.publisher.effects import FindBeginning, Private, Push, ReadLog, SendAnswers
 from epochal.protocol.publisher.server import CHUNK_EVENTS, SegmentServer, ServingSettings
@@ -322,7 +322,7 @@ def test_the_disk_is_asked_only_for_what_is_not_in_memory(wire_up):
     (opening, *_) = ask(wiring, wants(29))
     assert opening.position == m.Position(1, 57)
     (find,) = effects(wiring, wants(4, request=2))
-    assert find == FindBeginning(b"peer", 2, Wanted((4,)))
+    assert find == FindBeginning(b"peer", 2, EpochQuery((4,)))
     wiring.servers["0"].state_found(b"peer", 2, State(7, (4,), (), ()))
     opened, read = wiring.publishers["0"].take()
     assert opened == SendAnswers(b"peer", (m.Opening(2, m.Position(1, 7), (4,), (), ()),))
@@ -357,7 +357,7 @@ def test_retention_that_is_faster_than_the_question_has_it_asked_again(wire_up):
     effects(wiring, wants(10))
     publisher.history.archived = 7
     server.not_read(b"peer", 1, HistoryTruncated("gone"))
-    assert publisher.take() == [FindBeginning(b"peer", 1, Wanted((10,)))]
+    assert publisher.take() == [FindBeginning(b"peer", 1, EpochQuery((10,)))]
     publisher.history.archived = truncated_at
     server.not_read(b"peer", 1, HistoryTruncated("gone"))
     opening, _, *events = [message for answer in publisher.take() for message in answer.messages]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from epochal.errors import CursorError, EpochalError, TimeShapeError, UsageError
 from epochal.protocol.frontier import Antichain
-from epochal.protocol.log.epoch_query import Wanted
+from epochal.protocol.log.epoch_query import EpochQuery
 from epochal.protocol.log.history import State
 from epochal.protocol.messages import Position
 from epochal.protocol.subscriber.cursor import Cursor
@@ -133,7 +133,7 @@ def test_from_a_frontier_is_what_it_reaches() -> None:
     beginning = placed(FromFrontier(((2, 1), (0, 3), (2, 2))), "uid", PAIR, ["0", "1"])
     assert beginning.wanted is not None
     assert set(beginning.wanted) == {(0, 3), (2, 1)}
-    assert set(beginning.places.values()) == {Wanted(beginning.wanted)}
+    assert set(beginning.places.values()) == {EpochQuery(beginning.wanted)}
 
 
 @given(st.lists(PAIRS, max_size=2), st.lists(PAIRS, max_size=2), st.lists(PAIRS, max_size=2), PAIRS)
@@ -141,7 +141,7 @@ def test_a_history_is_whole_behind_a_state_at_which_no_wanted_time_is_under_way_
     """If it says so, each wanted time is still to come there, with all of its events."""
     active = [one for one in active if Antichain(lower).less_equal(one)]  # as in every state
     state = State(4, tuple(Antichain(lower)), tuple(active), ())
-    asked = Wanted(tuple(Antichain(wanted)))
+    asked = EpochQuery(tuple(Antichain(wanted)))
     if asked.whole_behind(state) and Antichain(asked.times).less_equal(time):
         assert state.progress().lower.frontier.less_equal(time)
         assert not any(less_equal(time, one) for one in active)

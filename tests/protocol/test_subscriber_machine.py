@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from epochal.errors import EpochTooLarge
 from epochal.protocol import messages as m
 from epochal.protocol.frontier import Antichain
-from epochal.protocol.log.epoch_query import Wanted
+from epochal.protocol.log.epoch_query import EpochQuery
 from epochal.protocol.log.history import State
 from epochal.protocol.subscriber.cursor import Cursor
 from epochal.protocol.subscriber.effects import (
@@ -565,7 +565,7 @@ def test_only_what_a_wanted_time_reaches_is_delivered(wire_up, partial):
     writer, reader = wiring.writer(), wiring.reader(None, wanted=wanted, partial=partial)
     for time in ((0, 0), (0, 3), (1, 1), (2, 0), (2, 2)):
         writer.append("0", time)
-    reader.join("0", Wanted(wanted))
+    reader.join("0", EpochQuery(wanted))
     writer.append("0", (0, 5))
     writer.append("0", (1, 0))
     writer.leave(m.Leaving.FINISH)
@@ -597,7 +597,7 @@ def test_a_cursor_carries_what_was_asked_for(wire_up):
     writer, reader = wiring.writer(), wiring.reader(None, wanted=[2])
     for time in range(4):
         writer.append("0", time)
-    reader.join("0", Wanted((2,)))
+    reader.join("0", EpochQuery((2,)))
     resumed = wiring.reader(cursor=Cursor.from_json(reader.machine.cursor().to_json()))
     writer.leave(m.Leaving.FINISH)
     assert [time for time, _ in reader.epochs()] == [time for time, _ in resumed.epochs()] == [2, 3]

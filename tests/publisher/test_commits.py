@@ -15,7 +15,7 @@ from epochal.protocol import messages as m
 from epochal.protocol.log.file_format import Checkpoint
 from epochal.protocol.log.frames import entry
 from epochal.protocol.log.history import State
-from epochal.protocol.publisher.committed_view import Told
+from epochal.protocol.publisher.committed_view import CommittedView
 from epochal.protocol.publisher.effects import Log, ReadLog
 from epochal.protocol.publisher.journal import encode_notes
 from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
@@ -179,7 +179,7 @@ def test_the_catalog_is_told_of_a_frontier_once_it_is_on_disk(make: Callable[...
     bench = make()
     bench.append()
     publisher, store = bench.publisher, bench.store
-    told = Told(publisher, publisher.seq)
+    told = CommittedView(publisher, publisher.seq)
     server = SegmentServer(told, b"c" * 8, ServingSettings(), 0.0)
     served = Served(publisher, server, Packer(b"C" + b"c" * 8), 0.0, store, (0,), publisher.seq, told)
     publisher.receive(b"w", m.Hold(2, "0", (3,)), 0.0)

@@ -9,7 +9,7 @@ from math import inf
 from tests.simulation.world import World
 
 from epochal.protocol import messages as m
-from epochal.protocol.log.epoch_query import Wanted
+from epochal.protocol.log.epoch_query import EpochQuery
 from epochal.protocol.log.history import State, apply
 from epochal.protocol.publisher.effects import Log, PublisherEffect, Push
 from epochal.protocol.publisher.journal import Note, Restored, Restoring, encode_notes
@@ -126,7 +126,7 @@ class Disk:
         """The next events after `seq`."""
         return self._events[seq + 1 : seq + 1 + count]
 
-    def beginning(self, wanted: Wanted) -> State:
+    def beginning(self, wanted: EpochQuery) -> State:
         """Where all that is wanted begins; the start of the log if that is before it."""
         assert self._start is not None
         if not wanted.untouched(self._start):

@@ -23,7 +23,7 @@ from epochal.errors import HistoryTruncated, Unavailable, WriterLost
 from epochal.protocol import messages as m
 from epochal.protocol import wire
 from epochal.protocol.log.history import State
-from epochal.protocol.publisher.committed_view import Told
+from epochal.protocol.publisher.committed_view import CommittedView
 from epochal.protocol.publisher.effects import (
     AskRecord,
     FindBeginning,
@@ -137,7 +137,7 @@ class Node:
         first = [] if self._disk is None or self._gathering else self._disk.begin(self.publisher)
         self.channel = self.world.random.randbytes(8)
         state = restored.state if restored is not None else self.publisher.state()
-        self._told = None if self._disk is None else Told(self.publisher, state.seq)
+        self._told = None if self._disk is None else CommittedView(self.publisher, state.seq)
         self.server = SegmentServer(self._told or self.publisher, self.channel, ServingSettings(), now)
         self.log = self.oracle.incarnation(
             self.segment, grant.incarnation, state.lower, state.seq, below=state.below, now=now, fresh=fresh,

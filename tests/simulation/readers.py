@@ -15,7 +15,7 @@ from tests.simulation.world import World
 from epochal.errors import EpochalError, HistoryTruncated, NoPublisher, StreamGone
 from epochal.protocol import messages as m
 from epochal.protocol import wire
-from epochal.protocol.log.epoch_query import Wanted
+from epochal.protocol.log.epoch_query import EpochQuery
 from epochal.protocol.log.history import State
 from epochal.protocol.subscriber.cursor import Cursor
 from epochal.protocol.subscriber.effects import (
@@ -75,7 +75,7 @@ class Life:
         """What an interrupted call has fetched, for the next one to hand out; the cursor has not passed it (E16)."""
         self._gathered: dict[Time, dict[str, list[bytes]]] = {}
         self._seqs: dict[str, int] = {}
-        origin = Wanted(memory.wanted) if memory.wanted is not None else From.START if memory.start else From.LIVE
+        origin = EpochQuery(memory.wanted) if memory.wanted is not None else From.START if memory.start else From.LIVE
         self.links = [Link(self, name, origin if cursor is None else cursor.positions[name]) for name in scenario.names]
         world.after(TICK, self._ticks)
 
@@ -208,7 +208,7 @@ class Life:
     def _may_be_gone(self, segment: str, position: Begin) -> bool:
         """Whether the publisher, as it is now, need not have what is asked for."""
         log = self.oracle.logs[segment][-1]
-        if isinstance(position, Wanted):
+        if isinstance(position, EpochQuery):
             return self.oracle.wanted_may_be_gone(log, position.times, self.world.now)
         return isinstance(position, m.Position) and self.oracle.may_be_gone(log, position, self.world.now)
 

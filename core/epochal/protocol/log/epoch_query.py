@@ -24,7 +24,7 @@ MOST_WANTED = MAX_SHAPE_LEAVES
 
 
 class Searchable(Protocol):
-    """What `Wanted` asks of a history, be it a publisher's or the part of it that readers were told."""
+    """What `EpochQuery` asks of a history, be it a publisher's or the part of it that readers were told."""
 
     def states(self) -> list[State]:
         """States that are known without a replay, oldest first."""
@@ -35,7 +35,7 @@ class Searchable(Protocol):
         ...
 
 
-class Wanted(NamedTuple):
+class EpochQuery(NamedTuple):
     """All of every epoch that one of `times` reaches (E20)."""
 
     times: tuple[Time, ...]

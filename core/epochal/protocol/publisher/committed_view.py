@@ -11,10 +11,10 @@ from epochal.protocol.publisher.effects import PublisherEffect
 from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
 
 
-class ToldHistory:
+class CommittedHistory:
     """The part of a history up to the last event that was told; see `History`."""
 
-    def __init__(self, view: "Told") -> None:
+    def __init__(self, view: "CommittedView") -> None:
         self._view = view
 
     @property
@@ -58,7 +58,7 @@ class ToldHistory:
         return self._history.state_at(seq)
 
 
-class Told:
+class CommittedView:
     """`seq` is the last event that was told; to be moved just before what comes behind it is carried out.
 
     What was taken from here before that has to be carried out before it too: a snapshot stands for the events up to
@@ -67,7 +67,7 @@ class Told:
 
     def __init__(self, publisher: SegmentPublisher, seq: int) -> None:
         self.publisher = publisher
-        self.history = ToldHistory(self)
+        self.history = CommittedHistory(self)
         self._effects: list[PublisherEffect] = []
         self._state: State | None = None
         self.seq = seq

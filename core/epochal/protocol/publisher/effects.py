@@ -7,7 +7,7 @@ are taken.
 from typing import NamedTuple, TypeAlias
 
 from epochal.protocol import messages as m
-from epochal.protocol.log.epoch_query import Wanted
+from epochal.protocol.log.epoch_query import EpochQuery
 from epochal.protocol.publisher.journal import Note
 
 
@@ -65,7 +65,7 @@ class FindBeginning(NamedTuple):
 
     peer: bytes
     request: int
-    wanted: Wanted
+    wanted: EpochQuery
 
 
 class ReadLog(NamedTuple):

@@ -31,12 +31,12 @@ from epochal.protocol.blockers import MOST_HOLDERS, Holder, HolderKind
 from epochal.protocol.frontier import Antichain, Change, Downset, MutableAntichain
 from epochal.protocol.log.history import EVENT_OVERHEAD, History, State, empty_state
 from epochal.protocol.progress import Progress
-from epochal.protocol.publisher.completion import Finishing
+from epochal.protocol.publisher.completion import Completion
 from epochal.protocol.publisher.effects import AskRecord, Log, PublisherEffect, Push, Reply
 from epochal.protocol.publisher.horizon import Horizon, Marks, Record
 from epochal.protocol.publisher.journal import Journal, Note, PublisherIs, Restored, checkpoint_notes
 from epochal.protocol.publisher.limits import MAX_DETAIL, MAX_WAITING_OPENS, MAX_WRITER_ID, MAX_WRITERS, SegmentLimits
-from epochal.protocol.publisher.reserved_capability import Parked
+from epochal.protocol.publisher.reserved_capability import ReservedCapability
 from epochal.protocol.publisher.sessions import Asked, WaitingLine, Writers, WriterState, fingerprint, follows
 from epochal.protocol.times import Time, TimeShape
 
@@ -134,7 +134,7 @@ class SegmentPublisher:
             max_age=settings.retention_age,
         )
         known = Marks.from_texts(marks)
-        self._own = Parked.at(
+        self._own = ReservedCapability.at(
             start,
             tuple(known_writers),
             settings.min_writers,
@@ -153,7 +153,7 @@ class SegmentPublisher:
         """
         self._gathered: Downset | None = None
         """What they may have lost, once all of them have asked, or are waited for no longer; it has to be recorded."""
-        self._finishing = Finishing(complete, stands=finishing and not complete, asked=known.finished)
+        self._finishing = Completion(complete, stands=finishing and not complete, asked=known.finished)
         self._put_off = False
         """Whether the segment is finishing unless one of those who wait to open can."""
         self._unrecorded_finishes: dict[Writer, tuple[str, Reply]] = {}
@@ -186,8 +186,8 @@ class SegmentPublisher:
         self._held = MutableAntichain([*own.held, *held])
         self.history = self.history.empty_behind(state)
         self.history.told = state.seq  # what is logged below is on no disk yet
-        self._own = Parked.restored(own, self.settings.min_writers, now)
-        self._finishing = Finishing(
+        self._own = ReservedCapability.restored(own, self.settings.min_writers, now)
+        self._finishing = Completion(
             own.complete, stands=own.finishing and not own.complete, early=own.early, asked=own.asked
         )
         self._limits.restore(restored.sizes)

@@ -17,7 +17,7 @@ from epochal.protocol.times import Time
 
 
 @dataclass(slots=True)
-class Parked:
+class ReservedCapability:
     """The publisher's own capability, and whom it waits for with it; empty while writers alone hold the frontier."""
 
     held: Antichain

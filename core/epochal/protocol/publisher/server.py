@@ -20,9 +20,9 @@ from epochal.errors import (
     VersionMismatch,
 )
 from epochal.protocol import messages as m
-from epochal.protocol.log.epoch_query import MOST_WANTED, Wanted
+from epochal.protocol.log.epoch_query import MOST_WANTED, EpochQuery
 from epochal.protocol.log.history import State
-from epochal.protocol.publisher.committed_view import Told
+from epochal.protocol.publisher.committed_view import CommittedView
 from epochal.protocol.publisher.effects import FindBeginning, FindState, Private, Push, ReadLog, SendAnswers
 from epochal.protocol.publisher.machine import SegmentPublisher
 
@@ -62,7 +62,7 @@ class _Answering:
     """Where the answer begins."""
     from_start: bool = False
     """Whether that is wherever the history begins, or what is wanted of it."""
-    wanted: Wanted | None = None
+    wanted: EpochQuery | None = None
     """What need not be told is passed over."""
     opened: bool = False
     """Whether the answer has begun."""
@@ -75,11 +75,11 @@ class _Answering:
 class SegmentServer:
     """The subscribers' side of one segment publisher. `channel` is the 8-byte token of its one channel.
 
-    Of a publisher with a disk it is given what is `Told`.
+    For a publisher with a disk it is given the `CommittedView`, which never shows what is not durable yet.
     """
 
     def __init__(
-        self, publisher: SegmentPublisher | Told, channel: bytes, settings: ServingSettings, now: float
+        self, publisher: SegmentPublisher | CommittedView, channel: bytes, settings: ServingSettings, now: float
     ) -> None:
         self.publisher, self.channel, self.settings = publisher, channel, settings
         self.subscriptions: set[bytes] = set()
@@ -204,7 +204,7 @@ class SegmentServer:
         self._answers[peer, ask.request] = answering
         self._find_state(peer, ask.request, answering)
 
-    def _checked(self, ask: m.Since) -> Wanted | None:
+    def _checked(self, ask: m.Since) -> EpochQuery | None:
         """The times asked for. Raises for those of another shape, for too many, and for those behind a position."""
         if ask.wanted is None:
             return None
@@ -212,7 +212,7 @@ class SegmentServer:
             raise RemoteProtocolError("times are wanted of the whole history, and this asks behind a position")
         if len(ask.wanted) > MOST_WANTED:
             raise LimitExceeded(f"{len(ask.wanted)} times are wanted; at most {MOST_WANTED} can be asked for at once")
-        return Wanted(tuple(map(self.publisher.settings.shape.check, ask.wanted)))
+        return EpochQuery(tuple(map(self.publisher.settings.shape.check, ask.wanted)))
 
     def _find_state(self, peer: bytes, request: int, answering: _Answering) -> None:
         history = self.publisher.history
@@ -226,7 +226,7 @@ class SegmentServer:
             answering.reading = True
             self.publisher.emit(FindState(peer, request, answering.at))
 
-    def _find_beginning(self, peer: bytes, request: int, answering: _Answering, wanted: Wanted) -> None:
+    def _find_beginning(self, peer: bytes, request: int, answering: _Answering, wanted: EpochQuery) -> None:
         """E20: nothing wanted is left out; what may have been in what is gone is for the asker to judge."""
         history = self.publisher.history
         state = wanted.beginning(history)

@@ -44,7 +44,7 @@ from epochal.errors import (
     from_code,
 )
 from epochal.protocol import messages as m
-from epochal.protocol.log.epoch_query import MOST_WANTED, Wanted
+from epochal.protocol.log.epoch_query import MOST_WANTED, EpochQuery
 from epochal.protocol.log.history import State
 from epochal.protocol.subscriber.catch_up import Pull, Why
 from epochal.protocol.subscriber.effects import (
@@ -388,7 +388,7 @@ class Follower:
                     self._pull(position, Why.BEGIN, now)
             case From.LIVE:
                 self._pull(m.Position(self._incarnation, self._newest), Why.BEGIN, now)
-            case Wanted(times) if self._skips and len(times) <= MOST_WANTED:
+            case EpochQuery(times) if self._skips and len(times) <= MOST_WANTED:
                 self._pull(None, Why.BEGIN, now, times)
             case _:
                 self._pull(None, Why.BEGIN, now)
@@ -411,7 +411,11 @@ class Follower:
         """Report where the events of an answer begin, unless the last ones of this connection ended there."""
         if self._answer.why is Why.LOOK:
             return
-        if self._answer.why is Why.BEGIN and isinstance(self._begin, Wanted) and not self._begin.whole_behind(state):
+        if (
+            self._answer.why is Why.BEGIN
+            and isinstance(self._begin, EpochQuery)
+            and not self._begin.whole_behind(state)
+        ):
             self._break(
                 HistoryTruncated(
                     f"segment {self.segment}: epochs that were asked for may have begun before event {state.seq + 1}, "
@@ -455,7 +459,7 @@ class Follower:
         now = self._heard
         if self._answer.why is Why.LOOK and self._subscribed:
             self._greet(now)  # lost for good: the next snapshot says where to go on
-        elif self._answer.why is Why.BEGIN and self._answer.opened and isinstance(self._begin, Behind | Wanted):
+        elif self._answer.why is Why.BEGIN and self._answer.opened and isinstance(self._begin, Behind | EpochQuery):
             self._break(HistoryTruncated(f"segment {self.segment}: retention overtook the answer; {detail}"))
         elif self._continuing and self._subscribed:
             # E17: the gap cannot be healed; the new snapshot becomes a further filter.

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from epochal.errors import CursorError, TimeShapeError, UsageError
 from epochal.protocol.frontier import Antichain
-from epochal.protocol.log.epoch_query import Wanted
+from epochal.protocol.log.epoch_query import EpochQuery
 from epochal.protocol.messages import NOTHING_YET, Position
 from epochal.protocol.subscriber.cursor import Cursor
 from epochal.protocol.times import MAX_TIME, Time, TimeShape, from_json
@@ -37,8 +37,8 @@ class Behind(NamedTuple):
     incarnation: int | None = None
 
 
-Begin: TypeAlias = From | Position | Behind | Wanted
-"""With `Wanted`: where all of what is wanted begins, which the history must hold."""
+Begin: TypeAlias = From | Position | Behind | EpochQuery
+"""With `EpochQuery`: where all of what is wanted begins, which the history must hold."""
 
 
 class AfterSeq(NamedTuple):
@@ -147,7 +147,7 @@ def placed(since: ParsedSince, stream: str, shape: TimeShape, segments: Iterable
 
 def _wanting(times: Iterable[Time], names: Iterable[str]) -> Beginning:
     wanted = tuple(Antichain(times))
-    return Beginning(dict.fromkeys(names, Wanted(wanted)), wanted=wanted)
+    return Beginning(dict.fromkeys(names, EpochQuery(wanted)), wanted=wanted)
 
 
 def _check_cursor(cursor: Cursor, stream: str, names: list[str]) -> None:

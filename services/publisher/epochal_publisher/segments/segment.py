@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from epochal.client.catalog.types import SegmentGrant, SegmentReport, StreamInfo
-from epochal.protocol.publisher.committed_view import Told
+from epochal.protocol.publisher.committed_view import CommittedView
 from epochal.protocol.publisher.effects import PublisherEffect as Effect
 from epochal.protocol.publisher.effects import Push
 from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
@@ -35,7 +35,7 @@ class Served:
     """The lower frontier behind all that has been carried out: what may be told of it (E9)."""
     told_seq: int
     """The last event that has been carried out, pushed or not: what is served ends there (E9)."""
-    told: Told | None
+    told: CommittedView | None
     """What subscribers are answered from while the disk is awaited; None without a disk."""
     subscribed: bool = False
     """Whether anybody has subscribed to the channel; while nobody has, events are not even encoded (S21)."""
@@ -91,7 +91,7 @@ class Served:
         if store is not None and not publisher.gathering:
             store.begin(grant.incarnation, publisher)
         channel = secrets.token_bytes(8)  # one an incarnation: nothing of an old one can be taken for new
-        told = None if store is None else Told(publisher, store.log.durable)
+        told = None if store is None else CommittedView(publisher, store.log.durable)
         server = SegmentServer(told or publisher, channel, ServingSettings(heartbeat=spec.push.heartbeat), now)
         lower, at = tuple(publisher.progress.lower.frontier), publisher.seq if store is None else store.log.durable
         return cls(publisher, server, Packer(b"C" + channel), now, store, lower, at, told)
