@@ -15,11 +15,14 @@ MUTANTS_REPORT := .cache/mutants.json
 DEMO_ARGS ?=
 TEST_ARGS ?=
 BENCH_ARGS ?=
+# How many times as many chaos rounds and simulated seeds the long tests run.
+LONG ?= 1
 
+export LONG
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: help setup lock format lint types imports test test-long cluster-up cluster-build test-cluster cluster-down rules mutants bench docs crd images chart chart-scan tracing-tools demo demo-cluster check clean java-there
+.PHONY: help setup lock format lint types imports test test-long cluster-up cluster-build test-cluster test-cluster-api test-cluster-node cluster-down rules mutants bench docs crd images chart chart-scan tracing-tools demo demo-cluster check clean java-there
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -75,7 +78,7 @@ LONG_TESTS := $(BIN)/python -m pytest -q -m "long and not cluster" -o faulthandl
 # These keep all processors busy by themselves.
 BUSY := tests/chaos/test_rounds.py tests/protocol/test_simulation.py
 
-test-long: $(READY) ## run the tests marked long
+test-long: $(READY) ## run the tests marked long (LONG=4: four times as many rounds and seeds)
 ifeq ($(TEST_ARGS),)
 	@$(LONG_TESTS) -n 2 --dist loadfile $(BUSY:%=--ignore %)
 	@$(LONG_TESTS) $(BUSY)
@@ -100,11 +103,18 @@ cluster-build: $(READY) ## build the images and programs that the tests on a Kub
 test-cluster: $(READY) ## run the tests on a real Kubernetes: ours, or that of KUBECONFIG
 ifeq ($(TEST_ARGS),)
 	@$(MAKE) cluster-build
-	@$(CLUSTER_TESTS) -n 2 --dist loadfile tests/cluster/api
-	@$(CLUSTER_TESTS) --ignore tests/cluster/api tests/cluster
+	@$(MAKE) test-cluster-api
+	@$(MAKE) test-cluster-node
 else
 	@$(CLUSTER_TESTS) $(TEST_ARGS)
 endif
+
+test-cluster-api: $(READY) ## of these, only those that need no node
+	@$(BIN)/python -m tests.cluster build --tier api
+	@$(CLUSTER_TESTS) -n 2 --dist loadfile tests/cluster/api
+
+test-cluster-node: $(READY) ## of these, only those that run pods
+	@$(CLUSTER_TESTS) --ignore tests/cluster/api tests/cluster
 
 cluster-down: $(READY) ## remove the throw-away Kubernetes (keeps what was built)
 	@$(BIN)/python -m tests.cluster down

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from tests.scale import LONG
 from tests.simulation import Report, SimulationFailed, __main__, simulate
 
 from epochal.errors import CapabilityError, EpochalError, StreamGone
@@ -33,8 +34,8 @@ STORED = 200
 DURABLE: dict[str, Any] = {"durable": True, "longest_sync": 0.1}
 INTERVAL: dict[str, Any] = {**DURABLE, "interval": True}
 LOSSES: dict[str, Any] = {**INTERVAL, "crash_rate": 0.3, "power_losses": 0.9}
-LONG = 6_000
-CHUNK = 250
+MANY = 1_500 * LONG
+CHUNK = 125
 
 CHECKED = (
     *(
@@ -140,14 +141,14 @@ def test_fresh_seeds_keep_every_rule_where_a_crash_loses_what_was_told_before_it
 
 @pytest.mark.long
 @pytest.mark.rule(*CHECKED)
-def test_ten_thousand_fresh_seeds_keep_every_rule() -> None:
+def test_many_fresh_seeds_keep_every_rule() -> None:
     base = random.SystemRandom().randrange(2**40)
-    print(f"seeds {base} to {base + LONG - 1}")
+    print(f"seeds {base} to {base + MANY - 1}")
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(2, mp_context=spawn) as pool:
-        reports = list(pool.map(simulate, range(base, base + LONG), chunksize=CHUNK))
-        stored = list(pool.map(partial(simulate, **DURABLE), range(base, base + LONG // 3), chunksize=CHUNK))
-        lax = list(pool.map(partial(simulate, **INTERVAL), range(base, base + LONG // 3), chunksize=CHUNK))
+        reports = list(pool.map(simulate, range(base, base + MANY), chunksize=CHUNK))
+        stored = list(pool.map(partial(simulate, **DURABLE), range(base, base + MANY // 3), chunksize=CHUNK))
+        lax = list(pool.map(partial(simulate, **INTERVAL), range(base, base + MANY // 3), chunksize=CHUNK))
     check_tried(reports, *TRIED)
     check_tried(stored, *TRIED_ON_DISK)
     check_tried(lax, *TRIED_ON_DISK, "lost")
