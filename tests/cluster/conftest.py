@@ -13,6 +13,8 @@ from tests.cluster.harness import apiserver, evidence, node
 from tests.cluster.harness.apiserver import ApiServer
 from tests.cluster.harness.kubernetes import GivenCluster, Kubernetes, eventually
 
+DEMO_NAMESPACE = "epochal-demo"
+
 _numbers = itertools.count(1)
 
 
@@ -77,14 +79,25 @@ def api_namespace(api_server: Kubernetes) -> str:
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Kubernetes]:
-    """A cluster that runs pods: that of KUBECONFIG, or the node that stands, or one for this run."""
+    """A cluster that runs pods: that of KUBECONFIG, or the node that is there, or one for this run."""
     if given := os.environ.get("KUBECONFIG"):
-        yield GivenCluster(Path(given))
+        yield _without_demo(GivenCluster(Path(given)))
         return
-    stands = node.running() is not None
-    yield node.up()
-    if not stands and "PYTEST_XDIST_WORKER" not in os.environ:  # another process may be using it
+    was_there = node.running() is not None
+    yield _without_demo(node.up())
+    if not was_there and "PYTEST_XDIST_WORKER" not in os.environ:  # another process may be using it
         node.down()
+
+
+def _without_demo(cluster: Kubernetes) -> Kubernetes:
+    """The cluster; the run ends here where a kept demo owns what the tests would install."""
+    if cluster.find("namespace", DEMO_NAMESPACE):
+        pytest.exit(
+            f"the cluster holds a kept demo (namespace {DEMO_NAMESPACE}), whose release would be in the way of every "
+            "test: remove the node by `make cluster-down`, or the demo alone by `make demo-cluster` without KEEP",
+            returncode=2,
+        )
+    return cluster
 
 
 @pytest.fixture(scope="session")

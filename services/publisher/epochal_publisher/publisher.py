@@ -272,7 +272,7 @@ class Publisher:
             self._ingest.router.socket.resume()
 
     def _sweep(self, served: Served, now: float) -> None:
-        if served.store is not None and served.store.commit is None:
+        if served.store is not None and served.store.begun and served.store.commit is None:
             commit = served.store.sweep(served.publisher, now)
             if commit is not None:
                 self._write(served.store, commit)
