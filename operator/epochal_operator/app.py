@@ -20,7 +20,7 @@ from epochal_operator.ownership import Claims
 from epochal_operator.reconciler import Reconciler
 from epochal_operator.reporter import Reporter
 from epochal_operator.settings import Settings
-from epochal_operator.telemetry import Telemetry, Web
+from epochal_operator.telemetry import OperatorTelemetry, Web
 
 EXIT_LEASE_LOST = 3
 
@@ -37,7 +37,7 @@ async def operate(settings: Settings, stop: asyncio.Event, ready: Callable[[str]
         leadership = Leadership(settings, lease_api)
         api = await stack.enter_async_context(ThrottledApi(settings.request_timeout, leadership.check))
         catalog = await stack.enter_async_context(CatalogClient(settings.catalog, patience=0.0, timeout=5.0))
-        telemetry = Telemetry()
+        telemetry = OperatorTelemetry()
         stack.callback(telemetry.close)
         controller = _controller(settings, api, catalog, leadership, telemetry)
 
@@ -53,7 +53,7 @@ async def operate(settings: Settings, stop: asyncio.Event, ready: Callable[[str]
 
 
 def _controller(
-    settings: Settings, api: ThrottledApi, catalog: CatalogClient, leadership: Leadership, telemetry: Telemetry
+    settings: Settings, api: ThrottledApi, catalog: CatalogClient, leadership: Leadership, telemetry: OperatorTelemetry
 ) -> Controller:
     cache = Cache()
     catalog_sync = CatalogSync(catalog, leadership.check)

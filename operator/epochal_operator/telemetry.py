@@ -21,7 +21,7 @@ _DRAIN = 0.5
 """Seconds; nothing that is answered here takes longer."""
 
 
-class Telemetry(ServiceTelemetry):
+class OperatorTelemetry(ServiceTelemetry):
     """Counts what happens and shows what is."""
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ FOLDER = "epochal"
 _BEGUN = re.compile(r"batch-(\d+)-partitions-(\d+)")
 
 
-class Checkpoint:
+class QueryCheckpoint:
     """One checkpoint directory, in the driver."""
 
     def __init__(self, spark: SparkSession, location: str) -> None:

@@ -39,7 +39,7 @@ PROBE_SECONDS = 5.0
 """How long that may take; the batch is only shown in a message."""
 
 
-class Asked(NamedTuple):
+class StartRequest(NamedTuple):
     """What a query is started with, as far as earlier runs matter.
 
     `spark_id`: the id in its checkpoint, None for a new one. `left`: the session that this program itself left last.
@@ -54,7 +54,7 @@ class Asked(NamedTuple):
     left: int | None
 
 
-async def check(client: epochal.Client, info: StreamInfo, asked: Asked) -> None:
+async def check(client: epochal.Client, info: StreamInfo, asked: StartRequest) -> None:
     """Raise `QueryRunning` or `QueryIsNew` where the query may not begin; changes nothing."""
     sessions = {w.writer: w.session for w in await client.catalog.writers(info.namespace, info.name)}
     gone = asked.left is not None and sessions.get(asked.query) == asked.left
@@ -68,7 +68,7 @@ async def check(client: epochal.Client, info: StreamInfo, asked: Asked) -> None:
             raise _is_new(asked, known, last)
 
 
-async def _refuse_a_second(client: epochal.Client, info: StreamInfo, asked: Asked) -> None:
+async def _refuse_a_second(client: epochal.Client, info: StreamInfo, asked: StartRequest) -> None:
     """Return once the query's writer is not there, or silent; raise `QueryRunning` once it was heard.
 
     The capability of a driver that was killed outlives it by the stream's time-out, and its next run goes on with it:
@@ -135,7 +135,7 @@ def _tasks(query: str, writers: Iterable[str]) -> dict[str, list[int]]:
 
 
 async def _last_batch(
-    client: epochal.Client, info: StreamInfo, asked: Asked, known: dict[str, list[int]]
+    client: epochal.Client, info: StreamInfo, asked: StartRequest, known: dict[str, list[int]]
 ) -> int | None:
     """The last batch of which a publisher remembers an append, as far as a few of its tasks tell."""
     if any(segment.finishing for segment in info.segments):
@@ -153,7 +153,7 @@ async def _last_batch(
     return max(batches, default=None)
 
 
-def _is_new(asked: Asked, known: dict[str, list[int]], batch: int | None) -> QueryIsNew:
+def _is_new(asked: StartRequest, known: dict[str, list[int]], batch: int | None) -> QueryIsNew:
     ids = ", ".join(f"{spark_id}-..." for spark_id in sorted(known))
     last = "" if batch is None else f"; the last batch seen is {batch}"
     return QueryIsNew(

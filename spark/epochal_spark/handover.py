@@ -34,7 +34,7 @@ class Handed(NamedTuple):
     tracestate: str = ""
 
 
-class Held(NamedTuple):
+class HeldCapability(NamedTuple):
     """Where the capability of a batch job is held, and the job's place in a trace."""
 
     address: str

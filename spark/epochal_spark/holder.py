@@ -18,7 +18,7 @@ import epochal
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.errors import EpochalError, Unavailable, from_code
 from epochal_spark.declared import Declared, look_up
-from epochal_spark.handover import Committed, Handed, HandoverServer, Held
+from epochal_spark.handover import Committed, Handed, HandoverServer, HeldCapability
 from epochal_spark.holding import Holding
 from epochal_spark.options import Complete, SinkOptions
 from epochal_spark.tracing import Batches
@@ -60,7 +60,7 @@ def look_up_now(options: SinkOptions) -> Declared:
     return asyncio.run(ask())
 
 
-def start_holder(options: SinkOptions, driver: int) -> Held:
+def start_holder(options: SinkOptions, driver: int) -> HeldCapability:
     """Start the process; returns once it holds the capability where it takes commits. Raises what it failed with."""
     order = Order(
         options.stream, options.catalog, options.query, options.complete, options.finish, options.wait, driver,
@@ -88,7 +88,7 @@ def start_holder(options: SinkOptions, driver: int) -> Held:
     if "address" not in answer:
         raise from_code(answer["code"], answer["detail"])
     trace = answer.get("trace")
-    return Held(str(answer["address"]), None if trace is None else Handed(*trace))
+    return HeldCapability(str(answer["address"]), None if trace is None else Handed(*trace))
 
 
 class _Job:

@@ -28,9 +28,9 @@ from epochal.errors import ConfigError, EpochalError, Unavailable, UsageError, W
 from epochal.protocol.times import Time
 from epochal.resources import parse_stream_name
 from epochal_spark import earlier_runs
-from epochal_spark.checkpoints import Checkpoint
+from epochal_spark.checkpoints import QueryCheckpoint
 from epochal_spark.declared import Declared
-from epochal_spark.earlier_runs import Asked
+from epochal_spark.earlier_runs import StartRequest
 from epochal_spark.failures import ours
 from epochal_spark.handover import Committed, Handed, HandoverServer
 from epochal_spark.holding import Holding
@@ -122,13 +122,13 @@ def publish(
     """
     kind = _check_query(df, trigger or {}, finish=finish)
     name = query or f"spark/{stream}"
-    kept = Checkpoint(df.sparkSession, checkpoint)
+    kept = QueryCheckpoint(df.sparkSession, checkpoint)
     holder = _Holder(stream, name, catalog_url(catalog), Complete(_known(complete)), wait)
     options = SinkOptions(
         stream=stream, catalog=holder.catalog, time=time, query=name, key=key, complete=holder.complete
     )  # fmt: skip
     with _THIS_PROGRAM.runs(holder, take_over=take_over) as before:
-        asked = Asked(stream, name, checkpoint, kept.query_id(), take_over, new_checkpoint, before.left)
+        asked = StartRequest(stream, name, checkpoint, kept.query_id(), take_over, new_checkpoint, before.left)
         holder.before_opening = partial(_check_and_replace, df.schema, options, asked, before.other)
         with holder:
             register(df.sparkSession)
@@ -153,7 +153,7 @@ def publish(
 async def _check_and_replace(
     schema: StructType,
     options: SinkOptions,
-    asked: Asked,
+    asked: StartRequest,
     other: "_Holder | None",
     client: epochal.Client,
     info: StreamInfo,
@@ -246,7 +246,7 @@ class _Holder:
         self._error: BaseException | None = None
         self._refusal: EpochalError | None = None
         """Why a batch was not begun or not committed."""
-        self._running: Future[tuple[StreamingQuery, Checkpoint]] = Future()
+        self._running: Future[tuple[StreamingQuery, QueryCheckpoint]] = Future()
         self._begun_batch: tuple[int, int] | None = None
         """The batch that was begun last, and its partitions."""
         self._gave_way = False
@@ -270,7 +270,7 @@ class _Holder:
         self._end(_Leaving.DETACH)
         self._batches.close(self._refusal or error)
 
-    def started(self, query: StreamingQuery, kept: Checkpoint) -> StreamingQuery:
+    def started(self, query: StreamingQuery, kept: QueryCheckpoint) -> StreamingQuery:
         """Spark has started the query, whose first batch waits for this."""
         self._running.set_result((query, kept))
         return query

@@ -25,7 +25,7 @@ from pyspark.sql.types import StructType
 
 from epochal.errors import ConfigError, EpochalError, LocalProtocolError, UsageError
 from epochal.protocol.times import Time, join
-from epochal_spark.handover import Committed, Handed, Held, ask_to_begin, call_off, hand_over
+from epochal_spark.handover import Committed, Handed, HeldCapability, ask_to_begin, call_off, hand_over
 from epochal_spark.interpreter import check_workers
 from epochal_spark.options import SinkOptions
 
@@ -94,7 +94,7 @@ class EpochalSink(DataSourceStreamArrowWriter):
 class EpochalBatch(DataSourceArrowWriter):
     """Writes one batch job, under the capability of a process that lives as long as the job."""
 
-    def __init__(self, options: SinkOptions, held: Held) -> None:
+    def __init__(self, options: SinkOptions, held: HeldCapability) -> None:
         self._options, self._handover, self._trace = options, held.address, held.trace
 
     def write(self, iterator: Iterator["RecordBatch"]) -> TaskCommit:

@@ -40,8 +40,8 @@ from epochal_catalog.api.errors import (
 from epochal_catalog.domain import subscriptions
 from epochal_catalog.domain.records import SubscriptionRecord, SubscriptionRenewed
 from epochal_catalog.domain.registry import FinishingMark, Registering, Registry, Report
-from epochal_catalog.domain.state import State
-from epochal_catalog.storage.store import Store
+from epochal_catalog.domain.state import CatalogState
+from epochal_catalog.storage.store import CatalogStore
 
 NAMES = st.sampled_from(["a", "b"])
 WRITERS = st.sampled_from(["w1", "w2"])
@@ -176,8 +176,8 @@ class CatalogMachine(RuleBasedStateMachine):
         self.register("a", "p1", {*SEGMENTS}, 1)
 
     def open(self) -> None:
-        self.store = Store(Path(self.directory.name), 5.0)
-        self.state = State(TTL, subscription_ttl=SUBSCRIPTION_TTL, watch_events=KEPT)
+        self.store = CatalogStore(Path(self.directory.name), 5.0)
+        self.state = CatalogState(TTL, subscription_ttl=SUBSCRIPTION_TTL, watch_events=KEPT)
         self.state.load(self.loop.run_until_complete(self.store.open()), self.now)
         self.state.sweep(self.now, 1e9)
 

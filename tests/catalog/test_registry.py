@@ -5,7 +5,7 @@ import pytest
 from epochal.resources import StreamManifest
 from epochal_catalog.domain.records import CounterRecord
 from epochal_catalog.domain.registry import FinishingMark, Registering, Registry
-from epochal_catalog.domain.state import State
+from epochal_catalog.domain.state import CatalogState
 
 SEGMENTS = ("0", "1")
 
@@ -23,7 +23,7 @@ def manifest(name: str) -> StreamManifest:
 
 @pytest.mark.rule("E7")
 def test_nothing_is_written_after_completion() -> None:
-    state = State(ttl=10.0)
+    state = CatalogState(ttl=10.0)
     registry = Registry(state)
     asked = Registering("p", "i", ("demo", "a"), "u", SEGMENTS, {})
     state.commit(registry.apply(manifest("a"), "u", "now").changes, 0.0)
@@ -37,7 +37,7 @@ def test_nothing_is_written_after_completion() -> None:
 
 
 def test_a_decision_changes_nothing_by_itself() -> None:
-    state = State(ttl=10.0)
+    state = CatalogState(ttl=10.0)
     decision = Registry(state).apply(manifest("a"), "u", "now")
     assert state.find("demo", "a") is None
     assert state.commit(decision.changes, 0.0) == {"demo/a"}

@@ -26,7 +26,7 @@ from epochal_catalog.domain.records import (
     StreamRemoved,
 )
 from epochal_catalog.storage import tables
-from epochal_catalog.storage.store import Store
+from epochal_catalog.storage.store import CatalogStore
 
 STREAM = StreamRecord("u", "demo", "s", 1, {"kind": "Stream"}, "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z")
 SEGMENT = SegmentRecord(
@@ -37,34 +37,34 @@ REGISTRATION = RegistrationRecord("p", 3, "i", "demo/s", "u", {"0": 1}, {"events
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    store = Store(tmp_path, busy_timeout=0.05)
+async def store(tmp_path: Path) -> AsyncIterator[CatalogStore]:
+    store = CatalogStore(tmp_path, busy_timeout=0.05)
     assert await store.open() == []
     yield store
     await store.close()
 
 
-async def reopened(store: Store, path: Path) -> list[Any]:
+async def reopened(store: CatalogStore, path: Path) -> list[Any]:
     await store.close()
-    again = Store(path, busy_timeout=0.05)
+    again = CatalogStore(path, busy_timeout=0.05)
     records = await again.open()
     await again.close()
     return records
 
 
-async def test_what_was_written_is_read_again(store: Store, tmp_path: Path) -> None:
+async def test_what_was_written_is_read_again(store: CatalogStore, tmp_path: Path) -> None:
     records: list[Change] = [STREAM, SEGMENT, REGISTRATION, SessionRecord("u", "w/1", 2**62), CounterRecord("token", 3)]
     await store.write(records)
     assert await reopened(store, tmp_path) == records
 
 
-async def test_segments_come_in_the_order_of_their_ranges(store: Store, tmp_path: Path) -> None:
+async def test_segments_come_in_the_order_of_their_ranges(store: CatalogStore, tmp_path: Path) -> None:
     segments = [SegmentRecord("u", str(index), index, index + 1) for index in range(12)]
     await store.write([STREAM, *reversed(segments)])
     assert (await reopened(store, tmp_path))[1:] == segments
 
 
-async def test_a_removed_stream_takes_its_rows_along(store: Store, tmp_path: Path) -> None:
+async def test_a_removed_stream_takes_its_rows_along(store: CatalogStore, tmp_path: Path) -> None:
     await store.write([STREAM, SEGMENT, SessionRecord("u", "w", 1), REGISTRATION])
     await store.write([StreamRemoved("u"), RegistrationRemoved("p", 3)])
     assert await reopened(store, tmp_path) == []
@@ -83,7 +83,7 @@ async def test_a_removed_stream_takes_its_rows_along(store: Store, tmp_path: Pat
     ],
 )
 async def test_a_fence_refuses_an_older_write_and_all_that_came_with_it(
-    store: Store, tmp_path: Path, stale: Any
+    store: CatalogStore, tmp_path: Path, stale: Any
 ) -> None:
     before: list[Change] = [STREAM, SEGMENT, REGISTRATION, SessionRecord("u", "w", 1), CounterRecord("token", 3)]
     await store.write(before)
@@ -93,7 +93,7 @@ async def test_a_fence_refuses_an_older_write_and_all_that_came_with_it(
 
 
 @pytest.mark.rule("E6", "E46")
-async def test_a_session_is_written_again_only_to_release_it(store: Store, tmp_path: Path) -> None:
+async def test_a_session_is_written_again_only_to_release_it(store: CatalogStore, tmp_path: Path) -> None:
     session = SessionRecord("u", "w", 7, first=True)
     await store.write([STREAM, session])
     released = replace(session, released=7)
@@ -106,7 +106,7 @@ async def test_a_session_is_written_again_only_to_release_it(store: Store, tmp_p
 
 
 @pytest.mark.rule("E11")
-async def test_a_new_incarnation_counts_its_records_from_the_beginning(store: Store, tmp_path: Path) -> None:
+async def test_a_new_incarnation_counts_its_records_from_the_beginning(store: CatalogStore, tmp_path: Path) -> None:
     await store.write([STREAM, SEGMENT])
     newer = replace(SEGMENT, token=4, record_number=-1)
     await store.write([HorizonRecorded(newer)])
@@ -114,7 +114,7 @@ async def test_a_new_incarnation_counts_its_records_from_the_beginning(store: St
     assert await reopened(store, tmp_path) == [STREAM, newer]
 
 
-async def test_the_file_is_safe_against_loss_of_power(store: Store, tmp_path: Path) -> None:
+async def test_the_file_is_safe_against_loss_of_power(store: CatalogStore, tmp_path: Path) -> None:
     assert store._engine is not None
     with store._engine.connect() as connection:
         assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
@@ -122,7 +122,7 @@ async def test_the_file_is_safe_against_loss_of_power(store: Store, tmp_path: Pa
         assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar() == 1
 
 
-async def test_every_write_takes_the_lock_when_it_begins(store: Store) -> None:
+async def test_every_write_takes_the_lock_when_it_begins(store: CatalogStore) -> None:
     begun: list[str] = []
     assert store._engine is not None
     event.listen(store._engine, "before_cursor_execute", lambda *seen: begun.append(seen[2]))
@@ -130,7 +130,7 @@ async def test_every_write_takes_the_lock_when_it_begins(store: Store) -> None:
     assert begun[0] == "BEGIN IMMEDIATE"  # else a read that turns into a write fails at once on a busy file
 
 
-async def test_a_file_locked_by_a_stray_writer_is_waited_for_then_refused(store: Store, tmp_path: Path) -> None:
+async def test_a_file_locked_by_a_stray_writer_is_waited_for_then_refused(store: CatalogStore, tmp_path: Path) -> None:
     stray = sqlite3.connect(tmp_path / "catalog.sqlite", isolation_level=None)
     stray.execute("BEGIN IMMEDIATE").close()
     with pytest.raises(StoreUnavailable) as caught:
@@ -144,18 +144,18 @@ async def test_a_file_locked_by_a_stray_writer_is_waited_for_then_refused(store:
 
 async def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
     (tmp_path / "catalog.sqlite").write_bytes(b"x" * 4096)
-    store = Store(tmp_path, 0.05)
+    store = CatalogStore(tmp_path, 0.05)
     with pytest.raises(StoreFailed, match="not a database"):
         await store.open()
     await store.close()
 
 
-async def test_a_newer_schema_is_refused_and_left_alone(store: Store, tmp_path: Path) -> None:
+async def test_a_newer_schema_is_refused_and_left_alone(store: CatalogStore, tmp_path: Path) -> None:
     await store.write([STREAM])
     await store.close()
     file = sqlite3.connect(tmp_path / "catalog.sqlite", isolation_level=None)
     file.execute("UPDATE alembic_version SET version_num = '9999'").close()
-    newer = Store(tmp_path, 0.05)
+    newer = CatalogStore(tmp_path, 0.05)
     with pytest.raises(SchemaTooNew, match="schema 9999"):
         await newer.open()
     await newer.close()
@@ -163,7 +163,7 @@ async def test_a_newer_schema_is_refused_and_left_alone(store: Store, tmp_path: 
     file.close()
 
 
-async def test_the_migrations_build_what_the_tables_declare(store: Store, tmp_path: Path) -> None:
+async def test_the_migrations_build_what_the_tables_declare(store: CatalogStore, tmp_path: Path) -> None:
     engine = create_engine(f"sqlite:///{tmp_path / 'catalog.sqlite'}")
     with engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})

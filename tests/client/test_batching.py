@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from epochal.client.tracing import Trace
-from epochal.client.writer.batching import Batch, Batcher, Gathering, Slot
+from epochal.client.writer.batching import Batcher, GatheredBatch, Gathering, Slot
 from epochal.errors import EpochalError, RecordTypeError, WriterClosed
 from epochal.protocol.messages import Position
 from epochal.protocol.segments import Placement, key_ranges
@@ -73,7 +73,7 @@ class Sender:
         self.gathering = Gathering(Batcher(placement(), max_records), linger, self.send, self.failures.append)
 
     def send(
-        self, slot: Slot, batch: Batch, trace: Trace | None, awaited: bool, promise: asyncio.Future[Position]
+        self, slot: Slot, batch: GatheredBatch, trace: Trace | None, awaited: bool, promise: asyncio.Future[Position]
     ) -> None:
         if self.refuses is not None:
             raise self.refuses

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from epochal.errors import LogFailed
-from epochal.logfiles import Batch, LogSettings, SegmentLog
+from epochal.logfiles import LogBatch, LogSettings, SegmentLog
 from epochal.logfiles.disk import OSDisk
 from epochal.protocol import messages as m
-from epochal.protocol.log.file_format import Checkpoint
+from epochal.protocol.log.file_format import LogCheckpoint
 from epochal.protocol.log.frames import decode_entry, entries, entry
-from epochal.protocol.log.history import State
+from epochal.protocol.log.history import SegmentState
 
 
 @dataclass
@@ -162,12 +162,12 @@ def event(seq: int, payload: bytes = b"payload") -> m.Data:
     return m.Data(seq, seq - 1, seq, b"t", 1, 0, payload)
 
 
-def state(seq: int) -> State:
+def state(seq: int) -> SegmentState:
     """The state behind event `seq`, as these tests count."""
-    return State(seq, (seq + 1,), (), ())
+    return SegmentState(seq, (seq + 1,), (), ())
 
 
-def payloads(batch: Batch | None) -> list[tuple[int, bytes]]:
+def payloads(batch: LogBatch | None) -> list[tuple[int, bytes]]:
     """(seq, payload) of each event."""
     if batch is None:
         return []
@@ -200,7 +200,7 @@ class Bench:
         """Open the log and begin the next incarnation."""
         log = self.open(**settings)
         self.incarnation = log.incarnation + 1
-        log.begin(self.incarnation, Checkpoint(state(log.last), b"%d" % log.last))
+        log.begin(self.incarnation, LogCheckpoint(state(log.last), b"%d" % log.last))
         return log
 
     def append(self, log: SegmentLog, *sizes: int, notes: bytes = b"", sync: bool = True) -> None:
@@ -217,7 +217,7 @@ class Bench:
         for _ in range(count):
             self.append(log, size)
             if log.roll_due:
-                log.roll(Checkpoint(state(log.last), b"%d" % log.last))
+                log.roll(LogCheckpoint(state(log.last), b"%d" % log.last))
 
     def entry(self, seq: int, size: int) -> list[bytes]:
         """The entry of one event with a payload of `size` zeros."""

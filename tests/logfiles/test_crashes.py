@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from epochal.errors import HistoryTruncated, LogFailed, LogFull
 from epochal.logfiles import SegmentLog
-from epochal.protocol.log.file_format import Checkpoint
+from epochal.protocol.log.file_format import LogCheckpoint
 from epochal.protocol.log.frames import entry
 
 
@@ -50,8 +50,8 @@ class LogMachine(RuleBasedStateMachine):
     def durable(self) -> int:
         return sum(len(some) for some, _ in self.frames[: self.synced]) - 1
 
-    def checkpoint(self) -> Checkpoint:
-        return Checkpoint(self.tools["state"](len(self.events) - 1), b"%d" % len(self.frames))
+    def checkpoint(self) -> LogCheckpoint:
+        return LogCheckpoint(self.tools["state"](len(self.events) - 1), b"%d" % len(self.frames))
 
     def start(self) -> None:
         """Open, compare what came back, and begin an incarnation."""
@@ -74,8 +74,8 @@ class LogMachine(RuleBasedStateMachine):
         self.synced = len(self.frames)
         assert self.log.incarnations[-1] == (self.bench.incarnation, len(self.events))
 
-    def checkpoint_before(self) -> Checkpoint:
-        return Checkpoint(self.tools["state"](len(self.events) - 1), b"%d" % (len(self.frames) - 1))
+    def checkpoint_before(self) -> LogCheckpoint:
+        return LogCheckpoint(self.tools["state"](len(self.events) - 1), b"%d" % (len(self.frames) - 1))
 
     # ---- what can happen ----
 

@@ -14,9 +14,9 @@ from epochal.logfiles import LogSettings, SegmentLog
 from epochal.logfiles.disk import PIECE, OSDisk
 from epochal.logfiles.survey import verify
 from epochal.protocol import messages as m
-from epochal.protocol.log.file_format import FOOTER_BYTES, Checkpoint, decode_header
+from epochal.protocol.log.file_format import FOOTER_BYTES, LogCheckpoint, decode_header
 from epochal.protocol.log.frames import Damage, Frame, entry, recover, scan
-from epochal.protocol.log.history import State
+from epochal.protocol.log.history import SegmentState
 
 
 @pytest.mark.rule("E10")
@@ -333,7 +333,7 @@ def test_a_log_is_recovered_piece_by_piece_however_long_its_last_file_is(tmp_pat
     """Also where it was torn, and where all that follows has to be looked through for a frame."""
     settings = LogSettings(file_bytes=2**30)
     with SegmentLog.open(tmp_path, "uid", "0", instance="one", settings=settings) as log:
-        log.begin(1, Checkpoint(State(-1, (0,), (), ())))
+        log.begin(1, LogCheckpoint(SegmentState(-1, (0,), (), ())))
         for number in range(64):
             log.write(1, entry(m.Data(number, number - 1, 0, b"", 1, 0, bytes(2**17))), b"notes")
         log.sync()
@@ -360,9 +360,9 @@ def test_history_opens_behind_damage_from_the_next_state_that_is_known(bench: An
             starts.append(log.size)
             bench.append(log, 50)
             if seq == 20:
-                log.keep_state(State(seq, (seq,), (), ()))
+                log.keep_state(SegmentState(seq, (seq,), (), ()))
         if sealed:
-            log.roll(Checkpoint(State(39, (39,), (), ())))
+            log.roll(LogCheckpoint(SegmentState(39, (39,), (), ())))
         flip(bench.files()[0], starts[10] + 60)
         for refused in (10, 15, 19):
             with pytest.raises(CorruptLog, match="history can be asked for from position 20 on") as damage:

@@ -10,10 +10,10 @@ import pytest
 from epochal.errors import LocalProtocolError, LogFailed, LogFull
 from epochal.logfiles import SegmentLog
 from epochal.logfiles.disk import OSDisk
-from epochal.protocol.log.file_format import Checkpoint
-from epochal.protocol.log.history import State
+from epochal.protocol.log.file_format import LogCheckpoint
+from epochal.protocol.log.history import SegmentState
 
-START = Checkpoint(State(-1, (0,), (), ()), b"-1")
+START = LogCheckpoint(SegmentState(-1, (0,), (), ()), b"-1")
 
 
 @pytest.mark.parametrize("room", [0, 1, 49, 53, 54, 60, 153])
@@ -57,11 +57,11 @@ def test_a_roll_that_does_not_fit_leaves_the_old_file_in_use(bench: Any, log: Se
     bench.append(log, 10)
     bench.disk.room = room
     with pytest.raises(LogFull):
-        log.roll(Checkpoint(State(0, (1,), (), ()), b""))
+        log.roll(LogCheckpoint(SegmentState(0, (1,), (), ()), b""))
     bench.disk.room = None
     assert [path.suffix for path in bench.directory.iterdir() if path.suffix] == [".lock", ".log"]
     bench.append(log, 10)
-    log.roll(Checkpoint(State(1, (2,), (), ()), b""))
+    log.roll(LogCheckpoint(SegmentState(1, (2,), (), ()), b""))
     log.close()
     with bench.open() as again:
         assert bench.read(again) == [0, 1]

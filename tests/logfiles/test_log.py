@@ -19,10 +19,10 @@ from epochal.errors import (
     Superseded,
 )
 from epochal.logfiles import SegmentLog
-from epochal.protocol.log.file_format import Checkpoint
-from epochal.protocol.log.history import State
+from epochal.protocol.log.file_format import LogCheckpoint
+from epochal.protocol.log.history import SegmentState
 
-START = Checkpoint(State(-1, (0,), (), ()), b"-1")
+START = LogCheckpoint(SegmentState(-1, (0,), (), ()), b"-1")
 
 
 # ---- one life after another ----
@@ -40,7 +40,7 @@ def test_a_log_goes_on_where_it_was(bench: Any) -> None:
         bench.append(log, notes=b"no events")
     with bench.open() as log:
         assert log.recovered is not None
-        assert log.recovered.checkpoint == Checkpoint(State(-1, (0,), (), ()), b"-1")
+        assert log.recovered.checkpoint == LogCheckpoint(SegmentState(-1, (0,), (), ()), b"-1")
         assert [frame.notes for frame in log.recovered.frames] == [b"", b"writers", b"no events"]
         assert [frame.incarnation for frame in log.recovered.frames] == [1, None, None]
         assert log.recovered.torn == 0
@@ -52,7 +52,7 @@ def test_each_incarnation_is_kept_with_its_first_seq_also_behind_a_roll(bench: A
     for events in (2, 0, 3):
         with bench.begin() as log:
             bench.append(log, *[10] * events)
-            log.roll(Checkpoint(State(log.last, (0,), (), ()), b""))
+            log.roll(LogCheckpoint(SegmentState(log.last, (0,), (), ()), b""))
     with bench.open() as log:
         assert log.incarnations == ((1, 0), (2, 2), (3, 2))
         assert log.incarnation == 3
@@ -129,7 +129,7 @@ def test_who_lost_the_volume_writes_nothing_more(bench: Any, log: SegmentLog) ->
     with pytest.raises(Superseded):
         bench.append(log, 1)
     with pytest.raises(Superseded):
-        log.roll(Checkpoint(State(log.last, (0,), (), ()), b""))
+        log.roll(LogCheckpoint(SegmentState(log.last, (0,), (), ()), b""))
     assert log.last == 0
 
 
@@ -190,7 +190,7 @@ def test_what_retention_removed_is_refused_by_name(bench: Any) -> None:
         with pytest.raises(HistoryTruncated, match=f"first retained position is {log.first}"):
             log.read(log.first - 1, 1, 1)
         assert bench.read(log, log.first) == list(range(log.first + 1, 100))
-        assert log.opening(log.first).state == State(log.first, (log.first + 1,), (), ())
+        assert log.opening(log.first).state == SegmentState(log.first, (log.first + 1,), (), ())
         with pytest.raises(HistoryTruncated):
             log.opening(log.first - 1)
     with bench.open() as log:
@@ -242,7 +242,7 @@ def test_a_file_without_events_is_replaced(bench: Any, log: SegmentLog) -> None:
     for _ in range(3):
         bench.append(log, notes=bytes(5000))
         assert log.roll_due
-        log.roll(Checkpoint(State(-1, (0,), (), ()), b"again"))
+        log.roll(LogCheckpoint(SegmentState(-1, (0,), (), ()), b"again"))
     assert len(bench.files()) == 1
     assert not list(bench.directory.glob("*.index"))
     assert log.size < 500
@@ -308,14 +308,14 @@ def test_many_places_are_read_at_once_with_few_files_open(bench: Any, log: Segme
 
 
 def test_an_opening_begins_with_the_nearest_state(bench: Any, log: SegmentLog) -> None:
-    log.roll(Checkpoint(State(-1, (0,), (), ()), b""))
+    log.roll(LogCheckpoint(SegmentState(-1, (0,), (), ()), b""))
     for seq in range(40):
         bench.append(log, 10)
         if seq % 10 == 9:
-            log.keep_state(State(seq, (seq + 1,), (), ()))
+            log.keep_state(SegmentState(seq, (seq + 1,), (), ()))
     for seq, nearest in ((-1, -1), (8, -1), (9, 9), (15, 9), (39, 39)):
         opening = log.opening(seq)
-        assert opening.state == State(nearest, (nearest + 1,), (), ())
+        assert opening.state == SegmentState(nearest, (nearest + 1,), (), ())
         assert sum(batch.count for batch in opening.batches) == seq - nearest
     with pytest.raises(LocalProtocolError):
         log.opening(40)
@@ -330,14 +330,14 @@ def known_states(bench: Any, log: SegmentLog, every: int, count: int = 200) -> l
             log.keep_state(bench_state(seq))
             known.add(seq)
         if log.roll_due:
-            log.roll(Checkpoint(bench_state(seq), b""))
+            log.roll(LogCheckpoint(bench_state(seq), b""))
             known.add(seq)
     assert len(bench.files()) > 4
     return sorted(known)
 
 
-def bench_state(seq: int) -> State:
-    return State(seq, (seq + 1,), (), ())
+def bench_state(seq: int) -> SegmentState:
+    return SegmentState(seq, (seq + 1,), (), ())
 
 
 @pytest.mark.rule("E20")

@@ -18,7 +18,7 @@ from epochal.protocol.log.frames import decode_entry, entries
 from epochal.protocol.publisher.effects import Log, Push, Reply
 from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
 from epochal.protocol.times import Time, TimeShape
-from epochal_publisher.segments.store import QUIET, Commit, Store
+from epochal_publisher.segments.store import QUIET, Commit, SegmentStore
 from epochal_publisher.settings import Settings
 
 QUIET_AT_THE_END = (5, 8)
@@ -50,7 +50,7 @@ class Machine:
         self.log = SegmentLog.open(
             self.directory, "u", "0", instance="a test", disk=self.disk, boot=lambda: self.boot
         )  # fmt: skip
-        self.store = Store(self.log, SETTINGS, always_sync=self.policy == "batch")
+        self.store = SegmentStore(self.log, SETTINGS, always_sync=self.policy == "batch")
         incarnation = self.log.incarnation + 1
         self.publisher = SegmentPublisher(
             "u", "0", self.limits, incarnation=incarnation, now=0.0, restored=self.store.restored

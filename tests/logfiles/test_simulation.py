@@ -22,9 +22,9 @@ from epochal.errors import LogError, LogFailed
 from epochal.logfiles import LogSettings, SegmentLog
 from epochal.protocol import messages as m
 from epochal.protocol.log.epoch_query import EpochQuery
-from epochal.protocol.log.file_format import Checkpoint, with_incarnation
+from epochal.protocol.log.file_format import LogCheckpoint, with_incarnation
 from epochal.protocol.log.frames import decode_entry, entries, entry
-from epochal.protocol.log.history import State, apply
+from epochal.protocol.log.history import SegmentState, apply
 from epochal.protocol.publisher.effects import PublisherEffect
 from epochal.protocol.publisher.journal import Note, Restored, Restoring, encode_notes
 from epochal.protocol.publisher.machine import SegmentPublisher
@@ -161,12 +161,17 @@ class Files(Disk):
 
     # ---- writing ----
 
-    def next_checkpoint(self, publisher: SegmentPublisher) -> tuple[State, bytes] | None:
+    def next_checkpoint(self, publisher: SegmentPublisher) -> tuple[SegmentState, bytes] | None:
         """When the file is over its size or age."""
         return (publisher.state(), encode_notes(publisher.checkpoint())) if self.log.roll_due else None
 
     def write(
-        self, events: Sequence[m.Event], notes: Sequence[Note], checkpoint: tuple[State, bytes] | None, *, sync: bool
+        self,
+        events: Sequence[m.Event],
+        notes: Sequence[Note],
+        checkpoint: tuple[SegmentState, bytes] | None,
+        *,
+        sync: bool,
     ) -> None:
         """A frame."""
         log, publisher = self.log, self._publisher
@@ -179,7 +184,7 @@ class Files(Disk):
         self._vouched = False
         if checkpoint is not None:
             self._seen.add("rolled")
-            log.roll(Checkpoint(*checkpoint))
+            log.roll(LogCheckpoint(*checkpoint))
             if log.retain():
                 self._seen.add("removed")
         publisher.history.archived = log.first
@@ -201,7 +206,7 @@ class Files(Disk):
         batch = self.log.read(seq, count, 1 << 20)
         return [] if batch is None else [decode_entry(raw) for data in batch.data for raw in entries(data)]
 
-    def beginning(self, wanted: EpochQuery) -> State:
+    def beginning(self, wanted: EpochQuery) -> SegmentState:
         """Where all that is wanted begins."""
         state, over = self.log.newest_state(wanted.untouched), False
         if not wanted.untouched(state):
@@ -212,7 +217,7 @@ class Files(Disk):
             over = over or not events
         return state
 
-    def state_at(self, seq: int) -> State:
+    def state_at(self, seq: int) -> SegmentState:
         """The state just behind event `seq`."""
         opening = self.log.opening(seq)
         progress = opening.state.progress()
@@ -220,11 +225,11 @@ class Files(Disk):
             for data in batch.data:
                 for raw in entries(data):
                     apply(progress, decode_entry(raw))
-        return State.of(seq, progress)
+        return SegmentState.of(seq, progress)
 
 
-def _checkpoint(publisher: SegmentPublisher) -> Checkpoint:
-    return Checkpoint(publisher.state(), encode_notes(publisher.checkpoint()))
+def _checkpoint(publisher: SegmentPublisher) -> LogCheckpoint:
+    return LogCheckpoint(publisher.state(), encode_notes(publisher.checkpoint()))
 
 
 @contextmanager

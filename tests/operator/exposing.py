@@ -2,12 +2,12 @@
 
 import re
 
-from epochal_operator.telemetry import Telemetry
+from epochal_operator.telemetry import OperatorTelemetry
 
 
 def exposed() -> set[str]:
     """The names of all metrics, once something of each kind has happened; counters end in `_total`."""
-    telemetry = Telemetry()
+    telemetry = OperatorTelemetry()
     telemetry.observe(
         requests={("GET", "ok"): 1},
         streams=lambda: 1,

@@ -18,7 +18,7 @@ from epochal_operator.lease import LeaseLost
 from epochal_operator.ownership import Claims
 from epochal_operator.reconciler import Reconciler
 from epochal_operator.settings import Settings
-from epochal_operator.telemetry import Telemetry
+from epochal_operator.telemetry import OperatorTelemetry
 
 SETTINGS = Settings(catalog="http://c:1", image="i", retry_first=0.05, retry_last=0.1)
 SERVES = PublisherInfo("n.a-0", 1, True, {}, "now")
@@ -46,7 +46,7 @@ class Looks:
 
 
 def controller(looks: Looks) -> Controller:
-    made = Controller(SETTINGS, ThrottledApi(), cast(Reconciler, looks), Telemetry())
+    made = Controller(SETTINGS, ThrottledApi(), cast(Reconciler, looks), OperatorTelemetry())
     made.listed.set()
     return made
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from epochal.protocol.frontier import Antichain
 from epochal.protocol.log import history as histories
 from epochal.protocol.log.epoch_query import EpochQuery
-from epochal.protocol.log.history import CHECKPOINT_EVERY, EVENT_OVERHEAD, History, State, apply, empty_state
+from epochal.protocol.log.history import CHECKPOINT_EVERY, EVENT_OVERHEAD, History, SegmentState, apply, empty_state
 from epochal.protocol.messages import NOTHING_YET, Aborted, Data, Event, Frontier
 from epochal.protocol.progress import Progress
 from epochal.protocol.times import Time, join
@@ -22,10 +22,10 @@ STEPS = st.lists(st.tuples(st.sampled_from(["data", "move", "abort"]), PAIR, st.
 WANTED = st.lists(PAIR, max_size=3).map(lambda times: EpochQuery(tuple(Antichain(times))))
 
 
-def log_of(steps: Any) -> tuple[list[Event], list[State]]:
+def log_of(steps: Any) -> tuple[list[Event], list[SegmentState]]:
     """A log of pairs as a publisher would write it, and the state behind each event; the first is that before all."""
     progress = Progress([(0, 0)])
-    events, states = list[Event](), [State.of(NOTHING_YET, progress)]
+    events, states = list[Event](), [SegmentState.of(NOTHING_YET, progress)]
     for step, pair, which in steps:
         frontier = list(progress.lower.frontier)
         low = frontier[which % len(frontier)]
@@ -41,7 +41,7 @@ def log_of(steps: Any) -> tuple[list[Event], list[State]]:
             event = Frontier(seq, seq - 1, (*((one, -1) for one in left), *((one, 1) for one in entered)))
         events.append(event)
         apply(progress, event)
-        states.append(State.of(seq, progress))
+        states.append(SegmentState.of(seq, progress))
     return events, states
 
 
@@ -101,11 +101,11 @@ def test_nothing_that_is_wanted_is_found_at_the_end() -> None:
     history = History(empty_state((0,)), max_bytes=10**9, max_age=1e9)
     for seq in range(5):
         history.append(Data(seq, seq - 1, seq, b"", 1, 0, b""), 0.0)
-    assert EpochQuery(()).beginning(history) == State(4, (0,), (0, 1, 2, 3, 4), ())
+    assert EpochQuery(()).beginning(history) == SegmentState(4, (0,), (0, 1, 2, 3, 4), ())
 
 
 def test_what_was_aborted_is_wanted_as_well_since_it_is_told() -> None:
-    state = State(4, (0,), (), (7,))
+    state = SegmentState(4, (0,), (), (7,))
     assert not EpochQuery((5,)).untouched(state)
     assert EpochQuery((5,)).whole_behind(state)
     assert EpochQuery((8,)).untouched(state)
@@ -113,7 +113,7 @@ def test_what_was_aborted_is_wanted_as_well_since_it_is_told() -> None:
 
 @pytest.mark.rule("E11")
 def test_what_was_lost_may_have_been_what_is_wanted() -> None:
-    state = State(4, (0,), (), (), (7,))
+    state = SegmentState(4, (0,), (), (), (7,))
     assert [EpochQuery((time,)).whole_behind(state) for time in (5, 7, 8)] == [False, False, True]
 
 
@@ -133,7 +133,7 @@ def test_a_question_costs_no_more_than_what_lies_between_two_known_states(
         looked_at += 1
         apply(progress, event)
 
-    def counted(wanted: EpochQuery, state: State) -> bool:
+    def counted(wanted: EpochQuery, state: SegmentState) -> bool:
         nonlocal looked_at
         looked_at += 1
         return known(wanted, state)

@@ -13,11 +13,11 @@ from epochal.protocol import messages as m
 from epochal.protocol import wire
 from epochal.protocol.log.file_format import (
     FOOTER_BYTES,
-    Checkpoint,
     Damaged,
     Footer,
     Incarnations,
     Index,
+    LogCheckpoint,
     Point,
     decode_footer,
     decode_header,
@@ -40,10 +40,10 @@ from epochal.protocol.log.frames import (
     recover,
     scan,
 )
-from epochal.protocol.log.history import State
+from epochal.protocol.log.history import SegmentState
 
-STATE = State(6, ((0, 1), (1, 0)), ((2, 2),), ((3, 1),))
-HEADER = encode_header("uid", "0", Checkpoint(STATE, b"machine"), ((1, 0), (3, 5)), created=99, salt=b"saltsalt")
+STATE = SegmentState(6, ((0, 1), (1, 0)), ((2, 2),), ((3, 1),))
+HEADER = encode_header("uid", "0", LogCheckpoint(STATE, b"machine"), ((1, 0), (3, 5)), created=99, salt=b"saltsalt")
 
 
 def data(seq: int, payload: bytes = b"payload") -> m.Data:
@@ -91,7 +91,7 @@ def kept(whole: bytes) -> int | Damage:
 def test_a_header_is_read_back() -> None:
     header = decode_header(HEADER + b"frames")
     assert (header.stream, header.segment, header.created, header.base) == ("uid", "0", 99, 7)
-    assert header.checkpoint == Checkpoint(STATE, b"machine")
+    assert header.checkpoint == LogCheckpoint(STATE, b"machine")
     assert header.incarnations == ((1, 0), (3, 5))
     assert header.length == len(HEADER)
 
@@ -120,7 +120,7 @@ def test_a_header_of_a_newer_format_is_refused_by_name() -> None:
 def test_two_files_hardly_ever_have_the_same_seed() -> None:
     made = {
         decode_header(
-            encode_header("uid", "0", Checkpoint(STATE), (), created=0, salt=os.urandom(8))
+            encode_header("uid", "0", LogCheckpoint(STATE), (), created=0, salt=os.urandom(8))
         ).seed
         for _ in range(1000)
     }  # fmt: skip

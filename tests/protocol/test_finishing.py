@@ -3,7 +3,7 @@
 import pytest
 
 from epochal.protocol import messages as m
-from epochal.protocol.publisher.completion import Completion
+from epochal.protocol.publisher.completion import SegmentCompletion
 from epochal.protocol.publisher.effects import Reply
 
 OPEN = m.Open(1, "uid", "0", "w", 2, None, None)
@@ -11,7 +11,7 @@ OPEN = m.Open(1, "uid", "0", "w", 2, None, None)
 
 @pytest.mark.rule("E7")
 def test_only_the_answer_to_the_last_report_lets_writers_in() -> None:
-    finishing = Completion(complete=False, stands=False)
+    finishing = SegmentCompletion(complete=False, stands=False)
     first = finishing.report(True)
     second = finishing.wait(b"peer", OPEN)
     assert second is not None
@@ -23,7 +23,7 @@ def test_only_the_answer_to_the_last_report_lets_writers_in() -> None:
 
 @pytest.mark.rule("E7")
 def test_only_the_answer_to_the_last_report_confirms_a_finish() -> None:
-    finishing = Completion(complete=False, stands=False)
+    finishing = SegmentCompletion(complete=False, stands=False)
     first, second = finishing.report(True), finishing.report(True)
     done = Reply(b"peer", m.Done(1, "0"))
     assert finishing.confirm_later(done)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epochal.protocol.log.history import EVENT_OVERHEAD, History, State, apply, empty_state
+from epochal.protocol.log.history import EVENT_OVERHEAD, History, SegmentState, apply, empty_state
 from epochal.protocol.messages import NOTHING_YET, Aborted, Data, Event, Frontier
 from epochal.protocol.progress import Progress
 from epochal.protocol.subscriber.join_filter import JoinFilter
@@ -23,7 +23,7 @@ def events_of(steps):
     """A log as a publisher would write it, with the state behind each event; the first state is that before all."""
     progress = Progress([0])
     events: list[Event] = []
-    states = [State.of(NOTHING_YET, progress)]
+    states = [SegmentState.of(NOTHING_YET, progress)]
     for step, n, size in steps:
         seq, low = len(events), next(iter(progress.lower.frontier))
         event: Event
@@ -36,7 +36,7 @@ def events_of(steps):
                 event = Frontier(seq, seq - 1, ((low, -1), (low + max(n, 1), 1)))
         events.append(event)
         apply(progress, event)
-        states.append(State.of(seq, progress))
+        states.append(SegmentState.of(seq, progress))
     return events, states
 
 
@@ -64,7 +64,7 @@ def test_the_ring_is_a_suffix_of_the_log_with_the_state_before_it(steps, max_byt
             size = EVENT_OVERHEAD + bytes_of(newest_gone)
             assert history.bytes + size > max_bytes or n - newest_gone.seq > max_age or kept == []
     for seq in range(history.truncated_at, history.last + 1):
-        assert State.of(seq, history.state_at(seq)) == states[seq + 1]
+        assert SegmentState.of(seq, history.state_at(seq)) == states[seq + 1]
         assert list(history.since(seq)) == events[seq + 1 :]
 
 
@@ -89,7 +89,7 @@ def test_no_bytes_keep_nothing_but_the_state():
     history.append(Frontier(1, 0, ((0, -1), (2, 1))), 0.0)
     assert (history.last, history.truncated_at, history.bytes) == (1, 1, 0)
     assert list(history.since(1)) == []
-    assert State.of(1, history.state_at(1)) == State(1, (2,), (3,), ())
+    assert SegmentState.of(1, history.state_at(1)) == SegmentState(1, (2,), (3,), ())
 
 
 @pytest.mark.parametrize("kept", [500, 1023, 1024, 1025, 3500])
@@ -116,12 +116,12 @@ def test_a_full_ring_replays_no_more_than_what_lies_between_two_checkpoints(kept
 
 
 def test_a_state_has_the_maximal_times_as_its_upper_frontier():
-    state = State(4, ((0, 0),), ((0, 1), (0, 2), (3, 0)), ())
+    state = SegmentState(4, ((0, 0),), ((0, 1), (0, 2), (3, 0)), ())
     assert state.upper == ((0, 2), (3, 0))
 
 
 @pytest.mark.rule("E11", "E15")
 def test_the_upper_frontier_covers_what_was_lost_so_that_a_reader_of_before_leaves_it_out_too():
-    state = State(4, (2,), (3,), (), (6,))
+    state = SegmentState(4, (2,), (3,), (), (6,))
     assert state.upper == (6,)
     assert [time for time in range(9) if JoinFilter(state.lower, state.upper, state.aborted).admits(time)] == [7, 8]

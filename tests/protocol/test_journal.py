@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from epochal.errors import LocalProtocolError
 from epochal.protocol import messages as m
-from epochal.protocol.log.history import State
+from epochal.protocol.log.history import SegmentState
 from epochal.protocol.publisher import sessions
 from epochal.protocol.publisher.effects import Log, Push, Reply
 from epochal.protocol.publisher.journal import (
@@ -71,7 +71,7 @@ class Life:
         self.incarnation = 0
         self.entries: list[tuple[list[m.Event], bytes]] = []
         self.secured: list[bool] = []
-        self.checkpoint: tuple[State, bytes] | None = None
+        self.checkpoint: tuple[SegmentState, bytes] | None = None
         self.replies: list[m.Message] = []
         self.restart()
 

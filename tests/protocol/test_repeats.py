@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from epochal.errors import LocalProtocolError, RepeatDiffers
 from epochal.protocol import messages as m
-from epochal.protocol.log.history import State
+from epochal.protocol.log.history import SegmentState
 from epochal.protocol.messages import GROUP
 from epochal.protocol.publisher import sessions
 from epochal.protocol.publisher.effects import Log, Push, Reply
@@ -30,7 +30,7 @@ class Life:
         self.incarnation = 0
         self.events: list[m.Event] = []
         self.entries: list[tuple[list[m.Event], bytes]] = []
-        self.checkpoint: tuple[State, bytes] | None = None
+        self.checkpoint: tuple[SegmentState, bytes] | None = None
         self.restart()
 
     def restart(self, *, forget: bool = False) -> None:
@@ -184,7 +184,7 @@ def test_a_log_without_fingerprints_is_read_and_what_it_holds_is_acknowledged_as
 def test_fingerprints_that_no_version_writes_are_refused(last: int, numbers: bytes, prints: bytes) -> None:
     notes = encode_notes([Fingerprints("w", last, numbers, prints)])
     with pytest.raises(LocalProtocolError, match="fingerprints that are not valid"):
-        Restoring.behind(State(-1, (0,), (), ()), notes)
+        Restoring.behind(SegmentState(-1, (0,), (), ()), notes)
 
 
 @pytest.mark.rule("E49")
@@ -327,7 +327,7 @@ def test_a_checkpoint_shares_its_room_among_the_writers(monkeypatch: pytest.Monk
 
 
 def test_runs_whose_events_are_not_in_their_entry_are_known_by_position_only() -> None:
-    restoring = Restoring.behind(State(4, (0,), (), ()), b"")
+    restoring = Restoring.behind(SegmentState(4, (0,), (), ()), b"")
     restoring.entry([], encode_notes([Ran("w", 4, 4, 5)]))
     (writer,) = restoring._writers.values()
     assert writer.answer_again(3) == 3

@@ -4,7 +4,7 @@ import pytest
 
 from epochal.errors import CursorError
 from epochal.protocol import messages as m
-from epochal.protocol.log.history import State
+from epochal.protocol.log.history import SegmentState
 from epochal.protocol.subscriber.cursor import Cursor
 from epochal.protocol.subscriber.effects import Arrived, Began, EpochBatches, EpochWasAborted, Happened
 from epochal.protocol.subscriber.machine import Subscriber
@@ -29,7 +29,7 @@ def joins(
     gap: bool = False,
     filters: bool = True,
 ) -> None:
-    state = State(seq, tuple(lower), tuple(upper or ()), ())
+    state = SegmentState(seq, tuple(lower), tuple(upper or ()), ())
     sub.began(segment, Began(incarnation, state, filters, gap, False))
 
 
@@ -263,7 +263,7 @@ def test_an_abort_that_only_the_state_at_the_cursor_knows_is_still_told() -> Non
     joins(sub, "b", [0])
     sub.event("a", m.Aborted(0, -1, (1,)))
     resumed = subscriber(sub.cursor())
-    resumed.began("a", Began(1, State(0, (0,), (), (1,)), False, False, False))
+    resumed.began("a", Began(1, SegmentState(0, (0,), (), (1,)), False, False, False))
     joins(resumed, "b", [0], filters=False)
     resumed.event("a", moved(1, 0, 2))
     resumed.event("b", moved(0, 0, 2))
@@ -294,7 +294,7 @@ def test_a_reader_of_events_is_told_after_a_resume_what_it_had_not_taken_and_not
 def test_an_epoch_that_was_aborted_before_the_join_is_not_given_by_halves_after_a_resume() -> None:
     sub = subscriber()
     joins(sub, "a", [0])
-    sub.began("b", Began(1, State(-1, (0,), (), (1,)), True, False, False))
+    sub.began("b", Began(1, SegmentState(-1, (0,), (), (1,)), True, False, False))
     sub.event("a", data(0, 0))
     sub.event("a", data(1, 1))
     sub.event("a", moved(2, 0, 2))

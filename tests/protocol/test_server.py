@@ -10,7 +10,7 @@ from tests.protocol.recorded import record_all
 from epochal.errors import HistoryTruncated, RemoteProtocolError
 from epochal.protocol import messages as m
 from epochal.protocol.log.epoch_query import EpochQuery
-from epochal.protocol.log.history import State
+from epochal.protocol.log.history import SegmentState
 from epochal.protocol.publisher.effects import FindBeginning, Private, Push, ReadLog, SendAnswers
 from epochal.protocol.publisher.server import CHUNK_EVENTS, SegmentServer, ServingSettings
 
@@ -323,7 +323,7 @@ def test_the_disk_is_asked_only_for_what_is_not_in_memory(wire_up):
     assert opening.position == m.Position(1, 57)
     (find,) = effects(wiring, wants(4, request=2))
     assert find == FindBeginning(b"peer", 2, EpochQuery((4,)))
-    wiring.servers["0"].state_found(b"peer", 2, State(7, (4,), (), ()))
+    wiring.servers["0"].state_found(b"peer", 2, SegmentState(7, (4,), (), ()))
     opened, read = wiring.publishers["0"].take()
     assert opened == SendAnswers(b"peer", (m.Opening(2, m.Position(1, 7), (4,), (), ()),))
     assert isinstance(read, ReadLog)
@@ -335,7 +335,7 @@ def test_what_is_read_from_the_disk_is_paced_by_credit_as_well(wire_up):
     wiring, truncated_at = stored(wire_up)
     publisher, server = wiring.publishers["0"], wiring.servers["0"]
     effects(wiring, m.Since(2, "0", m.Position(1, 7), 2))
-    server.state_found(b"peer", 2, State(7, (4,), (), ()))
+    server.state_found(b"peer", 2, SegmentState(7, (4,), (), ()))
     _, first = publisher.take()
     assert (type(first), first.after) == (ReadLog, 7)
     server.was_read(b"peer", 2, 9)

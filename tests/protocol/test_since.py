@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from epochal.errors import CursorError, EpochalError, TimeShapeError, UsageError
 from epochal.protocol.frontier import Antichain
 from epochal.protocol.log.epoch_query import EpochQuery
-from epochal.protocol.log.history import State
+from epochal.protocol.log.history import SegmentState
 from epochal.protocol.messages import Position
 from epochal.protocol.subscriber.cursor import Cursor
 from epochal.protocol.subscriber.since import (
@@ -140,7 +140,7 @@ def test_from_a_frontier_is_what_it_reaches() -> None:
 def test_a_history_is_whole_behind_a_state_at_which_no_wanted_time_is_under_way_or_over(wanted, lower, active, time):
     """If it says so, each wanted time is still to come there, with all of its events."""
     active = [one for one in active if Antichain(lower).less_equal(one)]  # as in every state
-    state = State(4, tuple(Antichain(lower)), tuple(active), ())
+    state = SegmentState(4, tuple(Antichain(lower)), tuple(active), ())
     asked = EpochQuery(tuple(Antichain(wanted)))
     if asked.whole_behind(state) and Antichain(asked.times).less_equal(time):
         assert state.progress().lower.frontier.less_equal(time)

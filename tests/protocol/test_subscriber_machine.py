@@ -10,7 +10,7 @@ from epochal.errors import EpochTooLarge
 from epochal.protocol import messages as m
 from epochal.protocol.frontier import Antichain
 from epochal.protocol.log.epoch_query import EpochQuery
-from epochal.protocol.log.history import State
+from epochal.protocol.log.history import SegmentState
 from epochal.protocol.subscriber.cursor import Cursor
 from epochal.protocol.subscriber.effects import (
     Arrived,
@@ -31,7 +31,7 @@ INT = TimeShape.parse("int")
 
 def began(lower: Any = (0,), upper: Any = (), aborted: Any = (), seq=-1, **options):
     known = {"incarnation": 1, "filters": True, "gap": False, "resumed": False} | options
-    return Began(state=State(seq, tuple(lower), tuple(upper), tuple(aborted)), **known)
+    return Began(state=SegmentState(seq, tuple(lower), tuple(upper), tuple(aborted)), **known)
 
 
 def data(seq, time, payload=b"x"):
@@ -397,7 +397,7 @@ def test_a_cursor_of_a_late_joiner_still_skips_what_it_could_not_see_whole(wire_
 
 @pytest.mark.rule("E11", "E16")
 def test_who_resumes_after_a_gap_takes_lost_epochs_that_begin_only_now_for_aborted_and_not_for_complete():
-    lost = State(-1, (2,), (9,), (), (9,))  # with its memory a segment has lost all up to 9
+    lost = SegmentState(-1, (2,), (9,), (), (9,))  # with its memory a segment has lost all up to 9
     reader = Subscriber("uid", INT, "ab")
     reader.began("a", began())
     reader.began("b", began())
@@ -635,7 +635,7 @@ def test_an_epoch_that_begins_where_another_segment_has_lost_it_is_told_as_abort
     subscriber.began("0", began([3]))
     if gap:
         subscriber.began("1", began([5]))
-    lost = State(-1, (5,), (7,), (), (7,))
+    lost = SegmentState(-1, (5,), (7,), (), (7,))
     subscriber.began("1", Began(state=lost, incarnation=2, filters=True, gap=gap, resumed=False))
     for seq, time in enumerate((4, 6, 6, 8)):
         subscriber.event("0", data(seq, time))
@@ -649,7 +649,7 @@ def test_an_epoch_that_begins_where_another_segment_has_lost_it_is_told_as_abort
 def test_a_lost_epoch_that_was_not_asked_for_is_not_told():
     subscriber = Subscriber("s", INT, ("0", "1"), wanted=[7])
     subscriber.began("0", began([5]))
-    lost = State(-1, (5,), (7,), (), (7,))
+    lost = SegmentState(-1, (5,), (7,), (), (7,))
     subscriber.began("1", Began(state=lost, incarnation=2, filters=True, gap=False, resumed=False))
     for seq, time in enumerate((6, 7)):
         subscriber.event("0", data(seq, time))

@@ -12,9 +12,9 @@ from epochal.client.catalog.types import StreamInfo
 from epochal.logfiles import LogSettings, SegmentLog
 from epochal.logfiles.disk import OSDisk
 from epochal.protocol import messages as m
-from epochal.protocol.log.file_format import Checkpoint
+from epochal.protocol.log.file_format import LogCheckpoint
 from epochal.protocol.log.frames import entry
-from epochal.protocol.log.history import State
+from epochal.protocol.log.history import SegmentState
 from epochal.protocol.publisher.committed_view import CommittedView
 from epochal.protocol.publisher.effects import Log, ReadLog
 from epochal.protocol.publisher.journal import encode_notes
@@ -22,8 +22,8 @@ from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublish
 from epochal.protocol.publisher.server import SegmentServer, ServingSettings
 from epochal.protocol.times import TimeShape
 from epochal.protocol.wire import Packer
-from epochal_publisher.segments.segment import Served
-from epochal_publisher.segments.store import HOUSEKEEPING, QUIET, Commit, Store, Stores, log_directory
+from epochal_publisher.segments.segment import HostedSegment
+from epochal_publisher.segments.store import HOUSEKEEPING, QUIET, Commit, SegmentStore, SegmentStores, log_directory
 from epochal_publisher.settings import Settings
 
 HOUR = 3_600_000
@@ -51,7 +51,7 @@ class Bench:
             directory, "u", "0", instance="a test", disk=self.disk, clock=clock, steady=clock,
             settings=LogSettings(file_bytes=2**20, file_age=3600.0, max_age=5400.0),
         )  # fmt: skip
-        self.store = Store(log, SETTINGS, always_sync=always_sync)
+        self.store = SegmentStore(log, SETTINGS, always_sync=always_sync)
         limits = PublisherSettings(shape=TimeShape.parse("int"), durable=True)
         self.publisher = SegmentPublisher("u", "0", limits, incarnation=1, now=0.0)
         self.number = 0
@@ -181,7 +181,7 @@ def test_the_catalog_is_told_of_a_frontier_once_it_is_on_disk(make: Callable[...
     publisher, store = bench.publisher, bench.store
     told = CommittedView(publisher, publisher.seq)
     server = SegmentServer(told, b"c" * 8, ServingSettings(), 0.0)
-    served = Served(publisher, server, Packer(b"C" + b"c" * 8), 0.0, store, (0,), publisher.seq, told)
+    served = HostedSegment(publisher, server, Packer(b"C" + b"c" * 8), 0.0, store, (0,), publisher.seq, told)
     publisher.receive(b"w", m.Hold(2, "0", (3,)), 0.0)
     *effects, log = publisher.take()
     assert isinstance(log, Log)
@@ -213,12 +213,12 @@ async def test_what_is_too_old_goes_when_a_log_is_opened(tmp_path: Path) -> None
     publisher = SegmentPublisher(stream.uid, "0", limits, incarnation=1, now=0.0)
     machine = encode_notes(publisher.checkpoint())
     with SegmentLog.open(directory, stream.uid, "0", instance="of 1970", clock=lambda: HOUR) as log:
-        log.begin(1, Checkpoint(publisher.state(), machine))
+        log.begin(1, LogCheckpoint(publisher.state(), machine))
         for seq in range(3):
             log.write(1, entry(m.Data(seq, seq - 1, 0, b"", 1, 0, b"")))
-            log.roll(Checkpoint(State(seq, (0,), (0,), ()), machine))
+            log.roll(LogCheckpoint(SegmentState(seq, (0,), (0,), ()), machine))
     assert len(list(directory.glob("*.log"))) == 4
     settings = SETTINGS.model_copy(update={"data": tmp_path})
-    async with Stores(settings, stream, "now") as stores:
+    async with SegmentStores(settings, stream, "now") as stores:
         assert stores.of("0") is not None
         assert [path.name for path in directory.glob("*.log")] == [f"{3:020d}.log"]

@@ -8,10 +8,10 @@ import pytest
 from epochal.errors import Unavailable
 from epochal.protocol import messages as m
 from epochal.protocol.log.history import History, empty_state
-from epochal_publisher.segments.follower import Follower
+from epochal_publisher.segments.follower import HistoryFollower
 
 
-def reader(events: int, max_bytes: int = 10**6, told: int | None = None) -> Follower:
+def reader(events: int, max_bytes: int = 10**6, told: int | None = None) -> HistoryFollower:
     """A reader before the first of some events of a segment without a disk, all of which were told but for `told`."""
     history = History(empty_state((0,)), max_bytes=max_bytes, max_age=60.0)
     history.incarnations = [(1, 0)]
@@ -23,7 +23,7 @@ def reader(events: int, max_bytes: int = 10**6, told: int | None = None) -> Foll
         publisher=publisher, store=None, told_seq=told_seq, told_lower=((0,),), listeners=set()
     )
     process: Any = SimpleNamespace(http_closing=False)
-    follower = Follower(process, served)
+    follower = HistoryFollower(process, served)
     follower.at = -1
     return follower
 

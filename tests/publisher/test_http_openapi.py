@@ -10,9 +10,9 @@ from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
 
 from epochal_publisher.http import openapi
 from epochal_publisher.http.errors import STATUS
-from epochal_publisher.http.server import HttpServer
-from epochal_publisher.publisher import Publisher
-from epochal_publisher.segments.lease import Lease
+from epochal_publisher.http.server import PublisherHttp
+from epochal_publisher.publisher import PublisherProcess
+from epochal_publisher.segments.lease import PublisherLease
 from epochal_publisher.settings import Settings
 
 
@@ -26,9 +26,9 @@ def document(shared: Any) -> dict[str, Any]:
 
 async def test_every_route_is_in_the_document_and_the_other_way_round(document: dict[str, Any]) -> None:
     settings = Settings.read(catalog="http://127.0.0.1:1", stream="a/b", segments="0", publisher="p")
-    publisher = Publisher(settings, Lease(settings))
+    publisher = PublisherProcess(settings, PublisherLease(settings))
     try:
-        async with HttpServer(settings, publisher) as server:
+        async with PublisherHttp(settings, publisher) as server:
             routed = {
                 (route.method.lower(), route.resource.canonical)
                 for route in server._listener.app.router.routes()

@@ -20,10 +20,10 @@ from epochal.protocol import messages as m
 from epochal_publisher.__main__ import _until_over
 from epochal_publisher.http.errors import SubscriptionUsed
 from epochal_publisher.http.webhooks import Webhooks
-from epochal_publisher.publisher import Publisher
-from epochal_publisher.segments.follower import Follower, Since
-from epochal_publisher.segments.lease import Lease
-from epochal_publisher.segments.store import Stores
+from epochal_publisher.publisher import PublisherProcess
+from epochal_publisher.segments.follower import HistoryFollower, NamedPlace
+from epochal_publisher.segments.lease import PublisherLease
+from epochal_publisher.segments.store import SegmentStores
 from epochal_publisher.settings import Settings
 
 MANIFEST: dict[str, Any] = {
@@ -43,16 +43,16 @@ SETTINGS = Settings.read(
 
 
 @asynccontextmanager
-async def serving(*segments: str, **progress: Any) -> AsyncIterator[Publisher]:
+async def serving(*segments: str, **progress: Any) -> AsyncIterator[PublisherProcess]:
     """A publisher of segment 0 or of those given, whose catalog answers when the test says so.
 
     `progress` as a stream declares it.
     """
     spec = {**MANIFEST["spec"], "progress": {"writerTimeout": "1s", **progress}}
     stream = StreamInfo("test", "s", "u", 1, "Ready", {**MANIFEST, "spec": spec}, (), (), "")
-    async with Lease(SETTINGS) as lease:
-        made = Publisher(SETTINGS, lease)
-        async with Stores(SETTINGS, stream, lease.instance) as stores:
+    async with PublisherLease(SETTINGS) as lease:
+        made = PublisherProcess(SETTINGS, lease)
+        async with SegmentStores(SETTINGS, stream, lease.instance) as stores:
             grants = tuple(SegmentGrant(segment, 1, 0, 2**64, None, (), False) for segment in segments or ("0",))
             await made.serve(stream, Registration(1, 10.0, grants), stores)
             yield made
@@ -60,18 +60,18 @@ async def serving(*segments: str, **progress: Any) -> AsyncIterator[Publisher]:
 
 
 @pytest.fixture
-async def publisher() -> AsyncIterator[Publisher]:
+async def publisher() -> AsyncIterator[PublisherProcess]:
     async with serving() as made:
         yield made
 
 
-def renew(publisher: Publisher, **released: int) -> None:
+def renew(publisher: PublisherProcess, **released: int) -> None:
     """The catalog has stored what is reported, and says so; it was told to release these sessions of writers."""
     recorded = {segment: report.number for segment, report in publisher.reports().items() if report.number is not None}
     publisher.renewed(Renewal(10.0, False, recorded, released))
 
 
-async def test_answers_are_told_one_at_a_time_and_hold_up_no_reading(publisher: Publisher) -> None:
+async def test_answers_are_told_one_at_a_time_and_hold_up_no_reading(publisher: PublisherProcess) -> None:
     inside, release = threading.Semaphore(0), threading.Event()
 
     def takes_long() -> None:
@@ -89,7 +89,7 @@ async def test_answers_are_told_one_at_a_time_and_hold_up_no_reading(publisher: 
         await asyncio.gather(*telling)
 
 
-class Waiting(Follower):
+class Waiting(HistoryFollower):
     """A follower whose place is found when the test says so, as one of a disk is."""
 
     found = asyncio.Event()
@@ -100,12 +100,12 @@ class Waiting(Follower):
 
 
 @pytest.mark.rule("Q9")
-async def test_of_two_that_ask_for_one_id_at_once_one_is_refused(publisher: Publisher) -> None:
+async def test_of_two_that_ask_for_one_id_at_once_one_is_refused(publisher: PublisherProcess) -> None:
     hooks, served = Webhooks(SETTINGS, publisher), publisher.segments["0"]
     callback = "http://127.0.0.1:9/hook"
     Waiting.found = asyncio.Event()
     both = [
-        asyncio.ensure_future(hooks.register("0", Waiting(publisher, served), "one", callback, Since.NOW))
+        asyncio.ensure_future(hooks.register("0", Waiting(publisher, served), "one", callback, NamedPlace.NOW))
         for _ in range(2)
     ]
     await asyncio.sleep(0)  # both have found the id free
@@ -122,7 +122,7 @@ async def test_of_two_that_ask_for_one_id_at_once_one_is_refused(publisher: Publ
 
 
 @asynccontextmanager
-async def keeping_time(publisher: Publisher) -> AsyncIterator[None]:
+async def keeping_time(publisher: PublisherProcess) -> AsyncIterator[None]:
     task = asyncio.create_task(publisher.keep_time())
     try:
         yield
@@ -132,12 +132,12 @@ async def keeping_time(publisher: Publisher) -> AsyncIterator[None]:
             await task
 
 
-def open_writer(publisher: Publisher, writer: str = "w", segment: str = "0") -> None:
+def open_writer(publisher: PublisherProcess, writer: str = "w", segment: str = "0") -> None:
     opens = m.Open(1, "u", segment, writer, 1, None, None)
     publisher.segments[segment].publisher.receive(writer.encode(), opens, monotonic())
 
 
-def send(publisher: Publisher, number: int, *, at: int, segment: str = "0") -> None:
+def send(publisher: PublisherProcess, number: int, *, at: int, segment: str = "0") -> None:
     """An append of the writer arrives."""
     payload = b"\x91\xc4\x01x"
     append = m.Append(segment, number, at, b"", 1, google_crc32c.value(payload), payload)
@@ -145,7 +145,7 @@ def send(publisher: Publisher, number: int, *, at: int, segment: str = "0") -> N
     publisher.flush()
 
 
-async def ticks(publisher: Publisher, seconds: float) -> None:
+async def ticks(publisher: PublisherProcess, seconds: float) -> None:
     """Wait until the segment's machine has lived through so many seconds."""
     machine, until = publisher.segments["0"].server, monotonic() + seconds
     ticked, event = machine.tick, asyncio.Event()
@@ -161,7 +161,7 @@ async def ticks(publisher: Publisher, seconds: float) -> None:
 
 
 @pytest.mark.rule("E8")
-async def test_while_writers_are_not_read_none_of_them_is_silent(publisher: Publisher) -> None:
+async def test_while_writers_are_not_read_none_of_them_is_silent(publisher: PublisherProcess) -> None:
     open_writer(publisher)
     async with keeping_time(publisher):
         publisher._ingest.router.socket.pause()  # as a full disk does
@@ -176,7 +176,9 @@ async def test_while_writers_are_not_read_none_of_them_is_silent(publisher: Publ
 
 
 @pytest.mark.rule("E11")
-async def test_an_append_that_waits_is_asked_for_at_once_and_goes_on_when_it_is_recorded(publisher: Publisher) -> None:
+async def test_an_append_that_waits_is_asked_for_at_once_and_goes_on_when_it_is_recorded(
+    publisher: PublisherProcess,
+) -> None:
     machine = publisher.segments["0"].publisher
     open_writer(publisher)
     publisher.flush()
@@ -228,7 +230,7 @@ async def test_how_long_appends_have_waited_is_counted_from_what_was_recorded_la
 
 
 @pytest.mark.rule("E11")
-async def test_an_append_that_waits_is_not_taken_once_the_publisher_stops(publisher: Publisher) -> None:
+async def test_an_append_that_waits_is_not_taken_once_the_publisher_stops(publisher: PublisherProcess) -> None:
     """The answer to what was asked before the stop comes after it: the last record would lack what became active."""
     machine = publisher.segments["0"].publisher
     open_writer(publisher)
@@ -288,7 +290,7 @@ async def test_a_renewal_that_was_asked_for_before_a_stall_proves_nothing_after_
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(asyncio.timeout(30))
         url = await stack.enter_async_context(server(renew))
-        lease = await stack.enter_async_context(Lease(SETTINGS.model_copy(update={"catalog": url})))
+        lease = await stack.enter_async_context(PublisherLease(SETTINGS.model_copy(update={"catalog": url})))
         keeping = asyncio.create_task(lease.keep(owner))
         before = await asked.get()
         owner.stalls += 1
@@ -321,7 +323,10 @@ class Asks:
 
     @asynccontextmanager
     async def kept(self, url: str, **settings: Any) -> AsyncIterator[None]:
-        async with asyncio.timeout(30), Lease(SETTINGS.model_copy(update={"catalog": url, **settings})) as self.lease:
+        async with (
+            asyncio.timeout(30),
+            PublisherLease(SETTINGS.model_copy(update={"catalog": url, **settings})) as self.lease,
+        ):
             keeping = asyncio.create_task(self.lease.keep(cast("Any", self)))
             try:
                 yield
@@ -385,7 +390,9 @@ async def test_what_ends_a_lease_is_told_apart(
 
 
 @asynccontextmanager
-async def hooked(publisher: Publisher, *statuses: int) -> AsyncIterator[tuple[Webhooks, "asyncio.Queue[list[bytes]]"]]:
+async def hooked(
+    publisher: PublisherProcess, *statuses: int
+) -> AsyncIterator[tuple[Webhooks, "asyncio.Queue[list[bytes]]"]]:
     """Web-hooks with one receiver, which answers with `statuses` and then with 204; and what it was sent."""
     answers, came = list(statuses), asyncio.Queue[list[bytes]]()
 
@@ -395,20 +402,20 @@ async def hooked(publisher: Publisher, *statuses: int) -> AsyncIterator[tuple[We
 
     hooks, served = Webhooks(SETTINGS, publisher), publisher.segments["0"]
     async with asyncio.timeout(30), server(receive) as url:
-        await hooks.register("0", Follower(publisher, served), "one", f"{url}/hook", Since.START)
+        await hooks.register("0", HistoryFollower(publisher, served), "one", f"{url}/hook", NamedPlace.START)
         try:
             yield hooks, came
         finally:
             await hooks.close()
 
 
-def append(publisher: Publisher, number: int) -> None:
+def append(publisher: PublisherProcess, number: int) -> None:
     send(publisher, number, at=0)
     renew(publisher)
 
 
 @pytest.mark.rule("Q7")
-async def test_what_a_receiver_did_not_take_comes_again_before_what_follows(publisher: Publisher) -> None:
+async def test_what_a_receiver_did_not_take_comes_again_before_what_follows(publisher: PublisherProcess) -> None:
     open_writer(publisher)
     async with hooked(publisher, 500) as (_, came):
         append(publisher, 0)
@@ -419,7 +426,7 @@ async def test_what_a_receiver_did_not_take_comes_again_before_what_follows(publ
 
 
 @pytest.mark.rule("Q9")
-async def test_who_says_that_it_does_not_know_a_subscription_is_sent_nothing_more(publisher: Publisher) -> None:
+async def test_who_says_that_it_does_not_know_a_subscription_is_sent_nothing_more(publisher: PublisherProcess) -> None:
     open_writer(publisher)
     async with hooked(publisher, 410) as (hooks, came):
         append(publisher, 0)

@@ -9,9 +9,9 @@ from tests.protocol.recorded import record_all
 
 from epochal.client.catalog.types import Registration, SegmentGrant, StreamInfo
 from epochal.protocol import messages as m
-from epochal_publisher.publisher import Publisher
-from epochal_publisher.segments.lease import Lease
-from epochal_publisher.segments.store import Stores
+from epochal_publisher.publisher import PublisherProcess
+from epochal_publisher.segments.lease import PublisherLease
+from epochal_publisher.segments.store import SegmentStores
 from epochal_publisher.settings import Settings
 
 MANIFEST = {
@@ -23,12 +23,12 @@ MANIFEST = {
 
 
 @pytest.fixture
-async def publisher() -> AsyncIterator[Publisher]:
+async def publisher() -> AsyncIterator[PublisherProcess]:
     settings = Settings.read(catalog="http://127.0.0.1:9", stream="test/s", segments="0", publisher="p")
     stream = StreamInfo("test", "s", "u", 1, "Ready", MANIFEST, (), (), "")
-    async with Lease(settings) as lease:
-        made = Publisher(settings, lease)
-        async with Stores(settings, stream, lease.instance) as stores:
+    async with PublisherLease(settings) as lease:
+        made = PublisherProcess(settings, lease)
+        async with SegmentStores(settings, stream, lease.instance) as stores:
             granted = Registration(1, 10.0, (SegmentGrant("0", 1, 0, 2**64, None, (), False),))
             await made.serve(stream, granted, stores)
             yield made

@@ -8,7 +8,7 @@ import pytest
 from epochal.client.catalog.types import SegmentGrant, SegmentInfo, StreamInfo
 from epochal.protocol import messages as m
 from epochal.protocol.publisher.effects import AskRecord, Push, Reply, ReportFinishing
-from epochal_publisher.segments.segment import Served
+from epochal_publisher.segments.segment import HostedSegment
 from epochal_publisher.settings import Settings
 
 SETTINGS = Settings.read(catalog="http://127.0.0.1:9", stream="test/s", segments="0", publisher="p", stall=1000.0)
@@ -24,7 +24,7 @@ def served(
     horizon: Any = (),
     marks: Any = (),
     **spec: Any,
-) -> Served:
+) -> HostedSegment:
     manifest = {
         "apiVersion": "epochal.dev/v1alpha1",
         "kind": "Stream",
@@ -34,16 +34,16 @@ def served(
     segment = SegmentInfo("0", 0, 2**64, "open", incarnation, lower, finishing, None, {})
     stream = StreamInfo("test", "s", "u", 1, "Ready", manifest, (segment,), (), "")
     grant = SegmentGrant("0", incarnation, 0, 2**64, lower, writers, False, horizon, marks)
-    return Served.start(stream, grant, dict(sessions), SETTINGS, None, 0.0)
+    return HostedSegment.start(stream, grant, dict(sessions), SETTINGS, None, 0.0)
 
 
-def opened(at: Served, writer: str, now: float = 0.0) -> list[Any]:
+def opened(at: HostedSegment, writer: str, now: float = 0.0) -> list[Any]:
     """What an open of a writer's first session leads to."""
     at.publisher.receive(writer.encode(), m.Open(1, "u", "0", writer, 1, None, None), now)
     return at.publisher.take()
 
 
-def advanced(at: Served, writer: str, time: int) -> list[Any]:
+def advanced(at: HostedSegment, writer: str, time: int) -> list[Any]:
     """The events that an advance of a writer leads to, once the catalog has stored what is reported."""
     at.publisher.receive(writer.encode(), m.Hold(2, "0", (time,)), 0.0)
     number = at.report(0.0).number
@@ -52,7 +52,7 @@ def advanced(at: Served, writer: str, time: int) -> list[Any]:
     return [effect.message for effect in at.publisher.take() if isinstance(effect, Push)]
 
 
-def appended(at: Served, writer: str, time: int) -> list[Any]:
+def appended(at: HostedSegment, writer: str, time: int) -> list[Any]:
     """What a writer's first append leads to."""
     append = m.Append("0", 0, time, b"", 1, google_crc32c.value(b"x"), b"x")
     at.publisher.receive(writer.encode(), append, 0.0)

@@ -11,15 +11,15 @@ from epochal.client.catalog.types import StreamInfo
 from epochal.errors import ConfigError, LogMismatch
 from epochal.logfiles import SegmentLog
 from epochal.protocol import messages as m
-from epochal.protocol.log.file_format import Checkpoint
+from epochal.protocol.log.file_format import LogCheckpoint
 from epochal.protocol.log.frames import entry
-from epochal.protocol.log.history import State
+from epochal.protocol.log.history import SegmentState
 from epochal.protocol.publisher.effects import Log, ReadLog, Reply
 from epochal.protocol.publisher.journal import encode_notes
 from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
 from epochal.protocol.times import TimeShape
 from epochal.service import filesystems
-from epochal_publisher.segments.store import Store, Stores
+from epochal_publisher.segments.store import SegmentStore, SegmentStores
 from epochal_publisher.settings import Settings
 
 
@@ -28,11 +28,11 @@ def test_what_is_read_from_disk_ends_where_readers_were_told(tmp_path: Path) -> 
     """Events can be on disk while nothing of them was carried out: the server that asks does not know of them yet."""
     settings = Settings(catalog="http://127.0.0.1:1", stream="a/b", segments=("0",), publisher="p", data=tmp_path)
     with SegmentLog.open(tmp_path, "uid", "0", instance="i") as log:
-        log.begin(1, Checkpoint(State(-1, (0,), (), ())))
+        log.begin(1, LogCheckpoint(SegmentState(-1, (0,), (), ())))
         events = [part for seq in range(9) for part in entry(m.Data(seq, seq - 1, 0, b"", 1, 0, b"x"))]
         log.write(9, events)
         log.sync()
-        found = Store(log, settings, always_sync=True).chunk(ReadLog(b"p", 1, 1, 256, 2**20), told=4)
+        found = SegmentStore(log, settings, always_sync=True).chunk(ReadLog(b"p", 1, 1, 256, 2**20), told=4)
     assert found is not None
     assert found[1] == 4
 
@@ -46,7 +46,7 @@ class Life:
     def __init__(
         self, log: SegmentLog, incarnation: int, lower: tuple[int, ...] = (0,), horizon: tuple[int, ...] = ()
     ) -> None:
-        self.store = Store(log, SETTINGS, always_sync=True)
+        self.store = SegmentStore(log, SETTINGS, always_sync=True)
         self.publisher = SegmentPublisher(
             "uid", "0", PublisherSettings(TimeShape(), durable=True),
             incarnation=incarnation, now=0.0, lower=lower, horizon=horizon, restored=self.store.restored,
@@ -80,7 +80,7 @@ def test_a_log_that_ends_before_what_readers_were_told_is_refused(tmp_path: Path
     with SegmentLog.open(tmp_path, "uid", "0", instance="i") as log:
         Life(log, 1, lower=(3,))
     with SegmentLog.open(tmp_path, "uid", "0", instance="i") as log:
-        store = Store(log, SETTINGS, always_sync=True)
+        store = SegmentStore(log, SETTINGS, always_sync=True)
         for told in (None, (2,), (3,)):
             store.check("0", told)
         with pytest.raises(LogMismatch, match=r"readers were told \[9\]"):
@@ -93,7 +93,7 @@ def test_what_was_aborted_stays_so_when_all_that_is_left_of_it_is_the_head_of_a_
         first = Life(log, 1)
         first.told(m.Open(1, "uid", "0", "w", 1, None, None), append(0))
         first.told(m.Abort(2, "0", (5,)))
-        log.roll(Checkpoint(first.publisher.state(), encode_notes(first.publisher.checkpoint())))
+        log.roll(LogCheckpoint(first.publisher.state(), encode_notes(first.publisher.checkpoint())))
     with SegmentLog.open(tmp_path, "uid", "0", instance="i") as log:
         second = Life(log, 2)
         assert second.publisher.state().aborted == (5,)
@@ -137,7 +137,7 @@ def opened(data: Path, durability: str = "batch", trusted: str = "") -> list[str
     stream: StreamInfo = Declared(durability)  # type: ignore[assignment]  # no catalog is needed to look at a directory
 
     async def open_all() -> list[str]:
-        async with Stores(settings, stream, "instance") as stores:
+        async with SegmentStores(settings, stream, "instance") as stores:
             return list(stores.incarnations)
 
     return asyncio.run(open_all())

@@ -4,7 +4,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from epochal.service.filesystems import Verdict, judge, kind_of
+from epochal.service.filesystems import FilesystemVerdict, judge, kind_of
 
 MACHINE = r"""
 22 27 0:21 / /proc rw,nosuid,nodev,noexec,relatime shared:13 - proc proc rw
@@ -71,7 +71,7 @@ TAKEN = "ext4 xfs btrfs zfs tmpfs overlay fuse.fuse-overlayfs fuseblk f2fs bcach
 
 
 def test_every_file_system_is_judged_by_its_type() -> None:
-    assert {kind: judge(kind) for kind in REFUSED.split()} == dict.fromkeys(REFUSED.split(), Verdict.SHARED)
-    assert {kind: judge(kind) for kind in TAKEN.split()} == dict.fromkeys(TAKEN.split(), Verdict.FIT)
+    assert {kind: judge(kind) for kind in REFUSED.split()} == dict.fromkeys(REFUSED.split(), FilesystemVerdict.SHARED)
+    assert {kind: judge(kind) for kind in TAKEN.split()} == dict.fromkeys(TAKEN.split(), FilesystemVerdict.FIT)
     unknown = ["fuse", "fuse.s3fs", "fuse.mergerfs", "fuse.rclone", "fuse3"]
-    assert {judge(kind) for kind in unknown} == {Verdict.UNKNOWN}
+    assert {judge(kind) for kind in unknown} == {FilesystemVerdict.UNKNOWN}

@@ -10,7 +10,7 @@ from tests.simulation.world import World
 
 from epochal.protocol import messages as m
 from epochal.protocol.log.epoch_query import EpochQuery
-from epochal.protocol.log.history import State, apply
+from epochal.protocol.log.history import SegmentState, apply
 from epochal.protocol.publisher.effects import Log, PublisherEffect, Push
 from epochal.protocol.publisher.journal import Note, Restored, Restoring, encode_notes
 from epochal.protocol.publisher.machine import SegmentPublisher
@@ -24,12 +24,12 @@ class Disk:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._checkpoint: tuple[State, bytes] | None = None
+        self._checkpoint: tuple[SegmentState, bytes] | None = None
         self._entries: list[tuple[list[m.Event], bytes]] = []
         self._events: list[m.Event] = []
         self._unsynced = 0
         """Entries at the end that the kernel has, and the disk has not."""
-        self._start: State | None = None
+        self._start: SegmentState | None = None
         self._vouched = False
         """Whether the log says of its end that it is on disk."""
         self._begun_at = 0
@@ -77,12 +77,17 @@ class Disk:
             self._checkpoint = publisher.state(), encode_notes(publisher.checkpoint())
         return effects
 
-    def next_checkpoint(self, publisher: SegmentPublisher) -> tuple[State, bytes] | None:
+    def next_checkpoint(self, publisher: SegmentPublisher) -> tuple[SegmentState, bytes] | None:
         """The checkpoint of a new file, if one should begin after what was just taken."""
         return (publisher.state(), encode_notes(publisher.checkpoint())) if self._world.chance(ROLL) else None
 
     def write(
-        self, events: Sequence[m.Event], notes: Sequence[Note], checkpoint: tuple[State, bytes] | None, *, sync: bool
+        self,
+        events: Sequence[m.Event],
+        notes: Sequence[Note],
+        checkpoint: tuple[SegmentState, bytes] | None,
+        *,
+        sync: bool,
     ) -> None:
         """One group commit, and a new file after it if there is a checkpoint; the old one is synced first."""
         self._entries.append((list(events), encode_notes(notes)))
@@ -126,20 +131,20 @@ class Disk:
         """The next events after `seq`."""
         return self._events[seq + 1 : seq + 1 + count]
 
-    def beginning(self, wanted: EpochQuery) -> State:
+    def beginning(self, wanted: EpochQuery) -> SegmentState:
         """Where all that is wanted begins; the start of the log if that is before it."""
         assert self._start is not None
         if not wanted.untouched(self._start):
             return self._start
         return wanted.pass_over(self._start, self._events)[0]
 
-    def state_at(self, seq: int) -> State:
+    def state_at(self, seq: int) -> SegmentState:
         """The state just after event `seq`."""
         assert self._start is not None
         progress = self._start.progress()
         for event in self._events[: seq + 1]:
             apply(progress, event)
-        return State.of(seq, progress)
+        return SegmentState.of(seq, progress)
 
 
 def doubted(publisher: SegmentPublisher) -> tuple[list[PublisherEffect], Log | None]:

@@ -22,7 +22,7 @@ from tests.simulation.world import Act, World
 from epochal.errors import HistoryTruncated, Unavailable, WriterLost
 from epochal.protocol import messages as m
 from epochal.protocol import wire
-from epochal.protocol.log.history import State
+from epochal.protocol.log.history import SegmentState
 from epochal.protocol.publisher.committed_view import CommittedView
 from epochal.protocol.publisher.effects import (
     AskRecord,
@@ -95,7 +95,7 @@ class Node:
         self._disk = make_disk(world, segment) if scenario.durable else None
         if self._disk is not None:
             self._disk.relaxed = scenario.interval
-        self._checkpoint: tuple[State, bytes] | None = None
+        self._checkpoint: tuple[SegmentState, bytes] | None = None
         self._committing: list[PublisherEffect] | None = None
         """What waits for the disk; nothing else is taken meanwhile, so that what comes is committed together."""
         self.start()

@@ -16,7 +16,7 @@ from epochal.errors import EpochalError, HistoryTruncated, NoPublisher, StreamGo
 from epochal.protocol import messages as m
 from epochal.protocol import wire
 from epochal.protocol.log.epoch_query import EpochQuery
-from epochal.protocol.log.history import State
+from epochal.protocol.log.history import SegmentState
 from epochal.protocol.subscriber.cursor import Cursor
 from epochal.protocol.subscriber.effects import (
     Arrived,
@@ -528,7 +528,7 @@ class Reader:
                 self.life.claim(time)
 
 
-def _agrees(state: State, there: Standing) -> bool:
+def _agrees(state: SegmentState, there: Standing) -> bool:
     """Whether a snapshot or an opening says what is so.
 
     Of times that are active, or aborted with a lost memory, the maximal ones are enough: none can be seen whole. Those

@@ -9,9 +9,9 @@ from epochal.client.catalog.blockers import HeldBack
 from epochal.client.catalog.types import StreamInfo
 from epochal.errors import QueryRunning
 from epochal_spark import earlier_runs
-from epochal_spark.earlier_runs import Asked
+from epochal_spark.earlier_runs import StartRequest
 
-ASKED = Asked("test/s", "q", "/new", None, take_over=False, new_checkpoint=False, left=None)
+ASKED = StartRequest("test/s", "q", "/new", None, take_over=False, new_checkpoint=False, left=None)
 
 
 def client(*reports: tuple[float | None, float]) -> Any:

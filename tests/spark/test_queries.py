@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 import epochal
 import epochal_spark
 from epochal.errors import CapabilityError, PartitionsChanged, QueryIsNew, QueryRunning, RepeatDiffers, WriterFenced
-from epochal_spark.earlier_runs import Asked, check
+from epochal_spark.earlier_runs import StartRequest, check
 from epochal_spark.handover import Committed
 from epochal_spark.holding import Holding
 
@@ -227,7 +227,7 @@ async def test_a_writer_of_another_program_is_told_from_one_that_is_gone_by_its_
     catalog: str, declare: Callable[..., str]
 ) -> None:
     stream = declare(timeout="60s")
-    asked = Asked(stream, "q", "/new", None, take_over=False, new_checkpoint=False, left=None)
+    asked = StartRequest(stream, "q", "/new", None, take_over=False, new_checkpoint=False, left=None)
     async with epochal.connect(catalog) as client:
         info = await client.catalog.lookup(*stream.split("/"))
         await check(client, info, asked)

@@ -4,8 +4,8 @@ Apart from `epochal.protocol`, which knows the bytes and decides: here is what t
 because `epochal log` reads the same files.
 """
 
-from epochal.logfiles.log import LogSettings, Opening, SegmentLog
-from epochal.logfiles.reading import Batch
+from epochal.logfiles.log import LogOpening, LogSettings, SegmentLog
+from epochal.logfiles.reading import LogBatch
 from epochal.logfiles.recovering import Recovery
 
-__all__ = ["Batch", "LogSettings", "Opening", "Recovery", "SegmentLog"]
+__all__ = ["LogBatch", "LogOpening", "LogSettings", "Recovery", "SegmentLog"]

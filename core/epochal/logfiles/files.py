@@ -15,12 +15,12 @@ from epochal.logfiles.disk import Disk, FileBytes, aside, put_in_place, write_as
 from epochal.protocol.log.file_format import (
     FOOTER_BYTES,
     HEAD_BYTES,
-    Checkpoint,
     Damaged,
     FileHeader,
     Footer,
     Incarnations,
     Index,
+    LogCheckpoint,
     Point,
     decode_footer,
     decode_header,
@@ -31,7 +31,7 @@ from epochal.protocol.log.file_format import (
     header_length,
 )
 from epochal.protocol.log.frames import Damage, Frame, frame_parts, scan
-from epochal.protocol.log.history import State
+from epochal.protocol.log.history import SegmentState
 
 SALT_BYTES = 8
 NO_FOOTER = "the footer is missing or damaged: perhaps the file was cut"
@@ -163,7 +163,7 @@ class TailFile:
 
     @classmethod
     def prepare(
-        cls, disk: Disk, directory: Path, identity: tuple[str, str], checkpoint: Checkpoint,
+        cls, disk: Disk, directory: Path, identity: tuple[str, str], checkpoint: LogCheckpoint,
         incarnations: Incarnations, now: int,
     ) -> Self:  # fmt: skip
         """A new file, on disk but without its name: `put_in_place` gives it. Raises `LogFull`."""
@@ -225,7 +225,7 @@ class TailFile:
         self._disk.sync(self._descriptor)
         file.sealed = True
 
-    def keep_state(self, state: State) -> None:
+    def keep_state(self, state: SegmentState) -> None:
         """Note a state in the index."""
         self._index.states.append(state)
 

@@ -23,12 +23,12 @@ from epochal.logfiles.disk import (
     wall_clock,
 )
 from epochal.logfiles.files import LogFile, TailFile
-from epochal.logfiles.owner import Owner
-from epochal.logfiles.reading import Batch
+from epochal.logfiles.owner import LogOwner
+from epochal.logfiles.reading import LogBatch
 from epochal.logfiles.recovering import Recovery, recover_log
 from epochal.logfiles.retained import Retained
-from epochal.protocol.log.file_format import Checkpoint, Incarnations, with_incarnation
-from epochal.protocol.log.history import State
+from epochal.protocol.log.file_format import Incarnations, LogCheckpoint, with_incarnation
+from epochal.protocol.log.history import SegmentState
 
 _REPLAY_BYTES: Final = 2**20
 
@@ -50,11 +50,11 @@ OS_DISK: Final = OSDisk()
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class LogOpening:
     """How to know the state just behind some event: begin with `state`, and apply the events of `batches` to it."""
 
-    state: State
-    batches: tuple[Batch, ...]
+    state: SegmentState
+    batches: tuple[LogBatch, ...]
 
 
 class SegmentLog:
@@ -71,7 +71,7 @@ class SegmentLog:
         self,
         directory: Path,
         identity: tuple[str, str],
-        owner: Owner,
+        owner: LogOwner,
         settings: LogSettings,
         disk: Disk,
         clock: Callable[[], int],
@@ -120,7 +120,7 @@ class SegmentLog:
         """
         try:
             make_directory(disk, directory)
-            owner = Owner(directory, instance, disk)
+            owner = LogOwner(directory, instance, disk)
             try:
                 return cls(directory, (stream, segment), owner, settings, disk, clock, steady, boot())
             except BaseException:
@@ -199,7 +199,7 @@ class SegmentLog:
     def begin(
         self,
         incarnation: int,
-        checkpoint: Checkpoint,
+        checkpoint: LogCheckpoint,
         notes: bytes = b"",
         *,
         count: int = 0,
@@ -274,14 +274,14 @@ class SegmentLog:
             raise LocalProtocolError(f"event {seq} is not written; the last one is {self.last}")
         self._durable = max(self._durable, seq)
 
-    def keep_state(self, state: State) -> None:
+    def keep_state(self, state: SegmentState) -> None:
         """Remember the state at an event of the last file, so that `opening` has less to replay.
 
         To be given every 1,024 events or 4 MiB or so; kept with the index, and lost with it without harm.
         """
         self._open_tail().keep_state(state)
 
-    def roll(self, checkpoint: Checkpoint) -> None:
+    def roll(self, checkpoint: LogCheckpoint) -> None:
         """End the last file and begin a new one with `checkpoint`, the state at `last`.
 
         A last file without events is replaced instead. Raises `LogFull`, with the last file as it was and still in
@@ -315,7 +315,7 @@ class SegmentLog:
                 removed += 1
         return removed
 
-    def read(self, after: int, max_events: int, max_bytes: int) -> Batch | None:
+    def read(self, after: int, max_events: int, max_bytes: int) -> LogBatch | None:
         """The next events strictly after position `after`: at least one if there is any, within the given sizes.
 
         None when there is none yet. Only durable events are served (E9), and each byte has passed its checksum. Going
@@ -328,7 +328,7 @@ class SegmentLog:
             return None
         return self._retained.read(after, max_events, max_bytes, self._durable)
 
-    def opening(self, seq: int) -> Opening:
+    def opening(self, seq: int) -> LogOpening:
         """How to know the state just behind event `seq`, for `first <= seq <= durable`.
 
         Raises `HistoryTruncated`; `CorruptLog` where damage lies between the last state that is known and the event:
@@ -337,7 +337,7 @@ class SegmentLog:
         if seq > self._durable:
             raise LocalProtocolError(f"event {seq} is ahead of this log, which stands at {self._durable}")
         state = self._retained.state(seq)
-        batches, at = list[Batch](), state.seq
+        batches, at = list[LogBatch](), state.seq
         try:
             while at < seq and (batch := self.read(at, seq - at, _REPLAY_BYTES)) is not None:
                 batches.append(batch)
@@ -347,9 +347,9 @@ class SegmentLog:
             where = "" if behind is None else f"; history can be asked for from position {behind} on"
             reason = f"the state at event {seq} cannot be known{where}"
             raise CorruptLog(damage.path, damage.first, damage.last, reason, behind) from None
-        return Opening(state, tuple(batches))
+        return LogOpening(state, tuple(batches))
 
-    def newest_state(self, holds: Callable[[State], bool]) -> State:
+    def newest_state(self, holds: Callable[[SegmentState], bool]) -> SegmentState:
         """The last known state that `holds`, which must do so up to some event of the log, and never again behind it.
 
         At most 1,024 events before that event if `keep_state` was given as many, at most a file else. The state where
@@ -407,7 +407,7 @@ class SegmentLog:
             self._owner.check()
             self._open_tail().end()
 
-    def _start_file(self, checkpoint: Checkpoint) -> TailFile:
+    def _start_file(self, checkpoint: LogCheckpoint) -> TailFile:
         """Put a new file behind the last one, or in its place when it has no events; on `LogFull` all is as it was."""
         old = self._tail
         new = TailFile.prepare(

@@ -28,7 +28,7 @@ class LastOwner(NamedTuple):
     """Whether it acknowledged appends before they were synced (`durability: interval`)."""
 
 
-class Owner:
+class LogOwner:
     """Holds the log directory from its making until `leave`.
 
     `instance` names this process. Raises `LogTaken`, naming the other owner.

@@ -13,7 +13,7 @@ from epochal.logfiles.disk import Disk
 from epochal.logfiles.files import LogFile, read_header
 from epochal.protocol.log.file_format import Damaged, Index
 from epochal.protocol.log.frames import FRAME_HEAD, Frame, cut, is_sound, read_head, scan
-from epochal.protocol.log.history import State
+from epochal.protocol.log.history import SegmentState
 
 CHUNK = 256 * 1024
 """Bytes read at once where frames are small."""
@@ -22,7 +22,7 @@ APART = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class LogBatch:
     """Events `first` to `last`, in order and without holes, as the wire has them (`logframes.entries`)."""
 
     first: int
@@ -63,7 +63,7 @@ class FileReader:
                 return frame
         return None
 
-    def state(self) -> State:
+    def state(self) -> SegmentState:
         """The state before the file's first event. Raises `CorruptLog`."""
         return read_header(self._disk, self._descriptor, self.file.path).checkpoint.state
 
@@ -118,7 +118,7 @@ class FileReader:
         return None
 
 
-class Cursor:
+class LogCursor:
     """A place in the log, just behind event `at`, from which reading goes on without a search.
 
     `locate` tells the file that holds an event, and its index; it raises `HistoryTruncated` for one that is gone.
@@ -132,7 +132,7 @@ class Cursor:
         """Entries of the last frame that were not given out, from event `at` + 1 to `_rest_last`."""
         self._rest_last = at
 
-    def take(self, max_events: int, max_bytes: int, until: int) -> Batch:
+    def take(self, max_events: int, max_bytes: int, until: int) -> LogBatch:
         """The next events, at least one, none behind event `until`, which is there and behind `at`.
 
         Raises `HistoryTruncated`, `CorruptLog`; never after events that could be given out.
@@ -152,7 +152,7 @@ class Cursor:
             self._rest = self._rest[size:]
             self.at += count
             room -= size
-        return Batch(first, self.at, tuple(parts))
+        return LogBatch(first, self.at, tuple(parts))
 
     def close(self) -> None:
         """Give the file up."""

@@ -16,11 +16,11 @@ from epochal.logfiles.disk import Disk, FileBytes
 from epochal.logfiles.files import LogFile, TailFile, log_paths, read_sealed
 from epochal.protocol.log.file_format import (
     HEAD_BYTES,
-    Checkpoint,
     Damaged,
     FileHeader,
     Incarnations,
     Index,
+    LogCheckpoint,
     Point,
     decode_header,
     header_length,
@@ -36,7 +36,7 @@ ASIDE: Final = "nothing was changed; bring the file back from a copy of the volu
 class Recovery:
     """What opening found in a log that was there already."""
 
-    checkpoint: Checkpoint
+    checkpoint: LogCheckpoint
     """The state just before the first frame of the last file."""
     frames: Frames
     """Every frame behind it, to be replayed: `notes` first, then `events`. They are read from the file again."""

@@ -15,9 +15,9 @@ from typing import Final
 from epochal.errors import CorruptLog, HistoryTruncated
 from epochal.logfiles.disk import Disk
 from epochal.logfiles.files import LogFile, read_index
-from epochal.logfiles.reading import Batch, Cursor, FileReader
+from epochal.logfiles.reading import FileReader, LogBatch, LogCursor
 from epochal.protocol.log.file_format import Index
-from epochal.protocol.log.history import State
+from epochal.protocol.log.history import SegmentState
 from epochal.protocol.messages import NOTHING_YET
 
 PARKED: Final = 16
@@ -33,7 +33,7 @@ class Retained:
         self._disk = disk
         self._lock = Lock()
         self._files = list(files)
-        self._parked: OrderedDict[int, Cursor] = OrderedDict()
+        self._parked: OrderedDict[int, LogCursor] = OrderedDict()
         self._indexed: OrderedDict[LogFile, Index] = OrderedDict()
         self._closed = False
 
@@ -70,10 +70,10 @@ class Retained:
         with self._lock:
             self._indexed.pop(self._files.pop(0), None)
 
-    def read(self, after: int, max_events: int, max_bytes: int, until: int) -> Batch:
-        """Events strictly after `after` and up to `until`, at least one (`Cursor.take`)."""
+    def read(self, after: int, max_events: int, max_bytes: int, until: int) -> LogBatch:
+        """Events strictly after `after` and up to `until`, at least one (`LogCursor.take`)."""
         with self._lock:
-            cursor = self._parked.pop(after, None) or Cursor(self._disk, self._locate, after)
+            cursor = self._parked.pop(after, None) or LogCursor(self._disk, self._locate, after)
         try:
             batch = cursor.take(max_events, max_bytes, until)
         except BaseException:
@@ -82,7 +82,7 @@ class Retained:
         self._park(cursor)
         return batch
 
-    def state(self, seq: int) -> State:
+    def state(self, seq: int) -> SegmentState:
         """The nearest known state at or before event `seq`: from the index, or from the head of its file."""
         file = self._holding(seq + 1)
         known = self._index(file).state(seq)
@@ -90,7 +90,7 @@ class Retained:
             return known
         return self._head(file)
 
-    def newest_state(self, holds: Callable[[State], bool]) -> State:
+    def newest_state(self, holds: Callable[[SegmentState], bool]) -> SegmentState:
         """The last known state that `holds` (`SegmentLog.newest_state`), by a bisection of the files."""
         with self._lock:
             files = list(self._files)
@@ -126,7 +126,7 @@ class Retained:
     def _first(self) -> int:
         return self._files[0].base - 1 if self._files else NOTHING_YET
 
-    def _head(self, file: LogFile) -> State:
+    def _head(self, file: LogFile) -> SegmentState:
         """The state before a file's first event, as the file says."""
         reader = FileReader(self._disk, file, file.start, file.base)
         try:
@@ -159,7 +159,7 @@ class Retained:
                     self._indexed.popitem(last=False)
         return index
 
-    def _park(self, cursor: Cursor) -> None:
+    def _park(self, cursor: LogCursor) -> None:
         """Keep the reader for whoever asks next for what is behind it."""
         unused = []
         with self._lock:

@@ -27,7 +27,7 @@ from epochal.protocol.log.file_format import (
     with_incarnation,
 )
 from epochal.protocol.log.frames import Bytes, Damage, Frame, Tail, cut, footer_of, recover, scan
-from epochal.protocol.log.history import State
+from epochal.protocol.log.history import SegmentState
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Summary:
     path: Path
     stream: str
     segment: str
-    state: State
+    state: SegmentState
     """Just before the file's first event."""
     incarnations: Incarnations
     """Those before the file; of the last file, also those that begin in it."""

@@ -23,7 +23,7 @@ _FUSE = re.compile(r"fuse([.2-9]|$)")
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
-class Verdict(StrEnum):
+class FilesystemVerdict(StrEnum):
     """Whether what must last may be kept on a file system."""
 
     FIT = "fit"
@@ -51,10 +51,10 @@ def objection(path: Path, *, trusted: str, setting: str, danger: str) -> str | N
     """
     kind = kind_of(PurePosixPath(path.resolve()), mountinfo())
     verdict = judge(kind)
-    if verdict is Verdict.FIT or (verdict is Verdict.UNKNOWN and kind == trusted):
+    if verdict is FilesystemVerdict.FIT or (verdict is FilesystemVerdict.UNKNOWN and kind == trusted):
         return None
     advice = "give a directory on a local disk (--data)"
-    if verdict is Verdict.UNKNOWN:
+    if verdict is FilesystemVerdict.UNKNOWN:
         advice += f"; if this one keeps its data on this machine, locks files and means its fsync, set {setting}={kind}"
     return f"the data directory {path} is on a {kind} file system, where {danger}; {advice}"
 
@@ -67,15 +67,15 @@ def mountinfo() -> str:
         return ""
 
 
-def judge(kind: str) -> Verdict:
+def judge(kind: str) -> FilesystemVerdict:
     """Whether what must last may be kept on a file system of this type.
 
     >>> judge("ext4"), judge("fuse.sshfs"), judge("fuse.mergerfs")
     (<Verdict.FIT: 'fit'>, <Verdict.SHARED: 'shared'>, <Verdict.UNKNOWN: 'unknown'>)
     """
     if kind.removeprefix("fuse.") in _SHARED:
-        return Verdict.SHARED
-    return Verdict.UNKNOWN if _FUSE.match(kind) and kind not in _LOCAL_FUSE else Verdict.FIT
+        return FilesystemVerdict.SHARED
+    return FilesystemVerdict.UNKNOWN if _FUSE.match(kind) and kind not in _LOCAL_FUSE else FilesystemVerdict.FIT
 
 
 def kind_of(path: PurePosixPath, mountinfo: str) -> str:

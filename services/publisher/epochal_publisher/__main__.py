@@ -23,10 +23,10 @@ from epochal.client.memory import PUBLISHER_KEEPS, keep_freed_memory
 from epochal.client.sockets import check_libzmq
 from epochal.errors import LogError, StreamGone, Superseded
 from epochal.service.process import command_line, run
-from epochal_publisher.http.server import HttpServer
-from epochal_publisher.publisher import Publisher
-from epochal_publisher.segments.lease import Forgotten, Lease
-from epochal_publisher.segments.store import Stores
+from epochal_publisher.http.server import PublisherHttp
+from epochal_publisher.publisher import PublisherProcess
+from epochal_publisher.segments.lease import Forgotten, PublisherLease
+from epochal_publisher.segments.store import SegmentStores
 from epochal_publisher.segments.superseded_marker import find_mark, leave_mark
 from epochal_publisher.settings import Settings
 from epochal_publisher.sidecar.server import serve as serve_sidecar
@@ -103,17 +103,22 @@ async def _until_stopped(stop: asyncio.Event, given: dict[str, Any]) -> int:
     # Retained events are many and make no cycles; going through all of them now and then would only hold the loop up.
     gc.freeze()
     gc.set_threshold(20_000, 50, 100)
-    async with Lease(settings) as lease:
-        publisher = Publisher(settings, lease)
+    async with PublisherLease(settings) as lease:
+        publisher = PublisherProcess(settings, lease)
         try:
-            async with HttpServer(settings, publisher) as http, AsyncExitStack() as stack:
+            async with PublisherHttp(settings, publisher) as http, AsyncExitStack() as stack:
                 return await _serve(settings, lease, publisher, http.address, stop, stack)
         finally:
             publisher.close()
 
 
 async def _serve(
-    settings: Settings, lease: Lease, publisher: Publisher, http: str, stop: asyncio.Event, stack: AsyncExitStack
+    settings: Settings,
+    lease: PublisherLease,
+    publisher: PublisherProcess,
+    http: str,
+    stop: asyncio.Event,
+    stack: AsyncExitStack,
 ) -> int:
     addresses = {**publisher.addresses, "http": http}
     stopped = asyncio.ensure_future(stop.wait())
@@ -136,19 +141,23 @@ async def _serve(
 
 
 async def _start(
-    stack: AsyncExitStack, settings: Settings, lease: Lease, publisher: Publisher, addresses: Mapping[str, str]
+    stack: AsyncExitStack,
+    settings: Settings,
+    lease: PublisherLease,
+    publisher: PublisherProcess,
+    addresses: Mapping[str, str],
 ) -> None:
     """Own the logs, then the segments at the catalog, and begin: in this order nobody else writes meanwhile (E12)."""
     stream = await lease.look_up()
-    stores = await stack.enter_async_context(Stores(settings, stream, lease.instance))
+    stores = await stack.enter_async_context(SegmentStores(settings, stream, lease.instance))
     granted = await lease.acquire(stream, addresses, stores.incarnations)
     await publisher.serve(*granted, stores)
 
 
 async def _until_over(
     settings: Settings,
-    publisher: Publisher,
-    lease: Lease,
+    publisher: PublisherProcess,
+    lease: PublisherLease,
     stopped: "asyncio.Future[Any]",
     running: "list[asyncio.Future[Any]]",
 ) -> int:

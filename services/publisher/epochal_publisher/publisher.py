@@ -44,9 +44,9 @@ from epochal.protocol.publisher.effects import PublisherEffect as Effect
 from epochal.protocol.times import Time
 from epochal.protocol.wire import encode
 from epochal_publisher.counters import ProcessCounters
-from epochal_publisher.segments.lease import Lease
-from epochal_publisher.segments.segment import Served
-from epochal_publisher.segments.store import Commit, Store, Stores
+from epochal_publisher.segments.lease import PublisherLease
+from epochal_publisher.segments.segment import HostedSegment
+from epochal_publisher.segments.store import Commit, SegmentStore, SegmentStores
 from epochal_publisher.settings import Settings
 from epochal_publisher.sockets import ingest, requests
 from epochal_publisher.sockets.blocked_peers import Discarded
@@ -66,17 +66,17 @@ With what is read at once, less than one frame holds.
 """
 
 
-class Publisher:
+class PublisherProcess:
     """Bound sockets from the start; serves from `serve` on.
 
     `over` tells why nothing is taken any more: another owns the segments, the stream is gone, its log has failed, or
     the catalog refuses its reports.
     """
 
-    def __init__(self, settings: Settings, lease: Lease) -> None:
+    def __init__(self, settings: Settings, lease: PublisherLease) -> None:
         self.settings, self._lease = settings, lease
         self.counters = ProcessCounters()
-        self.segments: dict[str, Served] = {}
+        self.segments: dict[str, HostedSegment] = {}
         self.over: asyncio.Future[EpochalError] = asyncio.get_running_loop().create_future()
         self.stalls = 0
         self.on_commit: Callable[[float], object] = float
@@ -142,14 +142,16 @@ class Publisher:
         """Whether clients are served at this moment."""
         return bool(self.segments) and not self._draining and not self.over.done() and self._confirmed == self.stalls
 
-    async def serve(self, stream: StreamInfo, registration: Registration, stores: Stores) -> None:
+    async def serve(self, stream: StreamInfo, registration: Registration, stores: SegmentStores) -> None:
         """Make the machines, and begin to read what arrived meanwhile. Raises `LogError`."""
         self._stores = stores
         self.encoding = stream.declared().spec.payload.encoding
         started = {}
         for grant in registration.segments:
             store = stores.of(grant.id)
-            start = partial(Served.start, stream, grant, registration.sessions, self.settings, store, monotonic())
+            start = partial(
+                HostedSegment.start, stream, grant, registration.sessions, self.settings, store, monotonic()
+            )
             started[grant.id] = await stores.write(start)
             if store is not None and store.begun:
                 await self._begin(store)
@@ -210,7 +212,7 @@ class Publisher:
                 self._flush_stored(served, served.store)
 
     def _tell(
-        self, served: Served, effects: Sequence[Effect], lower: Iterable[Time], began: float | None = None
+        self, served: HostedSegment, effects: Sequence[Effect], lower: Iterable[Time], began: float | None = None
     ) -> None:
         """Carry out what is durable; `began`: when it was sent to the disk, if it was."""
         served.told_lower = tuple(lower)
@@ -222,7 +224,7 @@ class Publisher:
 
     # ---- the disk ----
 
-    async def _begin(self, store: Store) -> None:
+    async def _begin(self, store: SegmentStore) -> None:
         """Have the log say that this incarnation begins; on a full disk what it holds is served meanwhile (fault 26).
 
         Raises `LogError`, `Superseded`.
@@ -236,7 +238,7 @@ class Publisher:
         else:
             commit.done = True  # what it has decided is carried out by the first flush
 
-    def _flush_stored(self, served: Served, store: Store) -> None:
+    def _flush_stored(self, served: HostedSegment, store: SegmentStore) -> None:
         """One commit at a time: what is decided meanwhile waits for the next, which then secures all of it at once.
 
         Not without bound: writers are not read while too much waits.
@@ -271,18 +273,18 @@ class Publisher:
         if self._confirmed == self.stalls and not waiting:
             self._ingest.router.socket.resume()
 
-    def _sweep(self, served: Served, now: float) -> None:
+    def _sweep(self, served: HostedSegment, now: float) -> None:
         if served.store is not None and served.store.begun and served.store.commit is None:
             commit = served.store.sweep(served.publisher, now)
             if commit is not None:
                 self._write(served.store, commit)
 
-    def _write(self, store: Store, commit: Commit) -> None:
+    def _write(self, store: SegmentStore, commit: Commit) -> None:
         if not self.over.done() and not self._stores.closed:
             commit.began = monotonic()
             self._stores.write(commit.run).add_done_callback(lambda future: self._written(store, commit, future))
 
-    def _written(self, store: Store, commit: Commit, future: "asyncio.Future[None]") -> None:
+    def _written(self, store: SegmentStore, commit: Commit, future: "asyncio.Future[None]") -> None:
         self._disk_did_something.set()
         if future.cancelled() or self.over.done():
             return
@@ -302,7 +304,7 @@ class Publisher:
         self.flush()
         self._read_writers()
 
-    def _wait_for_space(self, store: Store, commit: Commit, error: LogFull) -> None:
+    def _wait_for_space(self, store: SegmentStore, commit: Commit, error: LogFull) -> None:
         """Try again later. Readers are served meanwhile, up to what is durable (E9)."""
         if store.full is None:
             logger.warning("appends wait, and none is acknowledged, until there is space again: %s", error)
@@ -310,7 +312,7 @@ class Publisher:
         store.no_space(commit)
         asyncio.get_running_loop().call_later(self.settings.log_retry, self._write, store, commit)
 
-    def _read(self, served: Served, store: Store, ask: FindState | FindBeginning | ReadLog) -> None:
+    def _read(self, served: HostedSegment, store: SegmentStore, ask: FindState | FindBeginning | ReadLog) -> None:
         if self._stores.closed:
             return  # who asked comes back, to whoever serves then
         told = served.told_seq
@@ -318,7 +320,11 @@ class Publisher:
         future.add_done_callback(lambda future: self._was_read(served, store, ask, future))
 
     def _was_read(
-        self, served: Served, store: Store, ask: FindState | FindBeginning | ReadLog, future: "asyncio.Future[Any]"
+        self,
+        served: HostedSegment,
+        store: SegmentStore,
+        ask: FindState | FindBeginning | ReadLog,
+        future: "asyncio.Future[Any]",
     ) -> None:
         if future.cancelled() or self.over.done():
             return
@@ -361,7 +367,7 @@ class Publisher:
 
     # ---- effects ----
 
-    def _carry_out(self, served: Served, effects: Sequence[Effect]) -> None:
+    def _carry_out(self, served: HostedSegment, effects: Sequence[Effect]) -> None:
         counters, packer, events = served.counters, served.packer, self._events
         subscribed, add = served.subscribed, served.packer.add
         replies: dict[bytes, list[m.Message]] = {}
@@ -395,7 +401,7 @@ class Publisher:
                 elif type(message) is m.Opened and message.granted:
                     self._ask_now(served)  # an incarnation after this one must know whom to wait for (E11)
 
-    def _carry_out_rare(self, served: Served, effect: Effect) -> None:
+    def _carry_out_rare(self, served: HostedSegment, effect: Effect) -> None:
         match effect:
             case Private(subscription, message):
                 # The snapshot stands for every event before it: those go out first (S9).
@@ -415,7 +421,7 @@ class Publisher:
             case FindState() | FindBeginning() | ReadLog() if served.store is not None:
                 self._read(served, served.store, effect)
 
-    def _ask_now(self, served: Served) -> None:
+    def _ask_now(self, served: HostedSegment) -> None:
         served.asks = True
         self._lease.ask_now()
 

@@ -10,10 +10,10 @@ from time import monotonic
 from opentelemetry.metrics import CallbackOptions, Observation
 
 from epochal.service.telemetry import ServiceTelemetry
-from epochal_publisher.publisher import Publisher
-from epochal_publisher.segments.segment import Served
+from epochal_publisher.publisher import PublisherProcess
+from epochal_publisher.segments.segment import HostedSegment
 
-Read = Callable[[Served], float]
+Read = Callable[[HostedSegment], float]
 
 COMMIT_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Seconds; a fast disk syncs in one millisecond, a slow one in hundreds."""
@@ -71,10 +71,10 @@ _SHOWN: tuple[tuple[str, str, str, Read], ...] = (
 )
 
 
-class Telemetry(ServiceTelemetry):
+class PublisherTelemetry(ServiceTelemetry):
     """Shows the numbers of `publisher` whenever metrics are read."""
 
-    def __init__(self, publisher: Publisher) -> None:
+    def __init__(self, publisher: PublisherProcess) -> None:
         super().__init__("publisher")
         self._publisher = publisher
         meter = self.meter

@@ -29,7 +29,7 @@ class Slot(NamedTuple):
     headers: Headers = ()
 
 
-class Batch:
+class GatheredBatch:
     """The records of one batch so far."""
 
     __slots__ = ("key", "records")
@@ -47,7 +47,7 @@ class Batcher:
 
     def __init__(self, placement: Placement, max_records: int) -> None:
         self._placement, self._max_records = placement, max_records
-        self._open: dict[Slot, Batch] = {}
+        self._open: dict[Slot, GatheredBatch] = {}
         self._without_key: dict[tuple[Time, bytes, Headers], str] = {}
 
     def add(
@@ -66,13 +66,13 @@ class Batcher:
         slot = Slot(segment, time, topic, headers)
         batch = self._open.get(slot)
         if batch is None:
-            batch = self._open[slot] = Batch(key)
+            batch = self._open[slot] = GatheredBatch(key)
         elif batch.key != key:
             batch.key = None
         batch.records += records
         return slot, len(batch.records) >= self._max_records
 
-    def take(self, slot: Slot) -> Batch:
+    def take(self, slot: Slot) -> GatheredBatch:
         """End one batch."""
         _, time, topic, headers = slot
         if self._without_key.get((time, topic, headers)) == slot.segment:
@@ -101,7 +101,7 @@ class Gathering:
         self,
         batcher: Batcher,
         linger: float,
-        send: Callable[[Slot, Batch, Trace | None, bool, asyncio.Future[Position]], None],
+        send: Callable[[Slot, GatheredBatch, Trace | None, bool, asyncio.Future[Position]], None],
         tell: Callable[[EpochalError], None],
     ) -> None:
         self._batcher, self._linger, self._send, self._tell = batcher, linger, send, tell

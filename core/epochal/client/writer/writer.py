@@ -19,7 +19,7 @@ from epochal.client.catalog.directory import Directory
 from epochal.client.encoding.encodings import encoder
 from epochal.client.metrics import Sends
 from epochal.client.tracing import Trace, current_trace
-from epochal.client.writer.batching import Batch, Batcher, Gathering, Headers, Slot, parts, within_limit
+from epochal.client.writer.batching import Batcher, GatheredBatch, Gathering, Headers, Slot, parts, within_limit
 from epochal.client.writer.session import Session, WriterOptions
 from epochal.errors import (
     BufferFull,
@@ -253,7 +253,7 @@ class Writer(Session):
             self._gathering.send_all()
 
     def _send_batch(
-        self, slot: Slot, batch: Batch, trace: Trace | None, awaited: bool, promise: asyncio.Future[m.Position]
+        self, slot: Slot, batch: GatheredBatch, trace: Trace | None, awaited: bool, promise: asyncio.Future[m.Position]
     ) -> None:
         """Send a batch, in several appends if it is too large for one: its promise is kept once all are logged (E1)."""
         divided, meta = parts(batch.records, self._encode), self._meta(batch.key, slot.headers, trace)

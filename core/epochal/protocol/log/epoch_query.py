@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from epochal.protocol.frontier import Antichain, MutableAntichain
-from epochal.protocol.log.history import CHECKPOINT_EVERY, State, apply
+from epochal.protocol.log.history import CHECKPOINT_EVERY, SegmentState, apply
 from epochal.protocol.messages import Aborted, Data, Event
 from epochal.protocol.times import MAX_SHAPE_LEAVES, Time, less_equal
 
@@ -26,7 +26,7 @@ MOST_WANTED = MAX_SHAPE_LEAVES
 class Searchable(Protocol):
     """What `EpochQuery` asks of a history, be it a publisher's or the part of it that readers were told."""
 
-    def states(self) -> list[State]:
+    def states(self) -> list[SegmentState]:
         """States that are known without a replay, oldest first."""
         ...
 
@@ -40,22 +40,22 @@ class EpochQuery(NamedTuple):
 
     times: tuple[Time, ...]
 
-    def whole_behind(self, state: State) -> bool:
+    def whole_behind(self, state: SegmentState) -> bool:
         """Whether no such epoch can have anything in what lies before `state`."""
         if not all(any(less_equal(low, time) for low in state.lower) for time in self.times):
             return False
         return not any(map(Antichain(self.times).less_equal, (*state.active, *state.below)))
 
-    def untouched(self, state: State) -> bool:
+    def untouched(self, state: SegmentState) -> bool:
         """Whether nothing before `state` matters to such an epoch, not even an abort."""
         return self.whole_behind(state) and not any(map(Antichain(self.times).less_equal, state.aborted))
 
-    def newest_untouched(self, states: Sequence[State]) -> State | None:
+    def newest_untouched(self, states: Sequence[SegmentState]) -> SegmentState | None:
         """Of some states of a log, oldest first, the last one that is untouched."""
         at = bisect_left(states, True, key=lambda state: not self.untouched(state))
         return states[at - 1] if at else None
 
-    def pass_over(self, state: State, events: Iterable[Event]) -> tuple[State, bool]:
+    def pass_over(self, state: SegmentState, events: Iterable[Event]) -> tuple[SegmentState, bool]:
         """From an untouched state go over the events that directly follow, up to the first one that matters.
 
         Returns the state there, and whether there was such an event.
@@ -74,9 +74,9 @@ class EpochQuery(NamedTuple):
                 break
             apply(progress, event)
             seq = event.seq
-        return State.of(seq, progress), matters
+        return SegmentState.of(seq, progress), matters
 
-    def beginning(self, history: Searchable) -> State | None:
+    def beginning(self, history: Searchable) -> SegmentState | None:
         """Where all that is wanted of a history begins; None when that is before what is in memory."""
         state = self.newest_untouched(history.states())
         if state is None:

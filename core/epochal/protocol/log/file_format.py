@@ -18,7 +18,7 @@ import google_crc32c
 import msgpack
 
 from epochal.errors import LocalProtocolError, LogMismatch
-from epochal.protocol.log.history import State
+from epochal.protocol.log.history import SegmentState
 
 FORMAT: Final = 1
 MAX_CHECKPOINT: Final = 64 * 2**20
@@ -47,10 +47,10 @@ class Damaged(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint:
+class LogCheckpoint:
     """A segment just behind event `state.seq`: the public part, and the machine's own, which only it can read."""
 
-    state: State
+    state: SegmentState
     machine: bytes = b""
 
 
@@ -63,7 +63,7 @@ class FileHeader:
     segment: str
     created: int
     """Milliseconds since 1970."""
-    checkpoint: Checkpoint
+    checkpoint: LogCheckpoint
     incarnations: Incarnations
     length: int
     """Bytes of the header: the first frame begins there."""
@@ -110,7 +110,7 @@ _unpack = partial(msgpack.unpackb, use_list=False, strict_map_key=True)
 
 
 def encode_header(
-    stream: str, segment: str, checkpoint: Checkpoint, incarnations: Incarnations, *, created: int, salt: bytes
+    stream: str, segment: str, checkpoint: LogCheckpoint, incarnations: Incarnations, *, created: int, salt: bytes
 ) -> bytes:
     """A header; `salt` is eight random bytes, by which no two files have the same seed. Raises `LocalProtocolError`."""
     public: bytes = _pack([stream, segment, _fields(checkpoint.state), incarnations])
@@ -151,7 +151,7 @@ def decode_header(data: bytes) -> FileHeader:
         raise Damaged("the header does not have its checksum")
     *_, created, _, public, _ = _HEAD.unpack_from(data)
     stream, segment, state, incarnations = _unpack(body[:public])
-    checkpoint = Checkpoint(State(*state), body[public:])
+    checkpoint = LogCheckpoint(SegmentState(*state), body[public:])
     return FileHeader(stream, segment, created, checkpoint, incarnations, length, _CRC.unpack(crc)[0])
 
 
@@ -190,7 +190,7 @@ class Index:
     It only saves time: without it the same answers come from a scan. Appending beside readers is safe.
     """
 
-    def __init__(self, points: Iterable[Point] = (), states: Iterable[State] = ()) -> None:
+    def __init__(self, points: Iterable[Point] = (), states: Iterable[SegmentState] = ()) -> None:
         self.points, self.states = list(points), list(states)
 
     def add(self, point: Point) -> None:
@@ -203,7 +203,7 @@ class Index:
         at = bisect_right(self.points, seq, key=lambda point: point.seq)
         return self.points[at - 1] if at else None
 
-    def state(self, seq: int) -> State | None:
+    def state(self, seq: int) -> SegmentState | None:
         """The newest known state at or before event `seq`."""
         at = bisect_right(self.states, seq, key=lambda state: state.seq)
         return self.states[at - 1] if at else None
@@ -223,10 +223,10 @@ def decode_index(data: bytes, seed: int, length: int) -> Index | None:
     if _INDEX_HEAD.unpack_from(data) != (_INDEX_MAGIC, FORMAT, seed, length):
         return None
     points, states = _unpack(data[_INDEX_HEAD.size : -_CRC.size])
-    return Index((Point(*point) for point in points), (State(*state) for state in states))
+    return Index((Point(*point) for point in points), (SegmentState(*state) for state in states))
 
 
-def _fields(state: State) -> tuple[object, ...]:
+def _fields(state: SegmentState) -> tuple[object, ...]:
     fields = (state.seq, state.lower, state.active, state.aborted)
     return (*fields, state.below) if state.below else fields
 

@@ -28,7 +28,7 @@ CHECKPOINT_EVERY = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class SegmentState:
     """The state of a segment just behind event `seq`: what a snapshot and the opening of a `since` answer say."""
 
     seq: int
@@ -39,7 +39,7 @@ class State:
     """Every time that is <= one of these is aborted as well (E11)."""
 
     @classmethod
-    def of(cls, seq: int, progress: Progress) -> "State":
+    def of(cls, seq: int, progress: Progress) -> "SegmentState":
         """What `progress` says, as a value."""
         return cls(
             seq,
@@ -81,9 +81,9 @@ class History:
     `append` costs O(1) amortised; `state_at` replays at most 1,024 events.
     """
 
-    def __init__(self, start: State, *, max_bytes: int, max_age: float) -> None:
+    def __init__(self, start: SegmentState, *, max_bytes: int, max_age: float) -> None:
         self._events: deque[tuple[float, Event]] = deque()
-        self._checkpoints: deque[State] = deque([start])
+        self._checkpoints: deque[SegmentState] = deque([start])
         self._base = start.progress()
         self._max_bytes = max_bytes
         self._max_age = max_age
@@ -96,7 +96,7 @@ class History:
         self.told: int | None = None
         """The last event that readers were told of; those behind it are on no disk yet, and stay. None: no disk."""
 
-    def empty_behind(self, state: State) -> "History":
+    def empty_behind(self, state: SegmentState) -> "History":
         """A history with the same bounds that goes on behind `state`."""
         return History(state, max_bytes=self._max_bytes, max_age=self._max_age)
 
@@ -133,7 +133,7 @@ class History:
         self._last = event.seq
         self.bytes += retained_size(event)
         if event.seq % CHECKPOINT_EVERY == 0:
-            self._checkpoints.append(State.of(self._last, self.state_at(self._last)))
+            self._checkpoints.append(SegmentState.of(self._last, self.state_at(self._last)))
         if self.bytes > self._max_bytes:
             self.trim(now)
 
@@ -161,12 +161,12 @@ class History:
             chosen.append(event)
         return chosen
 
-    def states(self) -> list[State]:
+    def states(self) -> list[SegmentState]:
         """States that are known without a replay, oldest first; the first is that behind what is gone."""
         while len(self._checkpoints) > 1 and self._checkpoints[1].seq <= self.truncated_at:
             self._checkpoints.popleft()
         kept = [point for point in self._checkpoints if point.seq > self.truncated_at]
-        return [State.of(self.truncated_at, self._base), *kept]
+        return [SegmentState.of(self.truncated_at, self._base), *kept]
 
     def state_at(self, seq: int) -> Progress:
         """The state just behind event `seq`, for `truncated_at <= seq <= last`."""
@@ -196,6 +196,6 @@ def retained_size(event: Event) -> int:
     return EVENT_OVERHEAD + len(event.payload) + len(event.topic) + beside
 
 
-def empty_state(lower: tuple[Time, ...], below: tuple[Time, ...] = ()) -> State:
+def empty_state(lower: tuple[Time, ...], below: tuple[Time, ...] = ()) -> SegmentState:
     """The state of a log without events whose lower frontier is `lower`, of which all `below` is aborted (E11)."""
-    return State(NOTHING_YET, lower, (), (), below)
+    return SegmentState(NOTHING_YET, lower, (), (), below)

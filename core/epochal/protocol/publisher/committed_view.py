@@ -4,7 +4,7 @@ Apart from the publisher, which is ahead of its disk. A `SegmentServer` of this 
 what is not durable yet, however long the disk takes or how full it is; what it emits has a queue of its own.
 """
 
-from epochal.protocol.log.history import History, State
+from epochal.protocol.log.history import History, SegmentState
 from epochal.protocol.messages import Event
 from epochal.protocol.progress import Progress
 from epochal.protocol.publisher.effects import PublisherEffect
@@ -49,7 +49,7 @@ class CommittedHistory:
         """The next `count` told events after `seq`, or as many as there are."""
         return self._history.after(seq, min(count, self.last - seq))
 
-    def states(self) -> list[State]:
+    def states(self) -> list[SegmentState]:
         """States that are known without a replay, oldest first, up to the last event that was told."""
         return [state for state in self._history.states() if state.seq <= self.last]
 
@@ -69,7 +69,7 @@ class CommittedView:
         self.publisher = publisher
         self.history = CommittedHistory(self)
         self._effects: list[PublisherEffect] = []
-        self._state: State | None = None
+        self._state: SegmentState | None = None
         self.seq = seq
 
     @property
@@ -101,7 +101,7 @@ class CommittedView:
         """The publisher's."""
         return self.publisher.settings
 
-    def state(self) -> State:
+    def state(self) -> SegmentState:
         """The state exactly after the last event that was told; costs a replay of at most 1,024 events, once an event.
 
         A publisher that is not ahead knows it.
@@ -109,7 +109,7 @@ class CommittedView:
         if self.seq == self.publisher.seq:
             return self.publisher.state()
         if self._state is None or self._state.seq != self.seq:
-            self._state = State.of(self.seq, self.publisher.history.state_at(self.seq))
+            self._state = SegmentState.of(self.seq, self.publisher.history.state_at(self.seq))
         return self._state
 
     def emit(self, effect: PublisherEffect) -> None:

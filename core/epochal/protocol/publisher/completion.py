@@ -12,7 +12,7 @@ from epochal.protocol.publisher.effects import Reply, ReportFinishing
 
 
 @dataclass(slots=True)
-class Completion:
+class SegmentCompletion:
     """Where one incarnation of a segment stands between its last writer's `finish` and the completion of the stream."""
 
     complete: bool

@@ -19,7 +19,7 @@ import msgpack
 from epochal.errors import LocalProtocolError
 from epochal.protocol import messages as m
 from epochal.protocol.frontier import Antichain
-from epochal.protocol.log.history import State, apply, retained_size
+from epochal.protocol.log.history import SegmentState, apply, retained_size
 from epochal.protocol.progress import Progress
 from epochal.protocol.publisher.sessions import WriterState, fingerprint
 from epochal.protocol.times import Time
@@ -207,7 +207,7 @@ class Journal:
 class Restored:
     """A publisher's state as its log has it: `state` is that behind the last event, `sizes` those of active epochs."""
 
-    state: State
+    state: SegmentState
     publisher: PublisherIs
     writers: Sequence[WriterState]
     sizes: Mapping[Time, int]
@@ -224,7 +224,7 @@ class Restoring:
     _sizes: dict[Time, int] = field(default_factory=dict)
 
     @classmethod
-    def behind(cls, state: State, notes: bytes) -> "Restoring":
+    def behind(cls, state: SegmentState, notes: bytes) -> "Restoring":
         """Begin with a checkpoint."""
         restoring = cls(state.progress(), state.seq)
         restoring._note(decode_notes(notes), [])
@@ -298,7 +298,9 @@ class Restoring:
             raise LocalProtocolError(f"the notes of the log and its events disagree: {detail}")
         active = self._progress.upper.active
         sizes = {time: size for time, size in self._sizes.items() if time in active}
-        return Restored(State.of(self._seq, self._progress), self._publisher, list(self._writers.values()), sizes)
+        return Restored(
+            SegmentState.of(self._seq, self._progress), self._publisher, list(self._writers.values()), sizes
+        )
 
 
 def checkpoint_notes(publisher: PublisherIs, writers: Iterable[WriterState], sizes: Mapping[Time, int]) -> list[Note]:

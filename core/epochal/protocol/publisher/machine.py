@@ -29,18 +29,25 @@ from epochal.errors import (
 from epochal.protocol import messages as m
 from epochal.protocol.blockers import MOST_HOLDERS, Holder, HolderKind
 from epochal.protocol.frontier import Antichain, Change, Downset, MutableAntichain
-from epochal.protocol.log.history import EVENT_OVERHEAD, History, State, empty_state
+from epochal.protocol.log.history import EVENT_OVERHEAD, History, SegmentState, empty_state
 from epochal.protocol.progress import Progress
-from epochal.protocol.publisher.completion import Completion
+from epochal.protocol.publisher.completion import SegmentCompletion
 from epochal.protocol.publisher.effects import AskRecord, Log, PublisherEffect, Push, Reply
 from epochal.protocol.publisher.horizon import Horizon, Marks, Record
 from epochal.protocol.publisher.journal import Journal, Note, PublisherIs, Restored, checkpoint_notes
 from epochal.protocol.publisher.limits import MAX_DETAIL, MAX_WAITING_OPENS, MAX_WRITER_ID, MAX_WRITERS, SegmentLimits
 from epochal.protocol.publisher.reserved_capability import ReservedCapability
-from epochal.protocol.publisher.sessions import Asked, WaitingLine, Writers, WriterState, fingerprint, follows
+from epochal.protocol.publisher.sessions import (
+    KnownWriters,
+    QueuedMessage,
+    WaitingLine,
+    WriterState,
+    fingerprint,
+    follows,
+)
 from epochal.protocol.times import Time, TimeShape
 
-Writer: TypeAlias = bytes
+Connection: TypeAlias = bytes
 """The connection of a writer: its routing id on `ingest`."""
 
 _NO_META = m.Meta()
@@ -142,9 +149,9 @@ class SegmentPublisher:
             opened=known.opened,
             enough=known.enough or start != bottom,
         )
-        self._writers = Writers()
+        self._writers = KnownWriters()
         self._sessions = dict(sessions or {})
-        self._waiting_opens: dict[Writer, m.Open] = {}
+        self._waiting_opens: dict[Connection, m.Open] = {}
         """Opens that wait for a record (E11)."""
         self.gathering = horizon is None and lower is not None and restored is None and not complete
         """Whether the publisher still waits for the known writers to say what the last incarnation may have had.
@@ -153,10 +160,10 @@ class SegmentPublisher:
         """
         self._gathered: Downset | None = None
         """What they may have lost, once all of them have asked, or are waited for no longer; it has to be recorded."""
-        self._finishing = Completion(complete, stands=finishing and not complete, asked=known.finished)
+        self._finishing = SegmentCompletion(complete, stands=finishing and not complete, asked=known.finished)
         self._put_off = False
         """Whether the segment is finishing unless one of those who wait to open can."""
-        self._unrecorded_finishes: dict[Writer, tuple[str, Reply]] = {}
+        self._unrecorded_finishes: dict[Connection, tuple[str, Reply]] = {}
         """By peer, one each: who finished, and the confirmation that waits for what `_forgettable` names."""
         self._effects: list[PublisherEffect] = []
         self.ignored_meta = 0
@@ -165,10 +172,10 @@ class SegmentPublisher:
         """Bytes of appends that wait for `take`, never fewer than they take in the log."""
         self.waiting_bytes = 0
         """Bytes of what waits for the catalog, never fewer than it takes in memory (E11)."""
-        self._acks: dict[Writer, tuple[int, int, int, str]] = {}
-        self._told_to_open: set[Writer] = set()
+        self._acks: dict[Connection, tuple[int, int, int, str]] = {}
+        self._told_to_open: set[Connection] = set()
         """Who was told so since effects were last taken."""
-        self._admitted: dict[Writer, Time] = {}
+        self._admitted: dict[Connection, Time] = {}
         """The time of each writer's last append, while it may append there again: a run at one time is judged once."""
         self._started = self._ticked = now
         self._stopped = False
@@ -187,7 +194,7 @@ class SegmentPublisher:
         self.history = self.history.empty_behind(state)
         self.history.told = state.seq  # what is logged below is on no disk yet
         self._own = ReservedCapability.restored(own, self.settings.min_writers, now)
-        self._finishing = Completion(
+        self._finishing = SegmentCompletion(
             own.complete, stands=own.finishing and not own.complete, early=own.early, asked=own.asked
         )
         self._limits.restore(restored.sizes)
@@ -248,9 +255,9 @@ class SegmentPublisher:
         found.sort(key=lambda held: (held.kind != HolderKind.LOST, -held.seconds, held.time, held.writer or ""))
         return found[:MOST_HOLDERS]
 
-    def state(self) -> State:
+    def state(self) -> SegmentState:
         """The state exactly after the last event."""
-        return State.of(self.seq, self.progress)
+        return SegmentState.of(self.seq, self.progress)
 
     def take(self) -> list[PublisherEffect]:
         """What must be done since the last call, in order; acknowledgements come merged."""
@@ -320,7 +327,7 @@ class SegmentPublisher:
             self._settle(lost=True)
         self.history.trim(now)
 
-    def receive(self, peer: Writer, message: m.Message, now: float) -> None:
+    def receive(self, peer: Connection, message: m.Message, now: float) -> None:
         """Handle one message of a writer. Raises `RemoteProtocolError` for a message that no writer may send."""
         if self._stopped:
             return
@@ -425,7 +432,7 @@ class SegmentPublisher:
         self.waiting_bytes -= waiting.bytes
         return waiting
 
-    def _wait(self, state: WriterState, message: Asked, *times: Time) -> None:
+    def _wait(self, state: WriterState, message: QueuedMessage, *times: Time) -> None:
         """Keep what cannot be done before the catalog has a horizon with `times`."""
         assert self._horizon is not None
         for time in times:
@@ -578,7 +585,7 @@ class SegmentPublisher:
         rest = meta._replace(ignored=0)
         return None if rest == _NO_META else rest
 
-    def _wait_in_line(self, state: WriterState, line: WaitingLine, message: Asked) -> None:
+    def _wait_in_line(self, state: WriterState, line: WaitingLine, message: QueuedMessage) -> None:
         """Keep what came after something that waits; what an append needs is asked for with what that needs."""
         wanted: list[Time] = []
         if type(message) is m.Append and message.time != line.newest:  # else it is asked for already
@@ -628,7 +635,7 @@ class SegmentPublisher:
 
     # ---- sessions ----
 
-    def _open(self, peer: Writer, ask: m.Open, now: float) -> None:
+    def _open(self, peer: Connection, ask: m.Open, now: float) -> None:
         if ask.stream != self.stream:
             self._refuse(peer, ask.op, StreamGone("the stream was deleted and created anew; look it up again"))
         elif self._has_left(ask) or self._is_fenced(ask):
@@ -644,14 +651,14 @@ class SegmentPublisher:
         elif not self._must_wait(peer, ask):
             self._admit(peer, ask, now)
 
-    def _open_all(self, asks: Iterable[tuple[Writer, m.Open]], now: float) -> None:
+    def _open_all(self, asks: Iterable[tuple[Connection, m.Open]], now: float) -> None:
         """Answer those who waited to open; if none of them could, the finish that was put off for them counts now."""
         for peer, ask in asks:
             self._open(peer, ask, now)
         if self._put_off:
             self._settle()
 
-    def _must_wait(self, peer: Writer, ask: m.Open) -> bool:
+    def _must_wait(self, peer: Connection, ask: m.Open) -> bool:
         """Whether an open waits for the catalog's record (E11)."""
         touched = () if ask.resume is None else ask.resume.touched
         if ask.resume is not None and not all(map(self._fits, (*touched, *ask.resume.held))):
@@ -687,7 +694,7 @@ class SegmentPublisher:
             return ask.session < self._sessions.get(ask.writer, 0)
         return ask.session < state.session
 
-    def _admit(self, peer: Writer, ask: m.Open, now: float) -> None:
+    def _admit(self, peer: Connection, ask: m.Open, now: float) -> None:
         state = self._writers.get(ask.writer)
         if self._is_fenced(ask):
             self._refuse(peer, ask.op, WriterFenced(f"a newer session of writer {ask.writer!r} has opened"))
@@ -764,7 +771,7 @@ class SegmentPublisher:
         self._abort(resume.touched)
         return True
 
-    def _take_session(self, state: WriterState, peer: Writer, ask: m.Open, now: float) -> bool:
+    def _take_session(self, state: WriterState, peer: Connection, ask: m.Open, now: float) -> bool:
         """Bind `peer` to the writer; returns whether it needs a capability: it is new here, or was gone."""
         self._admitted.clear()
         self._take_waiting(state)
@@ -822,7 +829,7 @@ class SegmentPublisher:
         elif holders:
             self._move(self._own.release())
 
-    def _session(self, peer: Writer, now: float) -> WriterState | None:
+    def _session(self, peer: Connection, now: float) -> WriterState | None:
         """The writer behind `peer`, heard of now; a peer without one is told to open."""
         state = self._writers.at(peer)
         if state is None:
@@ -834,7 +841,7 @@ class SegmentPublisher:
         state.heard = now
         return state
 
-    def _dismiss(self, peer: Writer, error: EpochalError) -> None:
+    def _dismiss(self, peer: Connection, error: EpochalError) -> None:
         """Tell a peer that its session is over here and forget the connection, not the writer."""
         if self._writers.unbind(peer):
             self._reply(peer, m.Lost(self.segment, error.code, str(error)))
@@ -875,7 +882,7 @@ class SegmentPublisher:
 
     # ---- operations ----
 
-    def _operate(self, peer: Writer, ask: m.Hold | m.Abort | m.Leave, now: float) -> None:
+    def _operate(self, peer: Connection, ask: m.Hold | m.Abort | m.Leave, now: float) -> None:
         state = self._session(peer, now)
         if state is None:
             return
@@ -988,7 +995,7 @@ class SegmentPublisher:
         for peer, ask in waiting:
             self._refuse_complete(peer, ask.op)
 
-    def _refuse_complete(self, peer: Writer, op: int) -> None:
+    def _refuse_complete(self, peer: Connection, op: int) -> None:
         detail = "every writer has finished this stream; nothing more can be published"
         self._refuse(peer, op, StreamComplete(detail))
 
@@ -1021,7 +1028,7 @@ class SegmentPublisher:
         self.history.append(event, self._ticked)
         self._effects.append(Push(event))
 
-    def _flush_ack(self, peer: Writer) -> None:
+    def _flush_ack(self, peer: Connection) -> None:
         ack = self._acks.pop(peer, None)
         if ack is not None:
             number, seq, run, writer = ack
@@ -1029,9 +1036,9 @@ class SegmentPublisher:
                 self._journal.ran(writer, number, seq, run)
             self._effects.append(Reply(peer, m.Ack(self.segment, number, seq, run)))
 
-    def _reply(self, peer: Writer, message: m.Message) -> None:
+    def _reply(self, peer: Connection, message: m.Message) -> None:
         self._flush_ack(peer)
         self._effects.append(Reply(peer, message))
 
-    def _refuse(self, peer: Writer, op: int, error: EpochalError) -> None:
+    def _refuse(self, peer: Connection, op: int, error: EpochalError) -> None:
         self._reply(peer, m.Refused(op, error.code, str(error)))

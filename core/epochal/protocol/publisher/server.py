@@ -21,7 +21,7 @@ from epochal.errors import (
 )
 from epochal.protocol import messages as m
 from epochal.protocol.log.epoch_query import MOST_WANTED, EpochQuery
-from epochal.protocol.log.history import State
+from epochal.protocol.log.history import SegmentState
 from epochal.protocol.publisher.committed_view import CommittedView
 from epochal.protocol.publisher.effects import FindBeginning, FindState, Private, Push, ReadLog, SendAnswers
 from epochal.protocol.publisher.machine import SegmentPublisher
@@ -221,7 +221,7 @@ class SegmentServer:
         elif answering.at == history.last:  # where who polls mostly asks: nothing to replay
             self._open(peer, request, answering, self.publisher.state())
         elif answering.at >= history.truncated_at:
-            self._open(peer, request, answering, State.of(answering.at, history.state_at(answering.at)))
+            self._open(peer, request, answering, SegmentState.of(answering.at, history.state_at(answering.at)))
         else:
             answering.reading = True
             self.publisher.emit(FindState(peer, request, answering.at))
@@ -236,7 +236,7 @@ class SegmentServer:
         else:
             self._open(peer, request, answering, history.states()[0] if state is None else state)
 
-    def _open(self, peer: bytes, request: int, answering: _Answering, state: State) -> None:
+    def _open(self, peer: bytes, request: int, answering: _Answering, state: SegmentState) -> None:
         if answering.truncated:
             del self._answers[peer, request]
             first = m.Position(self.publisher.incarnation, state.seq)
@@ -249,7 +249,7 @@ class SegmentServer:
         self.publisher.emit(SendAnswers(peer, (opening,)))
         self._continue(peer, request, answering)
 
-    def state_found(self, peer: bytes, request: int, state: State) -> None:
+    def state_found(self, peer: bytes, request: int, state: SegmentState) -> None:
         """The answer to `FindState` or `FindBeginning`."""
         answering = self._answers.get((peer, request))
         if answering is not None:

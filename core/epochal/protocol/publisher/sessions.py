@@ -69,7 +69,7 @@ def _time_bits(time: Time) -> int:
     return int.from_bytes(blake2b(repr(time).encode(), digest_size=8).digest(), "big")
 
 
-Asked: TypeAlias = m.Append | m.Hold | m.Abort | m.Leave
+QueuedMessage: TypeAlias = m.Append | m.Hold | m.Abort | m.Leave
 """What a writer asks for within its session."""
 
 
@@ -77,7 +77,7 @@ Asked: TypeAlias = m.Append | m.Hold | m.Abort | m.Leave
 class WaitingLine:
     """What one writer has asked for and must wait, in order, with what it takes."""
 
-    messages: deque[Asked] = field(default_factory=deque)
+    messages: deque[QueuedMessage] = field(default_factory=deque)
     payload_bytes: int = 0
     """Of the appends: what a writer counts of its window."""
     bytes: int = 0
@@ -87,7 +87,7 @@ class WaitingLine:
     newest: Time | None = None
     """The time of the last append that was added."""
 
-    def add(self, message: Asked) -> None:
+    def add(self, message: QueuedMessage) -> None:
         """Append one message."""
         self.messages.append(message)
         self._count(message, 1)
@@ -98,7 +98,7 @@ class WaitingLine:
         """Drop the first message: it waits no longer."""
         self._count(self.messages.popleft(), -1)
 
-    def _count(self, message: Asked, sign: int) -> None:
+    def _count(self, message: QueuedMessage, sign: int) -> None:
         if isinstance(message, m.Append):
             size = len(message.payload)
             self.payload_bytes += sign * size
@@ -337,7 +337,7 @@ def _from_bytes(data: bytes) -> "array[int]":
     return values
 
 
-class Writers:
+class KnownWriters:
     """The writers that a segment knows, by id and by the connection that each speaks on; iterates over all."""
 
     def __init__(self) -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 
 from epochal.errors import EpochalError
 from epochal.protocol import messages as m
-from epochal.protocol.log.history import State
+from epochal.protocol.log.history import SegmentState
 from epochal.protocol.times import Time
 
 # ---- a follower to its shell ----
@@ -46,7 +46,7 @@ class Began(NamedTuple):
     """
 
     incarnation: int
-    state: State
+    state: SegmentState
     filters: bool
     gap: bool
     resumed: bool

@@ -45,7 +45,7 @@ from epochal.errors import (
 )
 from epochal.protocol import messages as m
 from epochal.protocol.log.epoch_query import MOST_WANTED, EpochQuery
-from epochal.protocol.log.history import State
+from epochal.protocol.log.history import SegmentState
 from epochal.protocol.subscriber.catch_up import Pull, Why
 from epochal.protocol.subscriber.effects import (
     Began,
@@ -363,7 +363,7 @@ class Follower:
         self._report_began(snapshot_state(self._snapshot), filters=True, gap=gap)
         self._go_live(now)
 
-    def _report_began(self, state: State, *, filters: bool, gap: bool = False, resumed: bool = False) -> None:
+    def _report_began(self, state: SegmentState, *, filters: bool, gap: bool = False, resumed: bool = False) -> None:
         self._has_begun = True
         self._reports.append(Began(self._incarnation, state, filters, gap, resumed))
 
@@ -405,9 +405,11 @@ class Follower:
         self._check_times(opening.lower, opening.upper, opening.aborted, opening.below)
         self._answer.open(opening, self._incarnation)
         self._last = opening.position.seq
-        self._report_opening(State(opening.position.seq, opening.lower, opening.upper, opening.aborted, opening.below))
+        self._report_opening(
+            SegmentState(opening.position.seq, opening.lower, opening.upper, opening.aborted, opening.below)
+        )
 
-    def _report_opening(self, state: State) -> None:
+    def _report_opening(self, state: SegmentState) -> None:
         """Report where the events of an answer begin, unless the last ones of this connection ended there."""
         if self._answer.why is Why.LOOK:
             return
@@ -565,9 +567,9 @@ def _damaged(event: m.Event) -> bool:
     return type(event) is m.Data and google_crc32c.value(event.payload) != event.crc
 
 
-def snapshot_state(snapshot: m.Snapshot) -> State:
+def snapshot_state(snapshot: m.Snapshot) -> SegmentState:
     """What a snapshot says, as a state.
 
     `active` then holds only the maximal active times, which is all that a filter needs.
     """
-    return State(snapshot.seq, snapshot.lower, snapshot.upper, snapshot.aborted, snapshot.below)
+    return SegmentState(snapshot.seq, snapshot.lower, snapshot.upper, snapshot.aborted, snapshot.below)

@@ -12,7 +12,7 @@ from aiohttp import ETag, web
 
 from epochal_catalog.api import queries, views
 from epochal_catalog.api.queries import CATALOG
-from epochal_catalog.domain.pages import Asked, cursor, page
+from epochal_catalog.domain.pages import PageRequest, cursor, page
 from epochal_catalog.domain.state import StreamEntry
 from epochal_catalog.runtime.service import Catalog
 
@@ -38,7 +38,7 @@ def unchanged_or(request: web.Request, make: Callable[[], dict[str, Any]]) -> we
     return response
 
 
-def _list(request: web.Request, read: Callable[[Catalog, Asked], _Items], **more: Any) -> web.Response:
+def _list(request: web.Request, read: Callable[[Catalog, PageRequest], _Items], **more: Any) -> web.Response:
     catalog, asked = request.app[CATALOG], queries.read_page(request)
 
     def make() -> dict[str, Any]:
@@ -56,7 +56,7 @@ def _entry(request: web.Request) -> StreamEntry:
 async def list_streams(request: web.Request) -> web.Response:
     """Streams by name, and the catalog's own."""
 
-    def read(catalog: Catalog, asked: Asked) -> _Items:
+    def read(catalog: Catalog, asked: PageRequest) -> _Items:
         state, now = catalog.state, catalog.now()
         keys, following = page(state.names, asked, asked.wants)
         return [views.stream(state, state.named(key), now) for key in keys], following
@@ -69,7 +69,7 @@ async def list_segments(request: web.Request) -> web.Response:
     return _list(request, _segments)
 
 
-def _segments(catalog: Catalog, asked: Asked) -> _Items:
+def _segments(catalog: Catalog, asked: PageRequest) -> _Items:
     state, now = catalog.state, catalog.now()
     name, _, text = asked.after.rpartition("/")
     last = int(text) if text.isdigit() else -1
@@ -90,7 +90,7 @@ def _segments(catalog: Catalog, asked: Asked) -> _Items:
 async def list_publishers(request: web.Request) -> web.Response:
     """All registrations, by id."""
 
-    def read(catalog: Catalog, asked: Asked) -> _Items:
+    def read(catalog: Catalog, asked: PageRequest) -> _Items:
         state = catalog.state
         known = state.registrations
         keys, following = page(state.publishers, asked, lambda key: asked.wants(known[key].stream))
@@ -103,7 +103,7 @@ async def list_writers(request: web.Request) -> web.Response:
     """All that ever had a session of the stream."""
     entry = _entry(request)
 
-    def read(catalog: Catalog, asked: Asked) -> _Items:
+    def read(catalog: Catalog, asked: PageRequest) -> _Items:
         keys, following = page(catalog.state.writers(entry.record.uid), asked)
         return [views.writer(catalog.state, entry, key) for key in keys], following
 
@@ -113,7 +113,7 @@ async def list_writers(request: web.Request) -> web.Response:
 async def list_subscriptions(request: web.Request) -> web.Response:
     """All live subscriptions, by id."""
 
-    def read(catalog: Catalog, asked: Asked) -> _Items:
+    def read(catalog: Catalog, asked: PageRequest) -> _Items:
         return _subscriptions(catalog, asked, None)
 
     return _list(request, read)
@@ -123,13 +123,13 @@ async def list_stream_subscriptions(request: web.Request) -> web.Response:
     """The live subscriptions to one stream."""
     entry = _entry(request)
 
-    def read(catalog: Catalog, asked: Asked) -> _Items:
+    def read(catalog: Catalog, asked: PageRequest) -> _Items:
         return _subscriptions(catalog, asked, entry.record.uid)
 
     return _list(request, read)
 
 
-def _subscriptions(catalog: Catalog, asked: Asked, uid: str | None) -> _Items:
+def _subscriptions(catalog: Catalog, asked: PageRequest, uid: str | None) -> _Items:
     state = catalog.state
     subscribers = state.subscribers
 

@@ -11,7 +11,7 @@ from epochal.protocol.times import TimeShape
 from epochal.resources.schemas import Schema
 from epochal.service.bodies import loads
 from epochal.service.errors import InvalidRequest
-from epochal_catalog.domain.pages import MOST, USUAL, Asked, key_of
+from epochal_catalog.domain.pages import MOST, USUAL, PageRequest, key_of
 from epochal_catalog.domain.registry import ExpectedStream
 from epochal_catalog.runtime.service import Catalog
 
@@ -59,7 +59,7 @@ def read_count(request: web.Request, name: str) -> int:
     return int(text)
 
 
-def read_page(request: web.Request) -> Asked:
+def read_page(request: web.Request) -> PageRequest:
     """`?limit=N&after=TEXT&namespace=NAME`, each optional."""
     limit = read_count(request, "limit") if "limit" in request.query else USUAL
     after = request.query.get("after", "")
@@ -72,7 +72,7 @@ def read_page(request: web.Request) -> Asked:
         problems.append(Problem("after", "must be what an earlier page gave as next", "leave it out to begin"))
     if problems:
         raise InvalidRequest("there is no such page", problems)
-    return Asked(limit, after, request.query.get("namespace"))
+    return PageRequest(limit, after, request.query.get("namespace"))
 
 
 def read_since(request: web.Request) -> int | None:

@@ -10,10 +10,10 @@ from epochal.client.catalog.blockers import HeldBack, describe_holder
 from epochal.protocol.times import to_json
 from epochal_catalog.domain import blockers
 from epochal_catalog.domain.records import RegistrationRecord, SegmentRecord, SubscriptionRecord
-from epochal_catalog.domain.state import State, StreamEntry
+from epochal_catalog.domain.state import CatalogState, StreamEntry
 
 
-def stream(state: State, entry: StreamEntry, now: float, *, with_segments: bool = True) -> dict[str, Any]:
+def stream(state: CatalogState, entry: StreamEntry, now: float, *, with_segments: bool = True) -> dict[str, Any]:
     """A stream, with its segments unless they are shown beside it."""
     record = entry.record
     shown: dict[str, Any] = {
@@ -34,13 +34,13 @@ def stream(state: State, entry: StreamEntry, now: float, *, with_segments: bool 
     return shown
 
 
-def lookup(state: State, entry: StreamEntry, now: float) -> dict[str, Any]:
+def lookup(state: CatalogState, entry: StreamEntry, now: float) -> dict[str, Any]:
     """Where to connect for a stream."""
     head = stream(state, entry, now, with_segments=False)
     return {"stream": head, "segments": segments(state, entry, now)}
 
 
-def reserved(state: State) -> dict[str, Any]:
+def reserved(state: CatalogState) -> dict[str, Any]:
     """The catalog's own stream (S26)."""
     return {
         "name": "$catalog",
@@ -54,19 +54,19 @@ def reserved(state: State) -> dict[str, Any]:
     }
 
 
-def phase(state: State, entry: StreamEntry) -> str:
+def phase(state: CatalogState, entry: StreamEntry) -> str:
     """`Complete` for ever once recorded; else `Ready` while every open segment has a live publisher; else `Pending`."""
     if entry.complete:
         return "Complete"
     return "Ready" if state.served(entry) else "Pending"
 
 
-def segments(state: State, entry: StreamEntry, now: float) -> list[dict[str, Any]]:
+def segments(state: CatalogState, entry: StreamEntry, now: float) -> list[dict[str, Any]]:
     """All segments of a stream. Bounds are decimal strings: 2^64 does not fit a JSON number everywhere."""
     return [segment(state, item, now) for item in entry.segments.values()]
 
 
-def segment(state: State, segment: SegmentRecord, now: float) -> dict[str, Any]:
+def segment(state: CatalogState, segment: SegmentRecord, now: float) -> dict[str, Any]:
     """One segment."""
     owner = state.publisher_of(segment)
     report = state.report_of(segment)
@@ -86,7 +86,7 @@ def segment(state: State, segment: SegmentRecord, now: float) -> dict[str, Any]:
     }
 
 
-def _owner(state: State, owner: RegistrationRecord) -> dict[str, Any]:
+def _owner(state: CatalogState, owner: RegistrationRecord) -> dict[str, Any]:
     lease = state.leases.get(owner.token)
     return {
         "id": owner.publisher,
@@ -97,7 +97,7 @@ def _owner(state: State, owner: RegistrationRecord) -> dict[str, Any]:
     }
 
 
-def publisher(state: State, record: RegistrationRecord) -> dict[str, Any]:
+def publisher(state: CatalogState, record: RegistrationRecord) -> dict[str, Any]:
     """A registration, with what became of it."""
     return {
         **_owner(state, record),
@@ -110,14 +110,14 @@ def publisher(state: State, record: RegistrationRecord) -> dict[str, Any]:
     }
 
 
-def writer(state: State, entry: StreamEntry, writer: str) -> dict[str, Any]:
+def writer(state: CatalogState, entry: StreamEntry, writer: str) -> dict[str, Any]:
     """A writer of a stream: its last session, and whether a segment's publisher counts it among its writers (E6)."""
     is_open = any(writer in item.writers for item in entry.segments.values())
     session = state.session(entry.record.uid, writer)
     return {"writer": writer, "session": 0 if session is None else session.number, "open": is_open}
 
 
-def subscription(state: State, record: SubscriptionRecord) -> dict[str, Any]:
+def subscription(state: CatalogState, record: SubscriptionRecord) -> dict[str, Any]:
     """A subscription, without its token: that is its owner's (S29)."""
     lease, report = state.subscribers.leases.get(record.id), state.subscribers.report(record.id)
     return {

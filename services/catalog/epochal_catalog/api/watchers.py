@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
 from epochal.service.errors import Overloaded, ShuttingDown
-from epochal_catalog.domain.change_history import History
+from epochal_catalog.domain.change_history import ChangeHistory
 
 _PIECE = 1 << 16
 """Bytes that are handed over at once."""
@@ -20,7 +20,9 @@ _HEARTBEAT = b": still here\n\n"
 class Watcher:
     """One connection that follows the changes after `revision`; `cut` ends it without a word."""
 
-    def __init__(self, history: History, revision: int, opening: bytes, queue: int, cut: Callable[[], None]) -> None:
+    def __init__(
+        self, history: ChangeHistory, revision: int, opening: bytes, queue: int, cut: Callable[[], None]
+    ) -> None:
         self.news = asyncio.Event()
         self.ended = False
         self._history = history
@@ -64,7 +66,7 @@ class Watcher:
 class Watchers:
     """All of them. `queue`: changes that one may be behind; `on_cut` is told of each that was."""
 
-    def __init__(self, history: History, limit: int, queue: int, on_cut: Callable[[], None]) -> None:
+    def __init__(self, history: ChangeHistory, limit: int, queue: int, on_cut: Callable[[], None]) -> None:
         self._history = history
         self._limit = limit
         self._queue = queue

@@ -12,10 +12,10 @@ from epochal.protocol.blockers import HolderKind
 from epochal.protocol.frontier import Antichain
 from epochal.protocol.times import from_json
 from epochal_catalog.domain.records import Json, SegmentRecord
-from epochal_catalog.domain.state import State, StreamEntry
+from epochal_catalog.domain.state import CatalogState, StreamEntry
 
 
-def holders(state: State, segment: SegmentRecord, now: float) -> list[dict[str, Json]]:
+def holders(state: CatalogState, segment: SegmentRecord, now: float) -> list[dict[str, Json]]:
     """The holders of one segment as JSON, older by what has passed since they were reported."""
     found = state.report_of(segment)
     if found is None:
@@ -28,7 +28,7 @@ def holders(state: State, segment: SegmentRecord, now: float) -> list[dict[str, 
     ]
 
 
-def held_back(state: State, entry: StreamEntry, now: float) -> list[HeldBack]:
+def held_back(state: CatalogState, entry: StreamEntry, now: float) -> list[HeldBack]:
     """What holds the stream's time back, and every lost writer that it waits for; nothing once it is complete."""
     if entry.complete:
         return []
@@ -42,12 +42,12 @@ def held_back(state: State, entry: StreamEntry, now: float) -> list[HeldBack]:
     return sorted(found, key=lambda held: -(held.seconds or 0.0))
 
 
-def _held(state: State, segment: SegmentRecord, now: float) -> Iterator[HeldBack]:
+def _held(state: CatalogState, segment: SegmentRecord, now: float) -> Iterator[HeldBack]:
     for holder in holders(state, segment, now):
         yield HeldBack.from_json({**holder, "segment": segment.id})
 
 
-def _unserved(state: State, segment: SegmentRecord, now: float) -> HeldBack:
+def _unserved(state: CatalogState, segment: SegmentRecord, now: float) -> HeldBack:
     lease = state.leases.get(segment.token)
     seconds = None if lease is None or lease.live else max(now - lease.expires, 0.0)
     time = from_json(segment.lower[0]) if segment.lower else None

@@ -13,7 +13,7 @@ from epochal_catalog.api.errors import RevisionAhead
 from epochal_catalog.domain.records import ChangeRecord, fields_of
 
 
-class History:
+class ChangeHistory:
     """Changes in order, at most `limit` and a tenth; `floor` is the oldest revision that can be resumed from."""
 
     def __init__(self, limit: int) -> None:

@@ -26,7 +26,7 @@ from epochal_catalog.domain.records import (
     SubscriptionRemoved,
     fields_of,
 )
-from epochal_catalog.domain.state import FLOOR, State
+from epochal_catalog.domain.state import FLOOR, CatalogState
 
 A = TypeVar("A")
 _Told = tuple[str, str, dict[str, Json] | None]
@@ -41,7 +41,7 @@ class Decision(Generic[A]):
     answer: Callable[[], A]
 
 
-def write(state: State, floor: int, answer: Callable[[], A], *changes: Change) -> Decision[A]:
+def write(state: CatalogState, floor: int, answer: Callable[[], A], *changes: Change) -> Decision[A]:
     """A decision that is stored: each change that can be seen from outside is the next revision, none below `floor`.
 
     What is kept in memory only, or shown to no one, makes none by itself: every revision that was given out is that of
@@ -64,7 +64,7 @@ def write(state: State, floor: int, answer: Callable[[], A], *changes: Change) -
     return Decision((revision, *changes, *numbered), answer)
 
 
-def _tell(state: State, changes: Sequence[Change]) -> Iterator[_Told]:
+def _tell(state: CatalogState, changes: Sequence[Change]) -> Iterator[_Told]:
     names = {change.uid: f"{change.namespace}/{change.name}" for change in changes if isinstance(change, StreamRecord)}
     for change in changes:
         match change:

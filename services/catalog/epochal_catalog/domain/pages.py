@@ -15,7 +15,7 @@ MOST, USUAL = 1000, 500
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PageRequest:
     """One page of a list: at most `limit` items after the key `after`, of one namespace or of all."""
 
     limit: int = USUAL
@@ -68,7 +68,7 @@ class SortedKeys:
 
 
 def page(
-    keys: SortedKeys, asked: Asked, wanted: Callable[[str], bool] = lambda _: True
+    keys: SortedKeys, asked: PageRequest, wanted: Callable[[str], bool] = lambda _: True
 ) -> tuple[list[str], str | None]:
     """The keys of a page that are `wanted`, and the text that asks for the next one; None on the last page."""
     found: list[str] = []

@@ -42,7 +42,7 @@ from epochal_catalog.domain.records import (
     StreamRemoved,
     SubscriptionRemoved,
 )
-from epochal_catalog.domain.state import State, StreamEntry
+from epochal_catalog.domain.state import CatalogState, StreamEntry
 
 A = TypeVar("A")
 
@@ -123,13 +123,13 @@ class ExpectedStream:
 
 
 class Registry:
-    """Decides on a `State`; holds nothing itself.
+    """Decides on a `CatalogState`; holds nothing itself.
 
     `uid`, `at` (ISO 8601, UTC) and `floor`, the least number that may be given out now (E12), are given by the caller:
     nothing here draws random numbers or reads a clock.
     """
 
-    def __init__(self, state: State, floor: int = 0) -> None:
+    def __init__(self, state: CatalogState, floor: int = 0) -> None:
         self.state = state
         self._floor = floor
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from epochal.errors import StreamNotFound
 from epochal.resources import StreamManifest
-from epochal_catalog.domain.change_history import History
+from epochal_catalog.domain.change_history import ChangeHistory
 from epochal_catalog.domain.leases import Leases
 from epochal_catalog.domain.pages import SortedKeys
 from epochal_catalog.domain.records import (
@@ -64,7 +64,7 @@ class StreamEntry:
         return [segment for segment in self.segments.values() if segment.state == "open"]
 
 
-class State:
+class CatalogState:
     """All records in memory. `commit` is the only way in; it must be given only what the store has written.
 
     `version` rises whenever an answer about streams, segments, publishers or writers may be another one; unlike the
@@ -74,7 +74,7 @@ class State:
     def __init__(self, ttl: float, *, subscription_ttl: float = 30.0, watch_events: int = 10_000) -> None:
         self.leases: Leases[int] = Leases(ttl)
         self.subscribers = Subscribers(subscription_ttl)
-        self.history = History(watch_events)
+        self.history = ChangeHistory(watch_events)
         self.registrations: dict[str, RegistrationRecord] = {}
         self.publishers = SortedKeys()
         self.names = SortedKeys()

@@ -13,7 +13,7 @@ from epochal_catalog.api.errors import NotOwner
 from epochal_catalog.domain.decisions import Decision
 from epochal_catalog.domain.records import Json, SubscriptionRecord, SubscriptionRemoved, SubscriptionRenewed
 from epochal_catalog.domain.registry import Registry
-from epochal_catalog.domain.state import State
+from epochal_catalog.domain.state import CatalogState
 
 
 def subscribe(
@@ -33,7 +33,7 @@ def subscribe(
     return registry.write(lambda: answer, asked)
 
 
-def renew(state: State, token: int, renewed: SubscriptionRenewed) -> Decision[dict[str, Json]]:
+def renew(state: CatalogState, token: int, renewed: SubscriptionRenewed) -> Decision[dict[str, Json]]:
     """Renew a subscription, with what its reader reports; nothing of it is stored.
 
     Raises `UnknownSubscription`, `NotOwner`, `InvalidRequest` for a frontier of another shape.
@@ -58,11 +58,11 @@ def withdraw(registry: Registry, key: str, token: int) -> Decision[None]:
     return registry.write(lambda: None, SubscriptionRemoved(key))
 
 
-def _ttl(state: State) -> Callable[[], dict[str, Json]]:
+def _ttl(state: CatalogState) -> Callable[[], dict[str, Json]]:
     return lambda: {"ttl": state.subscribers.leases.ttl}
 
 
-def _owned(state: State, key: str, token: int) -> SubscriptionRecord:
+def _owned(state: CatalogState, key: str, token: int) -> SubscriptionRecord:
     record = state.subscribers.get(key)
     if record is None or not state.subscribers.leases.live(key):
         raise UnknownSubscription(

@@ -16,14 +16,17 @@ from epochal_catalog.api.queries import CATALOG
 from epochal_catalog.api.routes import add_routes
 from epochal_catalog.runtime.service import Catalog
 from epochal_catalog.runtime.settings import Settings
-from epochal_catalog.runtime.telemetry import Telemetry
-from epochal_catalog.storage.store import Store
+from epochal_catalog.runtime.telemetry import CatalogTelemetry
+from epochal_catalog.storage.store import CatalogStore
 
 _log = logging.getLogger("epochal.catalog")
 
 
 class Server:
-    """A catalog that listens while it is entered; `url` says where. Raises `PortTaken` and what `Store.open` raises."""
+    """A catalog that listens while it is entered; `url` says where.
+
+    Raises `PortTaken` and what `CatalogStore.open` raises.
+    """
 
     def __init__(
         self,
@@ -33,8 +36,10 @@ class Server:
     ) -> None:
         self.settings = settings
         self.url = ""
-        self._telemetry = Telemetry()
-        self.catalog = Catalog(settings, Store(settings.data, settings.busy_timeout), self._telemetry, clock, wall)
+        self._telemetry = CatalogTelemetry()
+        self.catalog = Catalog(
+            settings, CatalogStore(settings.data, settings.busy_timeout), self._telemetry, clock, wall
+        )
         self.http = HttpServer(settings, self._telemetry, _explain, drain=settings.drain_timeout)
         self.http.app[CATALOG] = self.catalog
         add_routes(self.http.app)

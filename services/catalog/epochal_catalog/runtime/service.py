@@ -20,10 +20,10 @@ from epochal_catalog.domain.decisions import Decision
 from epochal_catalog.domain.numbering import least
 from epochal_catalog.domain.records import Change, InMemory, Json
 from epochal_catalog.domain.registry import ExpectedStream, Registry, RenewalDecision, Renewing
-from epochal_catalog.domain.state import State, StreamEntry
+from epochal_catalog.domain.state import CatalogState, StreamEntry
 from epochal_catalog.runtime.settings import Settings
-from epochal_catalog.runtime.telemetry import Telemetry
-from epochal_catalog.storage.store import Store
+from epochal_catalog.runtime.telemetry import CatalogTelemetry
+from epochal_catalog.storage.store import CatalogStore
 
 A = TypeVar("A")
 _log = logging.getLogger("epochal.catalog")
@@ -50,13 +50,13 @@ class Catalog:
     def __init__(
         self,
         settings: Settings,
-        store: Store,
-        telemetry: Telemetry,
+        store: CatalogStore,
+        telemetry: CatalogTelemetry,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.settings = settings
-        self.state = State(
+        self.state = CatalogState(
             settings.lease_ttl, subscription_ttl=settings.subscription_ttl, watch_events=settings.watch_events
         )
         self.room = WaitingRoom(settings.max_waiters)
@@ -76,7 +76,7 @@ class Catalog:
         self._closed = False
 
     async def start(self) -> None:
-        """Read what the last run stored and start. Raises what `Store.open` raises."""
+        """Read what the last run stored and start. Raises what `CatalogStore.open` raises."""
         self.state.load(await self._store.open(), self._clock())
         self.state.identity = self._store.identity
         self._tasks = [

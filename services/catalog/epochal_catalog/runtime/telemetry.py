@@ -9,10 +9,10 @@ from epochal.service.telemetry import ServiceTelemetry
 from epochal_catalog.api.lookup_waiters import WaitingRoom
 from epochal_catalog.api.watchers import Watchers
 from epochal_catalog.domain.blockers import held_back
-from epochal_catalog.domain.state import State
+from epochal_catalog.domain.state import CatalogState
 
 
-class Telemetry(ServiceTelemetry):
+class CatalogTelemetry(ServiceTelemetry):
     """Counts what happens and shows what is."""
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class Telemetry(ServiceTelemetry):
             "epochal.catalog.watchers.cut", unit="{watcher}", description="Watchers that did not read"
         )
 
-    def observe(self, state: State, room: WaitingRoom, watchers: Watchers, now: Callable[[], float]) -> None:
+    def observe(self, state: CatalogState, room: WaitingRoom, watchers: Watchers, now: Callable[[], float]) -> None:
         """Show sizes of the state whenever metrics are read."""
         self.gauge("epochal.catalog.streams", "{stream}", "Declared streams", lambda: len(state.names))
         self.gauge("epochal.catalog.publishers", "{publisher}", "Registrations", lambda: len(state.registrations))
@@ -65,7 +65,7 @@ class Telemetry(ServiceTelemetry):
         self._failed.add(1)
 
 
-def _held(state: State, now: float) -> Iterable[Observation]:
+def _held(state: CatalogState, now: float) -> Iterable[Observation]:
     """The longest holder of each stream that is not complete."""
     for entry in state.streams():
         for longest in held_back(state, entry, now)[:1]:
@@ -74,7 +74,7 @@ def _held(state: State, now: float) -> Iterable[Observation]:
             yield Observation(longest.seconds or 0.0, {**labels, **who})
 
 
-def _lost(state: State, now: float) -> Iterable[Observation]:
+def _lost(state: CatalogState, now: float) -> Iterable[Observation]:
     """How many lost writers are waited for, of each stream that holds (E46) or has any."""
     for entry in state.streams():
         writers = {held.writer for held in held_back(state, entry, now) if held.kind == HolderKind.LOST}

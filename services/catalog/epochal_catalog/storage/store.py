@@ -66,7 +66,7 @@ _RISING = {
 """The column that fences each record, and whether it must rise with every write or may stay."""
 
 
-class Store:
+class CatalogStore:
     """The file `catalog.sqlite` in the data directory. All methods run on its one thread."""
 
     def __init__(self, directory: Path, busy_timeout: float) -> None:

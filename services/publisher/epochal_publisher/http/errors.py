@@ -32,7 +32,7 @@ class SubscriptionUsed(UsageError):
     code = "subscription_used"
 
 
-class Truncated(HistoryTruncated):
+class EventsTruncated(HistoryTruncated):
     """Events behind the position are gone; the first position that can be had, and the lower frontier there (Q2)."""
 
     def __init__(self, asked: int, first: Position, frontier: tuple[Time, ...]) -> None:

@@ -15,7 +15,7 @@ import msgpack
 from epochal.client.encoding.encodings import decoder
 from epochal.client.tracing import traceparent
 from epochal.errors import RemoteProtocolError
-from epochal.protocol.log.history import State
+from epochal.protocol.log.history import SegmentState
 from epochal.protocol.messages import Aborted, Data, Event, Frontier, Meta, Position
 from epochal.protocol.times import Time, to_json
 
@@ -36,7 +36,7 @@ class Form(StrEnum):
     SERVER_SENT = "text/event-stream"
 
 
-def opening(position: Position, incarnation: int, state: State) -> dict[str, Any]:
+def opening(position: Position, incarnation: int, state: SegmentState) -> dict[str, Any]:
     """What every answer begins with: the state just behind `position`, where its events start (E13)."""
     return {
         "kind": "opening",

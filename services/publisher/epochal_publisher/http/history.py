@@ -14,13 +14,13 @@ from functools import partial
 from aiohttp import web
 
 from epochal.errors import EpochalError, Unavailable
-from epochal.protocol.log.history import State
+from epochal.protocol.log.history import SegmentState
 from epochal.service.errors import Overloaded, SegmentNotFound, ShuttingDown
 from epochal_publisher.http import errors, history_query
 from epochal_publisher.http.event_encoding import Form, Placed, Telling, opening, server_sent
 from epochal_publisher.http.history_query import MOST_EVENTS, Question
-from epochal_publisher.publisher import Publisher
-from epochal_publisher.segments.follower import Follower
+from epochal_publisher.publisher import PublisherProcess
+from epochal_publisher.segments.follower import HistoryFollower
 from epochal_publisher.settings import Settings
 
 PIECE = 64 * 1024
@@ -32,7 +32,7 @@ _NO_STORE = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 class EventReaders:
     """Answers GETs of events; as many at once as `max_readers` allows, the waiting ones among them."""
 
-    def __init__(self, settings: Settings, publisher: Publisher) -> None:
+    def __init__(self, settings: Settings, publisher: PublisherProcess) -> None:
         self._settings, self._publisher = settings, publisher
         self._reading = 0
 
@@ -41,7 +41,7 @@ class EventReaders:
         """How many answers are under way."""
         return self._reading
 
-    def follower(self, segment: str) -> Follower:
+    def follower(self, segment: str) -> HistoryFollower:
         """A reader of a segment. Raises `SegmentNotFound`, `Unavailable`, `ShuttingDown`."""
         if segment not in self._settings.segments:
             raise SegmentNotFound(f"this publisher serves {', '.join(self._settings.segments)}, not {segment[:63]!r}")
@@ -50,7 +50,7 @@ class EventReaders:
         served = self._publisher.segments.get(segment)
         if served is None or served.publisher.gathering or not self._publisher.ready:
             raise Unavailable("this publisher does not own the segment now; ask the catalog who does")
-        return Follower(self._publisher, served)
+        return HistoryFollower(self._publisher, served)
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """The events behind a position. Raises `EpochalError`."""
@@ -76,7 +76,7 @@ class EventReaders:
     # ---- one answer ----
 
     async def _once(
-        self, request: web.Request, question: Question, follower: Follower, state: State
+        self, request: web.Request, question: Question, follower: HistoryFollower, state: SegmentState
     ) -> web.StreamResponse:
         first = opening(follower.position, follower.served.publisher.incarnation, state)
         limit, most = question.limit, self._settings.answer_bytes
@@ -95,7 +95,7 @@ class EventReaders:
     # ---- server-sent events ----
 
     async def _stream(
-        self, request: web.Request, question: Question, follower: Follower, state: State
+        self, request: web.Request, question: Question, follower: HistoryFollower, state: SegmentState
     ) -> web.StreamResponse:
         if question.resumes and follower.complete:
             return web.Response(status=204)  # tells a browser not to come back
@@ -108,7 +108,7 @@ class EventReaders:
             await response.write_eof()
         return response
 
-    async def _follow(self, response: web.StreamResponse, follower: Follower) -> None:
+    async def _follow(self, response: web.StreamResponse, follower: HistoryFollower) -> None:
         """Write every event as it comes, until the end of the stream, of the publisher or of the client's patience."""
         telling = Telling(self._publisher.encoding)
         try:
@@ -127,7 +127,7 @@ class EventReaders:
             await response.write(b"event: refused\ndata: " + told.encode() + b"\n\n")
 
 
-async def read_on(follower: Follower, max_events: int, max_bytes: int) -> list[Placed]:
+async def read_on(follower: HistoryFollower, max_events: int, max_bytes: int) -> list[Placed]:
     """The next events with their positions."""
     events = await follower.next(max_events, max_bytes)
     return [(follower.position_of(event.seq), event) for event in events]

@@ -17,7 +17,7 @@ from epochal.service.bodies import read_model
 from epochal.service.errors import InvalidRequest
 from epochal_publisher.http.errors import NotAcceptable
 from epochal_publisher.http.event_encoding import Form
-from epochal_publisher.segments.follower import PRESENT, Asked, Since
+from epochal_publisher.segments.follower import PRESENT, Asked, NamedPlace
 
 USUAL_EVENTS = 1_000
 MOST_EVENTS = 10_000
@@ -57,7 +57,7 @@ def read_question(request: web.Request, max_wait: float) -> Question:
     query, problems = request.query, list[Problem]()
     form, last = read_form(request.headers.get("Accept", "")), request.headers.get("Last-Event-ID")
     resumes = form is Form.SERVER_SENT and bool(last)
-    asked = (last or "") if resumes else query.get("since", Since.START)
+    asked = (last or "") if resumes else query.get("since", NamedPlace.START)
     since = _place(asked)
     if last and _place(last) is None:  # also where it would not count: who sends it means something by it
         problems.append(_no_place("Last-Event-ID", last))
@@ -103,7 +103,7 @@ async def read_webhook(request: web.Request, timeout: float) -> tuple[NewWebhook
         raise InvalidRequest("the body must be JSON", [Problem("Content-Type", "must be application/json")])
     asked = await read_model(request, NewWebhook, timeout)
     if asked.since is None:
-        return asked, Since.NOW
+        return asked, NamedPlace.NOW
     text = str(asked.since) if isinstance(asked.since, str | int) else ".".join(map(str, asked.since))
     since = _place(text)
     if since is None:
@@ -113,8 +113,8 @@ async def read_webhook(request: web.Request, timeout: float) -> tuple[NewWebhook
 
 def _place(text: str) -> Asked | None:
     """`start`, `now`, `INC.SEQ`, or `SEQ` of the present incarnation."""
-    if text in (Since.START, Since.NOW):
-        return Since(text)
+    if text in (NamedPlace.START, NamedPlace.NOW):
+        return NamedPlace(text)
     found = _POSITION.fullmatch(text)
     if found is None:
         return None

@@ -13,20 +13,20 @@ from epochal.service.http import HttpServer as Listener
 from epochal_publisher.http import errors, history_query, openapi
 from epochal_publisher.http.history import EventReaders
 from epochal_publisher.http.webhooks import Webhooks
-from epochal_publisher.publisher import Publisher
+from epochal_publisher.publisher import PublisherProcess
 from epochal_publisher.settings import Settings
-from epochal_publisher.telemetry import Telemetry
+from epochal_publisher.telemetry import PublisherTelemetry
 
 _DRAIN = 0.5
 """Seconds; who waits is sent home at once."""
 
 
-class HttpServer:
+class PublisherHttp:
     """Listens while entered; `address` says where. Raises `ConfigError` if it cannot."""
 
-    def __init__(self, settings: Settings, publisher: Publisher) -> None:
+    def __init__(self, settings: Settings, publisher: PublisherProcess) -> None:
         self._settings, self._publisher = settings, publisher
-        self._telemetry = Telemetry(publisher)
+        self._telemetry = PublisherTelemetry(publisher)
         self._readers, self._webhooks = EventReaders(settings, publisher), Webhooks(settings, publisher)
         self._telemetry.gauge(
             "epochal.publisher.http.readers", "{answer}", "Answers with events under way", lambda: self._readers.reading

@@ -28,8 +28,8 @@ from epochal_publisher.http.errors import SubscriptionUsed
 from epochal_publisher.http.event_encoding import Form, Placed, Telling, opening
 from epochal_publisher.http.history import read_on
 from epochal_publisher.http.history_query import MOST_EVENTS
-from epochal_publisher.publisher import Publisher
-from epochal_publisher.segments.follower import Asked, Follower
+from epochal_publisher.publisher import PublisherProcess
+from epochal_publisher.segments.follower import Asked, HistoryFollower
 from epochal_publisher.settings import Settings
 
 logger = logging.getLogger("epochal.publisher")
@@ -49,7 +49,7 @@ class Webhook:
     id: str
     segment: str
     callback: URL
-    follower: Follower
+    follower: HistoryFollower
     since: Position
     failing_since: float | None = None
     failures: int = 0
@@ -83,7 +83,7 @@ class GivenUp(Ended):
 class Webhooks:
     """All of a process, each a task of its own until `close`."""
 
-    def __init__(self, settings: Settings, publisher: Publisher) -> None:
+    def __init__(self, settings: Settings, publisher: PublisherProcess) -> None:
         self._settings, self._publisher = settings, publisher
         self._targets = Targets.parse(settings.webhook_targets)
         self._live: dict[tuple[str, str], Webhook] = {}
@@ -95,11 +95,11 @@ class Webhooks:
         return len(self._live)
 
     async def register(
-        self, segment: str, follower: Follower, subscription: str, callback: str, since: Asked
+        self, segment: str, follower: HistoryFollower, subscription: str, callback: str, since: Asked
     ) -> dict[str, Any]:
         """Begin one; returns where it starts, and the state there.
 
-        Raises `WebhookTarget`, `SubscriptionUsed`, `Overloaded`, and what `Follower.open` does.
+        Raises `WebhookTarget`, `SubscriptionUsed`, `Overloaded`, and what `HistoryFollower.open` does.
         """
         url, key = self._targets.check(callback), (segment, subscription)
         self._check(key)

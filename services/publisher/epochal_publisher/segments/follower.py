@@ -12,31 +12,31 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 from epochal.errors import HistoryTruncated, Problem, Unavailable
-from epochal.protocol.log.history import State
+from epochal.protocol.log.history import SegmentState
 from epochal.protocol.messages import Event, Position
 from epochal.protocol.publisher.effects import FindState
 from epochal.service.errors import InvalidRequest, ShuttingDown
-from epochal_publisher.http.errors import Truncated
-from epochal_publisher.publisher import Publisher
-from epochal_publisher.segments.segment import Served
+from epochal_publisher.http.errors import EventsTruncated
+from epochal_publisher.publisher import PublisherProcess
+from epochal_publisher.segments.segment import HostedSegment
 
 
-class Since(StrEnum):
+class NamedPlace(StrEnum):
     """Places that have a name."""
 
     START = "start"
     NOW = "now"
 
 
-Asked = Since | Position
+Asked = NamedPlace | Position
 """Where to begin; of a position of incarnation -1, only the seq counts."""
 PRESENT = -1
 
 
-class Follower:
+class HistoryFollower:
     """Begins with `open`; `at` is the seq of the last event that was read."""
 
-    def __init__(self, publisher: Publisher, served: Served) -> None:
+    def __init__(self, publisher: PublisherProcess, served: HostedSegment) -> None:
         self._publisher, self.served = publisher, served
         self.at = served.told_seq
         self._news = asyncio.Event()
@@ -59,8 +59,11 @@ class Follower:
         """Whether everything was read and nothing can follow (E7)."""
         return not self.served.told_lower and self.at >= self.served.publisher.seq
 
-    async def open(self, asked: Asked) -> State:
-        """Go to a place; returns the state there. Raises `InvalidRequest`, `Truncated`, `LogError`, `Unavailable`."""
+    async def open(self, asked: Asked) -> SegmentState:
+        """Go to a place; returns the state there.
+
+        Raises `InvalidRequest`, `EventsTruncated`, `LogError`, `Unavailable`.
+        """
         history = self.served.publisher.history
         while True:
             self.at, reachable = self._locate(asked)
@@ -77,7 +80,7 @@ class Follower:
                 continue  # retention was faster than the question (fault 31)
             if not reachable:
                 seq = asked.seq if isinstance(asked, Position) else history.first
-                raise Truncated(seq, self.position, state.lower)
+                raise EventsTruncated(seq, self.position, state.lower)
             return state
 
     def _locate(self, asked: Asked) -> tuple[int, bool]:
@@ -85,7 +88,7 @@ class Follower:
         publisher, told = self.served.publisher, self.served.told_seq
         history = publisher.history
         if not isinstance(asked, Position):
-            return (told if asked is Since.NOW else min(history.first, told)), True
+            return (told if asked is NamedPlace.NOW else min(history.first, told)), True
         incarnation, seq = asked
         if incarnation == PRESENT:
             incarnation = publisher.incarnation
@@ -98,10 +101,10 @@ class Follower:
             return min(history.first, told), False
         return min(seq, end, told), True  # what came behind the end did not survive: back to there (E10)
 
-    async def _state(self) -> State:
+    async def _state(self) -> SegmentState:
         history, store, at = self.served.publisher.history, self.served.store, self.at
         if at >= history.truncated_at:
-            return State.of(at, history.state_at(at))
+            return SegmentState.of(at, history.state_at(at))
         if store is None:
             raise HistoryTruncated(f"events after {at} are gone")
         return await self._publisher.read(lambda: store.state_at(FindState(b"", 0, at)))
@@ -109,7 +112,7 @@ class Follower:
     # ---- what comes behind ----
 
     async def next(self, max_events: int, max_bytes: int) -> Sequence[Event]:
-        """The next events, at least one if there is any, all carried out (E9). Raises `Truncated`, `LogError`."""
+        """The next events, at least one if there is any, all carried out (E9). Raises `EventsTruncated`, `LogError`."""
         served, at = self.served, self.at
         history, store = served.publisher.history, served.store
         count = min(max_events, served.told_seq - at)

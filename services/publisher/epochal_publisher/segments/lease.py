@@ -1,6 +1,6 @@
 """This process's right to its segments: registered at the catalog, renewed every second, given up at the end.
 
-Apart from the sockets because nothing here touches them: what the catalog says becomes calls of `Owner`. While the
+Apart from the sockets because nothing here touches them: what the catalog says becomes calls of `LeaseOwner`. While the
 catalog is away nothing changes, streams go on (fault 8); only a stall makes the process ask before it goes on (E12).
 """
 
@@ -33,7 +33,7 @@ class ReportRefused(EpochalError):
     code = "report_refused"
 
 
-class Owner(Protocol):
+class LeaseOwner(Protocol):
     """Who is told what the catalog says."""
 
     stalls: int
@@ -62,7 +62,7 @@ class Owner(Protocol):
         """The segments are no longer ours: superseded, or the stream is gone."""
 
 
-class Lease:
+class PublisherLease:
     """The calls to the catalog of one process."""
 
     def __init__(self, settings: Settings) -> None:
@@ -126,7 +126,7 @@ class Lease:
         """Renew at once: something waits for the answer (E11, E12)."""
         self._soon.set()
 
-    async def keep(self, owner: Owner) -> None:
+    async def keep(self, owner: LeaseOwner) -> None:
         """Renew for ever, until the lease is lost. Between regular renewals only what is asked for is reported."""
         loop = asyncio.get_running_loop()
         away, stalls, due = False, 0, loop.time()
@@ -170,7 +170,7 @@ class Lease:
         """Queue a finishing report; those of one segment are made one after the other (E7)."""
         self._finishing.setdefault(segment, asyncio.Queue()).put_nowait((number, finishing))
 
-    async def report(self, owner: Owner, segment: str) -> None:
+    async def report(self, owner: LeaseOwner, segment: str) -> None:
         """Make the finishing reports of one segment for ever, each until it is answered."""
         queue = self._finishing.setdefault(segment, asyncio.Queue())
         while True:
@@ -180,7 +180,7 @@ class Lease:
                 return
             owner.finishing_answered(segment, number, complete)
 
-    async def _report_one(self, owner: Owner, segment: str, number: int, finishing: bool) -> bool | None:
+    async def _report_one(self, owner: LeaseOwner, segment: str, number: int, finishing: bool) -> bool | None:
         while True:
             try:
                 return await self._client.finishing(
@@ -202,7 +202,7 @@ class Lease:
                 owner.ended(_meaning(error))
                 return None
 
-    async def give_up(self, owner: Owner) -> None:
+    async def give_up(self, owner: LeaseOwner) -> None:
         """Report the last state and deregister, so that a successor starts exactly there."""
         try:
             async with asyncio.timeout(self._settings.drain_timeout):

@@ -17,19 +17,19 @@ from epochal.protocol.publisher.server import SegmentServer, ServingSettings
 from epochal.protocol.times import Time
 from epochal.protocol.wire import Packer
 from epochal_publisher.counters import SegmentCounters
-from epochal_publisher.segments.store import Store
+from epochal_publisher.segments.store import SegmentStore
 from epochal_publisher.settings import Settings
 
 
 @dataclass(slots=True)
-class Served:
+class HostedSegment:
     """A segment served; `frontier_since` is when its lower frontier last moved, in seconds of the process's clock."""
 
     publisher: SegmentPublisher
     server: SegmentServer
     packer: Packer
     frontier_since: float
-    store: Store | None
+    store: SegmentStore | None
     """Its log on disk; None for one in memory."""
     told_lower: tuple[Time, ...]
     """The lower frontier behind all that has been carried out: what may be told of it (E9)."""
@@ -57,9 +57,9 @@ class Served:
         grant: SegmentGrant,
         sessions: Mapping[str, int],
         settings: Settings,
-        store: Store | None,
+        store: SegmentStore | None,
         now: float,
-    ) -> "Served":
+    ) -> "HostedSegment":
         """Begin an incarnation where the log on disk ends, or where the catalog says that the last one did (E7, E11).
 
         `sessions`: the newest of each writer that had more than one. With a log, `store.commit` is what is to be

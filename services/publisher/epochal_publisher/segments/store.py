@@ -32,9 +32,9 @@ from epochal.errors import (
 from epochal.logfiles import LogSettings, SegmentLog
 from epochal.protocol import messages as m
 from epochal.protocol.frontier import Antichain
-from epochal.protocol.log.file_format import Checkpoint, Damaged, with_incarnation
+from epochal.protocol.log.file_format import Damaged, LogCheckpoint, with_incarnation
 from epochal.protocol.log.frames import decode_entry, entries, entry
-from epochal.protocol.log.history import State, apply
+from epochal.protocol.log.history import SegmentState, apply
 from epochal.protocol.log.packing import packed
 from epochal.protocol.publisher.effects import FindBeginning, FindState, Log, Push, ReadLog
 from epochal.protocol.publisher.effects import PublisherEffect as Effect
@@ -79,7 +79,7 @@ class Commit:
             self.steps.popleft()
 
 
-class Store:
+class SegmentStore:
     """The log of one segment. `commit` is what is on its way to the disk, None when nothing is."""
 
     def __init__(self, log: SegmentLog, settings: Settings, *, always_sync: bool) -> None:
@@ -216,7 +216,7 @@ class Store:
         self.log.mark_durable(self.log.last)
         self._unsynced = True
 
-    def _roll(self, checkpoint: Checkpoint) -> None:
+    def _roll(self, checkpoint: LogCheckpoint) -> None:
         try:
             self.log.roll(checkpoint)
         except LogFull:
@@ -229,7 +229,9 @@ class Store:
 
     # ---- reading, on any thread ----
 
-    def answer(self, ask: FindState | FindBeginning | ReadLog, told: int) -> State | tuple[list[Frames], int] | None:
+    def answer(
+        self, ask: FindState | FindBeginning | ReadLog, told: int
+    ) -> SegmentState | tuple[list[Frames], int] | None:
         """What a server that was told of events up to `told` asks of the disk.
 
         Raises `HistoryTruncated`, `CorruptLog`.
@@ -242,7 +244,7 @@ class Store:
             case ReadLog():
                 return self.chunk(ask, told)
 
-    def state_at(self, ask: FindState) -> State:
+    def state_at(self, ask: FindState) -> SegmentState:
         """The state that a reader asks for. Raises `HistoryTruncated`, `CorruptLog`."""
         opening = self.log.opening(ask.seq)
         progress = opening.state.progress()
@@ -250,9 +252,9 @@ class Store:
             for data in batch.data:
                 for raw in entries(data):
                     apply(progress, decode_entry(raw))
-        return State.of(ask.seq, progress)
+        return SegmentState.of(ask.seq, progress)
 
-    def beginning(self, ask: FindBeginning) -> State:
+    def beginning(self, ask: FindBeginning) -> SegmentState:
         """Where all that a reader wants begins: a bisection of known states, and the events behind the last of them.
 
         Raises `HistoryTruncated`, `CorruptLog`.
@@ -296,17 +298,17 @@ def _some(times: Sequence[Time]) -> str:
     return shown if len(times) <= MOST_SHOWN else f"{shown}, and {len(times) - MOST_SHOWN} more"
 
 
-def _checkpoint(publisher: SegmentPublisher) -> Checkpoint:
-    return Checkpoint(publisher.state(), encode_notes(publisher.checkpoint()))
+def _checkpoint(publisher: SegmentPublisher) -> LogCheckpoint:
+    return LogCheckpoint(publisher.state(), encode_notes(publisher.checkpoint()))
 
 
-class Stores:
+class SegmentStores:
     """The logs of one process, each locked while this is entered; none for a stream that is kept in memory."""
 
     def __init__(self, settings: Settings, stream: StreamInfo, instance: str) -> None:
         self._settings, self._stream, self._instance = settings, stream, instance
         self.policy = stream.declared().spec.history.policy
-        self._stores: dict[str, Store] = {}
+        self._stores: dict[str, SegmentStore] = {}
         self.closed = False
         self._writing = ThreadPoolExecutor(min(len(settings.segments), 4), "log")
         self._reading = ThreadPoolExecutor(2, "history")
@@ -414,12 +416,12 @@ class Stores:
                 logger.warning("%s: " + detail + ", or the disk has damaged them", path, found.torn)
         try:
             log.retain()  # a full disk may be full of what is too old
-            self._stores[segment] = Store(log, self._settings, always_sync=self.policy == "batch")
+            self._stores[segment] = SegmentStore(log, self._settings, always_sync=self.policy == "batch")
         except BaseException:
             log.close()
             raise
 
-    def of(self, segment: str) -> Store | None:
+    def of(self, segment: str) -> SegmentStore | None:
         """The store of a segment; None for memory."""
         return self._stores.get(segment)
 

@@ -39,7 +39,7 @@ def _path(stream: str) -> str:
     return f"/v1/streams/{quote(namespace, safe='')}/{quote(name, safe='')}"
 
 
-class Lookups:
+class CatalogLookups:
     """Answers `Ask`; `found(addresses)` is told of every publisher that the catalog names."""
 
     def __init__(self, catalog: str, found: Callable[[Iterable[str]], None], *, remember: float) -> None:

@@ -23,7 +23,7 @@ from epochal.service.telemetry import ServiceTelemetry
 from epochal_publisher.http import errors
 from epochal_publisher.sidecar.front import Front
 from epochal_publisher.sidecar.lanes import Lanes
-from epochal_publisher.sidecar.lookups import Lookups
+from epochal_publisher.sidecar.lookups import CatalogLookups
 from epochal_publisher.sidecar.settings import SidecarSettings
 
 logger = logging.getLogger("epochal.sidecar")
@@ -33,14 +33,14 @@ MODE = 0o660
 """Of the socket: writers run under other users, in the pod's group, which owns the directory."""
 
 
-class Sidecar:
+class SidecarProcess:
     """Answers writers and passes on what they publish."""
 
     def __init__(self, settings: SidecarSettings) -> None:
         self._settings = settings
         self.instance = secrets.token_hex(8)
         self.lanes = Lanes(self.instance, settings.limits)
-        self.lookups = Lookups(settings.catalog, self.lanes.know, remember=settings.remember)
+        self.lookups = CatalogLookups(settings.catalog, self.lanes.know, remember=settings.remember)
         self._tasks = set[asyncio.Task[None]]()
         try:
             self.front = Front(settings.addresses, self.lanes, self._control)
@@ -112,7 +112,7 @@ def _paths(settings: SidecarSettings) -> list[Path]:
 
 
 @asynccontextmanager
-async def _http(settings: SidecarSettings, sidecar: Sidecar) -> AsyncIterator[int]:
+async def _http(settings: SidecarSettings, sidecar: SidecarProcess) -> AsyncIterator[int]:
     telemetry = ServiceTelemetry("sidecar")
     lanes, front = sidecar.lanes, sidecar.front
     telemetry.gauge("epochal.sidecar.writers", "{connection}", "Connections of writers", lambda: lanes.count)
@@ -169,7 +169,7 @@ async def serve(settings: SidecarSettings, stop: asyncio.Event) -> int:
                     "group (in a pod: an emptyDir and securityContext.fsGroup)"
                 ) from None
             path.unlink(missing_ok=True)  # a stale one: nobody else holds the lock
-        sidecar = Sidecar(settings)
+        sidecar = SidecarProcess(settings)
         try:
             async with _http(settings, sidecar) as port:
                 print("ready", *settings.addresses, f"http=http://{settings.host}:{port}", flush=True)

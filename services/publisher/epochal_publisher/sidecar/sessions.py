@@ -30,7 +30,7 @@ Key = tuple[str, str]
 
 
 @dataclass(slots=True)
-class Writer:
+class KnownWriter:
     """A writer id that has opened here."""
 
     newest: int
@@ -49,7 +49,7 @@ class Sessions:
 
     def __init__(self, http: HttpCaller) -> None:
         self._http = http
-        self._writers: dict[Key, Writer] = {}
+        self._writers: dict[Key, KnownWriter] = {}
         self._tasks = set[asyncio.Task[dict[str, Any] | None]]()
         self.ahead = 0
 
@@ -79,7 +79,7 @@ class Sessions:
         known = self._forget((path, writer))
         now = monotonic()
         ours = known is not None and session.get("before") == known.newest and now - known.given < AHEAD
-        self._writers[path, writer] = Writer(session["session"], now, ours)
+        self._writers[path, writer] = KnownWriter(session["session"], now, ours)
         while len(self._writers) > MOST_WRITERS:
             self._forget(next(iter(self._writers)))
         return session
@@ -93,7 +93,7 @@ class Sessions:
             self._tasks.add(known.ahead)
             known.ahead.add_done_callback(self._tasks.discard)
 
-    async def _ask_ahead(self, known: Writer, path: str, writer: str, number: int) -> dict[str, Any] | None:
+    async def _ask_ahead(self, known: KnownWriter, path: str, writer: str, number: int) -> dict[str, Any] | None:
         try:
             session = await self._ask(path, writer, {"after": str(number)})
         except EpochalError:  # most often: another has opened meanwhile
@@ -108,7 +108,7 @@ class Sessions:
         get(session, "session", int)
         return dict(session)
 
-    def _forget(self, key: Key) -> Writer | None:
+    def _forget(self, key: Key) -> KnownWriter | None:
         known = self._writers.pop(key, None)
         if known is not None and known.ahead is not None:
             known.ahead.cancel()

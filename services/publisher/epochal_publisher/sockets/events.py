@@ -14,7 +14,7 @@ from epochal.client.sockets import Frames, Socket
 from epochal.errors import RemoteProtocolError
 from epochal.protocol.wire import CHANNEL_PREFIX, NONCE_PREFIX
 from epochal_publisher.counters import ProcessCounters
-from epochal_publisher.segments.segment import Served
+from epochal_publisher.segments.segment import HostedSegment
 from epochal_publisher.sockets.socket_timeouts import Patience
 
 MAX_SUBSCRIPTION = 512
@@ -41,7 +41,7 @@ class Events:
         self,
         context: "zmq.Context[zmq.Socket[bytes]]",
         address: str,
-        segments: Mapping[str, Served],
+        segments: Mapping[str, HostedSegment],
         on_idle: Callable[[], None],
         counters: ProcessCounters,
         patience: Patience,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from epochal.errors import EpochalError, NoPublisher, RemoteProtocolError, Unavailable
 from epochal.protocol import messages as m
 from epochal.protocol.wire import MAX_PAYLOAD, PACK_BYTES
-from epochal_publisher.segments.segment import Served
+from epochal_publisher.segments.segment import HostedSegment
 from epochal_publisher.sockets.router import Router
 
 SEND_QUEUE = 4096
@@ -24,7 +24,7 @@ class Ingest:
 
     router: Router
 
-    def __init__(self, segments: Mapping[str, Served]) -> None:
+    def __init__(self, segments: Mapping[str, HostedSegment]) -> None:
         self._segments = segments
         self.draining = False
 

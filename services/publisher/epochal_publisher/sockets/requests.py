@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from epochal.errors import NoPublisher, RemoteProtocolError
 from epochal.protocol import messages as m
-from epochal_publisher.segments.segment import Served
+from epochal_publisher.segments.segment import HostedSegment
 from epochal_publisher.sockets.router import Router
 
 SEND_QUEUE = 256
@@ -23,7 +23,7 @@ class Requests:
 
     router: Router
 
-    def __init__(self, segments: Mapping[str, Served]) -> None:
+    def __init__(self, segments: Mapping[str, HostedSegment]) -> None:
         self._segments = segments
 
     def handle(self, peer: bytes, message: m.Message, now: float) -> None:
