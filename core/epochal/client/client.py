@@ -1,6 +1,7 @@
 """`epochal.connect(...)`: one catalog, one ZeroMQ context, any number of writers and subscriptions.
 
-Apart from writers and subscribers because their lifetimes differ: a client is the address book and the sockets' home.
+Separate from writers and subscriptions because a client outlives them: it keeps the catalog's connections and the
+ZeroMQ context that they share.
 """
 
 import asyncio
@@ -40,7 +41,7 @@ MAX_SUBSCRIBER = 253
 
 @functools.cache
 def _keep_freed_memory() -> None:
-    """Once, however many clients a process opens."""
+    """Set it once, however many clients a process opens."""
     keep_freed_memory(CLIENT_KEEPS)
 
 
@@ -58,7 +59,8 @@ class Client:
         check_libzmq()
         _keep_freed_memory()
         self.catalog = CatalogClient(url, patience=patience, on_unreachable=on_unreachable)
-        # What is said in the background is tried once at a time, and an unreachable catalog is nobody's news then.
+        # Calls in the background are tried once, and retried by their own loop; an unreachable catalog is not reported
+        # then.
         self._background = CatalogClient(self.catalog.url, patience=0.0)
         self._context: zmq.Context[Any] = zmq.Context()
         self._context.set(zmq.MAX_SOCKETS, MAX_SOCKETS)
@@ -76,7 +78,7 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        """Leave what is still open, end the calls to the catalog and free the sockets' threads, also when cancelled.
+        """Leave what is still open, end the calls to the catalog and stop the sockets' threads, also when cancelled.
 
         A writer that is still open is left as by an exception: what it appended at and holds is aborted (E4).
         """
@@ -110,8 +112,8 @@ class Client:
         writer is anonymous and never resumes. `linger` (seconds) and `max_batch` (records) gather single records into
         batches. With `clock` each batch carries the time by this machine's wall
         clock (`Data.published`). Where EPOCHAL_SIDECAR names a sidecar that answers, publishers are reached through it
-        (`Writer.way` tells); `direct` never does so. `encoding` and `schema` (a mapping as in the manifest, a `Schema`
-        or a `pyarrow.Schema`), if given, must be the declared ones, else opening raises `SchemaMismatch` (S28). Raises
+        (see `Writer.way`); `direct` never does so. `encoding` and `schema` (a mapping as in the manifest, a `Schema` or
+        a `pyarrow.Schema`), if given, must be the declared ones, else opening raises `SchemaMismatch` (S28). Raises
         `ConfigError` for a `schema` that is none.
         """
         options = WriterOptions(
@@ -187,15 +189,15 @@ class Client:
         """A subscription to `stream` ("namespace/name"); open it with `async with`.
 
         `since` is None (from now on), a `Cursor`, or a text, for whole epochs of the history and then live ones:
-        "start" (all that is retained), "time:T" (epochs not <= T), "frontier:[T, ...]" (epochs that one of these
-        reaches), "seq:N" (begun behind event N of a stream of one segment) or 'cut:{"SEGMENT": N, ...}' (behind an
+        "start" (all that is retained), "time:T" (epochs not <= T), "frontier:[T, ...]" (epochs at or after one of
+        these), "seq:N" (epochs begun after event N of a stream of one segment) or 'cut:{"SEGMENT": N, ...}' (after an
         event in each); T is JSON, such as 5 or [3, 1]. What is no longer retained raises `HistoryTruncated` when it is
-        read; a `since` that is none, `UsageError` (E20). `topics` and `reject` are topic
-        prefixes, the longest wins; they are applied here, at the receiver. `partial` delivers epochs that were under
-        way at the join as well, by `events()` only (S15b). `time_shape`, `encoding` and `schema` (a mapping as in the
-        manifest, a `Schema` or a `pyarrow.Schema`), if given, must be the declared ones, else `SchemaMismatch` before
-        anything is connected (S28). Raises `ConfigError` for a `schema` that is none. `subscriber` names the reader to
-        people who look at the catalog, which is told in the background; `<host>/<process id>` unless given. Without
+        read; a `since` that is not valid raises `UsageError` (E20). `topics` and `reject` are topic prefixes, the
+        longest wins; they are applied here, at the receiver. `partial` delivers epochs that were under way at the join
+        as well, by `events()` only (S15b). `time_shape`, `encoding` and `schema` (a mapping as in the manifest, a
+        `Schema` or a `pyarrow.Schema`), if given, must be the declared ones, else `SchemaMismatch` before anything is
+        connected (S28). Raises `ConfigError` for a `schema` that is none. `subscriber` is the reader's name in the
+        catalog, for people; it is announced there in the background. It is `<host>/<process id>` unless given. Without
         `push`, events are pulled every `poll` seconds (1 unless given) and never pushed (Q7); `Subscription.push`
         changes that.
         """
@@ -222,7 +224,7 @@ def connect(
 ) -> Client:
     """A client of the catalog at `url`, else of EPOCHAL_CATALOG, else in a pod of the cluster's, else of the local one.
 
-    `patience`: seconds to go on trying while no catalog answers; `on_unreachable` is told the reason when that begins.
-    `reach` turns a publisher's address, as the catalog tells it, into one that leads there from here.
+    `patience`: seconds to go on trying while no catalog answers; `on_unreachable` is called with the reason when that
+    begins. `reach` turns a publisher's address, as the catalog gives it, into one that works from here.
     """
     return Client(url, patience=patience, on_unreachable=on_unreachable, reach=reach)

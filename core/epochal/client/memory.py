@@ -1,8 +1,9 @@
-"""How the C library handles the memory of payloads: kept for the next one instead of given back at once.
+"""Has the C library keep the memory of payloads for the next ones, instead of giving it back at once.
 
-Apart from sockets because it is a remark to glibc about the whole process. Publishers, writers and subscribers take and
-free blocks of tens of kilobytes to megabytes thousands of times a second; given back each time, each is faulted in anew
-page by page, which costs a subscriber of 512 kB batches a third of its processor time (docs/performance.md).
+Separate from sockets because it is a setting of glibc for the whole process. Publishers, writers and subscribers take
+and free blocks of tens of kilobytes to megabytes thousands of times a second. If each is given back to the system, the
+next one is faulted in again page by page. That costs a subscriber of 512 kB batches a third of its processor time
+(docs/performance.md).
 """
 
 import ctypes
@@ -16,13 +17,13 @@ _STEP = 16 * 2**20
 
 PUBLISHER_KEEPS = 256 * 2**20
 CLIENT_KEEPS = 64 * 2**20
-"""Less, for the process is the application's: four of the largest payloads."""
+"""Less than a publisher keeps, because the process is the application's: four of the largest payloads."""
 
 
 def keep_freed_memory(kept: int) -> bool:
-    """Have up to `kept` free bytes stay at the end of the heap; returns whether the C library was told.
+    """Have up to `kept` free bytes stay at the end of the heap; returns whether the C library took the settings.
 
-    It is not told where the environment has settings of glibc's own, nor where it is not glibc.
+    It is left as it is where the environment has settings of glibc's own, and where it is not glibc.
     """
     if any(name in os.environ for name in _OWN_SETTINGS):
         return False

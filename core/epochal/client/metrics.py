@@ -27,7 +27,7 @@ class Sends:
 
     @classmethod
     def of(cls, stream: str) -> Self | None:
-        """None where nobody has set a meter provider, or the API is absent."""
+        """None where no meter provider is set, or OpenTelemetry's API is not loaded."""
         api: Any = sys.modules.get("opentelemetry.metrics")
         if api is None:
             return None
@@ -41,7 +41,7 @@ class Sends:
         self._messages.add(records, self._attributes)
 
     def awaited(self, records: int, promise: "asyncio.Future[Any]") -> None:
-        """So many were appended, and are acknowledged, or fail, with `promise`."""
+        """So many were appended; `promise` resolves when they are acknowledged, or fails when they fail."""
         self._messages.add(records, self._attributes)
         promise.add_done_callback(self._timer(perf_counter()))
 
@@ -59,7 +59,7 @@ class Sends:
 
 
 def fell_back() -> None:
-    """A writer does without the sidecar that the environment names."""
+    """Count a writer that publishes without the sidecar that the environment names."""
     if "opentelemetry.metrics" in sys.modules:
         _fallbacks().add(1)
 

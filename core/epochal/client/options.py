@@ -1,6 +1,6 @@
-"""What a caller takes a stream to be, in the forms in which it may be said.
+"""What a caller expects a stream to be declared as, in each form that the API accepts.
 
-Apart from writers and subscriptions because both are compared with the declaration in the same way, at the look-up,
+Separate from writers and subscriptions because both compare it with the declaration in the same way: at the look-up,
 before anything is connected (S28).
 """
 

@@ -1,7 +1,7 @@
-"""Ends what runs in the background, also when whoever waits for that is cancelled.
+"""Ends what runs in the background, also when the caller that waits for it is cancelled.
 
-Apart from writers, subscriptions and clients because all three leave in this one way: a cancelled leave is still a
-leave, and what it did not close nobody would come back for.
+Separate from writers, subscriptions and clients because all three leave in this one way. A cancelled leave must still
+close everything: no one would close the rest later.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ async def to_the_end(work: Coroutine[Any, Any, None]) -> None:
 
 
 async def ended(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancel tasks and see them end; what they raised is nobody's news any more.
+    """Cancel tasks and wait until they have ended; what they raised is dropped.
 
     Only for tasks that end soon after they are cancelled: nothing interrupts this.
     """

@@ -1,8 +1,8 @@
-"""ZeroMQ sockets on an asyncio loop: read until there is nothing, never starve the loop, say when a peer comes or goes.
+"""ZeroMQ sockets on an asyncio loop: they read until nothing is left, let other tasks run, and report lost connections.
 
-Apart from writers, subscribers and publishers because all three use sockets in this one way, and because the options
-that keep a peer from harming us stand here, in one place (reliability: "ZMQ settings to fix in one place"). Plain
-sockets with `add_reader` keep 0.9-1.0 of the blocking speed, where `zmq.asyncio` keeps about half.
+Separate from writers, subscribers and publishers because all three use sockets in this one way, and so that the options
+that protect against a harmful peer are in one place. Plain sockets with `add_reader` keep 0.9-1.0 of the blocking
+speed; `zmq.asyncio` keeps about half.
 """
 
 import asyncio
@@ -25,12 +25,12 @@ BURST_BYTES = 2**20
 A subscriber of 512 kB batches spends a third less processor time on each (docs/performance.md).
 """
 BURST_SECONDS = 0.02
-"""... and seconds: a mebibyte can hold 100,000 messages, and everybody's answers wait for the end of a burst."""
+"""... and seconds: a mebibyte can hold 100,000 messages, and all answers wait for the end of a burst."""
 
 LEAST_LIBZMQ = (4, 3, 5)
 HEARTBEAT_MS = 10_000
 HEARTBEAT_TIMEOUT_MS = 30_000
-"""ZMTP's own heartbeats cut a peer that never reads; ours, every second, notice a silent one sooner."""
+"""ZMTP's own heartbeats disconnect a peer that never reads; Epochal's, every second, notice a silent one sooner."""
 HANDSHAKE_MS = 2_000
 MAX_SUBSCRIPTION = 4096
 """Inbound limit of an XPUB.
@@ -49,7 +49,7 @@ def check_libzmq() -> None:
 
 
 def _nothing(_: Frames) -> None:
-    """A resting socket's reader, which is never called."""
+    """The reader of a resting socket; never called."""
 
 
 class Socket:
@@ -159,15 +159,15 @@ class Socket:
     def rest(self) -> None:
         """Leave the loop and keep the connection; what is queued still goes out.
 
-        What comes meanwhile waits for the user that wakes it, who must be able to tell it from its own.
+        What arrives meanwhile waits for the next user, who calls `wake` and must be able to recognise and drop it.
         """
         self._stop_reading()
-        self._on_message, self._on_idle, self._on_lost = _nothing, None, None  # nor keep its last user in memory
+        self._on_message, self._on_idle, self._on_lost = _nothing, None, None  # also releases its last user from memory
 
     def wake(
         self, on_message: Callable[[Frames], None], on_idle: Callable[[], None] | None, on_lost: Callable[[], None]
     ) -> bool:
-        """Go on after `rest`, on the running loop, which may be another; False where the connection is no more."""
+        """Go on after `rest`, on the running loop, which may be another; False where the connection is lost."""
         if self.broken():
             return False
         self._loop = asyncio.get_running_loop()
@@ -199,7 +199,7 @@ class Socket:
             self._loop.remove_reader(self._monitor[1])
             self._watched = False
         for handle in (self._soon, self._looking):
-            if handle is not None:  # the loop may be another thread's than the one that goes on
+            if handle is not None:  # the next user may be in another thread, with another loop
                 handle.cancel()
         self._soon = self._looking = None
 

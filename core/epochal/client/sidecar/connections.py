@@ -1,7 +1,8 @@
 """Connections to sidecars, kept by a process from one writer to the next.
 
-Separate from writers because a Spark task's lives for milliseconds: a worker process runs one task after another, and a
-new socket for each would cost more than all that is said over it. A forked child has none of its parent's.
+Separate from writers because a Spark task's writer lives for milliseconds. A worker process runs one task after
+another, and a new socket for each would cost more than everything that is sent over it. A forked child uses none of its
+parent's.
 """
 
 import atexit
@@ -18,18 +19,18 @@ import zmq
 from epochal.client.sockets import Frames, Socket
 
 MOST_IDLE = 16
-"""Connections to one sidecar that wait for a writer: as many as one with that many segments has."""
+"""Idle connections kept to one sidecar: enough for a writer of a stream with 16 segments."""
 IDLE = 60.0
-"""Seconds that one waits, as long as its other end keeps the connection to a publisher; then it is closed by the next
-writer."""
+"""Seconds that an idle one is kept, as long as the sidecar keeps its connection to a publisher; then the next writer
+closes it."""
 MAX_SOCKETS = 16_384
 
 
 class Use(Enum):
     """What a connection is for.
 
-    Never both: what comes late is told from the next writer's own where appends pass (`Passed`), and nothing comes late
-    where questions are asked, for each must be answered first.
+    Never both. A late answer to an append is recognised by `Passed`, which the next writer waits for. No answer to a
+    question comes late, because a connection is kept only when every question is answered.
     """
 
     QUESTIONS = "questions"
@@ -40,7 +41,7 @@ Key: TypeAlias = tuple[str, Use]
 
 
 class Connections:
-    """One process's. They belong to no loop while they wait, so any thread's writer may have one."""
+    """One process's connections. An idle one belongs to no loop, so a writer of any thread may take it."""
 
     def __init__(self) -> None:
         self._context: zmq.Context[Any] = zmq.Context()
@@ -56,7 +57,7 @@ class Connections:
         on_idle: Callable[[], None] | None,
         on_lost: Callable[[], None],
     ) -> Socket:
-        """A connection on the running loop, one that waited or a new one. Raises `zmq.ZMQError`."""
+        """A connection on the running loop, an idle one or a new one. Raises `zmq.ZMQError`."""
         while (socket := self._next((address, use))) is not None:
             if socket.wake(on_message, on_idle, on_lost):
                 return socket
@@ -73,7 +74,7 @@ class Connections:
         return socket
 
     def give_back(self, address: str, use: Use, socket: Socket) -> None:
-        """Let another writer have it: every answer has come."""
+        """Keep it for another writer: every answer has come."""
         socket.rest()
         now = monotonic()
         surplus = []
@@ -86,7 +87,7 @@ class Connections:
             old.close()
 
     def sweep(self) -> None:
-        """Close what has waited for long, or is broken."""
+        """Close those that were idle for too long, or are broken."""
         with self._lock:
             waiting, self._idle = self._idle, {}
         for key, idle in waiting.items():
@@ -98,7 +99,7 @@ class Connections:
                         self._idle.setdefault(key, deque()).append((since, socket))
 
     def close(self) -> None:
-        """Close all that wait."""
+        """Close all that are idle."""
         with self._lock:
             waiting, self._idle = self._idle, {}
         for idle in waiting.values():
@@ -119,11 +120,11 @@ class Connections:
 
 
 _by_process: dict[int, Connections] = {}
-"""A child keeps its parent's in here, and never touches them."""
+"""By process id: a forked child finds its parent's in here too, and never touches them."""
 
 
 def connections() -> Connections:
-    """Those of this process."""
+    """The connections of this process."""
     found = _by_process.get(os.getpid())
     if found is None:
         found = _by_process.setdefault(os.getpid(), Connections())
@@ -132,7 +133,7 @@ def connections() -> Connections:
 
 @atexit.register
 def close_idle() -> None:
-    """Close those of this process that wait; writers that are open keep theirs."""
+    """Close those of this process that are idle; writers that are open keep theirs."""
     found = _by_process.get(os.getpid())
     if found is not None:
         found.close()

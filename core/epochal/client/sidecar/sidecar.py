@@ -1,8 +1,9 @@
-"""A writer's way through the sidecar beside it: found at opening, never changed while the writer is open.
+"""A writer's way to publishers through a sidecar: chosen when the writer opens, never changed while it is open.
 
-Apart from the writer and its connections, which do the same whichever way is taken; what differs is in here. With
-EPOCHAL_SIDECAR set, a writer asks that process for what the catalog would say, and reaches publishers through it. If it
-does not answer, publishers are found through the catalog as without it, unless EPOCHAL_SIDECAR_REQUIRED is true.
+Separate from the writer and its connections, which do the same with and without a sidecar; what differs is in here.
+With EPOCHAL_SIDECAR set, a writer sends its questions for the catalog to that process, and reaches publishers through
+it. If the sidecar does not answer, publishers are found through the catalog, as without it, unless
+EPOCHAL_SIDECAR_REQUIRED is true.
 
 Sources: E1, E6, E10; docs/sidecar.md.
 """
@@ -35,17 +36,17 @@ from epochal.protocol import wire
 logger = logging.getLogger("epochal.client")
 
 ANSWERS_WITHIN = 2.0
-"""Seconds within which a sidecar that is there says so."""
+"""Seconds within which a running sidecar answers the greeting."""
 TRIED_EVERY = 0.1
-"""Seconds between two tries, where nobody listens and the sidecar is required."""
+"""Seconds between two tries, where nothing listens and the sidecar is required."""
 NOT_ASKED_AGAIN = 30.0
-"""Seconds for which one that did not is not asked again by this process, where it may be done without."""
+"""Seconds for which this process does not ask a sidecar that did not answer again, where it is not required."""
 ASK_TIMEOUT = 30.0
-"""Seconds for an answer of the catalog through it, beyond what the question itself waits for."""
+"""Seconds for an answer of the catalog through the sidecar, beyond what the question itself waits for."""
 OVERTAKEN_WITHIN = 1.0
-"""Seconds after its number came in which a writer that is fenced may ask for another."""
+"""Seconds after a writer has its session number in which, if it is fenced, it may ask for another."""
 LINGER_MS: Final = 100
-"""For the last word to a sidecar, which stands on the same machine."""
+"""Milliseconds to send the last message to a sidecar, which is on the same machine."""
 PACK: Final = 240 * 1024
 """Bytes that are packed into one zmq message: fewer and larger ones pass through two processes at less cost."""
 MAX_IPC_PATH: Final = 107
@@ -54,9 +55,9 @@ MAX_IPC_PATH: Final = 107
 _TRUE, _FALSE = ("true", "1", "yes"), ("", "false", "0", "no")
 
 _absent: dict[tuple[int, str], float] = {}
-"""Until when a sidecar is not asked again, by process and address: what a parent found out says nothing in a child."""
+"""Until when a sidecar is not asked again, by process and address: a forked child asks for itself."""
 fallbacks: dict[int, int] = {}
-"""How often writers of this process did without a sidecar that was named, by process id."""
+"""How often writers published without a sidecar that was named, by process id."""
 
 
 class Way(StrEnum):
@@ -67,7 +68,7 @@ class Way(StrEnum):
 
 
 def check_address(address: str, variable: str = "EPOCHAL_SIDECAR") -> str:
-    """The address itself; raises `ConfigError` for one that is not on this machine."""
+    """Return the address; raises `ConfigError` for one that is not on this machine."""
     form = "write ipc:///DIRECTORY/NAME, or tcp://127.0.0.1:PORT"
     scheme, separator, rest = address.partition("://")
     if separator and scheme == "ipc":
@@ -120,10 +121,10 @@ class SidecarOptions:
 
 
 async def find(options: SidecarOptions | None, opening: m.Ask | None = None) -> "Sidecar | None":
-    """The sidecar, if it is there and is the one of this pod; None to do without.
+    """The sidecar, if it answers and is the one of this pod; None to publish without one.
 
-    `opening` is what will be asked first: it goes out with the greeting, which saves a trip.
-    Raises `SidecarUnavailable` where a sidecar is required.
+    `opening` is what will be asked first: it is sent with the greeting, which saves a round trip. Raises
+    `SidecarUnavailable` where a sidecar is required.
     """
     if options is None:
         return None
@@ -154,7 +155,7 @@ async def find(options: SidecarOptions | None, opening: m.Ask | None = None) -> 
 
 
 async def _return_of(options: SidecarOptions, opening: m.Ask | None, until: float) -> "Sidecar":
-    """The sidecar, if it is there before `until`: one that was killed comes back, and a task has few tries."""
+    """Try again until `until`: a killed sidecar comes back soon, and Spark runs a failed task only a few times."""
     while True:
         await asyncio.sleep(TRIED_EVERY)
         sidecar = Sidecar(options)
@@ -174,7 +175,7 @@ def _fell_back() -> None:
 
 
 class Sidecar:
-    """The sidecar as one writer has it: asked over a connection that is the writer's while it is open."""
+    """One writer's view of the sidecar: asked over a connection that the writer has while it is open."""
 
     def __init__(self, options: SidecarOptions) -> None:
         self.address, self._pod = options.address, options.pod
@@ -186,14 +187,14 @@ class Sidecar:
         self._socket: Socket | None = None
         self._lost: SidecarUnavailable | None = None
         self._gave_up = False
-        """Whether somebody stopped waiting for an answer, which may come yet."""
+        """Whether a caller stopped waiting for an answer, which may still come: then the connection is not kept."""
         self.away = False
-        """Whether nobody listens there, or has ended since."""
+        """Whether nothing listens there, or it has ended since."""
 
     async def greet(self, opening: m.Ask | None = None) -> None:
-        """Connect, and see that it is the one; raises `SidecarUnavailable`.
+        """Connect, and check that it is the right one; raises `SidecarUnavailable`.
 
-        `opening` is asked with it; its answer waits for the `ask` of the same.
+        `opening` is sent with the greeting; its answer is kept for an `ask` of the same question.
         """
         try:
             self._socket = connections().take(self.address, Use.QUESTIONS, self._received, None, self._gone)
@@ -221,14 +222,14 @@ class Sidecar:
         self._fail("the connection to it was lost")
 
     def unavailable(self, reason: str) -> SidecarUnavailable:
-        """The error that says what to do."""
+        """The error for the application, which says what to do."""
         return SidecarUnavailable(
             f"the sidecar at {self.address} cannot be used: {reason}; is `epochal-publisher sidecar` running there? "
             "Else unset EPOCHAL_SIDECAR"
         )
 
     async def close(self) -> None:
-        """Give the connection back, if no answer is owed on it; who still waits for one is told."""
+        """Give the connection back, if no answer is owed on it; calls that still wait raise `SidecarUnavailable`."""
         if self._socket is not None:
             if self._futures or self._gave_up or self._lost is not None:
                 self._socket.close()
@@ -249,9 +250,9 @@ class Sidecar:
         return answer
 
     def left(self, stream: str, writer: str, session: int) -> None:
-        """Say that a session has left every segment, so that the number of the next can be asked for ahead."""
+        """Report that a session has left every segment, so that the sidecar can ask for the next number ahead."""
         if self._lost is None and self._socket is not None:
-            with contextlib.suppress(zmq.ZMQError):  # nobody counts on it
+            with contextlib.suppress(zmq.ZMQError):  # it only saves time: nothing depends on it
                 self._socket.send([b"", *wire.encode(m.Left(stream, writer, session))[0]])
 
     def _begin(self, question: m.Greet | m.Ask) -> int:
@@ -312,7 +313,7 @@ class Sidecar:
 
 
 def _seen(future: "asyncio.Future[m.Message]") -> None:
-    """Have asyncio not warn about an error that nobody awaited."""
+    """Have asyncio not warn about an error that no one awaited."""
     if not future.cancelled():
         future.exception()
 
@@ -326,14 +327,14 @@ def opening(
 
 
 class SidecarCatalog:
-    """What a writer needs of the catalog, asked through the sidecar: opening takes one trip to it."""
+    """What a writer needs from the catalog, asked through the sidecar: opening takes one round trip."""
 
     def __init__(self, sidecar: Sidecar, writer: str) -> None:
         self._sidecar, self._writer = sidecar, writer
         self._session: WriterSession | None = None
-        """Came with the look-up, for the first who asks."""
+        """The one that came with the look-up, for the first call of `session`."""
         self._given_ahead = float("-inf")
-        """When the session that was given last came, if it had been asked for ahead."""
+        """When the last session came, if the sidecar had asked for it ahead."""
 
     async def lookup(
         self,
@@ -363,7 +364,7 @@ class SidecarCatalog:
         return self._read(await self._sidecar.ask(m.Ask(0, m.AskKind.SESSION, f"{namespace}/{name}", writer, (), 0.0)))
 
     def may_be_overtaken(self) -> bool:
-        """Whether a newer session may have opened before this writer had its number, which was asked for ahead.
+        """Whether a newer session may have opened before this writer got its number, which was asked for ahead.
 
         A writer that opens later than OVERTAKEN_WITHIN after it has its number is fenced as without a sidecar: most
         likely by one that has opened since.
@@ -378,7 +379,7 @@ class SidecarCatalog:
 
 @functools.lru_cache(64)
 def _looked_up(payload: bytes) -> StreamInfo:
-    """A look-up as a value; that of a worker's next task is most often the same."""
+    """A look-up as a value; cached, because a worker's next task mostly gets the same one."""
     found = _json(payload)
     segments = get(found, "segments", list) if "segments" in found else None
     return read(StreamInfo.from_json, get(found, "stream", dict), segments)

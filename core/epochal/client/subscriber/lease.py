@@ -1,7 +1,7 @@
 """Makes a subscription known to the catalog, in the background, for as long as it lives (S30, S31).
 
-Apart from the subscription because reading never depends on it: a catalog that is away is tried again, and nothing
-waits for it.
+Separate from the subscription because reading never depends on it: a catalog that does not answer is tried again, and
+no read waits for it.
 """
 
 import asyncio
@@ -16,14 +16,14 @@ from epochal.errors import EpochalError, StreamGone, StreamNotFound
 from epochal.protocol.times import Time
 
 WITHDRAW = 1.0
-"""Seconds that leaving may take to say so; after that the lease lapses by itself (S30)."""
+"""Seconds that leaving waits for the catalog; after that the lease lapses by itself (S30)."""
 
 Report = tuple[Sequence[Time] | None, Mapping[str, float]]
 """The frontier, None before there is one, and what was counted."""
 
 
 def _take_note(entering: "asyncio.Future[SubscriptionLease]") -> None:
-    """Whoever waited may be gone by now: a failure that nobody hears of is no news then."""
+    """Have asyncio not warn about a failure: the caller that waited may be cancelled by now."""
     if not entering.cancelled():
         entering.exception()
 
@@ -39,7 +39,7 @@ class Announcement:
         self._entering: asyncio.Task[SubscriptionLease] | None = None
 
     async def run(self) -> None:
-        """Enter, renew each third of the lease with a report, enter anew when it lapsed; until the stream is gone."""
+        """Enter, renew each third of the lease with a report, enter again when it lapsed; until the stream is gone."""
         backoff = Backoff()
         while True:
             try:
@@ -59,7 +59,7 @@ class Announcement:
         asked = self._catalog.subscribed(stream.namespace, stream.name, self._subscriber, stream.uid)
         self._entering = asyncio.create_task(asked)
         self._entering.add_done_callback(_take_note)
-        self._lease = await asyncio.shield(self._entering)  # a leave meanwhile must learn the lease, to withdraw it
+        self._lease = await asyncio.shield(self._entering)  # if this is cancelled, `withdraw` still needs the lease
         return 0.0  # the first report follows at once
 
     async def _renew(self, lease: SubscriptionLease) -> float:

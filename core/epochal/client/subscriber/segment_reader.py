@@ -1,6 +1,7 @@
-"""One segment's connection of a subscription: joined, followed, and joined again behind the last event.
+"""A subscription's connection to one segment: joined, followed, and joined again after the last event.
 
-Apart from the subscription because a connection comes and goes while what was read, and where, stays (E16, S19).
+Separate from the subscription because a connection comes and goes, while what was read and its position stay (E16,
+S19).
 """
 
 import asyncio
@@ -24,20 +25,20 @@ TICK = 0.1
 """Seconds between looks at the clock."""
 
 STALL = 1.0
-"""Seconds of a busy event loop after which silence is judged anew."""
+"""Seconds of a busy event loop after which a publisher's silence is counted from the start again."""
 
 
 class Reader(Protocol):
-    """What a connection asks of the subscription that it feeds."""
+    """What a connection needs from the subscription that it feeds."""
 
     context: zmq.Context[Any]
     directory: Directory
     follower_settings: FollowerSettings
     pushes: bool
-    """Whether to follow pushes; else what there is is pulled."""
+    """Whether to follow pushes; else events are pulled."""
 
     def told(self, segment: str, follower: Follower) -> None:
-        """Take what a follower tells."""
+        """Take what a follower reports."""
 
     def down(self, segment: str, reason: str) -> None:
         """The connection is lost."""
@@ -50,11 +51,11 @@ class Reader(Protocol):
         ...
 
     def fail(self, error: EpochalError) -> None:
-        """No retry can mend this."""
+        """No retry can help: the subscription is over."""
 
 
 class SegmentReader:
-    """Keeps one segment followed: connects, and connects again behind the last event."""
+    """Keeps one segment followed: connects, and connects again after the last event."""
 
     def __init__(self, reader: Reader, segment: str, begin: Begin) -> None:
         self.segment = segment
@@ -71,7 +72,7 @@ class SegmentReader:
         self._down = False
 
     async def run(self) -> None:
-        """Follow until cancelled, or until an error that no retry can mend."""
+        """Follow until cancelled, or until an error that no retry can help with."""
         reader, backoff = self._reader, Backoff()
         while True:
             try:
@@ -90,7 +91,7 @@ class SegmentReader:
             await backoff.pause()
 
     def _judged(self, error: EpochalError) -> EpochalError:
-        """What a publisher says to it that serves something else: only the catalog's word ends a subscription (E48)."""
+        """Make an answer for another stream an error to retry: only the catalog can end a subscription (E48)."""
         if not isinstance(error, StreamGone | NoPublisher):
             return error
         self.wrong_addresses += 1
@@ -170,7 +171,7 @@ class _Connection:
     def __init__(self, reader: Reader, segment: str, addresses: tuple[str, str], follower: Follower) -> None:
         self.follower = follower
         self.incarnation = 0
-        """The highest that a publisher has named here, whatever became of the join (E12)."""
+        """The highest that a publisher has named here, even if the join failed (E12)."""
         self._reader, self._segment = reader, segment
         self._lost: asyncio.Future[EpochalError] = asyncio.get_running_loop().create_future()
         self._was_live = False
@@ -200,7 +201,7 @@ class _Connection:
             await asyncio.wait([self._lost], timeout=TICK)
             now = clock.monotonic()
             if now - ticked > STALL:
-                self.follower.resume(now)  # this loop was busy: the silence was ours
+                self.follower.resume(now)  # this loop was busy and did not read: the publisher may not have been silent
             self.follower.tick(now)
             ticked = now
             self._act()
@@ -232,7 +233,7 @@ class _Connection:
             self._lose(error)
 
     def _act(self) -> None:
-        """Do what the follower asks for and pass on what it tells."""
+        """Carry out what the follower asks for and pass on what it reports."""
         follower = self.follower
         if self._closed:
             return

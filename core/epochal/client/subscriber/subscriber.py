@@ -1,6 +1,6 @@
 """`client.subscribe(...)`: sockets and tasks around the subscriber's machines.
 
-Apart from the machines, which decide what is delivered: here connections are made, bytes become messages, and the
+Separate from the machines, which decide what is delivered. Here connections are made, bytes become messages, and the
 application is woken up.
 """
 
@@ -35,7 +35,7 @@ from epochal.protocol.topics import TopicChoice
 MAX_WAITING_BYTES = 64 * 2**20
 """Bytes that wait for the application before the sockets are no longer read.
 
-Half of it, and they are read again (E18).
+They are read again when less than half of it waits (E18).
 """
 
 Since: TypeAlias = str | Cursor | None
@@ -150,7 +150,7 @@ class Subscription:
         return Reading(self._take_epoch, self._more, self._changed.set)
 
     def _take_epoch(self, hand: Hand[values.Epoch | values.EpochAborted]) -> bool:
-        """Put the next one into the hand, if it is there, or the end."""
+        """Put the next epoch into the hand, or the end; False when there is neither yet."""
         if self._reads != "epochs":
             if self._partial:
                 raise UsageError("partial=True delivers what arrives, so there are no whole epochs; read events()")
@@ -195,7 +195,7 @@ class Subscription:
             self._relieve()
 
     def _passed(self, taken: Any) -> None:
-        """The application has it: the cursor passes it (E16)."""
+        """The application has the item: the cursor moves past it (E16)."""
         if self._reads == "events":
             self._machine.pass_event(taken)
         else:
@@ -228,9 +228,9 @@ class Subscription:
         return self._machine.cursor()
 
     def push(self, on: bool) -> None:
-        """Be pushed events from now on, or pull them only, every `poll` seconds (Q7, Q15).
+        """Have events pushed from now on, or only pull them, every `poll` seconds (Q7, Q15).
 
-        Nothing is lost or repeated by it, and it can be called at any time.
+        No event is lost or repeated by the change, and it can be called at any time.
         """
         self.pushes = on
         for link in self._links:
@@ -245,7 +245,7 @@ class Subscription:
         return self._machine.saw_whole(self._encode_time(time))
 
     def _at_the_end(self, hand: Hand[Any]) -> bool:
-        """Whether nothing can follow what was taken."""
+        """Whether the stream is complete, so that nothing follows; raises why the subscription is over."""
         if self._machine.complete:
             hand.state = OVER
             return True
@@ -264,13 +264,13 @@ class Subscription:
             for link in self._links:
                 link.resume()
 
-    # ---- what the links tell ----
+    # ---- what the segment readers report ----
 
     def told(self, segment: str, follower: Follower) -> None:
-        """Hand what a follower tells to the machine, and wake the application."""
+        """Hand a follower's reports to the machine, and wake the application."""
         machine = self._machine
         if self._error is not None:
-            return  # what came before is kept as it was, for `cursor()`
+            return  # the machine stays as it was at the error, for `cursor()`
         for told in follower.reports():
             if type(told) is Began:
                 self._count_beginning(segment, told)
@@ -293,12 +293,12 @@ class Subscription:
         self._began.add(segment)
 
     def down(self, segment: str, reason: str) -> None:
-        """A link is lost and tries again."""
+        """The connection to a segment is lost and is tried again."""
         self._machine.down(segment, reason)
         self._changed.set()
 
     def up(self, segment: str) -> None:
-        """A link is back."""
+        """The connection to a segment is back."""
         self._machine.up(segment)
         self._changed.set()
 
@@ -307,7 +307,7 @@ class Subscription:
         return self._machine.position(segment)
 
     def fail(self, error: EpochalError) -> None:
-        """The subscription is over: nothing is read any more, and the application's next read raises `error`."""
+        """End the subscription: nothing more is received, and once what waits is read, a read raises `error`."""
         if self._error is None:
             self._error = error
         for task in self._tasks:

@@ -1,6 +1,6 @@
 """What applications receive: epochs, batches, and what happened to the stream.
 
-Apart from the subscriber that makes them because applications hold and pass these on long after it is gone.
+Separate from the subscriber because applications keep these and pass them on after it has ended.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ NO_META = Meta()
 Decode = Callable[[bytes], list[Any]]
 
 
-@dataclass(slots=True, unsafe_hash=True)  # not frozen: that makes a batch four times as dear to make
+@dataclass(slots=True, unsafe_hash=True)  # not frozen: making a batch would take four times as long
 class Data:
     """A batch of records at `time`, not to be changed. In `events()` its epoch may still grow or be aborted."""
 
@@ -52,16 +52,16 @@ class Data:
 
     @property
     def trace(self) -> bytes | None:
-        """Where it was made: 16 bytes of a trace id, 8 of a span id, 1 of flags (W3C Trace Context); None for none."""
+        """The span it was made in: 16 bytes of trace id, 8 of span id, 1 of flags (W3C Trace Context), or None."""
         return self._meta.trace
 
     @property
     def tracestate(self) -> bytes:
-        """What the tracing system of the writer gave beside `trace`."""
+        """What the writer's tracing system sent with `trace`; empty for none."""
         return self._meta.tracestate
 
     def records(self) -> list[Any]:
-        """The records, decoded by the stream's encoding; raises `RemoteProtocolError` if the payload is not of it."""
+        """The records, decoded by the stream's encoding; raises `RemoteProtocolError` if the payload is not in it."""
         return self._decode(self.payload)
 
 
@@ -75,7 +75,7 @@ class Epoch:
     """All of them, of all segments; those of one segment in the order of its log."""
     _stream: str = field(default="", repr=False, compare=False)
     _time: Time = field(default=0, repr=False, compare=False)
-    """As it travelled, whatever a `time_codec` makes of it."""
+    """The time as it was sent, before any `time_codec`."""
 
     def records(self) -> Iterator[Any]:
         """The records of all batches, decoded one batch at a time; raises as `Data.records`."""
@@ -122,7 +122,7 @@ class Gap:
     segment: str
     """The segment's id."""
     incarnation: int
-    """Which life of the segment's publisher the next events are of."""
+    """The incarnation of the segment that the next events are from."""
     seq: int
     """The event that they come after; -1 for none."""
     below: tuple[Any, ...] = ()
@@ -131,12 +131,12 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Rewound:
-    """The publisher of a segment started anew (E12)."""
+    """The publisher of a segment was restarted (E12)."""
 
     segment: str
     """The segment's id."""
     incarnation: int
-    """Which life of it this is."""
+    """The incarnation that it has now."""
     seq: int
     """The event after which its events begin; -1 for none."""
 

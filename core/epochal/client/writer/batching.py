@@ -1,8 +1,7 @@
 """Gathers records that are appended one at a time into batches.
 
-Apart from the writer because what shares a batch, and who is told what became of it, can be read and tested without a
-stream. Records of one segment, time and topic share a batch; a batch ends at `max_records`, or when the writer's linger
-is over, or before any move.
+Separate from the writer so that batching can be read and tested without a stream. Records of one segment, time, topic
+and headers share a batch. A batch ends at `max_records`, or when the writer's linger is over, or before any move.
 """
 
 import asyncio
@@ -92,9 +91,9 @@ class Batcher:
 class Gathering:
     """Batches under way, each with a promise for those who await it.
 
-    `send(slot, batch, trace, awaited, promise)` sends a batch, begun in `trace`, and sees that the promise is kept;
-    `tell` is told of a batch that cannot be sent at all and holds records that nobody awaits, so that the next move
-    raises it (E1).
+    `send(slot, batch, trace, awaited, promise)` sends a batch, begun in `trace`, and resolves the promise later. `tell`
+    is called with the error of a batch that cannot be sent at all and holds records that no one awaits, so that the
+    next move raises it (E1).
     """
 
     def __init__(
@@ -107,7 +106,7 @@ class Gathering:
         self._batcher, self._linger, self._send, self._tell = batcher, linger, send, tell
         self._promises: dict[Slot, asyncio.Future[Position]] = {}
         self._traces: dict[Slot, Trace] = {}
-        """Of batches that were begun within a trace."""
+        """The trace of each batch that was begun within one."""
         self._unawaited: set[Slot] = set()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -139,7 +138,7 @@ class Gathering:
         return promise
 
     def unheard(self, promise: asyncio.Future[Position]) -> None:
-        """Somebody who awaited a batch that is not sent yet went away without an answer."""
+        """A caller that awaited a batch which is not sent yet was cancelled: count its records as not awaited."""
         self._unawaited.update(slot for slot, known in self._promises.items() if known is promise)
 
     def send_all(self) -> None:
@@ -149,7 +148,7 @@ class Gathering:
             self._end(slot)
 
     def drop(self, error: EpochalError) -> None:
-        """Forget every batch; who awaits one is told why."""
+        """Drop every batch; callers that await one get `error`."""
         self._stop_timer()
         for slot in self._batcher.slots:
             self._batcher.take(slot)
@@ -175,14 +174,14 @@ class Gathering:
 
 
 def fail(future: asyncio.Future[Any], error: BaseException) -> None:
-    """End a future with an error that nobody need await."""
+    """End a future with an error; asyncio does not warn if no one awaits it."""
     if not future.done():
         future.set_exception(error)
         future.exception()
 
 
 def within_limit(payload: bytes) -> bytes:
-    """The payload itself; raises `PayloadTooLarge` for one that no publisher takes."""
+    """Return the payload; raises `PayloadTooLarge` for one that no publisher takes."""
     if len(payload) > MAX_PAYLOAD:
         raise PayloadTooLarge(
             f"{len(payload)} bytes in one append; at most {MAX_PAYLOAD} are allowed: append less at once"
@@ -191,7 +190,7 @@ def within_limit(payload: bytes) -> bytes:
 
 
 def parts(records: list[Any], encode: Callable[[Sequence[Any]], bytes]) -> list[tuple[bytes, int]]:
-    """A batch as (payload, records) pairs: one, or halves of halves while a payload is too large."""
+    """A batch as (payload, number of records) pairs: one, or halves of halves while a payload is too large."""
     payload = encode(records)
     if len(payload) <= MAX_PAYLOAD or len(records) == 1:
         return [(within_limit(payload), len(records))]

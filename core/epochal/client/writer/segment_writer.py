@@ -1,7 +1,7 @@
-"""A writer's connection to the publisher of one segment: kept up, made anew when it breaks.
+"""A writer's connection to the publisher of one segment: kept open, and made again when it breaks.
 
-Apart from the writer because a connection comes and goes while the session, its numbers and what is unacknowledged stay
-(E6, E10).
+Separate from the writer because a connection comes and goes, while the session, its append numbers and its
+unacknowledged appends stay (E6, E10).
 """
 
 import asyncio
@@ -23,16 +23,16 @@ from epochal.protocol import wire
 from epochal.protocol.writer.machine import WriterMachine
 
 ANSWER_TIMEOUT = 10.0
-"""Seconds without any message of a publisher that owes an answer before the connection is made anew."""
+"""Seconds without any message of a publisher that owes an answer before the connection is made again."""
 TRIES = 6
-"""Pauses between tries that fit into the time for which a publisher that came back waits for its writers (E3)."""
+"""Pauses between tries that fit into the time for which a restarted publisher waits for its writers (E3)."""
 
 _requests = itertools.count(1)
-"""Of `Pass`: no two on one connection are alike, whichever writers have it."""
+"""Request numbers of `Pass`: no two on one connection are equal, even when it serves one writer after another."""
 
 
 class Writer(Protocol):
-    """What a connection asks of the writer whose machine it feeds."""
+    """What a connection needs from the writer whose machine it feeds."""
 
     context: zmq.Context[Any]
     sidecar: Sidecar | None
@@ -43,7 +43,7 @@ class Writer(Protocol):
         """Carry out what the machine has decided."""
 
     def fail(self, error: EpochalError) -> None:
-        """No retry can mend this."""
+        """No retry can help: the session is over."""
 
 
 class SegmentWriter:
@@ -56,11 +56,11 @@ class SegmentWriter:
         self._lost: asyncio.Future[EpochalError] | None = None
         self._heard = clock.monotonic()
         self._passes = False
-        """Whether the sidecar keeps a way to the publisher for this connection."""
+        """Whether the sidecar forwards this connection to the publisher."""
         self._asked = 0
         """The request of the `Pass` that asked for it."""
         self._passed = False
-        """Whether that is answered: what comes before is for a writer that had the connection earlier (E6)."""
+        """Whether it is answered; what arrives before is for an earlier writer of the connection, and dropped (E6)."""
         self._freed = False
         """Whether the connection may serve another writer."""
 
@@ -104,8 +104,8 @@ class SegmentWriter:
             self.close()
 
     def _pass_through(self, sidecar: Sidecar, address: str) -> None:
-        """Have the sidecar keep a way to a publisher for this connection."""
-        trace = current_trace()  # the task that runs this was begun where the writer was opened
+        """Ask the sidecar to forward this connection to a publisher."""
+        trace = current_trace()  # this task was started where the writer was opened, so that is the trace
         stream = self._writer.directory.qualified
         self._passes, self._passed, self._asked = True, False, next(_requests)
         self._say(m.Pass(self._asked, sidecar.instance, address, stream, None if trace is None else trace[0]))
@@ -170,31 +170,31 @@ class SegmentWriter:
         sidecar = self._writer.sidecar
         if sidecar is None:
             self.lose(Unavailable(f"the connection to segment {self._segment} was lost"))
-        else:  # whatever stands there next is another process, and no writer speaks to two
+        else:  # what answers there next is another process, and a writer never uses two sidecars
             self._passes = False
             self.lose(sidecar.unavailable("the connection to it was lost"))
 
     def free(self) -> None:
-        """Every answer has come, and nothing more is said: other writers may have the connections to both."""
+        """Every answer has come and nothing more is sent: another writer may use the connections."""
         self._freed = self._passes and self._passed
         self._last_word(m.Free())
 
     def _last_word(self, message: m.Free | m.Cut) -> None:
-        """Say once how the way through the sidecar is left."""
+        """Say once, when the writer leaves the sidecar, how it leaves."""
         if self._passes and self._socket is not None:
             self._passes = False
             self._socket.zmq.linger = LINGER_MS
             self._say(message)
 
     def check(self, now: float) -> None:
-        """Give up on a publisher that owes answers and says nothing."""
+        """Give up the connection to a publisher that owes answers and is silent."""
         if not self._writer.machine.owed(self._segment):
             self._heard = now
         elif now - self._heard > ANSWER_TIMEOUT:
             self.lose(TimedOut(f"segment {self._segment} has not answered for {ANSWER_TIMEOUT:g} s"))
 
     def lose(self, error: EpochalError) -> None:
-        """The connection must be made anew."""
+        """Give the connection up; `run` makes it again."""
         self._freed = False
         if self._lost is not None and not self._lost.done():
             self._lost.set_result(error)

@@ -1,7 +1,7 @@
-"""One writer's session: opened at every segment, kept up, and opened anew when a publisher gave it up (E3, E5, E6).
+"""One writer's session: opened at every segment, and opened again when a publisher gave it up (E3, E5, E6).
 
-Apart from the writer, which turns records into appends: here connections are made and made again, what the machine
-wants is done, and whoever waits for a ticket is told what became of it.
+Separate from the writer, which turns records into appends. Here connections are made and made again, the effects of the
+machine are carried out, and each caller that waits for a ticket gets its result or its error.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ from epochal.protocol.writer.machine import WriterMachine
 TICK = 0.1
 """Seconds between looks at the clock."""
 WITHDRAW_TIMEOUT = 1.0
-"""Seconds that an open which was given up waits for the publishers' word; a silent one has not heard of it either."""
+"""Seconds that an open which was given up waits for the publishers; a silent one has not received the open either."""
 
 R = TypeVar("R")
 
@@ -62,10 +62,10 @@ class WriterOptions:
 
 @dataclass(frozen=True, slots=True)
 class _Earlier:
-    """What a writer keeps of its earlier sessions."""
+    """What a writer keeps from its earlier sessions."""
 
     held: tuple[Time, ...] = ()
-    """What the last of them held; the writer's until the next session is open."""
+    """What the last of them held; it counts as the writer's until the next session is open."""
     seen: Mapping[str, int] = field(default_factory=dict)
     """The highest incarnation of each segment (E12)."""
     wrong_addresses: int = 0
@@ -94,15 +94,15 @@ class Session:
         self._acting = False
         self._left = False
         self._error: EpochalError | None = None
-        """Why the session is over; `_told` once a caller has been told so."""
+        """Why the session is over; `_told` is true once it was raised to a caller."""
         self._told = False
         self._last_told: EpochalError | None = None
         self._earlier = _Earlier()
         self._reopening: asyncio.Task[None] | None = None
         self.sidecar: Sidecar | None = None
-        """Through which publishers are reached, once the writer is open; None for directly."""
+        """The sidecar that leads to the publishers, once the writer is open; None when they are reached directly."""
         self._freely = False
-        """Whether the writer has left, and nobody owes it anything."""
+        """Whether the writer has left, and no publisher owes it an answer."""
 
     @property
     def way(self) -> Way:
@@ -138,7 +138,8 @@ class Session:
             catalog = self.directory.catalog
             if not (isinstance(catalog, SidecarCatalog) and catalog.may_be_overtaken()):
                 raise
-            # The number was asked for before this writer was opened, and another has opened since: now it is our turn.
+            # The sidecar took the session number before this writer opened, and another writer of the id may have
+            # opened since. This one is the newer: it takes a new number and fences that one.
             self._error = None
             await self._open_again()
 
@@ -174,9 +175,9 @@ class Session:
         self._error = None
 
     async def _reopened(self) -> None:
-        """Wait for a session that is being opened anew.
+        """Wait for a session that is being opened again.
 
-        Raise why there is none, or once that there was another before.
+        Raises why there is none; else, once, that the session before it was lost.
         """
         if self._reopening is not None:
             await asyncio.wait([self._reopening])
@@ -216,7 +217,7 @@ class Session:
     def wrong_addresses(self) -> int:
         """How often the publisher at an address from the catalog served something else (E48).
 
-        Each time the connection is made anew, after a pause and another look-up.
+        Each time the connection is made again, after a pause and another look-up.
         """
         return self._earlier.wrong_addresses + (self.machine.wrong_addresses if hasattr(self, "machine") else 0)
 
@@ -256,7 +257,7 @@ class Session:
         tasks = [*self._tasks, *([self._reopening] if self._reopening is not None else [])]
         try:
             await ended(tasks)
-        finally:  # also when this is cancelled: nobody will come for the sockets later
+        finally:  # also when this is cancelled: nothing would close the sockets later
             self._tasks, self._reopening = [], None
             for link in self._links.values():
                 link.close()
@@ -281,9 +282,9 @@ class Session:
         return future
 
     async def _heard(self, future: asyncio.Future[R], *, shared: bool = False) -> R:
-        """What becomes of a ticket; if its caller is cancelled meanwhile, a failure is told to the next who asks.
+        """Wait for the result of a ticket; if the caller is cancelled meanwhile, the next call raises a failure of it.
 
-        `shared`: others may await the same, so that it is not cancelled with one of them.
+        `shared`: other callers may await the same future, so the cancellation of one must not cancel it.
         """
         try:
             if shared:
@@ -316,7 +317,7 @@ class Session:
             asyncio.get_running_loop().call_soon(self.act)
 
     def act(self) -> None:
-        """Send what the machine wants sent, packed by segment, and tell callers what it tells."""
+        """Send what the machine wants sent, packed by segment, and pass its reports to the callers."""
         self._acting = False
         machine = self.machine
         for effect in machine.take():
@@ -346,7 +347,7 @@ class Session:
                 if future is not None:
                     self._parts.pop(future, None)
                 if future is not None and future.cancelled():
-                    self.machine.fail_quietly(told.error)  # its caller is being cancelled and will not hear of it
+                    self.machine.fail_quietly(told.error)  # its caller is being cancelled and will not see the error
                 elif future is not None:
                     self._last_told = told.error
                     fail(future, told.error)
@@ -374,14 +375,14 @@ class Session:
         if self._error is None:
             self._error, self._told = error, self._last_told is error
         self._end(error)
-        # A task that writes a group runs again from the group's start instead (E6), and one under another writer lost
-        # nothing.
+        # A task that writes a group runs again from the group's start instead (E6). A task writer has no capability of
+        # its own, so it lost nothing.
         may_reopen = self._options.group is None and self._options.under is None and self._tasks
         if isinstance(error, WriterLost) and may_reopen and (self._reopening is None or self._reopening.done()):
             self._reopening = asyncio.create_task(self._reopen(error))
 
     def _end(self, error: EpochalError) -> None:
-        """Nobody waits any longer."""
+        """End every wait: futures fail with `error`, and waits for room or idleness return."""
         futures, self._futures = list(self._futures.values()), {}
         self._parts.clear()
         for future in futures:

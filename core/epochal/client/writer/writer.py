@@ -1,7 +1,7 @@
 """`client.writer(...)`: what a program calls to publish.
 
-Apart from the session, which keeps the connections, and from the machine, which decides what may be sent when (E1, E5,
-E6): here records are checked, encoded, placed and gathered.
+The session keeps the connections, and the machine decides what may be sent when (E1, E5, E6). Here records are checked,
+encoded, placed in segments and gathered into batches.
 """
 
 import asyncio
@@ -35,13 +35,13 @@ from epochal.protocol.times import Time, TimeCodec
 from epochal.protocol.wire import MAX_HEADERS, MAX_KEY, MAX_TOPIC
 
 MAX_UNSENT_BYTES = 8 * 2**20
-"""Bytes queued behind the credit windows above which `append` waits."""
+"""Bytes that wait for credit from the publishers, above which `append` waits."""
 MAX_UNSENT_NOWAIT = 64 * 2**20
 """... and above which `append_nowait` raises `BufferFull`."""
 ABORT_TIMEOUT = 3.0
-"""Seconds that a writer which is left by an exception waits for the publishers' word.
+"""Seconds that a writer which is left by an exception waits for the publishers' answers.
 
-After that their time-out does the same.
+Without them, the publishers' time-out aborts the same epochs.
 """
 
 Position = m.Position
@@ -111,7 +111,7 @@ class Writer(Session):
                 await self._leave(m.Leaving.CLOSE if kind is None else m.Leaving.ABORT)
         except (EpochalError, asyncio.CancelledError):
             if kind is None:
-                # E1: an append failed, or may yet, so it cannot be said that all is whole.
+                # E1: an append failed, or may still fail, so the epochs cannot be promised to be whole.
                 with contextlib.suppress(EpochalError):
                     await self._leave(m.Leaving.ABORT)
                 raise
@@ -171,7 +171,7 @@ class Writer(Session):
         topic: bytes = b"",
         headers: Mapping[bytes, bytes] | None = None,
     ) -> None:
-        """The same, pipelined.
+        """Publish as `append` does, without waiting for the acknowledgement.
 
         A failure is raised by the next `flush` or move, and no move is sent before (E1). Raises `BufferFull` when
         appends come faster than they are acknowledged: await `drain()` between them.
@@ -196,7 +196,8 @@ class Writer(Session):
     async def drain(self) -> None:
         """Let what was appended leave, and wait while more is queued than the publishers give credit for.
 
-        What keeps a loop of `append_nowait` within bounds. Raises nothing: failures are told by `flush` and moves.
+        Use it in a loop of `append_nowait` to limit what is queued. Raises nothing: failures are raised by `flush` and
+        moves.
         """
         await asyncio.sleep(0)
         await self._credit()
@@ -209,7 +210,7 @@ class Writer(Session):
     async def flush(self) -> None:
         """Wait until everything appended and moved so far is acknowledged.
 
-        Raises the first failure that nobody awaited: of an `append_nowait`, of a move, or of a call that was cancelled
+        Raises the first failure that no one awaited: of an `append_nowait`, of a move, or of a call that was cancelled
         (E1); and why the session is over, as `append`.
         """
         await self._reopened()
@@ -237,7 +238,7 @@ class Writer(Session):
         return within_limit(self._encode(records))
 
     def _meta(self, key: bytes | None, headers: Headers, trace: Trace | None) -> m.Meta | None:
-        """What a batch says of itself; None for nothing, which costs nothing."""
+        """The metadata of a batch; None when there is none, which costs nothing."""
         clock = self._options.clock
         if key is None and not headers and trace is None and not clock:
             return None
@@ -255,7 +256,7 @@ class Writer(Session):
     def _send_batch(
         self, slot: Slot, batch: GatheredBatch, trace: Trace | None, awaited: bool, promise: asyncio.Future[m.Position]
     ) -> None:
-        """Send a batch, in several appends if it is too large for one: its promise is kept once all are logged (E1)."""
+        """Send a batch, as several appends if it is too large; its promise is resolved once all are logged (E1)."""
         divided, meta = parts(batch.records, self._encode), self._meta(batch.key, slot.headers, trace)
         for payload, count in divided:
             ticket = self.machine.append(slot.segment, slot.time, slot.topic, count, payload, meta, awaited=awaited)
@@ -303,7 +304,7 @@ class Writer(Session):
     async def close(self) -> None:
         """Leave: what was appended is whole (E4). The last writer's capability is kept for the next one (E3).
 
-        Raises the first failure that nobody awaited, and then has not left (E1); `TimedOut` when not every publisher
+        Raises the first failure that no one awaited, and then has not left (E1); `TimedOut` when not every publisher
         answers. After a cancellation, closing again or leaving the block goes on with it.
         """
         await self._leave(m.Leaving.CLOSE)
@@ -316,10 +317,10 @@ class Writer(Session):
         await self._leave(m.Leaving.FINISH)
 
     def detach(self) -> None:
-        """Go away without a word.
+        """Go away without a message to the publishers.
 
         Publishers keep what this writer holds, and the epochs it has not left, until `progress.writerTimeout`; a new
-        session of the same id goes on with them. Leaving the block afterwards says nothing more.
+        session of the same id goes on with them. Leaving the block afterwards sends nothing more.
         """
         self._left = True
 
@@ -329,7 +330,7 @@ class Writer(Session):
 
     @property
     def held(self) -> tuple[Any, ...]:
-        """What the writer holds: it can append at any time that one of these reaches.
+        """What the writer holds: it can append at any time that is at or after one of these.
 
         While a session is opened again after `WriterLost`, this is what the one before held.
         """
@@ -337,7 +338,7 @@ class Writer(Session):
 
     @property
     def pending_epochs(self) -> tuple[Any, ...]:
-        """Times that were appended at and not left, also by an earlier session of the same id.
+        """Times that were appended at and not left yet, also by an earlier session of the same id.
 
         Finish them or abort them (E6).
         """
@@ -381,7 +382,7 @@ class Writer(Session):
 
 @functools.lru_cache(64)
 def _of_trace(trace: Trace) -> m.Meta:
-    """Of a trace and nothing else: batches of one share it, which is also cheaper to send."""
+    """The metadata of a trace and nothing else: batches of one trace share it, which is also cheaper to send."""
     return m.Meta(*trace)
 
 
