@@ -1,7 +1,23 @@
-"""The publisher of one segment: who may append, what enters the log, what is pushed, who is told what.
+"""The publisher of one segment: who may append, what enters the log, what is pushed, and what writers are answered.
 
-A machine without I/O: `receive` takes one message of a peer, `tick` lets time pass, `take` returns what must be done,
-in order. Apart from `serving`, which answers subscribers from the same log, so that each half can be read alone.
+A machine without I/O: `receive` takes one message from a writer, `tick` lets time pass, `take` returns what must be
+done, in order. Separate from `server`, which answers subscribers from the same log, so that each can be read alone.
+
+States of a segment. `gathering` and `stopped` can be true together with another one:
+
+    state      meaning                                                ends with
+    gathering  waits for the known writers: the catalog has no        `_gather`, once what may be lost is recorded
+               horizon of the last incarnation (E11)
+    opening    holds its own capability until `min_writers` writers   `_settle`
+               have opened and all awaited ones are back (E5, E11)
+    running    the writers' capabilities are the frontier (S4)        `_depart` of the last writer
+    parked     holds what the last writer held (E3)                   the next open: `_settle`
+    finishing  parked after a finish; opens wait for the catalog      `finishing_answered`: complete, or open again (E7)
+    complete   the frontier is empty; every new open is refused       never
+    stopped    the last record was made; nothing happens any more     never
+
+States of a writer at a segment: present -> departed when it leaves; present -> lost when it is silent for too long, and
+then departed at once, or with `hold_lost` when it is released (E46). A new session makes it present again.
 
 Sources: rules S1-S7, S20, S35; E1-E8, E11, E12.
 """
@@ -53,7 +69,7 @@ Connection: TypeAlias = bytes
 _NO_META = m.Meta()
 
 ABORTS_AN_EVENT = 128
-"""Times in one abort event: as many of the largest shape as surely fit a header."""
+"""Most times in one abort event: as many as surely fit a header, even for times of the largest shape."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,34 +80,38 @@ class PublisherSettings:
     min_writers: int = 1
     writer_timeout: float = 30.0
     hold_lost: bool = False
-    """Whether what a lost writer held is kept for its next session, rather than released (E46)."""
+    """Whether what a lost writer held is kept for its next session instead of being released (E46)."""
     stall: float = 1.0
-    """A pause of the loop longer than this is nobody's silence: all time-outs start anew (E8)."""
+    """A longer pause of the loop does not count as a writer's silence: all time-outs start again (E8)."""
     window: int = 8 * 2**20
     """Bytes that one writer may have unacknowledged."""
     max_payload: int = 16 * 2**20
     retention_bytes: int = 256 * 2**20
-    """0 keeps no history."""
+    """Bytes of history that are kept; 0 keeps none."""
     retention_age: float = 3600.0
     memory_bytes: int | None = None
-    """How much of it is kept in memory, when more is on disk; None for all."""
+    """Bytes of history that are kept in memory when more is on disk; None for all."""
     durable: bool = False
-    """Whether there is a log on disk: then what it must hold beside the events is told with each take."""
+    """Whether there is a log on disk. The effect `Log` then says what it must hold beside the events."""
 
 
 class SegmentPublisher:
-    """One life (incarnation) of a segment's publisher.
+    """One incarnation of a segment's publisher.
 
-    `lower` is where it starts: bottom for a new segment, else the frontier that the catalog has recorded. Without a log
-    every time in `horizon` is aborted (E11); None says that the catalog has none, because the last incarnation was of a
-    version that recorded none, or had a log: then the writers are asked first. `sessions` are the newest that the
-    catalog has given out, by writer, as far as they are not the first: no older one is admitted (E6, E11).
-    `known_writers` had opened when the last incarnation ended; nothing completes before each of them is back or timed
-    out (E11). `finishing` says that it was parked as finishing: an open is admitted only after the catalog has
-    cancelled that (E7), and `marks` are those of the last record. With `restored`, what the log has kept, it goes on
-    from there, and of these only `complete` is asked, and `sessions` of writers that the log does not know: it may have
-    begun after its volume was lost. `incarnations` are then all that the log knows, this one too, each with its first
-    event.
+    - `lower`: where it starts. None means bottom, for a new segment; else it is the frontier that the catalog has
+      recorded.
+    - `horizon`: without a log, every time in it is aborted (E11). None means that the catalog has none, because the
+      last incarnation had a log or was of a version that recorded none; then the publisher waits for the writers first.
+    - `known_writers`: those that had the segment open when the last incarnation ended. Nothing completes before each of
+      them is back or timed out (E11).
+    - `sessions`: the newest session that the catalog has given each writer; a writer in its first session may be left
+      out. No older session is admitted (E6, E11).
+    - `finishing`: the segment was parked as finishing. An open is admitted only after the catalog has cancelled that
+      (E7).
+    - `marks`: those of the last record.
+    - `restored`: what the log has kept; the publisher goes on from there. Of the arguments above only `complete` is
+      used then, and `sessions` for writers that the log does not know: the log may be new, after its volume was lost.
+    - `incarnations`: with a log, all that it knows, this one included, each with its first event.
     """
 
     __slots__ = (
@@ -100,7 +120,7 @@ class SegmentPublisher:
         "_told_to_open", "_unrecorded_finishes", "_waiting_opens", "_writers", "gathering", "history", "ignored_meta",
         "incarnation", "progress", "segment", "settings", "stream", "untaken_bytes", "waiting_bytes",
     )  # fmt: skip
-    # In slots, because with 30 attributes or more in a dictionary each call of a method on itself would take longer.
+    # Slots, because with 30 attributes or more in a dictionary every call of a method of its own would take longer.
 
     def __init__(
         self,
@@ -129,11 +149,11 @@ class SegmentPublisher:
         lost = () if complete or horizon is None else tuple(horizon)
         self.progress = Progress(start, below=lost)
         self._held = MutableAntichain(start)
-        """What all capabilities together hold; the frontier in `progress` is what may be reported of that (E11)."""
+        """What all capabilities together hold. The frontier in `progress` is what of that is reported (E11)."""
         self._horizon = None if settings.durable else Horizon(settings.shape, start, lost)
         self._asked_for_record = False
         self._lags_since = now
-        """Since when more is over than may be reported, if it is."""
+        """When the held frontier went past what may be reported, while it is past that; publisher's clock, seconds."""
         kept = settings.retention_bytes
         self.history = History(
             empty_state(start, tuple(self.progress.below)),
@@ -152,47 +172,51 @@ class SegmentPublisher:
         self._writers = KnownWriters()
         self._sessions = dict(sessions or {})
         self._waiting_opens: dict[Connection, m.Open] = {}
-        """Opens that wait for a record (E11)."""
+        """Opens that wait until the catalog has stored a record (E11)."""
         self.gathering = horizon is None and lower is not None and restored is None and not complete
         """Whether the publisher still waits for the known writers to say what the last incarnation may have had.
 
-        The catalog has no horizon of it: it had a log that is gone, or was of a version that recorded none.
+        The catalog has no horizon of that incarnation: it had a log that is gone, or was of a version that recorded
+        none.
         """
         self._gathered: Downset | None = None
-        """What they may have lost, once all of them have asked, or are waited for no longer; it has to be recorded."""
+        """What may be lost; it has to be recorded. None until all known writers have asked to open or timed out."""
         self._finishing = SegmentCompletion(complete, stands=finishing and not complete, asked=known.finished)
         self._put_off = False
-        """Whether the segment is finishing unless one of those who wait to open can."""
+        """Whether the segment becomes finishing if none of the opens that wait is admitted."""
         self._unrecorded_finishes: dict[Connection, tuple[str, Reply]] = {}
-        """By peer, one each: who finished, and the confirmation that waits for what `_forgettable` names."""
+        """By peer, one each: who finished, and the confirmation, which waits for a record (`_forgettable`)."""
         self._effects: list[PublisherEffect] = []
         self.ignored_meta = 0
-        """Parts of what batches say of themselves that were not as the protocol has them."""
+        """How many optional fields of batches were left out, because they were not as the protocol has them."""
         self.untaken_bytes = 0
-        """Bytes of appends that wait for `take`, never fewer than they take in the log."""
+        """Bytes of appends that wait for `take`; at least what they take in the log."""
         self.waiting_bytes = 0
-        """Bytes of what waits for the catalog, never fewer than it takes in memory (E11)."""
+        """Bytes of requests that wait for the catalog; at least what they take in memory (E11)."""
         self._acks: dict[Connection, tuple[int, int, int, str]] = {}
         self._told_to_open: set[Connection] = set()
-        """Who was told so since effects were last taken."""
+        """Peers that have had the answer "open a session first" since effects were last taken."""
         self._admitted: dict[Connection, Time] = {}
-        """The time of each writer's last append, while it may append there again: a run at one time is judged once."""
+        """The time of each writer's last append: a run of appends at one time is checked once.
+
+        Cleared by all that can change who may append: moves, aborts, sessions, departures.
+        """
         self._started = self._ticked = now
         self._stopped = False
-        """Whether the last record was made: nothing may happen that is not in it."""
+        """Whether the last record was made: nothing may happen any more that is not in it."""
         self._journal = Journal() if settings.durable else None
         if restored is not None:
             self._restore(restored, complete, now)
         self.history.incarnations = list(incarnations) or [(incarnation, self.seq + 1)]
 
     def _restore(self, restored: Restored, complete: bool, now: float) -> None:
-        """Go on where the log ends; every writer has the whole time-out to come back in (E8)."""
+        """Go on where the log ends. Every writer has the whole time-out again to come back (E8)."""
         state, own = restored.state, restored.publisher
         held = [time for writer in restored.writers for time in writer.held]
         self.progress = state.progress()
         self._held = MutableAntichain([*own.held, *held])
         self.history = self.history.empty_behind(state)
-        self.history.told = state.seq  # what is logged below is on no disk yet
+        self.history.told = state.seq  # what is logged from here on is on no disk yet
         self._own = ReservedCapability.restored(own, self.settings.min_writers, now)
         self._finishing = SegmentCompletion(
             own.complete, stands=own.finishing and not own.complete, early=own.early, asked=own.asked
@@ -207,7 +231,9 @@ class SegmentPublisher:
         if complete:
             self.completed()
         elif own.finishing or own.complete:
-            self._effects.append(self._finishing.report(True))  # the crash may have come before the catalog was told
+            self._effects.append(
+                self._finishing.report(True)
+            )  # the crash may have come before the catalog had the report
 
     # ---- what the shell sees ----
 
@@ -223,16 +249,16 @@ class SegmentPublisher:
 
     @property
     def writers(self) -> list[str]:
-        """Ids of the writers that hold a capability here, sorted.
+        """Ids of the writers that hold a capability here, sorted, then of those awaited.
 
-        Reported to the catalog so that a next incarnation waits for them.
+        Reported to the catalog, so that the next incarnation waits for them.
         """
         return sorted(w.writer for w in self._writers if w.present and w.under is None) + sorted(self._own.awaited)
 
     def holders(self, now: float) -> list[Holder]:
-        """Who holds the elements of the lower frontier, and every lost writer that is waited for.
+        """Who holds the elements of the lower frontier, and every lost writer that is still waited for.
 
-        The lost ones first (E46), then the longest holder; at most `MOST_HOLDERS`.
+        Lost writers first (E46), then those that have held the longest; at most `MOST_HOLDERS`.
         """
         frontier = self._held.frontier
         found = [
@@ -260,7 +286,7 @@ class SegmentPublisher:
         return SegmentState.of(self.seq, self.progress)
 
     def take(self) -> list[PublisherEffect]:
-        """What must be done since the last call, in order; acknowledgements come merged."""
+        """The effects since the last call, to be carried out in order; consecutive acknowledgements are merged."""
         for peer in list(self._acks):
             self._flush_ack(peer)
         effects, self._effects = self._effects, []
@@ -277,7 +303,7 @@ class SegmentPublisher:
         return effects
 
     def checkpoint(self) -> list[Note]:
-        """All that a next incarnation must know beside `state()`; to be asked right after `take`."""
+        """All that the next incarnation must know beside `state()`; call it right after `take`."""
         return checkpoint_notes(self._publisher_is(), self._writers, self._limits.sizes)
 
     def _publisher_is(self) -> PublisherIs:
@@ -292,16 +318,16 @@ class SegmentPublisher:
             self._journal.forgot(writer)
 
     def _note(self, state: WriterState) -> None:
-        """The log must say how the writer is now."""
+        """Have the log record the writer as it is at the next take."""
         if self._journal is not None:
             self._journal.changed(state)
 
     def emit(self, effect: PublisherEffect) -> None:
-        """Queue an effect behind everything queued so far; that order is what makes joins atomic (S9)."""
+        """Queue an effect after everything queued so far; that order is what makes joins atomic (S9)."""
         self._effects.append(effect)
 
     def tick(self, now: float) -> None:
-        """Let time pass; call it only after everything received so far has been handed to `receive` (E8)."""
+        """Let time pass. Call it only after everything received so far was passed to `receive` (E8)."""
         if self._stopped:
             return
         stalled = now - self._ticked > self.settings.stall
@@ -313,7 +339,7 @@ class SegmentPublisher:
             return
         if self.gathering:
             self._gather_when_all_ask(now)
-        for ask in self._waiting_opens.values():  # who waits for the catalog is not silent
+        for ask in self._waiting_opens.values():  # a writer that waits for the catalog is not silent
             if (known := self._writers.get(ask.writer)) is not None:
                 known.heard = now
         deadline = now - self.settings.writer_timeout
@@ -328,7 +354,7 @@ class SegmentPublisher:
         self.history.trim(now)
 
     def receive(self, peer: Connection, message: m.Message, now: float) -> None:
-        """Handle one message of a writer. Raises `RemoteProtocolError` for a message that no writer may send."""
+        """Handle one message from a writer. Raises `RemoteProtocolError` for a message that no writer may send."""
         if self._stopped:
             return
         match message:
@@ -349,14 +375,14 @@ class SegmentPublisher:
                 raise RemoteProtocolError(f"a writer does not send {type(message).__name__}")
 
     def deleted(self) -> None:
-        """The stream was deleted: every writer is told."""
+        """The stream was deleted: notify every writer."""
         for peer in self._writers.peers():
             self._dismiss(peer, StreamGone(f"stream {self.stream} was deleted"))
 
     def drain(self) -> None:
         """The publisher stops.
 
-        Without a log, epochs that are active can never complete here: they are aborted (fault 60).
+        Without a log, active epochs can never complete after that, so they are aborted.
         """
         if not self.settings.durable:
             self._abort(self.progress.upper.active)
@@ -366,8 +392,9 @@ class SegmentPublisher:
     def record(self, *, final: bool = False) -> Record | None:
         """What the catalog is to store of this segment now.
 
-        None for one with a log, which keeps all that itself, and while it is not known what the last one had.
-        `final`: after `drain`, of a publisher that stops in order; from then on nothing happens here any more.
+        None while it is not known what the last incarnation had. None also with a log, which keeps all that itself,
+        except for the last record. `final`: the last record of a publisher that stops in order, after `drain`; from
+        then on nothing happens here any more.
         """
         progress, frontier = self.progress, self._held.frontier
         marks, writers = Marks(self._finishing.asked, self._own.enough, frozenset(self._own.opened)), self.writers
@@ -375,9 +402,9 @@ class SegmentPublisher:
         self._stopped = self._stopped or final
         if self.gathering:
             if self._gathered is None:
-                return None  # the next one does not know either
+                return None  # the next incarnation does not know it either
             lost = tuple(self._gathered)
-        if self._horizon is None:  # the next incarnation may be one without a log
+        if self._horizon is None:  # a last record only: the next incarnation may have no log
             lost = (*progress.upper.active, *lost)
             return (
                 Record(0, tuple(frontier), tuple(Downset(lost)), final, marks.to_texts(), tuple(writers))
@@ -390,7 +417,7 @@ class SegmentPublisher:
         return self._horizon.record(frontier, marks, writers)
 
     def recorded(self, number: int, now: float) -> None:
-        """The catalog has stored record `number`, and none after it: what waited for that goes on."""
+        """The catalog has stored record `number`, and none after it: continue what waited for that."""
         if self._horizon is None or self._stopped or not self._horizon.answered(number):
             return
         self._asked_for_record = False
@@ -410,7 +437,7 @@ class SegmentPublisher:
         self._open_all(opens.items(), now)
 
     def _retry(self, state: WriterState) -> None:
-        """Do what the writer has asked for, up to what has to wait still."""
+        """Do what the writer has requested, in order, up to the first request that still has to wait."""
         line = self._take_waiting(state)
         messages = line.messages
         while messages and self._writers.at(state.peer) is state:
@@ -419,7 +446,7 @@ class SegmentPublisher:
                 self._take_append(state, message)
             else:
                 self._take_operation(state, message)  # type: ignore[arg-type]  # the other kinds that wait
-            if state.waiting is not None:  # it waits still, and so does what came after it, as it is: lines are long
+            if state.waiting is not None:  # still waiting: keep the rest of the line as it is, without copying it
                 self._take_waiting(state)
                 state.waiting = line
                 self.waiting_bytes += line.bytes
@@ -427,13 +454,13 @@ class SegmentPublisher:
             line.drop_first()
 
     def _take_waiting(self, state: WriterState) -> WaitingLine:
-        """What waits of one writer, which is no longer kept."""
+        """Remove and return all that waits of one writer."""
         waiting, state.waiting = state.waiting or WaitingLine(), None
         self.waiting_bytes -= waiting.bytes
         return waiting
 
     def _wait(self, state: WriterState, message: QueuedMessage, *times: Time) -> None:
-        """Keep what cannot be done before the catalog has a horizon with `times`."""
+        """Keep a request until the catalog has recorded a horizon that covers `times`."""
         assert self._horizon is not None
         for time in times:
             self._horizon.want(time)
@@ -448,7 +475,7 @@ class SegmentPublisher:
         self.waiting_bytes += line.bytes - before
 
     def _uncovered(self, times: Iterable[Time]) -> list[Time]:
-        """Those of `times` that may become active or aborted here only once the catalog has recorded it."""
+        """Those of `times` that may become active or aborted here only after the catalog has recorded them."""
         if self._horizon is None:
             return []
         progress, covers = self.progress, self._horizon.covers
@@ -456,11 +483,11 @@ class SegmentPublisher:
 
     @property
     def _lags(self) -> bool:
-        """Whether more is over than may be reported."""
+        """Whether the held frontier is past the one that may be reported."""
         return self._horizon is not None and self._held.frontier != self.progress.lower.frontier
 
     def _publish(self) -> None:
-        """Log the frontier of all that is held; if the catalog must have recorded it first, the one that it has."""
+        """Log the frontier of all that is held. If the catalog must record that first, log the one that it has."""
         frontier, reported = self._held.frontier, self.progress.lower.frontier
         if frontier == reported:
             return
@@ -468,7 +495,8 @@ class SegmentPublisher:
             if not self._horizon.urgent:
                 self._lags_since = self._ticked
             self._horizon.urgent = True
-            frontier = self._horizon.lower  # what is held may move on before each answer: this keeps up with it
+            # What is held may move again before each answer. Reporting the recorded one makes progress all the same.
+            frontier = self._horizon.lower
             if frontier == reported or not reported.reaches_all(frontier):
                 return
         changes = frontier.changes_from(reported)
@@ -476,12 +504,12 @@ class SegmentPublisher:
         self._log(m.Frontier(self.seq + 1, self.seq, tuple(changes)))
         self._limits.keep_only(self.progress.upper)
 
-    # ---- a last incarnation of which nothing is recorded ----
+    # ---- when nothing is recorded of the last incarnation ----
 
     def _gather_when_all_ask(self, now: float) -> None:
-        """When every known writer has asked to open, or is waited for no longer, abort what may be lost.
+        """Once every known writer has asked to open, or has timed out, abort what may be lost.
 
-        A writer may have appended at every time that it no longer holds, and at those that it had not left.
+        A writer may have appended at every time that it no longer holds, and at the touched times that it still holds.
         """
         asks = [*self._waiting_opens.values(), *self._finishing.waiting]
         asking = {ask.writer for ask in asks}
@@ -500,10 +528,10 @@ class SegmentPublisher:
         self._gather(now)
 
     def _gather(self, now: float) -> None:
-        """Begin once all that may be lost is recorded; it is aborted.
+        """Begin once all that may be lost is recorded, and abort it.
 
-        A complete stream needs no record: this incarnation starts after every time, as the next one will. What writers
-        that have left had at the last one is not known, so none of it may pass for whole.
+        A complete stream needs no record: this incarnation starts after every time, and so will the next one. What
+        writers that have left had appended in the last incarnation is not known, so none of it may count as whole.
         """
         lost = self._gathered
         recorded = None if self._horizon is None or self.complete else self._horizon.recorded
@@ -517,9 +545,9 @@ class SegmentPublisher:
         self._go_on(now)
 
     def doubt(self) -> tuple[Time, ...]:
-        """Abort every active epoch, as the log may lack acknowledged appends of any of them (E11); returns their times.
+        """Abort every active epoch, because the log may lack acknowledged appends of any of them (E11).
 
-        Call it before anything else.
+        Returns their times. Call it before anything else.
         """
         active = tuple(sorted(self.progress.upper.active))
         self._abort(active)
@@ -563,11 +591,11 @@ class SegmentPublisher:
             self.progress.upper.insert(time)
             if time not in holder.touched:
                 holder.touched.add(time)
-                self._note(holder)  # E3 must hold after a crash too, so this is secured before it is told (E10)
+                self._note(holder)  # on disk before the append is acknowledged (E10), so that E3 holds after a crash
             self._admitted[peer] = time
         self._limits.logged(time, size + topic)
         self.untaken_bytes += size + topic + EVENT_OVERHEAD
-        # Both as tuples: a call of a NamedTuple takes twice as long.
+        # Both are made as plain tuples: calling the NamedTuple takes twice as long.
         data = tuple.__new__(m.Data, (seq, seq - 1, time, append.topic, append.records, append.crc, payload, meta))
         self.history.append(data, self._ticked)
         self._effects.append(tuple.__new__(Push, (data,)))
@@ -580,15 +608,18 @@ class SegmentPublisher:
             self._acks[peer] = (number, seq, 1, state.writer)
 
     def _without_ignored(self, meta: m.Meta) -> m.Meta | None:
-        """What of `meta` is stored; what was left out in reading is counted."""
+        """The part of `meta` that is stored; counts the fields that were left out in reading."""
         self.ignored_meta += meta.ignored
         rest = meta._replace(ignored=0)
         return None if rest == _NO_META else rest
 
     def _wait_in_line(self, state: WriterState, line: WaitingLine, message: QueuedMessage) -> None:
-        """Keep what came after something that waits; what an append needs is asked for with what that needs."""
+        """Keep a message that came after one that waits.
+
+        The time of an append is requested for the horizon at once, so that one record covers both.
+        """
         wanted: list[Time] = []
-        if type(message) is m.Append and message.time != line.newest:  # else it is asked for already
+        if type(message) is m.Append and message.time != line.newest:  # else it is requested already
             holder = state if state.under is None else self._writers.get(state.under)
             wanted = [] if self._refusal(holder, message.time) is not None else self._uncovered((message.time,))
             if wanted and self._horizon is not None:
@@ -613,7 +644,7 @@ class SegmentPublisher:
         return None
 
     def _answer_again(self, state: WriterState, append: m.Append) -> None:
-        """Say of an old number what was said first, if this is the same append (E6, E49)."""
+        """Give an old number the answer that it had first, if this is the same append (E6, E49)."""
         self._flush_ack(state.peer)
         number = append.number
         answer = state.answer_again(number)
@@ -652,7 +683,7 @@ class SegmentPublisher:
             self._admit(peer, ask, now)
 
     def _open_all(self, asks: Iterable[tuple[Connection, m.Open]], now: float) -> None:
-        """Answer those who waited to open; if none of them could, the finish that was put off for them counts now."""
+        """Answer the opens that waited. If none is admitted, the finish that was put off for them counts now."""
         for peer, ask in asks:
             self._open(peer, ask, now)
         if self._put_off:
@@ -662,7 +693,7 @@ class SegmentPublisher:
         """Whether an open waits for the catalog's record (E11)."""
         touched = () if ask.resume is None else ask.resume.touched
         if ask.resume is not None and not all(map(self._fits, (*touched, *ask.resume.held))):
-            return False  # refused in a moment
+            return False  # `_admit` refuses it
         uncovered = self._uncovered(touched)
         if not (self.gathering or uncovered):
             return False
@@ -683,7 +714,7 @@ class SegmentPublisher:
         return True
 
     def _has_left(self, ask: m.Open) -> bool:
-        """Whether this very session has closed or finished here; it asks again when the answer was lost."""
+        """Whether this very session has closed or finished here. It opens again if the answer to that was lost."""
         state = self._writers.get(ask.writer)
         return state is not None and state.session == ask.session and not state.present and not state.lost
 
@@ -736,7 +767,7 @@ class SegmentPublisher:
         self._settle()
 
     def _check_open(self, ask: m.Open, *, known: bool) -> None:
-        """Raise for an open that would make the segment keep more than it can, or than it can tell of."""
+        """Raise for an open that would make the segment keep more than it can, or more than a message can hold."""
         if not 1 <= len(ask.writer) <= MAX_WRITER_ID:
             raise LimitExceeded(f"a writer's id has 1 to {MAX_WRITER_ID} characters, not {len(ask.writer)}")
         if not known and self._writers.present >= MAX_WRITERS:
@@ -746,10 +777,10 @@ class SegmentPublisher:
             self._limits.check_times(ask.resume.touched, len(self.progress.aborted.difference(ask.resume.touched)))
 
     def _evict(self, state: WriterState, ask: m.Open) -> None:
-        """Undo what an older session did here before the newer one could return to this incarnation.
+        """Undo what an older session did at this incarnation before the newer session came back to it.
 
-        Only a log could have known that it was fenced. Its appends are aborted and its numbers forgotten: the newer
-        session has used the same ones for appends of its own, which must not be taken for those (E6).
+        Only a log could have known that the older one was fenced. Its appends are aborted and its numbers forgotten:
+        the newer session has used the same numbers for appends of its own, which must not be taken for those (E6).
         """
         self._dismiss_session(state, WriterFenced(f"a newer session of writer {ask.writer!r} has opened"))
         self._depart(state, abort=True, finish=False)
@@ -759,14 +790,15 @@ class SegmentPublisher:
             self._forgot(state.writer)
 
     def _went_on_without(self, resume: m.Resume | None) -> bool:
-        """Whether this incarnation has passed what a returning writer holds, not knowing of it, or has lost its log.
+        """Whether this incarnation does not know a returning writer and went past what it holds, or has lost its log.
 
-        Aborts what can still be aborted of its appends (E11). A log knows every writer that ever opened: without one
-        nobody knows either what others had appended under this one.
+        A log knows every writer that ever opened, so with a log an unknown one means that the log was lost. Then it is
+        not known either what others had appended under this writer. Aborts what can still be aborted of its appends
+        (E11).
         """
         if resume is None:
             return False
-        if self._journal is None:  # whatever it had appended at is over, or aborted by the horizon
+        if self._journal is None:  # every time at which it appended is over, or aborted by the horizon
             return not self._held.frontier.reaches_all(resume.held)
         self._abort(resume.touched)
         return True
@@ -785,9 +817,9 @@ class SegmentPublisher:
         return needs
 
     def _resume(self, state: WriterState, resume: m.Resume | None, *, known: bool) -> tuple[Time, ...]:
-        """Take a returning writer's word for what this incarnation cannot know.
+        """Believe a returning writer where this incarnation cannot know better.
 
-        Aborts and returns what was lost of its appends.
+        Aborts the times at which appends of it were lost, and returns them.
         """
         if resume is None:
             return ()
@@ -800,8 +832,9 @@ class SegmentPublisher:
     def _grant(self, state: WriterState, resume: m.Resume | None) -> None:
         """Give a writer its capability.
 
-        What it says it held, as far as still reachable here, else the frontier of all that is held (E5, E11). That can
-        be beyond the reported one, and the catalog may have recorded it: what nobody holds any more, nobody gets back.
+        It gets what it says it held, as far as that can still be reached here, else the frontier of all that is held
+        (E5, E11). That frontier can be past the reported one, and the catalog may have recorded it already, so a time
+        that no one holds any more is never given out again.
         """
         held = Antichain(self._held.frontier)
         if resume is not None and resume.held:
@@ -813,8 +846,8 @@ class SegmentPublisher:
     def _settle(self, *, lost: bool = False) -> None:
         """Release the publisher's own capability once the writers that must be counted are there (E5, E11).
 
-        `lost`: some of them were given up just now. If nobody is left then, an earlier finish decides (E47), but only
-        once everybody who has asked to open is answered: who waits for the catalog was not lost.
+        `lost`: some of them were given up just now. If no writer is left then, an earlier finish decides (E47), but
+        only once every open that waits is answered: a writer that waits for the catalog is not lost.
         """
         lost, self._put_off = lost or self._put_off, False
         if not self._own.may_go:
@@ -830,10 +863,10 @@ class SegmentPublisher:
             self._move(self._own.release())
 
     def _session(self, peer: Connection, now: float) -> WriterState | None:
-        """The writer behind `peer`, heard of now; a peer without one is told to open."""
+        """The writer that speaks on `peer`, marked as heard now. A peer without one is answered that it must open."""
         state = self._writers.at(peer)
         if state is None:
-            if peer not in self._told_to_open:  # once, however much it sends, or the answers would be a flood as well
+            if peer not in self._told_to_open:  # one answer, however much it sends: answers must not flood either
                 self._told_to_open.add(peer)
                 lost = m.Lost(self.segment, RemoteProtocolError.code, "open a session first")
                 self._effects.append(Reply(peer, lost))
@@ -842,14 +875,15 @@ class SegmentPublisher:
         return state
 
     def _dismiss(self, peer: Connection, error: EpochalError) -> None:
-        """Tell a peer that its session is over here and forget the connection, not the writer."""
+        """Notify a peer that its session is over here. Forgets the connection, not the writer."""
         if self._writers.unbind(peer):
             self._reply(peer, m.Lost(self.segment, error.code, str(error)))
 
     def _dismiss_session(self, state: WriterState, error: EpochalError) -> None:
-        """The same for a session's own connection, if the session is still there to be told.
+        """The same for the connection of a session, if the session still uses it.
 
-        One that has left is not: its connection may serve another writer by now, who would take it for its own end.
+        A session that has left is not notified: its connection may serve another writer by now, which would take the
+        message for the end of its own session.
         """
         if self._writers.at(state.peer) is state:
             if state.present:
@@ -858,7 +892,7 @@ class SegmentPublisher:
                 self._writers.unbind(state.peer)
 
     def _lose(self, state: WriterState, error: WriterLost) -> None:
-        """E3: abort what the writer appended at and holds, then release its capability; or hold all that (E46)."""
+        """E3: abort the epochs that the writer appended to and still holds, then release it; or keep all that (E46)."""
         self._dismiss_session(state, error)
         state.lost = True
         if self.settings.hold_lost and len(state.held):
@@ -867,7 +901,7 @@ class SegmentPublisher:
             self._depart(state, abort=True, finish=False)
 
     def release(self, released: Mapping[str, int]) -> None:
-        """Do now for lost writers what E3 says, if they have no later session than the one given (E46)."""
+        """Give up the lost writers in `released` as E3 says, if they have no later session than the one given (E46)."""
         lost = False
         for writer, session in released.items():
             state = self._writers.get(writer)
@@ -886,12 +920,13 @@ class SegmentPublisher:
         state = self._session(peer, now)
         if state is None:
             return
-        # Appends that wait were asked for after every move that is sent (E1), so none of these waits for them.
+        # A writer sends a move only when its earlier appends are acknowledged (E1). So appends that wait here were
+        # made after this request, and it does not wait for them; only for operations that came before it.
         at_once = isinstance(ask, m.Leave) and ask.how is m.Leaving.ABORT  # E4
         if at_once:
             for each in self._take_waiting(state).messages:
                 if type(each) is not m.Append:
-                    self._wait(state, each)  # it is answered, if only by a refusal
+                    self._wait(state, each)  # it still gets an answer, even if only a refusal
         if state.waiting is not None and state.waiting.operations and not at_once:
             self._wait(state, ask)
         else:
@@ -923,7 +958,7 @@ class SegmentPublisher:
             self._reply(*done)
 
     def _finish_done(self, writer: str, done: Reply) -> None:
-        """Confirm that `writer` has finished, once a crash cannot take that back: it never comes again to say so."""
+        """Confirm that `writer` has finished, once no crash can undo it: a confirmed writer never says so again."""
         if self._horizon is not None and not self.complete and self._forgettable(writer, self._horizon.marks):
             self._horizon.urgent = True
             self._unrecorded_finishes[done.peer] = writer, done
@@ -933,7 +968,7 @@ class SegmentPublisher:
             self._effects.append(done)
 
     def _forgettable(self, writer: str, recorded: Marks) -> bool:
-        """Whether the next incarnation would not know that one has finished (E47), or that `writer` has opened (E5)."""
+        """Whether the next incarnation would not know of a finish (E47), or that `writer` has opened (E5)."""
         counts = self._own.enough or writer in self._own.opened
         return (self._finishing.asked and not recorded.finished) or (
             counts and not (recorded.enough or writer in recorded.opened)
@@ -942,7 +977,7 @@ class SegmentPublisher:
     def _abort_for(self, state: WriterState, times: Sequence[Time]) -> None:
         self._limits.check_times(times, len(self.progress.aborted))
         for time in times:
-            over = self.progress.is_aborted(time) or self.progress.lower.completed(time)  # as when it is sent again
+            over = self.progress.is_aborted(time) or self.progress.lower.completed(time)  # e.g. sent again
             if not over and not state.reaches(time):
                 raise CapabilityError(f"writer {state.writer!r} holds {list(state.held)!r} and cannot abort {time!r}")
         self._abort(times)
@@ -956,7 +991,8 @@ class SegmentPublisher:
         held = state.held
         last = len(held) > 0 and not any(len(w.held) for w in self._writers if w is not state)
         self._finishing.asked = self._finishing.asked or finish
-        over = finish or (abort and self._finishing.asked)  # a loss takes no earlier finish back (E47)
+        over = finish or (abort and self._finishing.asked)  # a loss does not undo an earlier finish (E47)
+        # Parked before the writer's own counts go below, so that the frontier never moves in between.
         if last and not len(self._own.held):
             self._move(self._own.park(held, self._ticked))
             if over:
@@ -974,7 +1010,7 @@ class SegmentPublisher:
     def finishing_answered(self, number: int, complete: bool, now: float) -> None:
         """The catalog answered report `number`.
 
-        The stream is complete, or this segment waits, or its finishing was cancelled.
+        Either the stream is complete, or this segment waits for others, or its finishing was cancelled.
         """
         self._effects += self._finishing.answered(number)
         if complete:
@@ -983,12 +1019,12 @@ class SegmentPublisher:
         self._open_all(self._finishing.cancelled(number), now)
 
     def completed(self) -> None:
-        """The catalog recorded that the stream is complete: the frontier empties, and who waited to open is refused."""
+        """The catalog recorded that the stream is complete: empty the frontier, and refuse the opens that waited."""
         if self.complete:
             return
         waiting = self._finishing.completed()
         if self.gathering:
-            self._held.update(self._own.release())  # nothing is logged of it: the log starts after it
+            self._held.update(self._own.release())  # not logged: the log starts after it
             self._gather(self._ticked)
         else:
             self._move(self._own.release())
