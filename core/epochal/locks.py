@@ -1,7 +1,7 @@
-"""One process to a file: an exclusive lock whose file names the holder and is gone when the holder leaves.
+"""A lock file that one process holds: it names the holder, and is removed when the holder leaves.
 
-Apart from the directories that it guards (local mode's, the catalog's) because the care is in here: the lock is the
-kernel's (`flock`), so it cannot outlive its holder, and a lock taken on a file that was removed meanwhile is none.
+It guards the data directories of local mode and of the catalog. The lock is the kernel's (`flock`), so it cannot
+outlive its holder. A lock that was taken on a file that is already removed does not count.
 """
 
 import fcntl
@@ -40,7 +40,7 @@ class FileLock:
                 raise LockTaken(holder) from None
             if self._is_current(descriptor):
                 self._descriptor = descriptor
-            else:  # the last holder removed the file between our open and our lock
+            else:  # the last holder removed the file between our open and our lock: another file can be locked by now
                 os.close(descriptor)
         os.ftruncate(self._descriptor, 0)
         with suppress(OSError):  # on a full disk the lock holds without a name
@@ -48,6 +48,8 @@ class FileLock:
         return self
 
     def __exit__(self, *_: object) -> None:
+        # Removed before it is unlocked: anyone who gets the lock on this file then sees that it is not at `path` any
+        # more. In the other order this could remove the file of the next holder.
         self._path.unlink(missing_ok=True)
         os.close(self._descriptor)
         self._descriptor = -1

@@ -48,7 +48,7 @@ _ADVICE = {
 
 
 _PARSERS_WORDS = re.compile(r"^Invalid value: |(?<=: )Value error, |\.$")
-"""What the argument parser puts around our words, and says to programmers."""
+"""Words that the argument parser puts around our messages, and that are meant for programmers."""
 
 
 def status_of(error: BaseException) -> ExitStatus:

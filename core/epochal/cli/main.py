@@ -116,7 +116,7 @@ def main() -> None:
 
 def _run() -> int:
     for stream in (sys.stdout, sys.stderr):
-        with suppress(AttributeError):  # a test's, which is no file
+        with suppress(AttributeError):  # in a test it may be no file
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # where a locale lacks a letter
     try:
         status = app(prog_name="epochal", standalone_mode=False)
@@ -126,8 +126,8 @@ def _run() -> int:
         return report_usage(error)
     except (typer.Abort, KeyboardInterrupt):
         return ExitStatus.INTERRUPTED
-    except BrokenPipeError:  # the reader of our output has gone; nothing is left to say, nor anybody to hear it
+    except BrokenPipeError:  # the reader of our output has gone: no one would read a message
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitStatus.BROKEN_PIPE
-    except Exception as error:  # the last resort, so that no command ends in a traceback
+    except Exception as error:  # so that no command ends in a traceback
         return report(error)

@@ -1,7 +1,7 @@
-"""`kubectl epochal ...`: the command line, told to talk to the cluster that kubectl talks to.
+"""`kubectl epochal ...`: the command line with `--kube`, for the cluster that kubectl talks to.
 
-Apart from the entry because kubectl knows its plug-ins by the names of programs, `kubectl-epochal` and, for completion,
-`kubectl_complete-epochal`, passes them everything that stands behind, and lets people write its own options anywhere.
+Separate from the entry because kubectl finds plug-ins by the names of programs: `kubectl-epochal` and, for completion,
+`kubectl_complete-epochal`. It passes them all arguments after the name, and lets people write its own options anywhere.
 """
 
 import contextlib
@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from epochal.cli.main import app, main
 
 _OPTIONS = ("--context", "--kubeconfig", "--kube-namespace")
-"""kubectl's options, and ours of the same kind, that stand before the command here; each takes a value."""
+"""kubectl's options, and ours of the same kind, that `epochal` takes before the command; each takes a value."""
 _NAMESPACE = ("-n", "--namespace")
 NO_FILES = 4
-"""What kubectl's completion is told: nothing but these, no names of files."""
+"""A directive to kubectl's completion: suggest only these, no names of files."""
 TO_FILES = 0
 
 
@@ -43,7 +43,7 @@ def arguments(given: Sequence[str]) -> list[str]:
         elif option in _OPTIONS:
             before += [word, *value]
             del words[: len(value)]
-        elif not behind and option in _NAMESPACE:  # kubectl's, before the command: the command's own, behind it
+        elif not behind and option in _NAMESPACE:  # before the command it is kubectl's; ours comes after it
             namespace = [word, *value]
             del words[: len(value)]
         elif not behind and word.startswith("-"):

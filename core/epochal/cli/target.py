@@ -1,6 +1,6 @@
 """Which realm a run talks to: a catalog by its URL, or a whole cluster with `--kube`.
 
-The choice comes before the command. What it takes to reach a cluster is loaded only when one was chosen.
+The choice comes before the command. The code that reaches a cluster is loaded only when one was chosen.
 """
 
 import os

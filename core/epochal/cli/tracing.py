@@ -1,6 +1,6 @@
 """Spans and metrics of what the command line itself publishes and processes.
 
-All commands set OpenTelemetry up alike, and wait for a collector no longer than this.
+All commands set up OpenTelemetry in the same way, and wait for the collector for the same short time at most.
 """
 
 from collections.abc import Iterator

@@ -17,7 +17,7 @@ from epochal.local.logs import BoundedLog
 
 READY = b"ready "
 KILL_WAIT = 5.0
-"""Seconds that a killed process may take to be gone before we say so; more means an unkillable state of the kernel."""
+"""Seconds that a killed process may take to end before we raise; longer means that the kernel cannot kill it now."""
 
 
 def console_script(name: str) -> str:
@@ -45,7 +45,7 @@ class Child:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
-            start_new_session=True,  # a Ctrl-C at the terminal is for us alone: children are stopped in order
+            start_new_session=True,  # Ctrl-C at the terminal must reach us only: we stop the children in order
         )
         return cls(process, BoundedLog(log, log_bytes))
 
@@ -102,7 +102,7 @@ class Child:
             log.close()
             if not self._ready.done():
                 self._ready.set_exception(Unavailable(f"process {self.pid} ended before it was ready"))
-                self._ready.exception()  # nobody may be waiting: then it is no news
+                self._ready.exception()  # marks it as retrieved: perhaps no one waits for it
 
     def _find_ready(self, head: bytes) -> bytes:
         *lines, rest = head.split(b"\n")

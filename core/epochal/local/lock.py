@@ -1,6 +1,6 @@
-"""One local mode to a data directory.
+"""Only one local mode at a time uses a data directory.
 
-It must be held before the first process starts and after the last has ended.
+The lock must be taken before the first process starts, and held until the last one has ended.
 """
 
 import os

@@ -1,6 +1,6 @@
 """Log files of child processes that cannot fill a disk.
 
-It knows only bytes and a bound: a file and its predecessor, each at most so large.
+There are at most two files, the current one and its predecessor, each of a limited size.
 """
 
 from pathlib import Path
@@ -17,7 +17,7 @@ class BoundedLog:
         self._size = self._file.tell()
 
     def write(self, chunk: bytes) -> None:
-        """Append `chunk`; a full disk loses it rather than the process that wrote it."""
+        """Append `chunk`; on a full disk it is lost, and the process that wrote it goes on."""
         if self._size + len(chunk) > self._limit:
             self._file.close()
             self._path.replace(self._path.with_name(f"{self._path.name}.1"))

@@ -1,7 +1,7 @@
-"""Local mode: a catalog and publishers as processes on this machine, kept as the declared streams want them.
+"""Local mode: a catalog and publishers as processes on this machine, as the declared streams require.
 
-`resources.plan` decides what should run. Here the declared streams are read, the plan is carried out, and at the end
-everything is stopped in order, publishers first. It talks to the services only as any client does.
+`resources.plan` decides what should run. This module reads the declared streams, carries out the plan, and at the end
+stops everything in order, publishers first. It talks to the services only as any client does.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from epochal.resources import DesiredStream, Publisher, Start, Stop, plan
 logger = logging.getLogger("epochal.local")
 
 HOST = "127.0.0.1"
-"""Local mode serves this machine alone: there are no keys and no accounts in it."""
+"""Local mode serves this machine only, because it has no keys and no accounts."""
 
 
 class LocalMode:
@@ -165,11 +165,11 @@ class LocalMode:
         task.add_done_callback(lambda done: self._forget(publisher.id, done))
 
     async def _collect(self, listing: Listing) -> None:
-        """Remove the logs of streams that were deleted: their uids are never given again, so nobody can want them."""
+        """Remove the logs of deleted streams: a uid is never used again, so no one can need them."""
         uids = {stream.uid for stream in listing.streams}
         deleted = self._logs.deleted(listing.identity, listing.revision, uids, follows=listing.follows)
         if self._stopping:
-            return  # their publishers may be among these; they are deleted the next time too
+            return  # their publishers may still write there; the next call finds these directories again
         for directory in deleted:
             logger.info("removing %s: its stream was deleted", directory)
             await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
@@ -200,7 +200,7 @@ def _desired(stream: StreamInfo) -> DesiredStream:
 
 
 def _check_port(port: int) -> None:
-    """Tell of a port in use at once; the catalog would, but only in its log."""
+    """Report a port in use at once; the catalog would report it too, but only in its log."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -1,8 +1,8 @@
 """Which logs of streams may be removed: those of streams that were deleted, and of no others.
 
-To lose data by mistake is worse than to keep it. That a catalog does not list a stream means that it was deleted only
-if this catalog knew it. A catalog with a new, empty database, or with an older copy of its own, knows nothing of what
-is on the disk.
+Losing data by mistake is worse than keeping it. A stream that the catalog does not list was deleted only if this
+catalog once knew it. A catalog with a new, empty database, or with an older copy of its own, may never have known
+streams whose logs are on the disk.
 """
 
 import json
@@ -21,7 +21,7 @@ _UID = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]
 
 @dataclass(frozen=True, slots=True)
 class _Note:
-    """What was noted of the catalog: which database it had, how far that was, and which streams it never knew."""
+    """What was noted about the catalog: its database, the revision of that, and the streams that it never knew."""
 
     catalog: str
     revision: int
@@ -43,9 +43,9 @@ class StreamLogs:
     def deleted(self, catalog: str, revision: int, listed: Collection[str], *, follows: bool) -> list[Path]:
         """Directories of streams that were deleted, by what a catalog lists at `revision`.
 
-        What a catalog lists for the first time here, or after going back to an older copy, is taken as all that it
-        knows: directories that it does not list then are kept for good. `follows`: it has gone on from the revision
-        that was noted, for an older copy that has gone on has higher ones too.
+        The first listing of a catalog here, or the first one after it went back to an older copy, is taken as all that
+        it knows: directories that are not in it are kept for good. `follows`: the catalog has gone on from the revision
+        that was noted. The number alone does not show that: an older copy that has gone on can reach a higher one too.
         """
         there = self._uids()
         noted = self._noted
@@ -61,7 +61,7 @@ class StreamLogs:
             )  # fmt: skip
         note = _Note(catalog, revision, frozenset(kept))
         if note != noted and (there or listed) and not self._write(note):
-            return []  # what cannot be noted is not acted upon
+            return []  # nothing is removed by a listing that could not be noted
         return [self._directory / uid for uid in sorted(there.difference(listed, kept))]
 
     def _uids(self) -> set[str]:

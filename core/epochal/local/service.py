@@ -1,4 +1,4 @@
-"""Keeps one service process running: starts it, starts it again when it ends, stops it.
+"""Keeps one service process running: starts it, restarts it when it ends, and stops it.
 
 `mode` decides what should run. Restarts back off, so that a service which cannot run costs little.
 """
@@ -19,7 +19,8 @@ logger = logging.getLogger("epochal.local")
 class Service:
     """A service that runs from `start()` to `stop()`.
 
-    `command` is asked for the arguments at each start. `on_ready` is awaited with the ready line's text at each start.
+    `command` returns the arguments, and is called at each start. `on_ready` is awaited at each start, with the text of
+    the ready line.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class Service:
             self.restarts += 1
 
     async def _run_once(self) -> str:
-        """Run one process to its end; how it ended."""
+        """Run one process until it ends; returns how it ended, in words."""
         try:
             child = self._child = await self._give_birth()
         except OSError as error:
@@ -96,11 +97,11 @@ class Service:
         return f"ended with signal {-status}" if status < 0 else f"ended with status {status}"
 
     async def _give_birth(self) -> Child:
-        """Start the process; a cancellation meanwhile must not lose sight of it."""
+        """Start the process. When cancelled, still wait for the start: else `stop` would not know the process."""
         birth = asyncio.ensure_future(Child.start(self._command(), self.log, self._settings.log_bytes))
         try:
             return await asyncio.shield(birth)
         except asyncio.CancelledError:
-            with contextlib.suppress(OSError):  # it was not to be born: the cancellation stands
+            with contextlib.suppress(OSError):  # the start failed: the cancellation is raised all the same
                 self._child = await birth
             raise

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 DEFAULT_DATA = Path(".epochal")
-"""Where `epochal up` keeps its files unless told otherwise: beside the project that is worked on, as build tools do."""
+"""Where `epochal up` keeps its files by default: in the directory of the project, as build tools do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +15,7 @@ class LocalSettings:
     """How local mode behaves; seconds and bytes."""
 
     poll_interval: float = 0.25
-    """Between two looks at the catalog's streams: a person who applies a manifest does not notice it."""
+    """Between two reads of the catalog's streams: so short that a user who applies a manifest does not notice it."""
     start_timeout: float = 30.0
     """For a service to become ready: a cold start of Python on a busy machine takes seconds."""
     stop_timeout: float = 10.0

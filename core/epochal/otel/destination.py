@@ -1,7 +1,7 @@
-"""The collector, spoken to by OTLP over HTTP.
+"""Sends spans and metrics to the collector, by OTLP over HTTP.
 
-Separate from the queue before it because only here is it known what an answer means: what to try again, what to give
-up, and that a collector which takes traces alone answers metrics with 404.
+Separate from the queue in `sending` because only this module knows what an answer means: what to try again, what to
+give up, and that a collector which takes only traces answers metrics with 404.
 """
 
 import logging
@@ -28,9 +28,9 @@ from epochal.otel.sending import Sent
 _NOT_TAKEN = frozenset((404, 405, 501))
 """What a collector answers that has no receiver for a signal."""
 _AGAIN = frozenset((None, 429, 502, 503, 504))
-"""No answer at all, and what OTLP says can be sent again."""
+"""No answer at all, and the statuses after which OTLP allows to send again."""
 
-# One line of ours a failure instead of several of theirs.
+# For each failure we log one line ourselves, instead of the exporters' several.
 logging.getLogger("opentelemetry.exporter.otlp").setLevel(logging.CRITICAL + 1)
 
 
@@ -47,7 +47,7 @@ class _Session(requests.Session):
 
 
 class Collector:
-    """Sends to the addresses given, None for what is not sent. `reader`: what a `MeterProvider` of ours must have.
+    """Sends to the given addresses; None for what is not sent. `reader`: to be given to our `MeterProvider`.
 
     `timeout`: seconds for one send, retries included; None for OTEL_EXPORTER_OTLP_TIMEOUT, or 10.
     `resource`: that of `Finished` spans, which carry none.
@@ -61,7 +61,7 @@ class Collector:
         self._traces = None if traces is None else _Spans(session=self._session, timeout=timeout)
         self._encoder = Encoder(resource or Resource({}))
         self._metrics = None if metrics is None else _Metrics(timeout)
-        # It collects only when it is asked to, on the one thread that sends.
+        # The interval is infinite: it collects only in `metrics()`, on the one thread that sends.
         self.reader = None if self._metrics is None else PeriodicExportingMetricReader(self._metrics, math.inf)
 
     def spans(self, spans: Sequence[ReadableSpan | Finished]) -> Sent:
@@ -80,7 +80,7 @@ class Collector:
 
     @property
     def takes_finished(self) -> bool:
-        """Whether spans that are recorded when they are over can be sent: that the exporter can is not promised."""
+        """Whether `Finished` spans can be sent: `send` needs a part of the exporter that its API does not promise."""
         return self._traces is not None and self._traces.can_send
 
     def metrics(self) -> Sent:
@@ -93,7 +93,7 @@ class Collector:
 
 
 class _Spans(OTLPSpanExporter):
-    """An exporter of what is encoded already."""
+    """An exporter that also sends spans that are already encoded."""
 
     @property
     def can_send(self) -> bool:
@@ -106,7 +106,7 @@ class _Spans(OTLPSpanExporter):
 
 
 class _Metrics(MetricExporter):
-    """An exporter that keeps what came of it: its reader does not say."""
+    """An exporter that keeps the outcome of its last send, because its reader does not report it."""
 
     def __init__(self, timeout: float | None) -> None:
         self._session = _Session()

@@ -1,6 +1,6 @@
-"""What OpenTelemetry's environment variables ask for, checked as a whole before anything is sent.
+"""What OpenTelemetry's environment variables request, checked together before anything is sent.
 
-Separate from the SDK, which takes some wrong values for others without a word, and needs a package to be asked at all.
+Separate from the SDK, which silently replaces some wrong values by others, and is not always installed.
 """
 
 from collections.abc import Iterator, Mapping

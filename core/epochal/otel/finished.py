@@ -1,8 +1,9 @@
 """Spans that are recorded in one piece when they are over, for what happens thousands of times a second.
 
 Separate from the SDK, whose spans can be changed until they end: each takes 43 us to make and 48 to encode, a quarter
-of what a publisher spends on a batch for 64 subscribers. One of these takes a fifth of that (docs/performance.md). They
-are used where the SDK is ours and samples what its caller has sampled; elsewhere the SDK makes the same span.
+of what a publisher spends on a batch for 64 subscribers. A span of this module takes a fifth of that
+(docs/performance.md). They are used where we have set up the SDK and its sampler takes every span whose parent is
+sampled; elsewhere the SDK makes the same span.
 """
 
 import os
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
 
 _LOCAL, _REMOTE = 0x100, 0x200
-"""Flags of OTLP: it is known whether a context came from another process, and it did."""
+"""OTLP's flags: it is known whether a context came from another process, and the context did."""
 _INTERNAL = 1
 """The kind of span."""
 _FOLLOWS = re.compile(
@@ -53,7 +54,7 @@ def follows_parents(sampler: Any) -> bool:
 
 
 def by_sdk(tracer: "Tracer", finished: Finished) -> None:
-    """Have the SDK make it, with its sampler and processors."""
+    """Let the SDK make the span, with its sampler and processors."""
     from opentelemetry.trace import Link, NonRecordingSpan, set_span_in_context
 
     links = [Link(_context(link, b"")) for link in finished.links]
@@ -73,7 +74,7 @@ def _context(trace: bytes, tracestate: bytes) -> Any:
 
 
 class Encoder:
-    """Encodes them for OTLP, as spans of one resource. Needs the SDK's exporter, whose messages it uses."""
+    """Encodes finished spans for OTLP, as spans of one resource. Needs the SDK's exporter, whose messages it uses."""
 
     def __init__(self, resource: "Resource") -> None:
         from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
@@ -88,7 +89,10 @@ class Encoder:
         del self._empty.resource_spans[0].scope_spans[0].spans[:]
 
     def request(self, spans: Sequence[Finished]) -> bytes:
-        """One `ExportTraceServiceRequest`; behind another it adds to that one, as protobuf's messages do."""
+        """One encoded `ExportTraceServiceRequest`.
+
+        Its bytes after those of another request are one request with the spans of both, as protobuf merges messages.
+        """
         request = type(self._empty)()
         request.CopyFrom(self._empty)
         add = request.resource_spans[0].scope_spans[0].spans.add

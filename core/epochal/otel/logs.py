@@ -1,6 +1,6 @@
 """The trace that a line of the log belongs to.
 
-Separate from the services because each format of theirs says it in its own way.
+Separate from the services because each of their log formats writes it in its own way.
 """
 
 import logging
@@ -8,7 +8,7 @@ import sys
 
 
 def ids() -> tuple[str, str] | None:
-    """Trace id and span id of the current span, as text; None outside of every one."""
+    """Trace id and span id of the current span, as text; None outside of any span."""
     api = sys.modules.get("opentelemetry.trace")
     if api is None:
         return None
@@ -20,7 +20,7 @@ class Traced(logging.Formatter):
     """A formatter that adds ` trace_id=... span_id=...` to a line that was written within a span."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One record; a stack, if there is one, comes after."""
+        """One record; a stack trace, if there is one, comes after the ids."""
         found = ids()
         if found is not None:
             record = logging.makeLogRecord(vars(record))

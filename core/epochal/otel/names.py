@@ -1,7 +1,7 @@
 """Names of spans, attributes and metrics, all in one place.
 
-Those of OpenTelemetry's messaging conventions wherever they have one, spelt out here because the conventions' package
-is in development and renames what it holds; ours begin with `epochal.`.
+The names are those of OpenTelemetry's messaging conventions wherever these have one. They are written out here because
+the conventions' package is in development and renames its constants. Our own names begin with `epochal.`.
 
 Source: OpenTelemetry semantic conventions, messaging.
 """
@@ -45,7 +45,7 @@ LINKS_LEFT_OUT: Final = "epochal.links.left_out"
 GREATEST: Final = "epochal.time.greatest"
 """The greatest time in a batch, as JSON; of partly ordered times their join."""
 FRONTIER: Final = "epochal.frontier"
-"""What a commit left to come, as JSON: every time that is at or after none of these is complete."""
+"""The frontier after a commit, as JSON: every time that is not at or after one of these is complete."""
 QUERY: Final = "epochal.query"
 BATCH: Final = "epochal.batch"
 OUTCOME: Final = "epochal.outcome"

@@ -1,7 +1,7 @@
-"""The SDK as our programs set it up: from the environment, for this process, and never over one that is there already.
+"""Sets up the SDK for our programs: from the environment, for this process, and never in place of the program's own.
 
-Separate from `sending`, which knows no exporter. Made where an endpoint is named: by services at their start, by the
-command line, in Spark's driver, and in each of its workers when a task first needs it.
+Separate from `sending`, which knows no exporter. It is set up only where an endpoint is named: by services at their
+start, by the command line, in Spark's driver, and in each of its workers when a task first needs it.
 """
 
 import concurrent.futures.thread  # noqa: F401  # before the SDK: a child forked with both waits for ever otherwise
@@ -33,7 +33,7 @@ TIMEOUT = 2.0
 
 _current: "Sdk | None" = None
 _tried = 0
-"""The process in which `start` was last called for good."""
+"""The process in which `start` last finished, or in which `give_up` was called."""
 
 
 class Sdk:
@@ -70,11 +70,12 @@ class Sdk:
 def start(
     service: str, *, metrics: bool = True, quick: bool = False, environ: Mapping[str, str] | None = None
 ) -> Sdk | None:
-    """Set up what the environment asks for; None for nothing, which loads no package. A second call changes nothing.
+    """Set up what the environment requests; None if that is nothing: then no package is loaded.
 
-    `service`: its name unless OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES say another. `metrics`: whether they are
-    pushed too. `quick`: this process ends tasks, so that no send may take longer than a flush. Providers that the
-    program has set itself are left as they are, and used. Raises `ConfigError` for variables that cannot be used.
+    A second call changes nothing. `service`: its name unless OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES give
+    another. `metrics`: whether they are pushed too. `quick`: this process must end tasks in time, so no send may take
+    longer than a flush. Providers that the program has set itself are left as they are, and used. Raises `ConfigError`
+    for variables that cannot be used.
     """
     global _current, _tried
     if _current is not None or _tried == os.getpid():
@@ -99,7 +100,7 @@ def give_up() -> None:
 
 
 def provider() -> Any:
-    """The global tracer provider, ours or the program's; None where nobody has set one, or the API is absent."""
+    """The global tracer provider, ours or the program's; None where none is set, or the API is not loaded."""
     if "opentelemetry.trace" not in sys.modules:
         return None
     from opentelemetry import trace as trace_api
@@ -109,7 +110,7 @@ def provider() -> Any:
 
 
 def finished() -> "Callable[[Finished], None] | None":
-    """What takes a span of this process that is over; None where it sends none."""
+    """A function that takes a finished span of this process; None where no spans are sent."""
     found = provider()
     if found is None:
         return None
@@ -122,11 +123,11 @@ def finished() -> "Callable[[Finished], None] | None":
 
 
 def flush_others(limit: float) -> None:
-    """Have a provider that is the program's own send what it has, waiting at most `limit` seconds."""
+    """Flush a provider that the program itself has set, waiting at most `limit` seconds."""
     found = provider()
     if found is None or (_current is not None and found is _current.tracers) or not hasattr(found, "force_flush"):
         return
-    # The SDK's own flush heeds no limit.
+    # The SDK's own flush ignores its limit, so it runs in a thread that we do not wait for any longer.
     waiting = threading.Thread(target=found.force_flush, args=(int(limit * 1000),), daemon=True)
     waiting.start()
     waiting.join(limit)
@@ -165,7 +166,7 @@ def _made(service: str, exports: Exports, environ: Mapping[str, str], *, metrics
 
 
 def _unset(provider: Any) -> bool:
-    """Whether nobody has set a provider: the API's own stand-in is there."""
+    """Whether no provider is set: then the API gives a placeholder of its own."""
     return type(provider).__name__.startswith(("Proxy", "_Proxy", "NoOp"))
 
 
@@ -192,7 +193,7 @@ def resource(service: str) -> "Resource":
 
 
 def limits(environ: Mapping[str, str]) -> "SendLimits":
-    """The variables OTEL_BSP_* and OTEL_METRIC_EXPORT_INTERVAL; what is no number above 0 counts as not given."""
+    """The variables OTEL_BSP_* and OTEL_METRIC_EXPORT_INTERVAL; a value that is no number above 0 is ignored."""
     from epochal.otel.sending import USUAL, SendLimits
 
     usual = USUAL

@@ -1,9 +1,9 @@
-"""A queue of spans between a program and its collector: what waits for the collector is one thread, and never a task.
+"""A queue of spans between a program and its collector: only one thread waits for the collector, and never a task.
 
 The SDK's own processor is not used because its flush has no limit, and because it starts a thread in every forked
-child: PySpark forks for its JVM and for each worker. Here a thread begins with the first span of a process, a flush
-waits so long and no longer, and after a failure nothing is tried for a while: a collector that is away costs a process
-one flush, and not each task one.
+child: PySpark forks for its JVM and for each worker. Here a thread starts with the first span of a process, a flush
+has a time limit, and after a failure nothing is tried for a while. So a collector that is away costs each process one
+flush, and not each task one.
 
     state of the collector   next
     unknown, well            a send that fails, or a flush that runs out of time -> resting
@@ -29,7 +29,7 @@ REST = 30.0
 """Seconds after a failure in which nothing is tried."""
 
 _log = logging.getLogger("epochal.otel")
-_SUPPRESSED = "suppress_instrumentation"  # what instrumentations of HTTP clients look for, or a send would be traced
+_SUPPRESSED = "suppress_instrumentation"  # HTTP clients' instrumentations look for it: our sends are not traced
 
 
 class SendLimits(NamedTuple):
@@ -65,7 +65,7 @@ class Destination(Protocol):
 
 
 class Sender(SpanProcessor):
-    """Queues sampled spans that have ended and sends them in the background. `dropped` counts those that never went."""
+    """Queues sampled spans that have ended and sends them in the background. `dropped` counts those never sent."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Sender(SpanProcessor):
         self._begin()
 
     def _begin(self) -> None:
-        """Begin anew, in the process that this is: after a fork the parent sends what it had."""
+        """Begin with an empty queue in this process: after a fork, the parent sends what was queued before."""
         self._pid = os.getpid()
         self._queue: deque[ReadableSpan | Finished] = deque()
         self._changed = threading.Condition()
@@ -109,7 +109,7 @@ class Sender(SpanProcessor):
             self.add(span)
 
     def add(self, span: ReadableSpan | Finished) -> None:
-        """The same for any that is to be sent."""
+        """The same for any span that is to be sent, without looking at its flags."""
         self._here()
         if len(self._queue) >= self._limits.queue or self._closing:
             self.dropped += 1
@@ -171,6 +171,8 @@ class Sender(SpanProcessor):
 
     # ---- the thread ----
 
+    # A flush takes the next number and waits until it is answered. The number is read before the sends, so a flush that
+    # comes while they are under way is answered only by the next turn, which sends what was queued before that flush.
     def _run(self) -> None:
         while not self._closing:
             with self._changed:
@@ -207,7 +209,7 @@ class Sender(SpanProcessor):
         spans = [self._queue.popleft() for _ in range(count)]
         try:
             sent = self._destination.spans(spans)
-        except Exception as error:  # it cannot be said whether it would ever succeed
+        except Exception as error:  # sent again, it could fail for ever
             sent = Sent(False, repr(error))
         if not sent.well and sent.again:
             self._queue.extendleft(reversed(spans))
@@ -226,7 +228,7 @@ class Sender(SpanProcessor):
         self._say(sent.reason)
 
     def _say(self, reason: str) -> None:
-        """Once a failure, however long it lasts: the flush and the thread may find it at the same moment."""
+        """Log a failure once, however long it lasts: a flush and the thread may notice it at the same moment."""
         with self._changed:
             known, self._failing = self._failing, True
         if not known:

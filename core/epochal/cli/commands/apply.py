@@ -1,6 +1,6 @@
 """`epochal apply`: declare streams, or change them.
 
-The outcome of each manifest is printed, and a refusal of one does not keep the others from being applied.
+The outcome of each manifest is printed. If one is refused, the others are applied all the same.
 """
 
 from collections.abc import Awaitable, Callable, Sequence

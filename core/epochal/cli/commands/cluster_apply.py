@@ -34,7 +34,7 @@ async def apply_objects(manifests: Sequence[StreamManifest], dry_run: bool, forc
 async def _apply_one(streams: Streams, manifest: StreamManifest, dry_run: bool, force: bool) -> tuple[str, str]:
     """What became of it, and the object's uid."""
     before = await streams.find(manifest.namespace, manifest.name)
-    # What was written and no defaults: whoever applies owns the fields that he names, and no others.
+    # Only what was written, no defaults: a caller of apply becomes the owner of every field that it sends.
     document = manifest.model_dump(mode="json", by_alias=True, exclude_unset=True)
     after = await streams.apply(document, manifest.namespace, manifest.name, dry_run=dry_run, force=force)
     uid = str(after["metadata"].get("uid", ""))

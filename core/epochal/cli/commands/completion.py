@@ -1,6 +1,6 @@
 """`epochal completion`: the script by which a shell completes, and what it can complete.
 
-The shell asks while somebody types: an answer comes at once or not at all, and never with a word on the terminal.
+The shell calls it while the user types: it answers at once or not at all, and never prints a message on the terminal.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ The names of streams are asked from the catalog while you type (--catalog on the
 does not answer within a second completes nothing, without a word."""
 
 TIMEOUT = 1.0
-"""Seconds that the catalog may take; who presses Tab does not wait longer."""
+"""Seconds that the catalog may take; a user who presses Tab does not wait longer."""
 
 CLUSTER_TIMEOUT = 3.0
 """... and an API server, which may be far away."""

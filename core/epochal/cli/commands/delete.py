@@ -1,6 +1,6 @@
-"""`epochal delete`: take streams back, by name or by the manifests that declare them.
+"""`epochal delete`: delete streams, by name or by the manifests that declare them.
 
-A deletion cannot be undone, so the command says what is lost.
+A deletion cannot be undone, so the command prints what is lost.
 """
 
 import asyncio

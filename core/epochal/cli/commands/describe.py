@@ -1,4 +1,4 @@
-"""`epochal describe`: one stream whole, and first of all what holds its time back."""
+"""`epochal describe`: show one stream in full, and first of all what holds its time back."""
 
 import typer
 

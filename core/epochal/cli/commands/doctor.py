@@ -1,6 +1,6 @@
-"""`epochal doctor`: look at everything that must work, and say what does not and what to do.
+"""`epochal doctor`: check everything that must work, and print what does not work and what to do about it.
 
-Probes look, checks judge; this module says which of them run, and that each ends.
+Probes collect facts, checks judge them. This module decides which of them run, and that each of them ends.
 """
 
 import asyncio
@@ -99,7 +99,8 @@ async def _cluster(choice: "Choice", catalog: str | None, timeout: float) -> tup
     """The same of a cluster, which is looked at first."""
     from epochal.cli.doctor.cluster_checks import look_at_cluster
 
-    # Each look at a port waits in a thread for a forward, which may need one itself, to find the API server's address.
+    # Each probe of a port blocks a thread while it waits for a port-forward, which may need a thread itself, to resolve
+    # the API server's address. With twice as many threads as probes there is always one for it.
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2 * AT_ONCE))
     try:
         async with target.open_cluster(choice) as cluster:

@@ -1,6 +1,6 @@
 """`epochal get`: list streams, publishers, writers or subscriptions, once or again at each change.
 
-`listed_kinds` says which columns a kind has; `describe` shows one stream whole.
+`listed_kinds` defines the columns of each kind; `describe` shows one stream in full.
 """
 
 import asyncio
@@ -189,7 +189,7 @@ async def _changes(url: str | None, timeout: float) -> AsyncIterator[asyncio.Eve
 
     async def follow() -> None:
         async with CatalogClient(address, patience=timeout) as catalog:
-            with suppress(EpochalError):  # the list is asked for all the same, and tells what is wrong
+            with suppress(EpochalError):  # the list is requested all the same, and raises what is wrong
                 async for _ in catalog.watch():
                     changed.set()
 

@@ -1,6 +1,6 @@
-"""What `get` lists: for each kind where the catalog has it, its name, and its columns.
+"""What `get` lists: for each kind its path at the catalog, its name and its columns.
 
-A kind is a row of the table here and nothing else; the command knows no column.
+A kind is one row of the table here and nothing else; the command itself knows no columns.
 """
 
 from collections.abc import Callable, Sequence

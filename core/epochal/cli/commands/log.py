@@ -1,6 +1,6 @@
-"""`epochal log`: look into the log files of segments, and check every byte of them.
+"""`epochal log`: inspect the log files of segments, and check every byte of them.
 
-It needs no catalog: it works on a stopped machine, on a copy of a volume, and beside a publisher that is writing.
+It needs no catalog: it works where nothing runs, on a copy of a volume, and while a publisher writes the same files.
 """
 
 import sys
@@ -91,7 +91,7 @@ def _summaries(directory: Path) -> tuple[list[Summary], list[str]]:
             found.append(summarize(path, is_last=path == paths[-1]))
         except (CorruptLog, LogMismatch) as error:
             problems.append(str(error))
-        except FileNotFoundError:  # retention was quicker
+        except FileNotFoundError:  # retention has removed it meanwhile
             continue
     return found, problems
 
@@ -179,7 +179,7 @@ def _verify(directories: list[Path], output: Format) -> tuple[list[Document], bo
 def _watched(directories: list[Path]) -> list[Checked]:
     """Check all files, with a bar on a terminal."""
     paths = [path for directory in directories for path in log_paths(directory)]
-    total = sum(path.stat().st_size for path in paths if path.exists())  # retention may be quicker
+    total = sum(path.stat().st_size for path in paths if path.exists())  # retention may remove some
     bar = Progress(BarColumn(24), TextColumn("{task.percentage:.0f} % of {task.total:,} bytes"),
                    console=console(sys.stderr), transient=True, disable=not is_live(sys.stderr))  # fmt: skip
     found: list[Checked] = []

@@ -1,7 +1,7 @@
 """`epochal pub`: publish records from arguments, standard input and files.
 
-`inputs` reads, `record_to_append` gives each record its time, and the client's writer sends. Here are the order of
-these steps, and the words at the end.
+`inputs` reads, `record_to_append` gives each record its time, and the client's writer sends. This module calls them in
+order, and prints the summary at the end.
 """
 
 import sys
@@ -158,7 +158,7 @@ async def _pub(
     name: tuple[str, str], inputs: _Inputs, asked: _Asked, writer_id: str, url: str | None, timeout: float
 ) -> int:
     check_libzmq()
-    async with open_catalog(url, timeout) as catalog:  # also the place where a missing catalog is waited for and told
+    async with open_catalog(url, timeout) as catalog:  # also waits for a missing catalog, and reports it
         declared = (await catalog.get(*name)).declared().spec
     shape, encoding = declared.time.shape, declared.payload.encoding
     advance, time = _time("--advance", asked.advance, shape), _time("--time", asked.time, shape)

@@ -1,6 +1,6 @@
-"""Sends what the inputs hold, and knows at every moment what became of it.
+"""Sends the records of the inputs, and always knows which of them are acknowledged.
 
-The command's words at the end ("published up to line 16") come from here: from what the writer has acknowledged.
+The command's summary at the end ("published up to line 16") comes from here: it counts only acknowledged records.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from epochal.protocol.times import Time, to_json
 from epochal.resources.schemas import Schema
 
 FLUSH_INTERVAL = 1.0
-"""Seconds between looks at what is acknowledged, so that a failure can say from where to go on."""
+"""Seconds between flushes, so that after a failure the message can name the record from which to go on."""
 LAST_WORDS = 10.0
 """Seconds for what is under way to be acknowledged after Ctrl-C."""
 
@@ -116,7 +116,7 @@ class Publishing:
             sending = asyncio.ensure_future(
                 writer.append(append.time, records, key=append.key, topic=self.topic, headers=self.headers)
             )
-        sending.add_done_callback(lambda done: done.cancelled() or done.exception())  # after Ctrl-C nobody awaits it
+        sending.add_done_callback(lambda done: done.cancelled() or done.exception())  # after Ctrl-C no one awaits it
         await asyncio.sleep(0)  # from here on it is under way
         if not sending.done() or sending.exception() is None:
             self._under_way(append)

@@ -1,6 +1,6 @@
 """`epochal sub`: print what a stream delivers.
 
-The client's subscriber does the work, and `printer` says what a line looks like. Here is when to begin and when to end.
+The client's subscriber does the work, and `printer` formats the lines. This module decides when to begin and to end.
 """
 
 import asyncio
@@ -126,7 +126,7 @@ def _since(text: str | None) -> str | epochal.Cursor | None:
     if text is None:
         return None
     if is_since(text):
-        read_since(text)  # what is wrong with it is told at once
+        read_since(text)  # a wrong value is reported at once
         return text
     try:
         saved = Path(text).read_text(encoding="utf-8")
@@ -141,7 +141,7 @@ def _since(text: str | None) -> str | epochal.Cursor | None:
 
 async def _sub(name: tuple[str, str], choice: _Choice, printer: Printer, url: str | None, timeout: float) -> None:
     check_libzmq()
-    async with open_catalog(url, timeout) as catalog:  # also the place where a missing catalog is waited for and told
+    async with open_catalog(url, timeout) as catalog:  # also waits for a missing catalog, and reports it
         await catalog.get(*name)
     async with (
         _reader_watched() as unwatch,
@@ -163,7 +163,7 @@ async def _sub(name: tuple[str, str], choice: _Choice, printer: Printer, url: st
                     if printer.done:
                         break
         finally:
-            unwatch()  # leaving is not to be interrupted
+            unwatch()  # leaving must not be interrupted
             if choice.save is not None:
                 _save(choice.save, subscription)
 
@@ -206,7 +206,7 @@ async def _reader_watched() -> AsyncIterator[Callable[[], object]]:
         if task is not None:
             task.cancel()
 
-    loop.add_reader(fd, lose)  # a pipe's writing end is never readable; it only ever reports that nobody reads
+    loop.add_reader(fd, lose)  # a pipe's writing end is never readable; it only ever reports that no one reads
     try:
         yield lambda: loop.remove_reader(fd)
     except asyncio.CancelledError:

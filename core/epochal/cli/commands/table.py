@@ -1,4 +1,4 @@
-"""Which commands there are; each is loaded when it is asked for.
+"""The table of commands; each is loaded when it is used.
 
 `epochal --help`, a completion and a misspelt word are answered without loading what only commands need.
 """
@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 
 from epochal.cli.io.help_format import ManualCommand
 
-completion_init()  # typer does so itself only with options of its own that would write into people's shell files
+completion_init()  # typer calls it only together with options of its own, which would write into users' shell files
 
 SHORT = {
     "up": "Run a catalog and publishers on this machine until Ctrl-C.",

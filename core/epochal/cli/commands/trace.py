@@ -1,7 +1,7 @@
 """`epochal trace`: which traces the batches of a time were made in.
 
-Separate from `sub`, which prints records: here a stream is read up to its end at the start of the command and no
-further, so that a time which is not complete is answered too.
+Separate from `sub`, which prints records: this command reads a stream up to where it ended when the command started,
+and no further, so that it can answer for a time that is not complete too.
 """
 
 import asyncio
@@ -144,7 +144,7 @@ async def _trace(
     name: tuple[str, str], text: str, output: TraceFormat, template: str | None, url: str | None, timeout: float
 ) -> None:
     check_libzmq()
-    async with open_catalog(url, timeout) as catalog:  # also the place where a missing catalog is waited for and told
+    async with open_catalog(url, timeout) as catalog:  # also waits for a missing catalog, and reports it
         shape = (await catalog.get(*name)).declared().spec.time.shape
     try:
         time = parse_time(text, shape)

@@ -1,6 +1,6 @@
 """`epochal up`: local mode in the foreground.
 
-`epochal.local` does the work, for tests and programs as well; here are a terminal's signals and the ready line.
+`epochal.local` does the work, also for tests and programs. This module adds a terminal's signals and the ready line.
 """
 
 import asyncio

@@ -1,1 +1,1 @@
-"""`epochal doctor`: what is looked at, and what is said of it."""
+"""`epochal doctor`: what is checked, and what is reported about it."""

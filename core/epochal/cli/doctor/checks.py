@@ -1,6 +1,6 @@
-"""What can be said of a realm from what the catalog and the machine tell: values in, findings out.
+"""Judges a realm by what the catalog and the machine report: values in, findings out.
 
-Probes go and look; here each judgement can be read and tested without a network.
+Probes collect these values, so that each judgement here can be read and tested without a network.
 """
 
 from collections.abc import Sequence
@@ -14,17 +14,17 @@ from epochal.client.sockets import LEAST_LIBZMQ
 LEAST_PYTHON = (3, 11)
 LEAST_JAVA = 17
 SKEW = 2.0
-"""Seconds between two clocks that nobody minds: the catalog's Date has whole ones."""
+"""Seconds between two clocks that are not reported: the catalog's Date header has whole seconds."""
 SLOW = 0.5
 """Seconds for an answer above which a catalog is slow."""
 HELD_LONG = 60.0
-"""Seconds after which somebody should look at who holds a time."""
+"""Seconds for which a time is held, after which it is worth a look who holds it."""
 SILENT_LONG = 10.0
 """Seconds without a heartbeat after which a writer has probably gone: they come every few."""
 FILES_LEAST, FILES_PER_SEGMENT = 1024, 12
 """Open files: of any program, and for each segment that is followed (two sockets, each with what watches it)."""
 SHOWN = 10
-"""Findings of one kind that are printed; more of the same help nobody."""
+"""Findings of one kind that are printed; more of the same would not help."""
 
 
 def check_python(version: tuple[int, ...]) -> Finding:

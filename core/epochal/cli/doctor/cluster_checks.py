@@ -1,6 +1,6 @@
 """What `epochal --kube doctor` looks at in the cluster itself, before its catalog.
 
-These ask Kubernetes, and judge its answers by what our chart installs.
+They query Kubernetes, and compare its answers with what our chart installs.
 """
 
 import asyncio
@@ -64,7 +64,7 @@ async def _objects(cluster: Cluster) -> list[Finding]:
     """Whether the operator has made every object so; nothing of objects that the user may not list."""
     try:
         found = await cluster.streams.all(None)
-    except ClusterError:  # no right, or no such resource, of which other looks tell
+    except ClusterError:  # no right, or no such resource: other checks report these
         return []
     waiting = [one for one in found if not _is_ready(one)]
     findings = [

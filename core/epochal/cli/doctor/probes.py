@@ -1,4 +1,4 @@
-"""Going and looking for `epochal doctor`: the catalog over HTTP, publishers' ports with a real handshake, this machine.
+"""Collects facts for `epochal doctor`: the catalog over HTTP, publishers' ports with a real handshake, this machine.
 
 Every probe ends: nothing here waits longer than its time-out.
 """
@@ -43,7 +43,7 @@ class CatalogSeen:
 async def look_at_catalog(url: str, timeout: float) -> CatalogSeen:
     """One look; raises `aiohttp.ClientError`, `OSError` or `TimeoutError` when nobody answers."""
     async with asyncio.timeout(timeout), aiohttp.ClientSession() as session:
-        async with session.get(f"{url}/healthz") as response:  # the connection is made here, and not measured
+        async with session.get(f"{url}/healthz") as response:  # makes the connection, whose time is not measured
             await response.read()
         before = time.monotonic()
         async with session.get(f"{url}/readyz") as response:
@@ -79,7 +79,7 @@ async def reach(address: str, socket: str, timeout: float) -> str | None:
     if socket == "http":
         return await _get(f"{address}/healthz", timeout)
     try:
-        async with asyncio.timeout(timeout + 1.0):  # a name that does not resolve holds the thread, not us
+        async with asyncio.timeout(timeout + 1.0):  # a name that does not resolve blocks the thread, not us
             return await asyncio.to_thread(_handshake, address, SOCKETS.get(socket, zmq.DEALER), timeout)
     except TimeoutError:
         return f"no answer within {timeout:g} s"

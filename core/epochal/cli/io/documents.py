@@ -1,7 +1,7 @@
-"""The catalog's own objects, as it shows them.
+"""The catalog's own objects, as the catalog returns them.
 
-Apart from the catalog client, which makes values of what it knows: what `-o json` prints must be whole, also fields
-that this version does not know.
+Separate from the catalog client, which keeps only the fields that it knows: `-o json` must print whole objects, also
+with fields that this version does not know.
 """
 
 from collections.abc import Callable, Mapping

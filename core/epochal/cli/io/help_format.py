@@ -1,7 +1,7 @@
 """How help looks: like a page of a manual, the same on a terminal and in a pipe.
 
-Apart from the commands because the argument parser's own notation (`{NAME}`, `<list[str]>`) is that of Python, not of
-the people who type.
+Separate from the commands because the argument parser prints Python's notation (`{NAME}`, `<list[str]>`), which is not
+what users type.
 """
 
 from typing import Any

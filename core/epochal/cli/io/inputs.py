@@ -1,6 +1,6 @@
 """Records to publish: from arguments, standard input and files, each knowing where it came from.
 
-What a line, a row or an argument means, and how a bad one is named.
+It decides what a line, a row or an argument means, and how the message about a bad one names it.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""How far `epochal pub` is: a line that is drawn again on a terminal, else a plain line now and then."""
+"""The progress of `epochal pub`: one line that is redrawn on a terminal, else a plain line now and then."""
 
 import sys
 import time
@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from epochal.cli.io.terminal import console, is_live, note
 
 PLAIN_INTERVAL = 10.0
-"""Seconds between lines where nothing can be drawn again: a log is not flooded."""
+"""Seconds between lines where nothing can be redrawn, so that a log is not flooded."""
 
 
 class Counter(AbstractContextManager["Counter"]):

@@ -1,6 +1,6 @@
-"""At which time, and under which key, a record is published: as the options say, or as its own fields say.
+"""The time and the key with which a record is published: from the options, or from the record's own fields.
 
-The inputs know nothing of streams; here an item becomes an append.
+The inputs know nothing about streams; here an item becomes an append.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -52,7 +52,7 @@ class Placing:
         for item in items:
             try:
                 place = self._time(item), self._key(item)
-            except RecordTypeError as error:  # raised below, when what stands before it is out
+            except RecordTypeError as error:  # raised below, after the records before it
                 failed = error
                 break
             group = groups.get(place)
