@@ -1,8 +1,7 @@
 """Every error that Epochal raises on purpose, in one tree.
 
-Apart from everything else because the core, the shells, the services and user code all raise or catch these, and
-because the `code` of an error is part of the contract: it is what travels over the wire and in problem+json bodies, and
-it never changes.
+Separate from everything else because the core, the clients, the services and user code all raise or catch these. The
+`code` of an error is part of the contract: it is sent over the wire and in problem+json bodies, and it never changes.
 
     EpochalError
     +-- UsageError                 the caller can fix it; retrying the same call cannot help
@@ -56,7 +55,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, cast
 
 MAX_CODE = 200
-"""Characters that are kept of a code that a peer sent and nobody here knows."""
+"""Characters that are kept of a code that a peer sent and that is unknown here."""
 
 
 class EpochalError(Exception):
@@ -101,7 +100,7 @@ class PayloadTooLarge(UsageError):
 
 
 class TooManyEpochs(UsageError):
-    """A segment would have more epochs under way, or more times held, than it can tell a subscriber of at once."""
+    """A segment would have more epochs under way, or more times held, than it can report to a subscriber at once."""
 
     code = "too_many_epochs"
 
@@ -120,7 +119,7 @@ class CursorError(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One wrong field: where it stands, what is wrong, and what would be right."""
+    """One wrong field: its path, what is wrong, and what would be right."""
 
     path: str
     reason: str
@@ -131,7 +130,7 @@ class Problem:
         return f"{self.path}: {self.reason}" + (f"; {self.hint}" if self.hint else "")
 
     def to_json(self) -> dict[str, str]:
-        """The form that travels in problem+json bodies."""
+        """The form in problem+json bodies."""
         return asdict(self)
 
 
@@ -179,7 +178,7 @@ class StreamComplete(StreamError):
 
 
 class StreamGone(StreamError):
-    """The stream was deleted, or deleted and created anew, while it was in use (S26)."""
+    """The stream was deleted, or deleted and created again, while it was in use (S26)."""
 
     code = "stream_gone"
 
@@ -191,10 +190,10 @@ class EpochAbortedError(StreamError):
 
 
 class RepeatDiffers(StreamError):
-    """An append came with a number of before, and is not the one that was logged under it; nothing was logged (E49).
+    """An append repeats a number but is not the append that was logged under it; nothing was logged (E49).
 
     `number` of `writer` at `segment` has another time, record count or checksum, or was never logged: a task that runs
-    again has its records in another order, or other ones. `number >> 32` is the group of the appends, such as a batch.
+    again has other records, or the same in another order. `number >> 32` is the group of the appends, such as a batch.
     """
 
     code = "repeat_differs"
@@ -223,7 +222,7 @@ class WriterFenced(StreamError):
 
 
 class WriterLost(StreamError):
-    """A publisher heard nothing of this session for the stream's writer time-out and gave it up (E3)."""
+    """A publisher heard nothing from this session for the stream's writer time-out and gave it up (E3)."""
 
     code = "writer_lost"
     retryable = True
@@ -256,10 +255,10 @@ class QueryRunning(StreamError):
 
 
 class QueryIsNew(StreamError):
-    """A Spark query begins with a new checkpoint, but the stream has rows of a query of this name already.
+    """A Spark query begins with a new checkpoint, but the stream already has rows from a query of this name.
 
-    From the new checkpoint Spark would publish again what the other one has published. `batch` is the last micro-batch
-    that the publishers remember of it, None if they remember none.
+    From the new checkpoint Spark would publish those rows again. `batch` is the last micro-batch that the publishers
+    remember of that query, None if they remember none.
     """
 
     code = "query_is_new"
@@ -294,8 +293,8 @@ class LogError(EpochalError):
 class CorruptLog(LogError):
     """Bytes `first` up to, not including, `last` of the log file `path` are not what was written.
 
-    They are never cut off nor skipped. `behind` is the position from which reading works again, None when nothing
-    readable follows in this file.
+    They are never cut off or skipped. `behind` is the position after them from which reading works again; None when
+    nothing readable follows in this file.
     """
 
     code = "corrupt_log"
@@ -316,7 +315,7 @@ class LogFull(LogError):
 
 
 class LogFailed(LogError):
-    """The disk failed: what it holds now is unknown, so this log takes nothing more until it is opened anew."""
+    """The disk failed: what it holds now is unknown, so this log takes nothing more until it is opened again."""
 
     code = "log_failed"
 
@@ -342,7 +341,7 @@ class Unavailable(EpochalError):
 
 
 class SidecarUnavailable(EpochalError):
-    """The sidecar that this program publishes through is not there, or not the one any more: open again, or retry."""
+    """The sidecar that this program publishes through is gone, or is another one now: open again, or retry."""
 
     code = "sidecar_unavailable"
 
@@ -385,7 +384,7 @@ class ClusterUnavailable(Unavailable):
 
 
 class ClusterError(EpochalError):
-    """Kubernetes refuses what was asked, for want of a right, of valid credentials or of the thing itself."""
+    """Kubernetes refuses a request: a right or valid credentials are missing, or the object does not exist."""
 
     code = "cluster"
 
@@ -428,7 +427,7 @@ class ChecksumMismatch(RemoteProtocolError):
 
 
 def _tree(root: type[EpochalError]) -> dict[str, type[EpochalError]]:
-    """By code, the class that has it of its own; a refinement that only adds to it is made where it is known."""
+    """By code, the class that defines it. A subclass without a code of its own is not rebuilt from a code."""
     found = {root.code: root} if "code" in vars(root) else {}
     for child in root.__subclasses__():
         found.update(_tree(child))
@@ -436,7 +435,7 @@ def _tree(root: type[EpochalError]) -> dict[str, type[EpochalError]]:
 
 
 def from_code(code: str, detail: str) -> EpochalError:
-    """Rebuild an error that a peer reported by its stable `code`; with an unknown one, a plain error that has it."""
+    """Rebuild an error that a peer reported by its stable `code`; an unknown code gives an `EpochalError` with it."""
     kind: Any = _tree(EpochalError).get(code, EpochalError)
     error: Any = kind(detail)
     if error.code != code:

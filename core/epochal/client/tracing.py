@@ -1,7 +1,7 @@
-"""The trace that a batch is made in, as its header carries it, and the span in which an epoch is processed.
+"""The trace in which a batch is made, as its header carries it, and the span in which an epoch is processed.
 
-The library needs no tracing package: a program that traces has loaded OpenTelemetry's API itself, and for any other a
-look into the loaded modules is all that this costs.
+The library needs no tracing package: a program that traces has loaded OpenTelemetry's API itself. For any other
+program, the only cost is a look into the loaded modules.
 
 Source: W3C Trace Context; OpenTelemetry semantic conventions, messaging.
 """
@@ -35,7 +35,7 @@ MAX_TRACESTATE = 512
 
 
 def current_trace() -> Trace | None:
-    """Where the caller is in a trace; None outside of every one. An unsampled one counts too, by its flags."""
+    """The caller's trace and span; None outside of every trace. An unsampled trace counts too; its flags say so."""
     global _last, _context
     context = _context
     if context is None:
@@ -57,14 +57,14 @@ def _trace_of(context: "SpanContext") -> Trace | None:
 
 
 _last: "tuple[Span | None, Trace | None]" = None, None
-"""The one before: a program appends many batches in one span, whose context never changes."""
+"""The last span and its trace: a program appends many batches in one span, whose context never changes."""
 _context: Any = None
 """What holds the API's current context: a `ContextVar` or an `_Api`; None until the program has loaded the API."""
 _key = "current-span"
 
 
 class _Api:
-    """The same by the API's own function."""
+    """Gets the current span by the API's own function."""
 
     def get(self) -> Mapping[str, Any]:
         from opentelemetry.trace import INVALID_SPAN, get_current_span
@@ -74,9 +74,9 @@ class _Api:
 
 
 def _found_context() -> Any:
-    """Read the API's context variable itself: its function passes five others on the way, 5 % of a small append.
+    """Find the API's context variable, to read it directly: its function calls five others, 5 % of a small append.
 
-    Neither name is promised, and OTEL_PYTHON_CONTEXT may choose another context: then the function is called.
+    Neither name is public, and OTEL_PYTHON_CONTEXT may choose another context: then the API's function is called.
     """
     global _key
     from opentelemetry import context
@@ -91,7 +91,7 @@ def _found_context() -> Any:
 
 
 def traceparent(trace: bytes) -> str:
-    """The same as text, for HTTP and for people.
+    """A trace as text, for HTTP and for people.
 
     >>> traceparent(bytes.fromhex("0af7651916cd43dd8448eb211c80319c" "b7ad6b7169203331" "01"))
     '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'
@@ -152,9 +152,9 @@ def processing(epoch: "Epoch") -> Iterator[None]:
 
 
 def contexts(metas: Iterable[Meta]) -> "tuple[list[SpanContext], int, bool]":
-    """The spans that the batches were made in, each once, as many as a span may link to; how many more there are.
+    """The spans that the batches were made in, each once, up to a span's number of links; how many are left out.
 
-    And whether there are any, and all of one trace.
+    The third value is true when there is at least one, and all are of one trace.
     """
     from opentelemetry.trace import SpanContext, TraceFlags, TraceState
 

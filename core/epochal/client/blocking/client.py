@@ -1,7 +1,7 @@
 """`epochal.connect_blocking(...)`: the same client for programs without an event loop.
 
-Apart from the asynchronous client because it adds nothing but waiting: each name here is a name there, with its
-signature and its docstring, run in a loop that one background thread per client keeps.
+Separate from the asynchronous client because it only adds waiting. Each method here is one of the asynchronous client,
+with its signature and its docstring. It runs in an event loop that one background thread per client keeps.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ Either = TypeVar("Either", bound=Writer | Subscription)
 
 
 class _Blocking(Generic[Async]):
-    """Something asynchronous and the thread that it lives in."""
+    """An asynchronous object and the thread whose event loop it is used in."""
 
     def __init__(self, loop: LoopThread, inner: Async) -> None:
         self._loop, self._inner = loop, inner
@@ -42,7 +42,7 @@ class _Blocking(Generic[Async]):
 def _waiting(
     method: Callable[Concatenate[Async, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[_Blocking[Async], P], R]:
-    """The coroutine method as one that waits."""
+    """Make a coroutine method one that waits for its result."""
 
     @functools.wraps(method)
     def call(self: _Blocking[Async], /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -52,7 +52,7 @@ def _waiting(
 
 
 def _plain(method: Callable[Concatenate[Async, P], R]) -> Callable[Concatenate[_Blocking[Async], P], R]:
-    """The plain method, called where the loop runs: nothing asynchronous is touched by two threads."""
+    """Have a plain method called in the loop's thread: no asynchronous object is used by two threads."""
 
     @functools.wraps(method)
     def call(self: _Blocking[Async], /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -65,7 +65,7 @@ def _plain(method: Callable[Concatenate[Async, P], R]) -> Callable[Concatenate[_
 
 
 class Items(Generic[T]):
-    """An iterator over what an asynchronous one gives; goes on after `TimedOut` or an interrupt. Any thread may ask.
+    """Iterates over the items of an asynchronous source; goes on after `TimedOut` or an interrupt, in any thread.
 
     An item that a call has fetched and not returned comes with the next call; only then has the cursor passed it (E16).
     """
@@ -83,7 +83,7 @@ class Items(Generic[T]):
         return self
 
     def __next__(self) -> T:
-        """The next one; raises `TimedOut` when none comes in time."""
+        """The next item; raises `TimedOut` when none comes in time."""
         hand: Hand[T] = Hand()
         try:
             self._loop.run(lambda: self._fill(hand), self._timeout)
@@ -94,7 +94,7 @@ class Items(Generic[T]):
             raise
         if hand.state == OVER:
             raise StopIteration
-        hand.state = GIVEN  # no call from here on: see `handing`
+        hand.state = GIVEN  # no call from here on: see `epochal.client.subscriber.delivery`
         return hand.item
 
 
@@ -130,7 +130,7 @@ class _Repeated(Generic[T]):
                 return
             self._over, ended = True, False
         finally:
-            if ended:  # by a time-out or an error: the next call asks anew, and goes on behind what was given
+            if ended:  # by a time-out or an error: the next call starts again, after the last item
                 self._source = self._iterate()
 
 
@@ -167,7 +167,7 @@ class _Opened(_Blocking[Either]):
             self._loop.run(self._enter)
         except EpochalError:
             self._opened.discard(self)
-            raise  # after an interrupt it may be open all the same: then closing the client leaves it
+            raise  # after an interrupt it may still be open: then closing the client leaves it
         return self
 
     async def _enter(self) -> None:
@@ -177,7 +177,7 @@ class _Opened(_Blocking[Either]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave it; an interrupt counts as an exception. In a forked process nothing: the block is the parent's."""
+        """Leave it; an interrupt counts as an exception. In a forked process do nothing: the block is the parent's."""
         if self._loop.forked or self not in self._opened:
             return
         try:
@@ -206,7 +206,7 @@ class BlockingWriter(_Opened[Writer]):
 
     @property
     def writer_id(self) -> str:
-        """The id given, or the one that was made up."""
+        """The id that was given, or the one that was made for an anonymous writer."""
         return self._inner.writer_id
 
     @property
@@ -225,7 +225,7 @@ class BlockingWriter(_Opened[Writer]):
 
     @property
     def held(self) -> tuple[Any, ...]:
-        """What the writer holds: it can append at any time that one of these reaches."""
+        """What the writer holds: it can append at any time that is at or after one of these."""
 
         async def work() -> tuple[Any, ...]:
             return self._inner.held
@@ -234,7 +234,7 @@ class BlockingWriter(_Opened[Writer]):
 
     @property
     def pending_epochs(self) -> tuple[Any, ...]:
-        """Times that were appended at and not left, also by an earlier session of the same id (E6)."""
+        """Times that were appended at and not left yet, also by an earlier session of the same id (E6)."""
 
         async def work() -> tuple[Any, ...]:
             return self._inner.pending_epochs
@@ -258,7 +258,7 @@ class BlockingSubscription(_Opened[Subscription]):
     def epochs(self, timeout: float | None = None) -> Items[values.Epoch | values.EpochAborted]:
         """Complete and aborted epochs, as `Subscription.epochs`; ends when the stream is complete (E18).
 
-        `timeout`: seconds to wait for each; then `TimedOut` is raised, and the iterator can be asked again.
+        `timeout`: seconds to wait for each; then `TimedOut` is raised, and the iterator can be used again.
         """
         reading = self._inner.epochs()
         return Items(self._loop, reading.fill, timeout, reading.wake)
@@ -270,7 +270,7 @@ class BlockingSubscription(_Opened[Subscription]):
 
 
 class BlockingCatalog(_Blocking[CatalogClient]):
-    """The calls of `CatalogClient` that programs use, waiting."""
+    """The calls of `CatalogClient` that programs use; each waits for its answer."""
 
     apply = _waiting(CatalogClient.apply)
     get = _waiting(CatalogClient.get)
@@ -292,7 +292,7 @@ class BlockingCatalog(_Blocking[CatalogClient]):
         """Every change, as `CatalogClient.watch` (S26); `timeout` as with `BlockingSubscription.epochs`."""
 
         async def changes() -> AsyncIterator[CatalogEvent]:
-            nonlocal since  # a time-out begins this anew, behind what was given
+            nonlocal since  # after a time-out this is called again, and goes on after the last event that was returned
             if since is None:
                 since = await self._inner.revision()
             async for event in self._inner.watch(since):
@@ -305,7 +305,7 @@ class BlockingCatalog(_Blocking[CatalogClient]):
 def _opening(
     make: Callable[Concatenate[Client, P], Either], kind: type[H]
 ) -> Callable[Concatenate["BlockingClient", P], H]:
-    """The method that makes a writer or a subscription, as one that makes a blocking one."""
+    """Turn the method that makes a writer or a subscription into one that makes a blocking one."""
 
     @functools.wraps(make)
     def call(self: "BlockingClient", /, *args: P.args, **kwargs: P.kwargs) -> H:
@@ -363,9 +363,9 @@ class BlockingClient(_Blocking[Client]):
 def connect_blocking(
     url: str | None = None, *, patience: float = 30.0, on_unreachable: Callable[[str], None] | None = None
 ) -> BlockingClient:
-    """A client for programs without an event loop; of the catalog that `connect` would take.
+    """A client for programs without an event loop; its catalog is the one that `connect` would take.
 
-    `patience`: seconds to go on trying while no catalog answers; `on_unreachable` is told the reason when that begins,
-    in the client's own thread.
+    `patience`: seconds to go on trying while no catalog answers; `on_unreachable` is called with the reason when that
+    begins, in the client's own thread.
     """
     return BlockingClient(Client(url, patience=patience, on_unreachable=on_unreachable))

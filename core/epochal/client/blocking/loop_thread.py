@@ -1,6 +1,6 @@
 """An event loop in a thread of its own, and calls into it that wait for their answer.
 
-Apart from the blocking client because nothing here knows of streams: it is about threads, interrupts and forks.
+Separate from the blocking client because it knows nothing about streams, only about threads, interrupts and forks.
 """
 
 import asyncio
@@ -21,8 +21,8 @@ AFTER_INTERRUPT = 5.0
 class _Call(Generic[R]):
     """One piece of work in the loop; `start` and `cancel` are called there, in the order in which they are submitted.
 
-    `ended` is locked until the work is over. A plain lock, because an interrupt that ends `acquire` leaves it taken or
-    not taken, nothing between.
+    `ended` is locked until the work is over. It is a plain lock because an interrupt during `acquire` leaves that
+    either taken or not taken, with no state in between.
     """
 
     def __init__(self, work: Callable[[], Coroutine[Any, Any, R]], timeout: float | None) -> None:
@@ -43,7 +43,7 @@ class _Call(Generic[R]):
 
     def _end(self, task: "asyncio.Task[R] | None") -> None:
         if task is not None and not task.cancelled():
-            task.exception()  # an interrupted caller does not ask for it
+            task.exception()  # marks it as retrieved: an interrupted caller does not ask for it
         if self.ended.locked():
             self.ended.release()
 
@@ -58,7 +58,7 @@ class _Call(Generic[R]):
             raise
 
     def outcome(self) -> R:
-        """What it returned or raised, once it has ended."""
+        """What the work returned or raised, once it has ended."""
         assert self._task is not None
         try:
             return self._task.result()
@@ -85,7 +85,7 @@ class LoopThread:
 
     @property
     def forked(self) -> bool:
-        """Whether this is a child of the process that has the thread: it was not forked along."""
+        """Whether this is a forked child of the process that has the thread: a fork does not copy threads."""
         return os.getpid() != self._pid
 
     def run(self, work: Callable[[], Coroutine[Any, Any, R]], timeout: float | None = None) -> R:
@@ -109,7 +109,7 @@ class LoopThread:
         return call.outcome()
 
     def submit(self, step: Callable[[], None]) -> bool:
-        """Have the loop call `step`, in the order of submission; False where the loop has ended and never would."""
+        """Have the loop call `step`, in the order of submission; False where the loop has ended and will not."""
         with self._lock:
             if not self._stopped:
                 self._loop.call_soon_threadsafe(step)

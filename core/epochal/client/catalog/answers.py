@@ -1,7 +1,7 @@
-"""What the catalog answered, read with suspicion: each value has the declared type, or it is the catalog's fault.
+"""Reads the catalog's answers and checks that each value has its declared type; else `RemoteProtocolError`.
 
-The check is the same for all answers: the types come from the annotations in `types`. Without it a wrong type would
-surface later, as a `TypeError` in some task that no one awaits.
+The check is the same for all answers: the types come from the annotations in `types`. Without it, a wrong type would
+show only later, as a `TypeError` in some task that no one awaits.
 """
 
 import math
@@ -43,7 +43,7 @@ def get(answer: Any, name: str, kind: type[V]) -> V:
 
 
 def address(addresses: Mapping[str, str], socket: str) -> str:
-    """The address of a publisher's `socket`: TCP to a host and port, for anything else could reach into this host."""
+    """The address of a publisher's `socket`: only TCP, because another transport could open something on this host."""
     found = addresses.get(socket, "")
     if _ADDRESS.fullmatch(found) is None:
         raise RemoteProtocolError(f"the catalog names {reprlib.repr(found)} as {socket}; tcp://HOST:PORT was expected")

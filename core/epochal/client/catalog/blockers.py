@@ -1,7 +1,7 @@
-"""What holds a stream's time back, and the words for it: the answer to "why does this epoch not complete?".
+"""What holds a stream's time back, as values and as sentences: the answer to "why does this epoch not complete?".
 
-Separate from `types` because the catalog itself and the commands put holders in the same words: a page, a table and a
-log line show the same sentence.
+Separate from `types` because the catalog itself and the commands use the same sentences: a page, a table and a log line
+show the same text.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,8 @@ from typing import Any, Self
 from epochal.protocol.times import Time, from_json, to_json
 
 NO_PUBLISHER = "no_publisher"
-"""The kind of a segment that nobody serves, or of which nothing was reported yet; the others are `HolderKind`."""
+"""The kind of a segment that no publisher serves, or about which nothing was reported yet; the others are
+`HolderKind`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ def show_time(time: Time) -> str:
 
 
 def show_seconds(seconds: float) -> str:
-    """A duration, to two places of what matters.
+    """A duration as people write it, in its one or two largest units.
 
     >>> [show_seconds(value) for value in (0.42, 12.3, 192, 7500, 273_600)]
     ['0.4 s', '12 s', '3m12s', '2h05m', '3d04h']

@@ -1,7 +1,7 @@
 """Calls to the catalog over HTTP.
 
-Commands, publishers and local mode call the catalog too, not only writers and subscribers. It decides nothing: it puts
-the routes of the catalog's OpenAPI document into methods, and answers into the values of `types`.
+Used by writers and subscribers, and also by commands, publishers and local mode. It decides nothing: each route of the
+catalog's OpenAPI document is a method, and each answer becomes a value of `types`.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ from epochal.protocol.times import Time, to_json
 _OWN = "/v1/streams/$catalog"
 DEFAULT_CATALOG = "http://127.0.0.1:8700"
 CLUSTER_CATALOG = "http://epochal-catalog.epochal.svc:8700"
-"""Where a release `epochal` in the namespace `epochal` has it, for what runs in a pod."""
+"""The catalog of a release `epochal` in the namespace `epochal`, for programs in a pod."""
 MAX_PAGES = 10_000
 """Pages of one list that are followed: a catalog cannot keep a caller busy for ever."""
 MAX_WAIT = 300.0
@@ -81,7 +81,7 @@ class CatalogClient:
 
     `patience`: seconds to go on trying while no catalog answers, then `CatalogUnavailable`; 0 tries once.
     `timeout`: seconds for one try, beyond what the call itself waits for.
-    `on_unreachable`: told once, with the reason, when a call begins to retry.
+    `on_unreachable`: called once, with the reason, when a call begins to retry.
     `advice`: what the error then says to do, where this client's way to the catalog is not that of its URL.
     """
 
@@ -204,7 +204,7 @@ class CatalogClient:
         return read(WriterSession.from_json, answer)
 
     async def release(self, namespace: str, name: str, writer: str) -> int:
-        """Let a lost writer go: its publishers abort what it had not left, and complete times without it (E46).
+        """Let a lost writer go: publishers abort the epochs that it had not left, and complete times without it (E46).
 
         Returns the session that is released; publishers learn it within a second. Opening the stream again makes it
         void. Raises `StreamNotFound`; `EpochalError` of code `writer_not_found`, or `writer_not_lost` when no segment
@@ -237,7 +237,8 @@ class CatalogClient:
     ) -> Registration:
         """Register a publisher process for segments of one stream, superseding older registrations of them (E12).
 
-        `instance` is fresh for each life of the process; the same one again, for the same, is answered the same.
+        `instance` is new for each start of the process; the same registration with the same `instance` gets the same
+        answer.
         `incarnations`: the last one that each segment's log on disk has seen; what is granted is above it.
         """
         body = {
@@ -290,7 +291,7 @@ class CatalogClient:
         return get(answer, "complete", bool)
 
     async def subscribed(self, namespace: str, name: str, subscriber: str, uid: str) -> SubscriptionLease:
-        """Make a reader known: one subscription of its own with each call (S31), withdrawn when not renewed (S30).
+        """Announce a reader: each call makes a new subscription (S31), which lapses when it is not renewed (S30).
 
         `subscriber` is a name for people. Raises `StreamNotFound`, and `StreamGone` when `uid` is of an older stream.
         """

@@ -1,4 +1,4 @@
-"""Where the publishers of one stream are, looked up again whenever a connection fails.
+"""The addresses of a stream's publishers, looked up again after a connection fails.
 
 Writers and subscribers both need the same answer, checked in the same way: the same stream (by uid), and fresh.
 """
@@ -21,18 +21,18 @@ BACKOFF_LEAST, BACKOFF_MOST = 0.05, 5.0
 """Seconds between attempts to connect: doubled each time, with jitter."""
 
 PATIENCE = 2.0
-"""Seconds to wait for the catalog's word on where a publisher is now, before the old address is tried again."""
+"""Seconds to wait for a publisher's present address from the catalog, before the old one is tried again."""
 
 
 Reach = Callable[[str], Awaitable[str]]
-"""The way to an address (`tcp://HOST:PORT`) from here, as another one: where a client stands decides how it gets there.
+"""Turns an address (`tcp://HOST:PORT`) into one that works from here, such as the local end of a port-forward.
 
-Asked before every connection; it may raise an `EpochalError`, which a later try can mend if it is retryable.
+Called before every connection. It may raise an `EpochalError`; if that is retryable, it is called again later.
 """
 
 
 class Lookups(Protocol):
-    """What is asked of the catalog about one stream; `CatalogClient` says what each does and raises."""
+    """The calls to the catalog about one stream; `CatalogClient` says what each does and raises."""
 
     async def lookup(
         self,
@@ -59,7 +59,7 @@ class Lookups(Protocol):
 class Directory:
     """One stream in one catalog. `look_up` asks; `address` asks again after a failure.
 
-    `reach`: how publishers are reached where their addresses, as the catalog gives them, do not lead.
+    `reach`: how publishers are reached where the addresses from the catalog do not work.
     """
 
     def __init__(self, catalog: Lookups, stream: str, *, wait: float, reach: Reach | None = None) -> None:
@@ -129,7 +129,7 @@ class Directory:
         except StreamNotFound:
             raise StreamGone(f"stream {self.qualified} was deleted") from None
         except (TimeoutError, CatalogUnavailable):
-            return  # what was known may still be true: streams go on without a catalog
+            return  # the known addresses may still be right: streams go on without a catalog
         if info.uid != uid:
             raise StreamGone(f"stream {self.qualified} was deleted and created anew; open it again to use the new one")
         self._take(info)

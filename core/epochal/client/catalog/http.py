@@ -1,7 +1,7 @@
-"""One HTTP call: tried again while nobody answers, bounded in time, with errors as values of `epochal.errors`.
+"""One HTTP call: tried again while no catalog answers, limited in time, with the errors of `epochal.errors`.
 
-Separate from the catalog's calls because it knows nothing about streams. It alone decides what is worth another try:
-only a failure to get an answer is. An answer is final, also one that says no.
+Separate from the catalog's calls because it knows nothing about streams. Only this module decides what is tried again:
+a call that got no answer, or a code of `AGAIN`. Any other answer is final, also a refusal.
 """
 
 import asyncio
@@ -37,23 +37,23 @@ MAX_DETAIL, MAX_PROBLEMS = 64 * 1024, 1000
 """Characters of one text, and number of problems, that are kept of an error."""
 
 ADVICE = "start one with `epochal up`, or name another with --catalog or EPOCHAL_CATALOG"
-"""What to do when nobody answers."""
+"""What to do when no catalog answers."""
 
 GATEWAY = (502, 503, 504)
-"""Statuses of a proxy before a catalog that is away."""
+"""Statuses of a proxy whose catalog does not answer."""
 
 AGAIN = ("overloaded", "shutting_down", "store_unavailable")
-"""Codes by which a catalog says that it did nothing and that the same call may do soon."""
+"""Codes by which a catalog says that it did nothing and that the same call may succeed soon."""
 
 
 class _NoAnswer(Exception):
-    """Somebody answered, but not a catalog that could say yes or no."""
+    """An answer came, but not from a catalog that could accept or refuse the call."""
 
 
 class HttpCaller:
     """Calls to one base URL over kept connections, made when first needed.
 
-    `advice`: what the error says to do when nobody answers.
+    `advice`: what the error says to do when no catalog answers.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class HttpCaller:
     async def _try(self, method: str, path: str, json: Any, params: Mapping[str, str] | None) -> tuple[int, Any]:
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                auto_decompress=False,  # nothing is asked for that grows when it is unpacked
+                auto_decompress=False,  # no compressed answer is requested: it could unpack to any size
                 headers={"Accept-Encoding": "identity"},
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
@@ -134,7 +134,7 @@ class HttpCaller:
         async for part in response.content.iter_any():
             size += len(part)
             if size > MAX_ANSWER:
-                response.close()  # or the connection would be read to its end
+                response.close()  # else the rest of the answer would be read
                 raise LimitExceeded(f"{self._url} answers with more than {MAX_ANSWER} bytes")
             parts.append(part)
         return b"".join(parts)
@@ -199,7 +199,7 @@ def _error(url: str, status: int, body: Any) -> EpochalError:
     error = from_code(code, detail)
     if problems and isinstance(error, ManifestError | SchemaMismatch | ConfigError):
         return type(error)(detail, problems)
-    if type(error) is EpochalError:  # of a code that is unknown here
+    if type(error) is EpochalError:  # a code that is unknown here
         error.retryable = bool(body.get("retryable", False))  # type: ignore[misc]  # on this instance only
     return error
 

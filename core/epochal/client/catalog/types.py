@@ -72,7 +72,7 @@ class SegmentInfo:
     below: tuple[Time, ...] = ()
     """Every time that is <= one of these, and was not complete, is aborted: a publisher lost its memory (E11)."""
     reported: float | None = None
-    """How many seconds ago the publisher said what `counters` and `holders` say."""
+    """How many seconds ago the publisher reported `counters` and `holders`."""
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
@@ -167,7 +167,7 @@ class WriterSession:
 
 @dataclass(frozen=True, slots=True)
 class SegmentGrant:
-    """What a publisher gets to know about a segment at registration: its incarnation, and what was reported last.
+    """What a publisher gets at registration about a segment: its incarnation, and what was reported last.
 
     `horizon`: the maximal times that may have been active in the last incarnation; None when that is not known (E11).
     """
@@ -225,8 +225,9 @@ class SegmentReport:
     """What a publisher reports about a segment when it renews.
 
     With a `number` it is a record (E11): `lower`, `writers`, `horizon` and `marks` are stored together, unless one with
-    this number or a higher one is stored already. `final`: the horizon may shrink, for the publisher stops in good
-    order. Without one, the stored horizon becomes unknown. `below`: what is aborted with a lost memory.
+    this number or a higher one is stored already. `final`: the horizon may shrink, because the publisher stops in good
+    order. Without a `number`, the stored horizon becomes unknown. `below`: what is aborted because a publisher lost its
+    memory.
     """
 
     incarnation: int
@@ -241,7 +242,7 @@ class SegmentReport:
     below: tuple[Time, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """The form that travels."""
+        """The form in which it is sent."""
         horizon = None if self.horizon is None else [to_json(time) for time in self.horizon]
         record = {"number": self.number, "horizon": horizon, "final": self.final, "marks": list(self.marks)}
         below = [to_json(time) for time in self.below]
@@ -350,7 +351,7 @@ class CatalogEvent:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """All streams at one revision of a catalog's database; `identity` tells that database from any other.
+    """All streams at one revision of a catalog's database; `identity` is that database's own, equal to no other's.
 
     `follows`: the revision that the caller knew is of this database's past; false also when it is too old to say.
     """

@@ -1,7 +1,7 @@
-"""Following the catalog: server-sent events, read over one connection after the other, without a hole between them.
+"""Follows the catalog: server-sent events, read over one connection after another, with no event missed between them.
 
-Apart from the catalog's other calls because this one does not end: it comes back by itself to where it was, and has a
-format of its own.
+Separate from the catalog's other calls because this one does not end: it connects again by itself, goes on after the
+last event, and has a format of its own.
 """
 
 import asyncio
@@ -23,12 +23,12 @@ MAX_LINE = 1 << 24
 MAX_ID = 20
 """Digits of a revision."""
 MAX_REFUSAL = 64 * 1024
-"""Bytes that are read of an answer that is no watch."""
+"""Bytes that are read of an answer that is not a watch."""
 FIRST_DELAY, MAX_DELAY = 0.1, 3.0
 
 
 class _Refused(Exception):
-    """The catalog, or what stands before it, cannot take a watcher at present."""
+    """The catalog, or a proxy before it, cannot take a watcher at present."""
 
 
 class Parser:
@@ -53,7 +53,7 @@ class Parser:
 
     def feed(self, chunk: bytes) -> Iterator[tuple[str, str]]:
         """(event, data) of every event that `chunk` ends; raises `RemoteProtocolError` on a line without end."""
-        self._parts.append(chunk)  # put together when a line ends: one that drips is not copied with every byte
+        self._parts.append(chunk)  # joined only when a line ends: a slow line is not copied with every byte
         self._size += len(chunk)
         lines: list[bytes] = []
         if b"\n" in chunk:
@@ -82,7 +82,7 @@ class Parser:
                 if len(self._data) > MAX_LINE:
                     raise LimitExceeded(f"one of the catalog's events is longer than {MAX_LINE} characters")
             case "id" if value.isascii() and value.isdigit() and len(value) <= MAX_ID:
-                self._id = value  # it is sent back in a header, where not everything may stand
+                self._id = value  # it is sent back in a header, which cannot hold every character
 
 
 async def follow(url: str, since: int | None, patience: float) -> AsyncIterator[CatalogEvent]:
@@ -92,7 +92,7 @@ async def follow(url: str, since: int | None, patience: float) -> AsyncIterator[
     last = None if since is None else str(since)
     async with aiohttp.ClientSession(
         timeout=aiohttp.ClientTimeout(sock_connect=10.0, sock_read=SILENCE),
-        auto_decompress=False,  # nothing is asked for that grows when it is unpacked
+        auto_decompress=False,  # no compressed answer is requested: it could unpack to any size
         headers={"Accept-Encoding": "identity"},
         cookie_jar=aiohttp.DummyCookieJar(),
     ) as session:
@@ -105,7 +105,7 @@ async def follow(url: str, since: int | None, patience: float) -> AsyncIterator[
                         deadline = loop.time() + patience
                         last = parser.last_id
                         if event is not None:
-                            delay = FIRST_DELAY  # not for a mere connection: it could end at once, again and again
+                            delay = FIRST_DELAY  # not when it merely opens: it could end at once, again and again
                             yield event
                 reason = "it ended the watch"
             except (aiohttp.ClientError, OSError, TimeoutError, _Refused) as error:
@@ -117,7 +117,7 @@ async def follow(url: str, since: int | None, patience: float) -> AsyncIterator[
 
 
 async def _connection(session: aiohttp.ClientSession, url: str, parser: Parser) -> AsyncGenerator[CatalogEvent | None]:
-    """The events of one connection, None first once it stands and for what only tells where the catalog is."""
+    """The events of one connection; None when it opens, and for a snapshot, which only gives the revision."""
     headers = {"Accept": "text/event-stream"}
     if parser.last_id is not None:
         headers["Last-Event-ID"] = parser.last_id

@@ -1,7 +1,7 @@
-"""Payload schemas to Arrow's and back.
+"""Converts declared payload schemas to Arrow schemas and back.
 
-Apart from the schemas themselves because only who uses Arrow has pyarrow installed: nothing here imports it before it
-is needed, and who lacks it is told what to install.
+Separate from the schemas themselves because pyarrow is installed only where Arrow is used. Nothing here imports it
+before it is needed, and without it the error says what to install.
 """
 
 from typing import Any

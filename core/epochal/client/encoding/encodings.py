@@ -1,6 +1,6 @@
 """How records become a payload and back, for each encoding that a stream can declare.
 
-Apart from the protocol, which never looks into a payload (S12): only writers and applications do, here.
+Separate from the protocol, which never looks into a payload (S12): only writers and applications do.
 """
 
 import json
@@ -77,7 +77,7 @@ class _ArrowEncoder:
         if problems:
             wrong = "; ".join(map(str, problems))
             raise RecordTypeError(f"a record batch is not of the schema that the stream declares: {wrong}")
-        self._accepted = schema  # the same but for what a declaration does not say
+        self._accepted = schema  # differs only in what a declaration does not say
 
 
 def _decode_msgpack(payload: bytes) -> list[Any]:
@@ -108,13 +108,13 @@ def _decode_json(payload: bytes) -> list[Any]:
 def _decode_arrow(payload: bytes) -> list[Any]:
     pa = pyarrow()
     if any(_is_compressed(message) for message in pa.ipc.MessageReader.open_stream(payload)):
-        # Nobody here writes it, and a kilobyte could unpack to gigabytes.
+        # No writer of this library compresses, and a kilobyte could unpack to gigabytes.
         raise ValueError("its buffers are compressed")
     batches = list(pa.ipc.open_stream(payload))
     for batch in batches:
         if batch.num_rows > max(MAX_RECORDS, 8 * len(payload)):
             raise ValueError(f"{batch.num_rows} rows are claimed by {len(payload)} bytes")
-        batch.validate(full=True)  # or offsets that lead elsewhere would be followed when a record is read
+        batch.validate(full=True)  # else a wrong offset would be followed to other memory when a record is read
     return batches
 
 
@@ -122,7 +122,7 @@ _DICTIONARY, _RECORDS = 2, 3
 
 
 def _is_compressed(message: Any) -> bool:
-    """Whether an IPC message of Arrow declares compression; pyarrow says so only after it has unpacked it.
+    """Whether an IPC message of Arrow declares compression; pyarrow reports that only after it has unpacked it.
 
     Reads the flatbuffer of its metadata: Message.header_type is field 1, .header 2; DictionaryBatch.data is field 1;
     RecordBatch.compression is field 3.
@@ -139,7 +139,7 @@ def _is_compressed(message: Any) -> bool:
 
 
 def _field(buffer: bytes, table: int, number: int) -> int:
-    """Where a table's field stands; 0 where it has none."""
+    """The position of a table's field; 0 where it has none."""
     vtable = table - int.from_bytes(buffer[table : table + 4], "little", signed=True)
     slot = 4 + 2 * number
     if slot >= int.from_bytes(buffer[vtable : vtable + 2], "little"):
