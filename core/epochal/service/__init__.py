@@ -1,5 +1,5 @@
-"""What every service process needs, whatever it serves: settings, start and stop, HTTP with limits, metrics.
+"""What every service process needs: settings, start and stop, HTTP with limits, metrics.
 
-Apart from the services because they would each write it again, and differently where it matters most: what a hostile
-client may cost is decided here. Knows nothing of streams; clients and the protocol never import it.
+Separate from the services so that it is written once; above all the limits on what a hostile client may cost must be
+the same everywhere. It knows nothing about streams. Clients and the protocol never import it.
 """

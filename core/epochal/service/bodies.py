@@ -1,6 +1,6 @@
-"""Reads JSON bodies of requests into models, with every problem named at once.
+"""Reads JSON bodies of requests into models; one error names every problem.
 
-What a client can get wrong is the same in all services, and so is how long a body may take.
+All services share it: they all refuse the same mistakes, and a body that takes too long.
 """
 
 import asyncio
@@ -17,12 +17,12 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def loads(text: str | bytes) -> Any:
-    """JSON, and no more than that: `NaN` is none. Raises `ValueError`, `RecursionError`."""
+    """Parse strict JSON: `NaN` is refused. Raises `ValueError`, `RecursionError`."""
     return json.loads(text, parse_constant=_no_constant)
 
 
 async def read_json(request: web.Request, timeout: float) -> Any:
-    """The body as JSON. Raises `InvalidRequest`; 413 above the limit and 408 when it does not come in time."""
+    """The body as JSON. Raises `InvalidRequest`; answers 413 above the limit and 408 when it does not come in time."""
     try:
         async with asyncio.timeout(timeout):
             raw = await request.read()

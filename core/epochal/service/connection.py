@@ -1,7 +1,7 @@
 """One HTTP connection with its deadlines, and the gate that bounds how many there are.
 
-Apart from the server because the HTTP library has neither, and no middleware sees a connection that never becomes a
-request. It extends the library's protocol by its public methods only.
+Separate from the server because the HTTP library has neither, and a middleware does not see a connection that never
+sends a request. It extends the library's protocol class, and only by its public methods.
 """
 
 import asyncio
@@ -16,23 +16,23 @@ from epochal.service.process import file_limit
 from epochal.service.settings import ServiceSettings
 
 _MAX_LINE = 8190
-"""Bytes of a request line, and of one header; what other servers take too."""
+"""Bytes of a request line, and of one header; other servers have the same limit."""
 _MAX_HEADERS = 100
 _LINGER = 1.0
-"""Seconds for which a body that nobody wants is still read, so that its sender gets to see the answer."""
+"""Seconds for which the rest of a refused body is still read, so that its sender gets the answer."""
 _OTHER_FILES = 128
-"""File descriptors that are kept for everything but HTTP connections."""
+"""File descriptors that are reserved for everything except HTTP connections."""
 _QUIET: dict[str, Any] = {"access_log": None}
 
 
 class Gate:
-    """Lets connections in; those beyond the limits only as spare ones, of which the oldest gives way to the newest."""
+    """Counts connections; those above the limits are spare ones, of which the oldest is cut for a newer one."""
 
     def __init__(self, settings: ServiceSettings, refused: Callable[[str], None]) -> None:
         self.settings = settings
         self.refused = refused
         self.limit = max(1, min(settings.max_connections, file_limit() - settings.spare_connections - _OTHER_FILES))
-        """Connections in all: as set, or fewer where the system grants fewer files."""
+        """Connections in all: the setting, or fewer when the system grants fewer files."""
         self._inside: dict[Connection, str] = {}
         self._by_address: Counter[str] = Counter()
         self._spare: dict[Connection, None] = {}
@@ -42,7 +42,7 @@ class Gate:
         return len(self._inside) + len(self._spare)
 
     def enter(self, connection: "Connection", address: str) -> str:
-        """Count a connection in; returns the limit that it is beyond, empty when it is within all."""
+        """Count a new connection; returns the name of the limit that it is above, empty when it is within all."""
         beyond = ""
         if len(self._inside) >= self.limit:
             beyond = "connections"
@@ -58,13 +58,13 @@ class Gate:
         return beyond
 
     def keep(self, connection: "Connection") -> None:
-        """A request has come: of the spare connections, this one is to give way last."""
+        """A request has come: of the spare connections, this one is now the last to be cut."""
         if connection in self._spare:
             del self._spare[connection]
             self._spare[connection] = None
 
     def leave(self, connection: "Connection") -> None:
-        """Count a connection out. Calling it again does nothing."""
+        """Stop counting a connection. Calling it again does nothing."""
         self._spare.pop(connection, None)
         address = self._inside.pop(connection, None)
         if address is not None:
@@ -74,9 +74,9 @@ class Gate:
 
 
 class Connection(web.RequestHandler):
-    """A connection that is cut when a head does not come, an answer is not taken, or nothing happens for too long.
+    """A connection that is cut when a head does not come, an answer is not read, or nothing happens for too long.
 
-    The time of a head runs from the connection's start, and later from the first byte after an answer, until
+    The time for a head runs from the start of the connection, and later from the first byte after an answer, until
     `serving`; `served` starts the time for the next request.
     """
 
@@ -90,11 +90,11 @@ class Connection(web.RequestHandler):
             max_field_size=_MAX_LINE,
             max_headers=_MAX_HEADERS,
             lingering_time=_LINGER,
-            auto_decompress=False,  # unpacking is done at once, and takes a third of a second for 200 KiB of zeros
+            auto_decompress=False,  # unpacking blocks the loop: a third of a second for 200 KiB of zeros
             **_QUIET,
         )
         self.beyond = ""
-        """The limit that this connection is beyond; only health is answered on it."""
+        """The limit that this connection is above, or empty. Above one, it gets only health and metrics."""
         self._gate = gate
         self._wire: asyncio.Transport | None = None
         self._waiting: asyncio.TimerHandle | None = None
@@ -102,7 +102,7 @@ class Connection(web.RequestHandler):
         self._between = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A connection begins, and with it the time for its first head."""
+        """A connection starts, and the time for its first head."""
         self._wire = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         self.beyond = self._gate.enter(self, str(peer[0]) if peer else "")
@@ -117,14 +117,14 @@ class Connection(web.RequestHandler):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes came; between requests they begin a head."""
+        """Bytes came; between requests, they start a head."""
         if self._between:
             self._between = False
             self._wait("header_timeout", self._gate.settings.header_timeout)
         super().data_received(data)
 
     def pause_writing(self) -> None:
-        """The peer reads too slowly; from now it has a deadline."""
+        """The peer reads too slowly; from now on it has a deadline."""
         settings = self._gate.settings
         self._writing = self._loop.call_later(settings.write_timeout, self.cut, "write_timeout")
         super().pause_writing()
@@ -141,7 +141,7 @@ class Connection(web.RequestHandler):
         self._stop_waiting()
 
     def served(self) -> None:
-        """The answer is made. The library closes idle connections; this deadline is for those that it cannot close."""
+        """The answer was made. The library closes idle connections; this deadline is for those that it cannot close."""
         self._between = True
         settings = self._gate.settings
         self._wait("idle_timeout", settings.idle_timeout + settings.write_timeout)
@@ -160,7 +160,7 @@ class Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """What cannot be read as HTTP is answered by a problem, and not logged: anybody can send it."""
+        """Answer what cannot be read as HTTP with a problem document. It is not logged, because anyone can send it."""
         if status >= 500:
             return super().handle_error(request, status, exc, message)
         self._gate.refused("malformed_http")
@@ -170,7 +170,7 @@ class Connection(web.RequestHandler):
         return response
 
     def log_exception(self, *args: Any, **more: Any) -> None:
-        """Log a bug; a body that cannot be read is none, and has been answered: anybody can send it."""
+        """Log a bug. A body that cannot be read is not a bug, since anyone can send one, and was answered already."""
         if not isinstance(more.get("exc_info"), web.RequestPayloadError):
             super().log_exception(*args, **more)
 

@@ -1,6 +1,6 @@
-"""What every service refuses over HTTP in the same way, beside the errors of `epochal.errors`.
+"""The errors that every service answers over HTTP in the same way, in addition to those of `epochal.errors`.
 
-Apart from `problems`, which makes answers of them, because what raises them must know no status codes.
+Separate from `problems`, which makes answers from them, because the code that raises them must not know status codes.
 """
 
 from collections.abc import Sequence
@@ -25,18 +25,18 @@ class SegmentNotFound(StreamError):
 
 
 class UnknownSubscription(StreamError):
-    """There is no live subscription of that id; its reader should subscribe anew."""
+    """There is no live subscription of that id; its reader should subscribe again."""
 
     code = "unknown_subscription"
 
 
 class Overloaded(Unavailable):
-    """More is asked for at once than the settings allow."""
+    """There are more requests at once than the settings allow."""
 
     code = "overloaded"
 
 
 class ShuttingDown(Unavailable):
-    """The service is stopping; the same request will do at its successor."""
+    """The service is stopping; the same request can succeed at the next process."""
 
     code = "shutting_down"

@@ -1,8 +1,8 @@
-"""On which file system a path is, and whether what must last may be kept there.
+"""Finds the file system of a path, and decides whether data that must last may be kept there.
 
-Apart from the directories of the services because it is all but pure: text of the kernel in, a verdict out. A database
-and a log need locks that hold and an fsync that means it, and SQLite memory shared between openings of a file; over a
-network each of these is a maybe.
+Separate from the data directories of the services because it is almost pure: it turns the kernel's list of mounts into
+a verdict. A database and a log need locks that hold and an fsync that writes to the disk, and SQLite also needs memory
+that is shared between openings of a file. A network file system guarantees none of these.
 """
 
 import re
@@ -17,25 +17,25 @@ _SHARED = frozenset(
         "vmhgfs", "wekafs",
     )
 )  # fmt: skip
-"""Kept by another machine, or by the host of this virtual one."""
+"""Types of file systems whose data another machine keeps, or the host of this virtual machine."""
 _LOCAL_FUSE = frozenset(("fuseblk", "fuse.fuse-overlayfs"))
 _FUSE = re.compile(r"fuse([.2-9]|$)")
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
 class FilesystemVerdict(StrEnum):
-    """Whether what must last may be kept on a file system."""
+    """Whether data that must last may be kept on a file system."""
 
     FIT = "fit"
     SHARED = "shared"
-    """Never: what is on it is kept elsewhere."""
+    """Never: its data is kept on another machine."""
     UNKNOWN = "unknown"
-    """A program answers for it (FUSE), and which promises that keeps cannot be known here."""
+    """A program implements it (FUSE), and what that program guarantees is not known here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """One line of /proc/self/mountinfo: what is mounted on what, and where."""
+    """One line of /proc/self/mountinfo: a mount, its parent mount, its path, and the type of its file system."""
 
     id: str
     parent: str
@@ -46,8 +46,8 @@ class Mount:
 def objection(path: Path, *, trusted: str, setting: str, danger: str) -> str | None:
     """Why a service may not keep its data in `path`, an existing directory; None when it may.
 
-    `trusted`: a type of FUSE file system that is taken; `setting`: the variable that names it. `danger` says what can
-    happen.
+    `trusted`: a type of FUSE file system that is accepted; `setting`: the environment variable that names it; `danger`:
+    what can happen otherwise, for the text.
     """
     kind = kind_of(PurePosixPath(path.resolve()), mountinfo())
     verdict = judge(kind)
@@ -60,7 +60,7 @@ def objection(path: Path, *, trusted: str, setting: str, danger: str) -> str | N
 
 
 def mountinfo() -> str:
-    """What the kernel says is mounted where; empty where it does not say."""
+    """The kernel's list of mounts; empty where there is none."""
     try:
         return Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
@@ -68,10 +68,10 @@ def mountinfo() -> str:
 
 
 def judge(kind: str) -> FilesystemVerdict:
-    """Whether what must last may be kept on a file system of this type.
+    """Whether data that must last may be kept on a file system of this type.
 
     >>> judge("ext4"), judge("fuse.sshfs"), judge("fuse.mergerfs")
-    (<Verdict.FIT: 'fit'>, <Verdict.SHARED: 'shared'>, <Verdict.UNKNOWN: 'unknown'>)
+    (<FilesystemVerdict.FIT: 'fit'>, <FilesystemVerdict.SHARED: 'shared'>, <FilesystemVerdict.UNKNOWN: 'unknown'>)
     """
     if kind.removeprefix("fuse.") in _SHARED:
         return FilesystemVerdict.SHARED
@@ -79,10 +79,10 @@ def judge(kind: str) -> FilesystemVerdict:
 
 
 def kind_of(path: PurePosixPath, mountinfo: str) -> str:
-    """The type of the file system that holds an absolute path without links; empty when no mount does.
+    """The type of the file system that holds an absolute path without links; empty when there is none.
 
-    Goes down from the root as the kernel does, mount by mount: one that was covered by a later mount further up is not
-    seen, however well its name fits.
+    Goes from mount to mount, starting at the root, as the kernel does. A longest prefix is not enough: a mount can be
+    hidden by a later mount on a directory above it.
     """
     mounts = [mount for mount in map(_parse, mountinfo.splitlines()) if mount is not None]
     mounts = [mount for mount in mounts if path.is_relative_to(mount.point)]

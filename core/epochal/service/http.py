@@ -23,14 +23,14 @@ from epochal.service.tracing import serving
 
 _log = logging.getLogger("epochal.service")
 _HEALTH = frozenset(("/healthz", "/readyz", "/metrics"))
-"""What is answered also beyond the limits: whoever watches over the service must see how it is."""
+"""Paths that are answered even above the limits: probes and monitoring must see the state of the service."""
 _WAITING = 1024
-"""Connections that the system holds until they are accepted."""
+"""Connections that the system queues until they are accepted."""
 _ACCEPTED_AT_ONCE = 8
-"""Connections accepted before those that are there get their turn.
+"""Connections that asyncio accepts before open ones get their turn.
 
-asyncio takes as many in one go as it is told to let wait; in a flood that were more than there are spare connections,
-and each probe would be cut before its request was read.
+asyncio accepts as many at once as its `backlog` says. With a large backlog, a flood would bring more new connections
+at once than there are spare ones, and each probe would be cut before its request was read.
 """
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -46,8 +46,8 @@ class PortTaken(ConfigError):
 class HttpServer:
     """Serves `app`, to which the service adds its routes, from `start` to `close`, within the limits of `settings`.
 
-    `explain` makes the answer for an error that a handler raises. `drain`: seconds that answers under way may take at
-    the end.
+    `explain` makes the answer for an error that a handler raises. `drain`: seconds that requests under way may still
+    take at `close`.
     """
 
     def __init__(
@@ -64,14 +64,14 @@ class HttpServer:
         self.app = web.Application(
             middlewares=[self._watched, self._explained, self._limited], client_max_size=settings.max_body
         )
-        # a client that goes away takes its waiting request with it
+        # when a client goes away, its waiting request is cancelled
         self._runner = web.AppRunner(self.app, handler_cancellation=True, shutdown_timeout=drain)
         self._gate = Gate(settings, telemetry.refused)
         self._listener: asyncio.Server | None = None
         telemetry.gauge("epochal.http.connections", "{connection}", "Open connections", lambda: len(self._gate))
 
     async def start(self, port: int) -> int:
-        """Listen; returns the port, which is a free one for 0. Raises `ConfigError`, `PortTaken`."""
+        """Listen; returns the port, a free one when `port` is 0. Raises `ConfigError`, `PortTaken`."""
         await self._runner.setup()
         self._listener = await self._listen(port)
         return int(self._listener.sockets[0].getsockname()[1])
@@ -82,7 +82,7 @@ class HttpServer:
             self._listener.close()
 
     async def close(self) -> None:
-        """Take no more connections and answer what is under way."""
+        """Take no more connections, and answer the requests under way."""
         self.stop_listening()
         await self._runner.cleanup()
 
@@ -101,6 +101,7 @@ class HttpServer:
                     await asyncio.sleep(pause)
                     pause *= 2
             else:
+                # a second listen() makes the system's queue longer; asyncio goes on to accept few at once
                 for listening in listener.sockets:
                     with socket.socket(fileno=os.dup(listening.fileno())) as same:
                         same.listen(_WAITING)
@@ -119,11 +120,11 @@ class HttpServer:
 
     @web.middleware
     async def _watched(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Tell the connection that the head is in, and count the answer."""
+        """Notify the connection that the head has come, and count the answer."""
         connection = request.protocol
         assert isinstance(connection, Connection)
         connection.serving()
-        started, status = time.monotonic(), 499  # what a client that went away is counted as
+        started, status = time.monotonic(), 499  # a request whose client went away is counted with this status
         resource = request.match_info.route.resource
         route = resource.canonical if resource is not None else "none"
         try:
@@ -155,7 +156,7 @@ class HttpServer:
 
     @web.middleware
     async def _limited(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Serve nothing but health beyond the limits, and have the whole body in time before anything is done."""
+        """Above the limits, serve only health and metrics. Read the whole body, in time, before the handler runs."""
         connection: Any = request.protocol
         if connection.beyond and request.path not in _HEALTH:
             self._telemetry.refused(connection.beyond)
@@ -184,7 +185,7 @@ class HttpServer:
 
 
 def _packed() -> web.Response:
-    """No body is unpacked: 200 KiB can hold 200 MiB, and everybody would wait while one body grows (RFC 9110, 8.4)."""
+    """Refuse a packed body: 200 KiB can unpack to 200 MiB, and all clients would wait meanwhile (RFC 9110, 8.4)."""
     refused = problems.answer(
         415, "packed_body", "bodies are not taken packed; send it as it is, without the header Content-Encoding"
     )

@@ -1,6 +1,6 @@
 """Errors as HTTP answers: application/problem+json with a stable code (RFC 9457).
 
-Separate from the server because each service makes such answers too, for errors of its own.
+Separate from the server because each service makes such answers too, for its own errors.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from aiohttp import web
 from epochal.errors import EpochalError
 
 RETRY_AFTER = 1
-"""Seconds; what a 503 asks its caller to wait."""
+"""Seconds that a caller should wait after a 503."""
 CONTENT_TYPE = "application/problem+json"
 
 _CODES = {404: "no_such_route", 405: "method_not_allowed", 408: "too_slow", 413: "body_too_large"}
@@ -31,7 +31,7 @@ def answer(
     problems: list[dict[str, str]] | None = None,
     more: dict[str, Any] | None = None,
 ) -> web.Response:
-    """A problem document with `more` fields of its own; every 503 says when to come back."""
+    """A problem document, with the extra fields `more`; every 503 says when to try again."""
     body: dict[str, Any] = {
         "type": f"urn:epochal:problem:{code}",
         "title": HTTPStatus(status).phrase,
@@ -48,9 +48,10 @@ def answer(
 
 
 def explain(error: EpochalError, statuses: Mapping[type[EpochalError], int]) -> web.Response:
-    """The answer for a raised error, by the first kind in `statuses` that it is of; one of none is a 500, a bug here.
+    """The answer for a raised error, with the status of the first class in `statuses` that it is an instance of.
 
-    Its `problems`, and the fields that it has `told` beside them, are in the document.
+    An error that is of none is a bug here, and a 500. The error's attribute `problems`, and the extra fields in its
+    attribute `told`, go into the document.
     """
     status = next((status for kind, status in statuses.items() if isinstance(error, kind)), 500)
     wrong = [problem.to_json() for problem in getattr(error, "problems", ())]
@@ -60,7 +61,7 @@ def explain(error: EpochalError, statuses: Mapping[type[EpochalError], int]) -> 
 
 
 def from_http(error: web.HTTPException) -> web.Response:
-    """The answer for what the HTTP library itself refuses: no such route, wrong method, body too large."""
+    """The answer for a request that the HTTP library refuses: no such route, wrong method, body too large."""
     status, allowed = error.status, error.headers.get("Allow")
     detail = _DETAILS.get(status, error.text or error.reason)
     if allowed is not None:

@@ -1,9 +1,9 @@
 """The life of a service process: options, log, signals, standard input, exit code.
 
-Apart from the services so that both stop and fail in the same way, whoever started them.
+Separate from the services so that all of them stop and fail in the same way.
 
-Exit codes: 0 stopped as asked; 1 cannot run, said in one line on standard error; 2 wrong usage. A service may have
-others of its own.
+Exit codes: 0 stopped on request; 1 cannot run, with the reason in one line on standard error; 2 wrong usage. A service
+may have others of its own.
 """
 
 import asyncio
@@ -29,24 +29,24 @@ Main = Callable[[asyncio.Event], Coroutine[Any, Any, int]]
 
 
 _LAST_MOMENT = 1.0
-"""Seconds for threads to end by themselves when the service has."""
+"""Seconds that threads get to end by themselves after the service has ended."""
 
 
 def command_line(about: str) -> typer.Typer:
-    """The command of a service, to which it adds what it can do."""
+    """The command line of a service, to which the service adds its commands."""
     app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
     app.callback(help=about)(lambda: None)
     return app
 
 
 def run(program: str, main: Main, *, exit_with_stdin: bool = False) -> NoReturn:
-    """Run a service in this process until SIGTERM, Ctrl-C or, when asked, the end of standard input."""
+    """Run a service in this process until SIGTERM, Ctrl-C or, with `exit_with_stdin`, the end of standard input."""
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
     for handler in logging.getLogger().handlers:
         handler.setFormatter(Traced("%(asctime)s %(levelname)s %(name)s %(message)s"))
     _raise_file_limit()
     try:
-        sdk.start(program, metrics=False)  # metrics are asked for, at /metrics
+        sdk.start(program, metrics=False)  # metrics are not sent: they are read at /metrics
         code = asyncio.run(_until_stopped(main, exit_with_stdin))
     except EpochalError as error:
         typer.echo(f"{program}: {error}", err=True)
@@ -59,9 +59,9 @@ def run(program: str, main: Main, *, exit_with_stdin: bool = False) -> NoReturn:
 
 
 def _leave_stuck_threads(code: int) -> None:
-    """End the process here and now if a thread hangs: the interpreter would wait for it, and a disk may never answer.
+    """End the process at once if a thread hangs: the interpreter would wait for it, and a disk may never answer.
 
-    All that had to be done in order has been done, or given up, by then.
+    This is safe because the service has ended: all that had to be done in order was done, or given up.
     """
     others = [thread for thread in threading.enumerate() if thread is not threading.main_thread() and not thread.daemon]
     deadline = time.monotonic() + _LAST_MOMENT
@@ -100,17 +100,17 @@ async def _until_stopped(main: Main, exit_with_stdin: bool) -> int:
 
 
 def stop_on_signals(stop: asyncio.Event) -> None:
-    """Have SIGTERM and Ctrl-C set `stop`, whatever they did before."""
+    """Let SIGTERM and Ctrl-C set `stop`; this replaces their earlier handlers."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
 
 
 def _watch_stdin(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
-    """Stop at the end of standard input. A thread, since a file or /dev/null cannot be polled."""
+    """Stop at the end of standard input. It needs a thread, because a file or /dev/null cannot be polled."""
 
     def read() -> None:
-        with suppress(OSError):  # closed altogether: that is an end too
+        with suppress(OSError):  # standard input is closed: that is an end too
             while os.read(0, 4096):
                 pass
         with suppress(RuntimeError):  # the loop has ended for another reason
@@ -120,7 +120,7 @@ def _watch_stdin(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
 
 
 def _raise_file_limit() -> None:
-    """Take all that the system grants; its soft limit, often 1,024, is meant for programs that use select()."""
+    """Raise the soft limit to the hard one; the soft limit, often 1,024, is meant for programs that use select()."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,6 +1,6 @@
-"""What can be set at every service, each with the reason of its default, and how settings are read.
+"""The settings that every service has, each with the reason for its default, and how settings are read.
 
-Apart from the services' own settings so that the same limit has the same name and meaning everywhere.
+Separate from the services' own settings so that the same limit has the same name and meaning everywhere.
 """
 
 from typing import Annotated, Any, ClassVar, Self, TypeAlias
@@ -17,40 +17,40 @@ def _by_comma(value: Any) -> Any:
 
 
 ByComma: TypeAlias = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_by_comma)]
-"""Names in one text, by comma, each once and in order."""
+"""Names in one text, separated by commas; each is kept once, in order."""
 
 
 class ServiceSettings(BaseSettings):
-    """Read from the environment, under a prefix of the service; what is given to `read` wins. Seconds and bytes."""
+    """Read from the environment, with the prefix of the service; values given to `read` win. Seconds and bytes."""
 
     model_config = SettingsConfigDict(frozen=True, extra="forbid")
     service: ClassVar[str]
-    """What the service is called, for messages."""
+    """The name of the service, for messages."""
 
     host: str = "127.0.0.1"
-    """The address to listen on. Loopback: nothing is reachable from outside unless asked for."""
+    """The address to listen on. Loopback: nothing can be reached from outside unless this is set."""
     max_body: int = Field(default=2**20, ge=1024, le=2**26)
     """The largest body of an HTTP request, once unpacked. A manifest is a few KiB; 1 MiB is already a mistake."""
     header_timeout: float = Field(default=5.0, gt=0.0, le=60.0)
-    """For the head of an HTTP request. A client sends it at once; who does not is not a client."""
+    """For the head of an HTTP request. A real client sends it at once."""
     body_timeout: float = Field(default=10.0, gt=0.0, le=300.0)
-    """For the body of an HTTP request, once its head is in."""
+    """For the body of an HTTP request, after its head has come."""
     write_timeout: float = Field(default=30.0, gt=0.0, le=300.0)
-    """For an HTTP client to take what it was sent; one that does not read is cut."""
+    """For an HTTP client to read what it was sent; one that does not read is cut."""
     idle_timeout: float = Field(default=75.0, gt=0.0, le=3600.0)
-    """For the next request on a kept HTTP connection. Longer than what proxies and our client keep theirs for."""
+    """For the next request on a kept HTTP connection. It is long: proxies and our client close theirs earlier."""
     max_connections: int = Field(default=8192, ge=1)
-    """HTTP connections at once; each costs a file descriptor and some 20 KiB. Beyond it only health is answered."""
+    """HTTP connections at once; each costs a file descriptor and some 20 KiB. Above it, only health and metrics."""
     max_connections_per_address: int = Field(default=4096, ge=1)
     """HTTP connections at once from one address, so that one machine does not use up `max_connections`."""
     spare_connections: int = Field(default=64, ge=1, le=1024)
-    """Connections kept beyond the limits for /healthz, /readyz and /metrics; the oldest gives way to a newer one."""
+    """Connections above the limits, for /healthz, /readyz and /metrics; the oldest is cut for a newer one."""
     port_retries: int = Field(default=5, ge=0, le=60)
-    """Tries, with growing pauses, when the HTTP port is taken: a predecessor may be about to leave it."""
+    """Retries, with growing pauses, when the HTTP port is taken: an earlier process may be about to release it."""
 
     @classmethod
     def read(cls, **given: Any) -> Self:
-        """Read all settings; `given`: the options of the command, None where not given.
+        """Read all settings; `given`: the options of the command, None for those not given.
 
         Raises `ConfigError` with every problem.
         """
@@ -65,7 +65,9 @@ class ServiceSettings(BaseSettings):
 
     @classmethod
     def _problem(cls, name: str, reason: str, value: Any, options: dict[str, Any]) -> Problem:
-        shown = "" if isinstance(value, dict) else f" (given: {value!r})"  # a dict: all that was given, none of it this
+        shown = (
+            "" if isinstance(value, dict) else f" (given: {value!r})"
+        )  # a dict is the whole input: this setting was missing
         if name.endswith("port") and str(value).startswith(("tcp://", "udp://")):
             return Problem(
                 name,

@@ -1,6 +1,6 @@
 """A service's metrics, in a registry of its own, with those that every service has.
 
-Apart from what a service counts itself, because the exporter and the numbers about HTTP are the same everywhere.
+Separate from each service's own metrics because the exporter and the metrics about HTTP are the same everywhere.
 """
 
 from collections.abc import Callable, Iterable
@@ -25,7 +25,7 @@ _METHODS = frozenset(("CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "P
 
 
 class ServiceTelemetry:
-    """Counts what happens, and shows what is whenever metrics are read. `service`: as in `epochal.<service>.*`."""
+    """Counters of events, and gauges that are read with the metrics. `service`: as in `epochal.<service>.*`."""
 
     def __init__(self, service: str) -> None:
         self._prometheus = CollectorRegistry()
@@ -46,14 +46,14 @@ class ServiceTelemetry:
     def request(self, method: str, route: str, status: int, seconds: float) -> None:
         """One request was answered."""
         labels: dict[str, AnyValue] = {
-            "http.request.method": method if method in _METHODS else "_OTHER",  # anybody can make methods up
+            "http.request.method": method if method in _METHODS else "_OTHER",  # anyone can invent methods
             "http.route": route,
             "http.response.status_code": status,
         }
         self._requests.record(seconds, labels)
 
     def refused(self, reason: str) -> None:
-        """A connection was cut, or a request not served, because of a limit."""
+        """A connection was cut, or a request refused, because of a limit."""
         self._refused.add(1, {"reason": reason})
 
     def gauge(self, name: str, unit: str, text: str, read: Callable[[], float]) -> None:
@@ -73,7 +73,7 @@ class ServiceTelemetry:
         self.meter.create_observable_counter(name, [observed], unit=unit, description=text)
 
     def render(self) -> bytes:
-        """The Prometheus text of this moment."""
+        """The present values as Prometheus text."""
         return generate_latest(self._prometheus)
 
     def close(self) -> None:

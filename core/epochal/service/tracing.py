@@ -1,8 +1,8 @@
-"""The spans of what a service answers and does: requests over HTTP, and an operator's looks.
+"""The spans of a service: requests over HTTP, and an operator's reconciliations.
 
-Separate from the server because whether there is a span at all is decided here: a request makes one if it is part of
-its caller's trace. Leases are renewed every second by every publisher and probes ask as often; roots for these would be
-most of what a collector gets, and say nothing.
+Separate from the server because this module decides whether there is a span at all. A request gets one only if it is
+part of its caller's trace. Every publisher renews its lease every second, and probes are as frequent: root spans for
+these would be most of what a collector gets, and would say nothing.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,7 +22,7 @@ class Serving:
         self._span = span
 
     def answered(self, status: int) -> None:
-        """Say what it was answered with; 500 and above are errors of the service."""
+        """Record the status of the answer; 500 and above are errors of the service."""
         if self._span is None:
             return
         self._span.set_attribute("http.response.status_code", status)
@@ -55,14 +55,14 @@ def serving(method: str, route: str, headers: Mapping[str, str]) -> Iterator[Ser
 
 
 class Look:
-    """The span of a look; `outcome` is what its end says."""
+    """The span of one reconciliation; set `outcome` before it ends."""
 
     outcome = ""
 
 
 @contextmanager
 def looking(name: str) -> Iterator[Look]:
-    """The span `reconcile NAME` of an operator's look at one object; a root."""
+    """The span `reconcile NAME` of an operator's reconciliation of one object; it is a root span."""
     provider, look = sdk.provider(), Look()
     if provider is None:
         yield look

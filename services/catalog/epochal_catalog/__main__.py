@@ -1,11 +1,11 @@
-"""The command `epochal-catalog`.
+"""The command `epochal-catalog`: options, start and exit code of the process.
 
-Apart from the server because here are the process's own concerns. Exit codes: those of every service.
+The exit codes are those of every service (`epochal.service.process`).
 """
 
 import gc
 
-gc.disable()  # nothing that is being loaded is garbage, and looking for it takes a third of the start
+gc.disable()  # what the imports make is not garbage, and looking for garbage takes a third of the start
 
 import asyncio
 import logging

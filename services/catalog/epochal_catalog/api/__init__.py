@@ -1,1 +1,1 @@
-"""The HTTP interface of the catalog: routes, their document, and the bodies that they read and show."""
+"""The HTTP interface of the catalog: routes, their OpenAPI document, and the bodies of requests and answers."""

@@ -1,6 +1,6 @@
-"""The refusals that only the catalog gives, beside those of `epochal.errors`.
+"""The errors that only the catalog raises, in addition to those of `epochal.errors`.
 
-Apart from the HTTP layer because the rules raise them and must not know status codes; `problems` maps both kinds to
+Separate from the HTTP layer because the rules raise them and must not know status codes; `problems` maps both kinds to
 answers.
 """
 
@@ -21,7 +21,7 @@ class UnknownPublisher(StreamError):
 
 
 class NotOwner(StreamError):
-    """Only who made a subscription can renew or withdraw it, by the token that it was given (S29)."""
+    """Only the owner of a subscription, who has its token, can renew or withdraw it (S29)."""
 
     code = "not_owner"
 
@@ -45,13 +45,13 @@ class WriterNotLost(StreamError):
 
 
 class OtherStream(StreamError):
-    """The stream of that name is another one than the caller meant: it was deleted and created anew meanwhile."""
+    """The stream of that name is not the one that the caller meant: that was deleted, and created again since."""
 
     code = "other_stream"
 
 
 class RevisionAhead(StreamError):
-    """A watcher asks for what comes after a revision that this catalog never gave out."""
+    """A watcher requests the changes after a revision that this catalog never gave out."""
 
     code = "revision_ahead"
 
@@ -63,13 +63,13 @@ class StoreUnavailable(Unavailable):
 
 
 class StoreFailed(StoreUnavailable):
-    """The database failed in a way that leaves open what it holds; the process must end and read it anew."""
+    """After this failure it is not known what the database holds; the process must end and read it again."""
 
     code = "store_failed"
 
 
 class SchemaTooNew(ConfigError):
-    """The database was written by a newer release; this one will not touch it."""
+    """The database was written by a newer release; this one does not open it."""
 
     code = "schema_too_new"
 

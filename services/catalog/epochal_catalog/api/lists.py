@@ -1,6 +1,6 @@
-"""The routes that list what the catalog knows, page by page, from memory alone (S32).
+"""The routes that list what the catalog knows, page by page, from memory only (S32).
 
-All lists are read in one way: a page starts after a key, and a client that has it already gets 304.
+All lists are read in one way: a page starts after a key, and a client that already has the page gets 304.
 """
 
 import os
@@ -17,14 +17,14 @@ from epochal_catalog.domain.state import StreamEntry
 from epochal_catalog.runtime.service import Catalog
 
 _PROCESS = os.urandom(4).hex()
-"""Versions start anew with the process: a tag of an older one must not match."""
+"""Versions start again with each process: a tag from an older process must not match."""
 _Items = tuple[list[dict[str, Any]], str | None]
 
 
 def unchanged_or(request: web.Request, make: Callable[[], dict[str, Any]]) -> web.Response:
-    """304 when the client has this state of things already, else what `make` gives.
+    """304 when the client already has the present state, else what `make` returns.
 
-    The tag is weak: an answer is taken for the same when nothing but time has passed, so `seconds` may have grown.
+    The tag is weak: answers that differ only in how long something has lasted, such as `seconds`, have the same tag.
     """
     state = request.app[CATALOG].state
     tag = ETag(f"{_PROCESS}-{state.version}-{state.subscribers.version}", is_weak=True)
@@ -54,7 +54,7 @@ def _entry(request: web.Request) -> StreamEntry:
 
 
 async def list_streams(request: web.Request) -> web.Response:
-    """Streams by name, and the catalog's own."""
+    """Streams by name, and the catalog's own stream."""
 
     def read(catalog: Catalog, asked: PageRequest) -> _Items:
         state, now = catalog.state, catalog.now()
@@ -100,7 +100,7 @@ async def list_publishers(request: web.Request) -> web.Response:
 
 
 async def list_writers(request: web.Request) -> web.Response:
-    """All that ever had a session of the stream."""
+    """All writers that ever had a session of the stream."""
     entry = _entry(request)
 
     def read(catalog: Catalog, asked: PageRequest) -> _Items:

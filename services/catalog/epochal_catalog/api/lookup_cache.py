@@ -1,14 +1,15 @@
-"""Answers kept as bytes for as long as nothing that they show has changed.
+"""Answers to lookups, kept as bytes while nothing that they show has changed.
 
-Apart from the views because it knows nothing of what it keeps. Most of what a catalog is asked is one lookup again and
-again, by clients that all start at once; making its JSON is a third of the time that one takes (docs/performance.md).
+Separate from the views because it does not depend on what it keeps. Most requests to a catalog are the same lookup
+again and again, from clients that all start at once; making its JSON takes a third of the time of a lookup
+(docs/performance.md).
 """
 
 import json
 from collections.abc import Callable
 
 AGE = 0.1
-"""Seconds after which an answer is made anew all the same: it says how long something has lasted."""
+"""Seconds after which an answer is made again in any case, because it says how long something has lasted."""
 
 
 class Remembered:
@@ -19,7 +20,7 @@ class Remembered:
         self._answers: dict[str, tuple[float, bytes]] = {}
 
     def answer(self, key: str, version: int, now: float, make: Callable[[], object]) -> bytes:
-        """The JSON of what `make` returns, or returned for this key and `version` less than `AGE` ago."""
+        """The JSON of what `make` returns now, or returned for this key and `version` less than `AGE` seconds ago."""
         if version != self._version:
             self._version = version
             self._answers.clear()

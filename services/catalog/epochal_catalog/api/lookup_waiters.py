@@ -1,7 +1,7 @@
-"""Lookups that wait: each asks to be woken when its stream changes, and looks again by itself.
+"""Lookups that wait: each is woken when its stream changes, and then looks again.
 
-Apart from the service because of what must hold whatever the lookup is: all waiting ones are woken at once, a cancelled
-one leaves nothing behind, and their number is bounded (S27).
+Separate from the service because three rules hold for every lookup: all that wait for a stream are woken together, a
+cancelled one is forgotten, and their number is bounded (S27).
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from epochal.service.errors import Overloaded, ShuttingDown
 
 
 class WaitingRoom:
-    """Waiters by stream name."""
+    """The waiting lookups, by stream name."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -43,7 +43,7 @@ class WaitingRoom:
                 waiter.set_result(None)
 
     def close(self) -> None:
-        """Send everybody home with `ShuttingDown`, now and from now on."""
+        """Refuse all that wait, and every later one, with `ShuttingDown`."""
         self._closed = True
         for waiters in self._waiters.values():
             for waiter in waiters:

@@ -1,6 +1,6 @@
 """Errors as HTTP answers: application/problem+json with the error's stable code (RFC 9457).
 
-The routes only raise; one table here has the status of each error.
+The routes only raise errors; one table here has the status of each.
 """
 
 from aiohttp import web

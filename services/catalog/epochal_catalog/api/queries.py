@@ -1,4 +1,4 @@
-"""Reads the parameters of queries into values, with every problem named at once."""
+"""Reads query parameters into values; one error names every problem."""
 
 import math
 from typing import TypeVar
@@ -76,7 +76,7 @@ def read_page(request: web.Request) -> PageRequest:
 
 
 def read_since(request: web.Request) -> int | None:
-    """The revision that a watcher has seen: Last-Event-ID, which wins as it is the newer one, or `?since=`."""
+    """The revision that a watcher has seen: Last-Event-ID, which is the newer one and wins, or `?since=`."""
     return read_revision(request.headers.get("Last-Event-ID") or request.query.get("since"))
 
 

@@ -1,4 +1,4 @@
-"""The HTTP routes: each reads its request, has the catalog act, and shows the result.
+"""The HTTP routes: each reads its request, calls the catalog, and answers with the result.
 
 Nothing is decided here: `domain.registry` does that.
 """
@@ -81,7 +81,7 @@ async def refuse_reserved(_request: web.Request) -> web.Response:
 
 
 async def delete_stream(request: web.Request) -> web.Response:
-    """Delete a stream; its publishers learn it when they renew."""
+    """Delete a stream; its publishers are notified when they renew."""
     namespace, name = _stream_name(request)
     uid = request.query.get("uid")
     await request.app[CATALOG].submit(lambda registry: registry.delete(namespace, name, uid))
@@ -108,7 +108,7 @@ async def open_session(request: web.Request) -> web.Response:
 
 
 async def release_writer(request: web.Request) -> web.Response:
-    """Let a lost writer go (E46)."""
+    """Release a lost writer (E46)."""
     namespace, name = _stream_name(request)
     writer = queries.parse_writer(request.match_info["writer"])
     return web.json_response(
@@ -175,11 +175,11 @@ async def deregister_publisher(request: web.Request) -> web.Response:
 
 
 async def subscribe(request: web.Request) -> web.Response:
-    """One more subscription (S31)."""
+    """Add a subscription (S31)."""
     catalog, body = request.app[CATALOG], await _body(request, models.Subscribe)
     namespace, name = _stream_name(request)
     check_name(namespace, name)
-    # 53 bits: every JSON reader keeps them all. Nobody is shown the token of another's subscription (S29).
+    # 53 bits: every JSON reader keeps them all. No one is shown the token of another's subscription (S29).
     asked = SubscriptionRecord(uuid4().hex, secrets.randbits(53), body.uid, body.subscriber, _now())
     most = catalog.settings.max_subscriptions
     answer = await catalog.submit(lambda registry: subscriptions.subscribe(registry, namespace, name, asked, most))
@@ -203,7 +203,7 @@ async def unsubscribe(request: web.Request) -> web.Response:
 
 
 async def watch(request: web.Request) -> web.StreamResponse:
-    """Every change from now on, or from where the watcher was (S26)."""
+    """Send every change from now on, or after the one that the watcher saw last (S26)."""
     catalog = request.app[CATALOG]
     transport = request.transport
     assert transport is not None, "a request that is being answered has a connection"
@@ -211,7 +211,7 @@ async def watch(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(
             headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         )
-        with suppress(ConnectionError):  # it left, or was cut: there is nobody to tell
+        with suppress(ConnectionError):  # the watcher left or was cut: no one can get an error
             await response.prepare(request)
             await watcher.run(response.write, catalog.settings.watch_heartbeat)
         return response

@@ -1,7 +1,6 @@
 """The catalog's streams, segments, publishers, writers and subscriptions as JSON.
 
-Separate from the routes because several answers show the same things.
-`now` is monotonic seconds.
+Separate from the routes because several answers show the same things. `now` is monotonic seconds.
 """
 
 from typing import Any
@@ -14,7 +13,7 @@ from epochal_catalog.domain.state import CatalogState, StreamEntry
 
 
 def stream(state: CatalogState, entry: StreamEntry, now: float, *, with_segments: bool = True) -> dict[str, Any]:
-    """A stream, with its segments unless they are shown beside it."""
+    """A stream; without its segments when the answer has them elsewhere."""
     record = entry.record
     shown: dict[str, Any] = {
         "namespace": record.namespace,
@@ -98,7 +97,7 @@ def _owner(state: CatalogState, owner: RegistrationRecord) -> dict[str, Any]:
 
 
 def publisher(state: CatalogState, record: RegistrationRecord) -> dict[str, Any]:
-    """A registration, with what became of it."""
+    """A registration, and whether it is live or superseded."""
     return {
         **_owner(state, record),
         "instance": record.instance,
@@ -118,7 +117,7 @@ def writer(state: CatalogState, entry: StreamEntry, writer: str) -> dict[str, An
 
 
 def subscription(state: CatalogState, record: SubscriptionRecord) -> dict[str, Any]:
-    """A subscription, without its token: that is its owner's (S29)."""
+    """A subscription, without its token, which only the owner may know (S29)."""
     lease, report = state.subscribers.leases.get(record.id), state.subscribers.report(record.id)
     return {
         "id": record.id,

@@ -1,7 +1,7 @@
-"""Watchers: each is told every change, in order, at the pace at which it reads, and never holds up another (S26).
+"""Watchers: each gets every change in order, at the pace at which it reads, and never slows down another (S26).
 
-Apart from the history because of what must hold whatever the protocol in front is: their number is bounded, one that
-does not read is cut, and all leave when the catalog stops.
+Separate from the history because these rules are about connections: their number is bounded, one that does not read is
+cut, and all end when the catalog stops.
 """
 
 import asyncio
@@ -13,12 +13,12 @@ from epochal.service.errors import Overloaded, ShuttingDown
 from epochal_catalog.domain.change_history import ChangeHistory
 
 _PIECE = 1 << 16
-"""Bytes that are handed over at once."""
+"""About how many bytes are written to a connection at a time."""
 _HEARTBEAT = b": still here\n\n"
 
 
 class Watcher:
-    """One connection that follows the changes after `revision`; `cut` ends it without a word."""
+    """One connection that follows the changes after `revision`; `cut` closes it at once."""
 
     def __init__(
         self, history: ChangeHistory, revision: int, opening: bytes, queue: int, cut: Callable[[], None]
@@ -30,10 +30,10 @@ class Watcher:
         self._opening = opening
         self._cut = cut
         self._queue = queue
-        self._allowed = max(queue, history.behind(revision))  # who comes back has all of that to catch up with
+        self._allowed = max(queue, history.behind(revision))  # one that resumes must first catch up
 
     def tell(self) -> bool:
-        """There are new changes; returns whether the watcher is too far behind, and is cut."""
+        """Notify the watcher of new changes; returns whether it was too far behind and is cut."""
         self.news.set()
         too_far = self._history.behind(self._revision) > self._allowed or self._revision < self._history.floor
         if too_far and not self.ended:
@@ -42,16 +42,16 @@ class Watcher:
         return too_far
 
     def end(self) -> None:
-        """No more is written after what is under way."""
+        """Write nothing more after the write that is under way."""
         self.ended = True
         self.news.set()
 
     async def run(self, write: Callable[[bytes], Awaitable[None]], heartbeat: float) -> None:
-        """Write every change as it comes, and something every `heartbeat` seconds, until the end."""
+        """Write every change as it comes, and a comment after `heartbeat` seconds without a change."""
         await write(self._opening)
         while not self.ended:
             data, self._revision = self._history.read(self._revision, _PIECE)
-            if data:
+            if data:  # what it may be behind shrinks as it catches up, and never grows again
                 self._allowed = max(self._queue, min(self._allowed, self._history.behind(self._revision)))
                 await write(data)
                 continue
@@ -64,7 +64,7 @@ class Watcher:
 
 
 class Watchers:
-    """All of them. `queue`: changes that one may be behind; `on_cut` is told of each that was."""
+    """All watchers. `queue`: changes that one may be behind; `on_cut` is called for each that is cut."""
 
     def __init__(self, history: ChangeHistory, limit: int, queue: int, on_cut: Callable[[], None]) -> None:
         self._history = history
@@ -80,7 +80,7 @@ class Watchers:
 
     @contextmanager
     def enter(self, since: int | None, cut: Callable[[], None]) -> Iterator[Watcher]:
-        """A watcher of what comes after `since`, or from now on.
+        """Add a watcher of the changes after `since`, or from now on, while the context is entered.
 
         Raises `HistoryTruncated`, `RevisionAhead`, `Overloaded`, `ShuttingDown`.
         """
@@ -101,14 +101,14 @@ class Watchers:
             self._watchers.discard(watcher)
 
     def tell(self) -> None:
-        """There are new changes."""
+        """Notify all watchers of new changes, and cut those that are too far behind."""
         for watcher in list(self._watchers):
             if watcher.tell():
                 self._watchers.discard(watcher)
                 self._on_cut()
 
     def close(self) -> None:
-        """Send everybody home, now and from now on; they come back to the successor."""
+        """End all watches, and refuse every later one; the watchers reconnect to the next process."""
         self._closed = True
         for watcher in self._watchers:
             watcher.end()

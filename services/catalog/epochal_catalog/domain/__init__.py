@@ -1,1 +1,1 @@
-"""What the catalog knows and the rules by which it changes; no I/O."""
+"""What the catalog knows, and the rules by which it changes. No I/O."""

@@ -1,7 +1,7 @@
 """What holds a stream's time back: the holders at the least times of its merged lower frontier, longest first.
 
-Apart from the views because the metric and the answers ask the same question, and because the merging is the only
-algebra in the catalog. `now` is monotonic seconds: holders grow older between two reports.
+Separate from the views because the metrics need it too. The merge of frontiers is the only algebra in the catalog.
+`now` is monotonic seconds: between two reports, the durations of holders grow.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from epochal_catalog.domain.state import CatalogState, StreamEntry
 
 
 def holders(state: CatalogState, segment: SegmentRecord, now: float) -> list[dict[str, Json]]:
-    """The holders of one segment as JSON, older by what has passed since they were reported."""
+    """The holders of one segment as JSON. Their durations include the time since the report."""
     found = state.report_of(segment)
     if found is None:
         return []

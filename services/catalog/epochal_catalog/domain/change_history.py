@@ -1,7 +1,7 @@
-"""The last changes, kept for watchers that come back: a bounded window over the revisions.
+"""The newest changes, kept for watchers that come back: a bounded window over the revisions.
 
-Apart from the watchers because it is pure, and because the disk holds exactly the same window: a restart of the catalog
-is no hole for who watches (S26).
+Separate from the watchers because it does no I/O. The disk holds exactly the same window, so watchers miss no change
+when the catalog restarts (S26).
 """
 
 import json
@@ -14,7 +14,7 @@ from epochal_catalog.domain.records import ChangeRecord, fields_of
 
 
 class ChangeHistory:
-    """Changes in order, at most `limit` and a tenth; `floor` is the oldest revision that can be resumed from."""
+    """At most 1.1 times `limit` changes, in order; `floor` is the oldest revision that can be resumed from."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -35,9 +35,9 @@ class ChangeHistory:
         self.floor = max(self.floor, before - 1)
 
     def settle(self, revision: int, floor: int | None) -> None:
-        """After loading, with the catalog's revision, and the floor if it was stored.
+        """Set `newest` and `floor` after loading: the catalog's revision, and the floor if it was stored.
 
-        Otherwise what came before the first change that is kept is unknown.
+        Without a stored floor, watchers can resume from just before the first change that is kept, and no earlier.
         """
         self.newest = revision
         if floor is None:
@@ -45,16 +45,17 @@ class ChangeHistory:
         self.floor = floor
 
     def excess(self, coming: int) -> int | None:
-        """Where to forget up to when `coming` more are added; None while there is room. Not one by one: in tenths."""
+        """Forget below this revision when `coming` more are added; None: not yet. A tenth of `limit` at a time."""
         over = len(self._frames) + coming - self.limit
         if over <= self.limit // 10 or not self._frames:
             return None
         return self._frames[min(over, len(self._frames)) - 1][0] + 1
 
     def check(self, revision: int) -> None:
-        """Raises `HistoryTruncated` or `RevisionAhead` unless `revision` was reached and all changes after it are here.
+        """Raises `HistoryTruncated` or `RevisionAhead` unless `revision` was given out and all later changes are here.
 
-        Revisions have gaps, so one that lies in a gap is of another past: of a database that an older copy replaced.
+        Revisions have gaps. One that lies in a gap was never given out by this database: it comes from a database that
+        was since replaced by an older copy.
         """
         if revision < self.floor:
             raise HistoryTruncated(
@@ -72,7 +73,7 @@ class ChangeHistory:
         return len(self._frames) - self._after(revision)
 
     def read(self, revision: int, most: int) -> tuple[bytes, int]:
-        """Whole changes after a revision, of about `most` bytes together, and the revision of the last of them."""
+        """Whole changes after a revision, about `most` bytes in all, and the revision of the last of them."""
         found, size = [], 0
         for at in range(self._after(revision), len(self._frames)):
             revision, data = self._frames[at]

@@ -1,7 +1,7 @@
-"""What a request changes, and what watchers are told of it.
+"""What a request changes, and the numbered changes that watchers are notified of.
 
-Apart from the rules because all of them end in one of these: every change gets a revision here, and with it its place
-in the history (S26).
+Separate from the rules because all rules return a `Decision`. Every change gets its revision here, and with it its
+place in the history (S26).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -30,22 +30,22 @@ from epochal_catalog.domain.state import FLOOR, CatalogState
 
 A = TypeVar("A")
 _Told = tuple[str, str, dict[str, Json] | None]
-"""Kind, name, and what it is now; None: it is gone."""
+"""Kind, name, and the new value; None: it was deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision(Generic[A]):
-    """What a request changes, in one transaction, and its answer, read once the state has the changes."""
+    """What a request changes, in one transaction, and its answer, made after the state has the changes."""
 
     changes: tuple[Change, ...]
     answer: Callable[[], A]
 
 
 def write(state: CatalogState, floor: int, answer: Callable[[], A], *changes: Change) -> Decision[A]:
-    """A decision that is stored: each change that can be seen from outside is the next revision, none below `floor`.
+    """A decision that is stored: each change that watchers can see gets the next revision, none below `floor`.
 
-    What is kept in memory only, or shown to no one, makes none by itself: every revision that was given out is that of
-    a change, so one that is of another past is known by that (S26).
+    Changes that are kept in memory only, or shown to no one, get no revision. So every revision that was given out is
+    that of a change, and one that belongs to no change must come from another database (S26).
     """
     told = list(_tell(state, changes))
     if not told:
@@ -58,7 +58,7 @@ def write(state: CatalogState, floor: int, answer: Callable[[], A], *changes: Ch
     excess = state.history.excess(len(told))
     if excess is not None:
         numbered += [ChangesForgotten(excess), CounterRecord(FLOOR, excess - 1)]
-    elif state.counter(FLOOR) is None:
+    elif state.counter(FLOOR) is None:  # stored with the first change, so that a restart reads it and does not guess
         numbered.append(CounterRecord(FLOOR, state.history.floor))
     revision = CounterRecord("revision", first + len(told) - 1)
     return Decision((revision, *changes, *numbered), answer)
@@ -87,7 +87,7 @@ def _tell(state: CatalogState, changes: Sequence[Change]) -> Iterator[_Told]:
                     yield "publisher", known.publisher, {**fields_of(known), "live": live}
             case SubscriptionRecord(id=key, uid=uid, subscriber=subscriber, since=since):
                 shown = {"id": key, "stream": state.name_of(uid), "uid": uid, "subscriber": subscriber, "since": since}
-                yield "subscription", key, shown  # never its token: that is its owner's (S29)
+                yield "subscription", key, shown  # never its token: only the owner may know it (S29)
             case StreamRemoved(uid):
                 yield "stream", state.name_of(uid), None
             case RegistrationRemoved(publisher, token):

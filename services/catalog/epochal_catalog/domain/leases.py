@@ -1,8 +1,8 @@
-"""Leases: for how long a publisher or a subscriber is believed to be alive.
+"""Leases: how long a publisher or a subscriber is taken to be alive.
 
-Apart from the rules because expiry is about time only: what follows from it is decided elsewhere. A publisher's lease
-withdraws an address and never a segment (E12), a subscriber's its subscription (S30). Reads no clock: `now` is
-monotonic seconds, given by the caller.
+Separate from the rules because expiry is about time only; what follows from it is decided in `registry`. When a
+publisher's lease lapses, its addresses are withdrawn, but never its segments (E12); when a subscriber's lapses, its
+subscription is withdrawn (S30). Reads no clock: `now` is monotonic seconds, given by the caller.
 """
 
 from collections.abc import Hashable, Iterable
@@ -24,7 +24,7 @@ class Lease:
 class Leases(Generic[K]):
     """All leases by key: a publisher's fencing token, a subscription's id.
 
-    A lease lapses in `sweep`, and there only, so that a stall can be made good first.
+    A lease lapses in `sweep` only, so that the time of a stall can be added to it first.
     """
 
     def __init__(self, ttl: float) -> None:
@@ -46,7 +46,7 @@ class Leases(Generic[K]):
         self._by_key[key] = Lease(now + self.ttl, verified)
 
     def renew(self, key: K, now: float) -> bool:
-        """Start the TTL anew; returns whether that is visible: the lease had lapsed, or was not verified."""
+        """Start the TTL again; returns whether that is visible: the lease had lapsed, or was not verified."""
         lease = self._by_key[key]
         visible = not (lease.live and lease.verified)
         lease.expires, lease.verified, lease.live = now + self.ttl, True, True
@@ -69,8 +69,8 @@ class Leases(Generic[K]):
     def sweep(self, now: float, stall: float) -> list[K]:
         """Let overdue leases lapse; returns their keys.
 
-        When the last sweep is more than `stall` seconds ago the catalog itself was not running; nobody could renew
-        meanwhile, so every lease is given that time back before any is judged.
+        When the last sweep is more than `stall` seconds ago, the catalog itself was not running and no one could renew.
+        So every lease is extended by that time before any is checked.
         """
         gap = 0.0 if self._last_sweep is None else now - self._last_sweep
         self._last_sweep = now

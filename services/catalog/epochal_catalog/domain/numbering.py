@@ -1,13 +1,13 @@
-"""The numbers that a catalog gives out: each above all before, and none below the clock (E12).
+"""The numbers that a catalog gives out: each is greater than all before it, and none is below the clock (E12).
 
-Separate from the rules because it says for all of them why a database that is put back from an older copy gives no
-number out twice: what the copy does not know of was given out earlier, so it is below the clock.
+So no number is given out twice, even when the database is restored from an older copy: the numbers that the copy does
+not know were given out earlier, so they are below the clock.
 """
 
 ROOM_BITS = 10
-"""A millisecond has room for 1,024 numbers; beyond that they run ahead of the clock."""
+"""A millisecond has room for 1,024 numbers; more than that run ahead of the clock."""
 _HIGHEST = (1 << 53) - (1 << 40)
-"""Every JSON reader keeps 53 bits. A clock that is beyond (the year 2248) moves no number any more."""
+"""Every JSON reader keeps 53 bits. From the year 2248 on, the clock no longer raises this minimum."""
 
 
 def least(seconds: float) -> int:
@@ -20,7 +20,7 @@ def least(seconds: float) -> int:
 
 
 def following(last: int, floor: int) -> int:
-    """The next number after `last`, not below `floor`: also where the clock was set back.
+    """The next number after `last`, not below `floor`. It rises even when the clock was set back.
 
     >>> following(7, 0), following(7, 100), following(100, 7)
     (8, 100, 101)

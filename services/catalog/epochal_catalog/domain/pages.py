@@ -1,7 +1,7 @@
-"""Lists in pages: sorted keys, and where a reader goes on while others come and go.
+"""Lists in pages: sorted keys, and the key after which the next page starts.
 
-Every list is read in this way. A page starts after a key, not at a number, so that what is added or deleted meanwhile
-neither repeats nor hides anything that was there all the time (S32).
+Every list is read in this way. A page starts after a key, not at an index. So an item that exists all the time is
+listed exactly once, whatever is added or deleted between two pages (S32).
 """
 
 import base64
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 MOST, USUAL = 1000, 500
-"""Items of a page: at most, and when not said."""
+"""Items of a page: the maximum, and the default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +23,12 @@ class PageRequest:
     namespace: str | None = None
 
     def wants(self, qualified: str) -> bool:
-        """Whether a stream's `namespace/name` is among what is asked for."""
+        """Whether a stream's `namespace/name` is in the requested namespace."""
         return self.namespace is None or qualified.startswith(f"{self.namespace}/")
 
 
 class SortedKeys:
-    """A set of texts in their order.
+    """A sorted set of strings.
 
     >>> keys = SortedKeys()
     >>> for key in "cab": keys.add(key)
@@ -62,7 +62,7 @@ class SortedKeys:
             del self._keys[at]
 
     def after(self, key: str) -> Iterator[str]:
-        """The keys after `key`, whether or not that is one of them."""
+        """The keys greater than `key`, which need not be in the set."""
         keys = self._keys
         return (keys[at] for at in range(bisect_right(keys, key), len(keys)))
 
@@ -70,7 +70,7 @@ class SortedKeys:
 def page(
     keys: SortedKeys, asked: PageRequest, wanted: Callable[[str], bool] = lambda _: True
 ) -> tuple[list[str], str | None]:
-    """The keys of a page that are `wanted`, and the text that asks for the next one; None on the last page."""
+    """The `wanted` keys of a page, and the `after` of the next page; None on the last page."""
     found: list[str] = []
     for key in keys.after(asked.after):
         if not wanted(key):
@@ -87,7 +87,7 @@ def cursor(key: str) -> str:
 
 
 def key_of(after: str) -> str:
-    """The key in an `after`; raises `ValueError` for what was none.
+    """The key in an `after`; raises `ValueError` for a text that no page returned.
 
     >>> key_of(cursor("demo/flights"))
     'demo/flights'

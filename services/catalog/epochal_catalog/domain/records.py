@@ -1,7 +1,7 @@
 """What the catalog remembers, as plain values: one record for each row that is stored.
 
-Rules and store both use these: a decision is a list of records to write, the store
-writes them, and memory then takes over exactly what was written.
+Rules and store both use these. A decision is a list of records; the store writes them, and then the state in memory
+takes over exactly what was written.
 """
 
 from dataclasses import dataclass, field, fields
@@ -20,7 +20,7 @@ def fields_of(record: Any) -> dict[str, Json]:
 
 @dataclass(frozen=True, slots=True)
 class StreamRecord:
-    """A declared stream. `uid` is never used again, so a stream created anew under an old name is told apart (S26).
+    """A declared stream. A `uid` is never used again, so a new stream under an old name can be distinguished (S26).
 
     `created` and `completed` are ISO 8601 in UTC; `completed` is None until every open segment was finishing at once
     (E7).
@@ -37,14 +37,14 @@ class StreamRecord:
 
 @dataclass(frozen=True, slots=True)
 class SegmentRecord:
-    """A key range [lo, hi) of a stream, and what its publishers last said of it.
+    """A key range [lo, hi) of a stream, and what its publishers last reported about it.
 
-    `incarnation` counts the lives of its publishers and `token` is the fencing token of the newest (E12). `lower`
-    (None: never reported) and `writers` are what a next incarnation without a volume starts from. `horizon`, an
-    antichain of maximal times, is what it aborts (None: not known), and `marks` are facts that outlive a publisher and
+    `incarnation` rises with every new owner of the segment, and `token` is the fencing token of the newest (E12).
+    The next incarnation, if it has no volume, starts from `lower` (None: never reported) and `writers`, and aborts what
+    `horizon` covers: an antichain of maximal times (None: not known). `marks` are facts that outlive a publisher and
     that only publishers read. All these are written together, as the record `record_number` of the incarnation (E11).
-    `finishing` outlives an incarnation, `finishing_number` and `record_number` do not: each incarnation counts from
-    the beginning.
+    `finishing` outlives an incarnation. `finishing_number` and `record_number` do not: each incarnation starts to count
+    from the beginning.
     """
 
     uid: str
@@ -65,7 +65,7 @@ class SegmentRecord:
 
 @dataclass(frozen=True, slots=True)
 class HorizonRecorded:
-    """A segment of which only the horizon, marks or the record's number changed: stored, shown to no one (E11)."""
+    """A segment with a change only in horizon, marks or record number: stored, but not shown to watchers (E11)."""
 
     segment: SegmentRecord
 
@@ -86,9 +86,10 @@ class RegistrationRecord:
 
 @dataclass(frozen=True, slots=True)
 class SessionRecord:
-    """The newest session of a writer of a stream (E6); `first`: it has had none before, as far as is known here.
+    """The newest session of a writer of a stream (E6); `first`: no earlier one is known here.
 
-    `released`: the number, once what the session held when it was lost may be let go (E46).
+    `released`: the session's own number, after the writer was released: what it held when it was lost may be let go
+    (E46).
     """
 
     uid: str
@@ -100,7 +101,7 @@ class SessionRecord:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionRecord:
-    """A reader of a stream, one record for each subscription (S31); whoever knows `token` owns it (S29)."""
+    """A reader of a stream, one record for each subscription (S31); a client that knows `token` owns it (S29)."""
 
     id: str
     token: int
@@ -119,14 +120,14 @@ class CounterRecord:
 
 @dataclass(frozen=True, slots=True)
 class StreamRemoved:
-    """The stream, its segments and its sessions are gone."""
+    """The stream was deleted, with its segments, sessions and subscriptions."""
 
     uid: str
 
 
 @dataclass(frozen=True, slots=True)
 class RegistrationRemoved:
-    """The publisher left, or its superseded registration is forgotten."""
+    """The publisher left, or its superseded registration is dropped."""
 
     publisher: str
     token: int
@@ -134,14 +135,14 @@ class RegistrationRemoved:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionRemoved:
-    """The reader left, or was not heard of for a TTL (S30)."""
+    """The reader left, or did not renew for a TTL (S30)."""
 
     id: str
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeRecord:
-    """One change as watchers are told of it (S26); `object` is None once it is deleted."""
+    """One change as watchers receive it (S26); `object` is None after a deletion."""
 
     revision: int
     kind: str
@@ -159,7 +160,7 @@ class ChangesForgotten:
 
 @dataclass(frozen=True, slots=True)
 class LivenessNoticed:
-    """A publisher's lease lapsed, or came back: nothing that is stored, but watchers are told."""
+    """A publisher's lease lapsed, or came back. The lease is not stored, but watchers are notified."""
 
     token: int
     live: bool
@@ -167,7 +168,7 @@ class LivenessNoticed:
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """What a publisher counts at a segment, and who holds time back there (`Holder` as JSON).
+    """A publisher's counters of a segment, and who holds time back there (`Holder` as JSON).
 
     Every time that is <= one of `below` is aborted, because its memory was lost (E11).
     """
@@ -177,13 +178,13 @@ class Reported:
     below: tuple[Json, ...] = ()
 
     def lost(self, writer: str) -> bool:
-        """Whether time is held for the writer as lost (E46)."""
+        """Whether time is held for this writer because it is lost (E46)."""
         return any(holder["kind"] == HolderKind.LOST and holder["writer"] == writer for holder in self.holders)
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseRenewed:
-    """A publisher is alive; in memory only, as is what it reports by segment."""
+    """A publisher is alive; kept in memory only, like its reports by segment."""
 
     token: int
     reports: dict[str, Reported] = field(default_factory=dict)
@@ -191,7 +192,7 @@ class LeaseRenewed:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionRenewed:
-    """A reader is alive; in memory only, as is what it reports."""
+    """A reader is alive; kept in memory only, like its report."""
 
     id: str
     lower: list[Json] | None = None
@@ -199,7 +200,7 @@ class SubscriptionRenewed:
 
 
 InMemory: TypeAlias = LeaseRenewed | SubscriptionRenewed
-"""What is true whether or not the disk takes anything."""
+"""Changes that are committed even when the disk takes no writes."""
 Stored: TypeAlias = (
     StreamRecord
     | SegmentRecord

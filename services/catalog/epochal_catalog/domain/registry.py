@@ -1,8 +1,8 @@
-"""The rules of the catalog: what each request changes, judged against the state.
+"""The rules of the catalog: what each request changes, given the state.
 
-It is pure: every method looks at the state, raises a typed error or returns a
-`Decision`, and changes nothing. The caller writes the decision's records to disk and only then lets the state take them
-over, so memory is never ahead of what survives a crash.
+It is pure: every method reads the state, raises a typed error or returns a `Decision`, and changes nothing. The caller
+first writes the decision's records to disk and then lets the state take them over, so memory is never ahead of what
+survives a crash.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -47,12 +47,12 @@ from epochal_catalog.domain.state import CatalogState, StreamEntry
 A = TypeVar("A")
 
 _AT_ONCE = 1000
-"""Withdrawals in one transaction, so that others get their turn between."""
+"""The most withdrawals, and the most notices of leases, in one transaction: other writes get their turn between."""
 
 
 @dataclass(frozen=True, slots=True)
 class Registering:
-    """A publisher process that asks for segments; `instance` is fresh at each start of the process."""
+    """A publisher process that requests segments; `instance` is new at each start of the process."""
 
     publisher: str
     instance: str
@@ -61,15 +61,15 @@ class Registering:
     segments: tuple[str, ...]
     addresses: Mapping[str, str]
     incarnations: Mapping[str, int] = field(default_factory=dict)
-    """Segment -> the last incarnation that its log on disk has seen, which may be more than is known here (E12)."""
+    """Segment -> the last incarnation that its log on disk has seen; it can be above the one known here (E12)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a publisher says of one of its segments when it renews; None leaves what is stored as it is (E11).
+    """What a publisher reports about one of its segments when it renews; None: what is stored does not change (E11).
 
     With a `number` it is a record: `lower`, `writers`, `horizon` and `marks` belong together. `final`: the publisher
-    stops in good order, and the horizon may shrink to what is still open.
+    stops cleanly, so the horizon may shrink to what is still open.
     """
 
     incarnation: int
@@ -94,7 +94,7 @@ class Renewing:
 
 
 class RenewalDecision(NamedTuple):
-    """What a renewal changes: segments, which only their owner's renewals change, and its lease."""
+    """What a renewal changes: the owner's segments, which no other publisher changes, and its lease."""
 
     changed: tuple[SegmentRecord | HorizonRecorded, ...]
     renewed: LeaseRenewed
@@ -103,7 +103,7 @@ class RenewalDecision(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FinishingMark:
-    """A publisher's word that a segment's last capability is parked as finishing, or, after an open, no longer (E7)."""
+    """A publisher reports that a segment's last capability is parked as finishing, or after an open no more (E7)."""
 
     segment: str
     publisher: str
@@ -115,7 +115,7 @@ class FinishingMark:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedStream:
-    """What a caller of the lookup believes of the stream; None is not checked (S28)."""
+    """What a caller of the lookup expects from the stream; None is not checked (S28)."""
 
     time: TimeShape | None = None
     encoding: str | None = None
@@ -125,7 +125,7 @@ class ExpectedStream:
 class Registry:
     """Decides on a `CatalogState`; holds nothing itself.
 
-    `uid`, `at` (ISO 8601, UTC) and `floor`, the least number that may be given out now (E12), are given by the caller:
+    The caller gives `uid`, `at` (ISO 8601, UTC) and `floor`, the least number that may be given out now (E12):
     nothing here draws random numbers or reads a clock.
     """
 
@@ -136,9 +136,9 @@ class Registry:
     # --- streams ------------------------------------------------------------------------------------------------------
 
     def apply(self, manifest: StreamManifest, uid: str, at: str) -> Decision[tuple[StreamEntry, bool]]:
-        """Declare a stream, or change the declaration; the answer tells whether the stream is new.
+        """Declare a stream, or change its declaration; the answer says whether the stream is new.
 
-        `uid` is used when it is. Raises `ImmutableField`. The same manifest again changes nothing.
+        A new stream gets `uid`. The same manifest again changes nothing. Raises `ReservedName`, `ImmutableField`.
         """
         namespace, name = manifest.namespace, manifest.name
         check_name(namespace, name)
@@ -164,9 +164,9 @@ class Registry:
         return self.write(answer(False), record)
 
     def delete(self, namespace: str, name: str, uid: str | None = None) -> Decision[None]:
-        """Delete a stream with its sessions; publishers hear `StreamGone` at a renewal. Raises `StreamNotFound`.
+        """Delete a stream with its sessions; its publishers get `StreamGone` when they renew. Raises `StreamNotFound`.
 
-        `uid`: the one stream that is meant; raises `OtherStream` when another has the name by now.
+        `uid`: delete only this stream; raises `OtherStream` when another stream has the name now.
         """
         check_name(namespace, name)
         entry = self.state.stream(namespace, name)
@@ -177,9 +177,9 @@ class Registry:
     def open_session(
         self, namespace: str, name: str, writer: str, after: int | None = None
     ) -> Decision[dict[str, Json]]:
-        """Give a writer its next session number (E6); with `after` only if that is still its newest.
+        """Give a writer its next session number (E6); with `after`, only if that is still its newest.
 
-        Raises `StreamNotFound`, `StreamComplete`, and `WriterFenced` where another number has been given out since.
+        Raises `StreamNotFound`, `StreamComplete`, and `WriterFenced` when another number was given out since.
         """
         check_name(namespace, name)
         entry = self.state.stream(namespace, name)
@@ -198,9 +198,9 @@ class Registry:
         return self.write(lambda: answer, SessionRecord(uid, writer, number, first=last is None))
 
     def release(self, namespace: str, name: str, writer: str) -> Decision[dict[str, Json]]:
-        """Let a lost writer go; its publishers hear of it when they renew (E46). Again is the same.
+        """Release a lost writer; its publishers are notified when they renew (E46). A repeat changes nothing.
 
-        Raises `StreamNotFound`, `WriterNotFound`, and `WriterNotLost` unless a segment's last report waits for it.
+        Raises `StreamNotFound`, `WriterNotFound`, and `WriterNotLost` unless a segment waits for it by its last report.
         """
         check_name(namespace, name)
         entry = self.state.stream(namespace, name)
@@ -222,10 +222,10 @@ class Registry:
     # --- publishers ---------------------------------------------------------------------------------------------------
 
     def register(self, asked: Registering, at: str) -> Decision[dict[str, Json]]:
-        """Give segments to a publisher with the next fencing token; whoever had them is superseded (E12).
+        """Give segments to a publisher with the next fencing token; publishers that had them are superseded (E12).
 
-        The answer hands over what the last incarnation reported (E11). The same `instance` that asks again for the same
-        (it did not get the answer) is answered the same: nobody is superseded by itself. Raises `StreamNotFound`,
+        The answer hands over what the last incarnation reported (E11). When an `instance` repeats its request, because
+        it did not get the answer, it gets the same answer: no publisher supersedes itself. Raises `StreamNotFound`,
         `StreamGone` when `uid` is of an older stream of that name, `SegmentNotFound`.
         """
         check_name(*asked.stream)
@@ -259,16 +259,16 @@ class Registry:
         return self.write(self._granted(registration, entry), CounterRecord("token", token), *taken, registration)
 
     def renew(self, publisher: str, token: int, reports: Mapping[str, Report]) -> Decision[dict[str, Json]]:
-        """Renew a lease, with what the publisher reports of its segments; brings a lapsed address back.
+        """Renew a lease, with the publisher's reports about its segments; brings a lapsed address back.
 
-        Raises `UnknownPublisher`, `StreamGone`, `Superseded`, `InvalidRequest` for times of the wrong shape, and for a
-        horizon that is missing or shrinks. Writes to disk only what changed.
+        Writes to disk only what changed. Raises `UnknownPublisher`, `StreamGone`, `Superseded`, `SegmentNotFound`, and
+        `InvalidRequest` for times of the wrong shape and for a horizon that is missing or shrinks.
         """
         changed, renewed, answer = self.renewal(Renewing(publisher, token, reports))
         return self.write(answer, *changed, renewed)
 
     def renew_together(self, renewals: Sequence[RenewalDecision]) -> Decision[list[dict[str, Json]]]:
-        """Several renewals of different tokens in one transaction, each judged on the state as it is now."""
+        """Several renewals of different tokens in one transaction."""
         changed = [change for renewal in renewals for change in renewal.changed]
         leases = [renewal.renewed for renewal in renewals]
 
@@ -312,10 +312,10 @@ class Registry:
         return self.write(lambda: None, RegistrationRemoved(publisher, registration.token))
 
     def finish(self, namespace: str, name: str, mark: FinishingMark, at: str) -> Decision[dict[str, Json]]:
-        """Record a finishing mark; when every open segment has one, record completion with it, for ever (E7).
+        """Record a finishing mark; when every open segment has one, record completion too, for ever (E7).
 
-        A mark whose number is not above the last one of this incarnation changes nothing, nor does any mark after
-        completion. Raises `StreamNotFound`, `SegmentNotFound`, `UnknownPublisher`, `StreamGone`, `Superseded`.
+        A mark changes nothing when its number is not above the last one of this incarnation, or when the stream is
+        complete. Raises `StreamNotFound`, `SegmentNotFound`, `UnknownPublisher`, `StreamGone`, `Superseded`.
         """
         entry = self.state.stream(namespace, name)
         segment = self._segment(entry, mark.segment)
@@ -336,11 +336,11 @@ class Registry:
         return self.write(answer, *changes)
 
     def tidy(self, seconds: float, now: float) -> Decision[None] | None:
-        """What time brings about by itself; None: nothing now.
+        """What changes because time has passed; None: nothing now.
 
         Subscriptions whose lease has lapsed are withdrawn (S30). Registrations that are not current and whose lease
-        lapsed `seconds` ago are dropped; until then their publishers are told why they must stop. Watchers are told
-        of leases that lapsed or came back.
+        lapsed `seconds` ago are dropped; until then their publishers get an error that says why they must stop.
+        Watchers are notified of leases that lapsed or came back.
         """
         subscribers = self.state.subscribers
         changes: list[Change] = list(self.state.noticed[:_AT_ONCE])
@@ -355,7 +355,7 @@ class Registry:
     # --- reads --------------------------------------------------------------------------------------------------------
 
     def lookup(self, namespace: str, name: str, expected: ExpectedStream) -> StreamEntry:
-        """The stream, if it is what the caller expects; raises `StreamNotFound`, `SchemaMismatch` (S28)."""
+        """The stream, if it is as the caller expects; raises `StreamNotFound`, `SchemaMismatch` (S28)."""
         check_name(namespace, name)
         entry = self.state.stream(namespace, name)
         problems = list(_mismatches(entry, expected))
@@ -367,11 +367,11 @@ class Registry:
     # --- helpers ------------------------------------------------------------------------------------------------------
 
     def write(self, answer: Callable[[], A], *changes: Change) -> Decision[A]:
-        """A decision that stores these changes, with the revisions of those that watchers are shown."""
+        """A decision that stores these changes, with revisions for those that watchers see."""
         return write(self.state, self._floor, answer, *changes)
 
     def _is_repeated(self, asked: Registering, before: RegistrationRecord) -> bool:
-        """Whether a registration that stands was made by this very request: its answer may have been lost."""
+        """Whether the current registration was made by this same request: its answer may have been lost."""
         return (
             before.instance == asked.instance
             and before.uid == asked.uid
@@ -383,9 +383,9 @@ class Registry:
     def _released(
         self, entry: StreamEntry, registration: RegistrationRecord, reports: Iterable[Report]
     ) -> dict[str, int]:
-        """The released writers that a publisher may still hold time for: it counts them among its writers (E46).
+        """The released writers that a publisher may still hold time for, by its last reports (E46).
 
-        Until a report no longer does, each answer repeats them: an earlier one may have been lost.
+        Each answer repeats them until the reports no longer name them: an earlier answer may have been lost.
         """
         released = self.state.released(entry.record.uid)
         if not released:
@@ -413,7 +413,7 @@ class Registry:
         return found
 
     def _waited_for(self, entry: StreamEntry) -> str:
-        """Whom the segments wait for as lost, or why for none, in words."""
+        """The lost writers that the segments wait for, in words, or why there are none."""
         if entry.manifest.spec.progress.when_lost != "hold":
             return "none ever does with progress.whenLost: release, which lets lost writers go by itself"
         found = ((segment.id, self.state.report_of(segment)) for segment in entry.open_segments())
@@ -431,7 +431,7 @@ class Registry:
         registration = self.state.registrations.get(publisher)
         if registration is None:
             raise UnknownPublisher(f"no publisher {publisher!r} is registered; register it (POST /v1/publishers)")
-        if token > registration.token:  # of one that was given out later than the copy was taken
+        if token > registration.token:  # given out after the copy that this catalog runs on was made
             raise UnknownPublisher(
                 f"token {token} of publisher {publisher} is above the newest one known here, {registration.token}:"
                 " this catalog is an older copy; register again"
@@ -475,7 +475,7 @@ def _grant(segment: SegmentRecord, complete: bool) -> dict[str, Json]:
 
 
 def check_name(namespace: str, name: str) -> None:
-    """Raises `ReservedName` for `$catalog`, in whatever namespace, and for all else that begins with `$` (S26)."""
+    """Raises `ReservedName` for `$catalog`, in any namespace, and for every other name that begins with `$` (S26)."""
     if namespace.startswith("$") or name.startswith("$"):
         raise ReservedName(
             f"{name} is reserved: names that begin with $ are the catalog's own. $catalog is the stream of its changes;"
@@ -500,19 +500,19 @@ def _reported(segment: SegmentRecord, report: Report, shape: TimeShape) -> Segme
     if report.number is not None:
         horizon = _horizon(segment, report, shape)
         if report.number <= segment.record_number:
-            return segment  # it is late: what came before it was sent later
+            return segment  # late or repeated: a record with this number or a higher one was taken before
         if not report.final:
             _check_growth(segment, lower, horizon)
         return replace(
             segment, lower=lower, writers=writers, horizon=horizon, marks=report.marks, record_number=report.number
         )
     if report.lower is None and report.writers is None:
-        return segment  # a report that says nothing takes nothing back
+        return segment  # a report without values leaves the stored ones as they are
     return replace(segment, lower=lower, writers=writers, horizon=None)
 
 
 def _horizon(segment: SegmentRecord, report: Report, shape: TimeShape) -> list[Json]:
-    """The maximal times of what was reported."""
+    """The maximal times of the reported horizon."""
     path = f"segments.{segment.id}.horizon"
     if report.horizon is None:
         problem = Problem(path, "is missing", "a record (`number`) has a horizon; [] when no time may become active")
@@ -522,7 +522,7 @@ def _horizon(segment: SegmentRecord, report: Report, shape: TimeShape) -> list[J
 
 
 def _check_growth(segment: SegmentRecord, lower: list[Json] | None, horizon: list[Json]) -> None:
-    """A horizon only grows, but for what the frontier has passed: else a time that was active would be forgotten."""
+    """Only times that the frontier has passed may leave a horizon: else a time that was active would be lost."""
     frontier = None if lower is None else Antichain(map(from_json, lower))
     above = [from_json(time) for time in horizon]
     for stored in map(from_json, segment.horizon or ()):

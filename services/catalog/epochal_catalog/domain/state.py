@@ -1,7 +1,7 @@
-"""The catalog's memory: every record, indexed for the questions that are asked.
+"""The catalog's state in memory: every record, indexed for the reads that requests need.
 
-Apart from the rules because it decides nothing: it takes over records that are already on disk and answers reads. It
-does no I/O and reads no clock; `now` is monotonic seconds.
+Separate from the rules because it decides nothing: it takes over records that are already on disk and answers reads.
+It does no I/O and reads no clock; `now` is monotonic seconds.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -65,10 +65,11 @@ class StreamEntry:
 
 
 class CatalogState:
-    """All records in memory. `commit` is the only way in; it must be given only what the store has written.
+    """All records in memory. After `load`, only `commit` takes records; it must get only what the store has written.
 
-    `version` rises whenever an answer about streams, segments, publishers or writers may be another one; unlike the
-    revision it also counts what is not stored, and starts anew with the process.
+    Changes in memory alone (`InMemory`) need no store. `version` rises whenever an answer about streams, segments,
+    publishers or writers may differ. Unlike the revision it also counts what is not stored, and starts again at 0 with
+    the process.
     """
 
     def __init__(self, ttl: float, *, subscription_ttl: float = 30.0, watch_events: int = 10_000) -> None:
@@ -79,7 +80,7 @@ class CatalogState:
         self.publishers = SortedKeys()
         self.names = SortedKeys()
         self.noticed: list[LivenessNoticed] = []
-        """Leases that lapsed or came back, of which watchers were not told yet."""
+        """Leases that lapsed or came back, and of which watchers are not notified yet."""
         self.version = 0
         self._by_token: dict[int, RegistrationRecord] = {}
         self._reports: dict[int, dict[str, tuple[float, Reported]]] = {}
@@ -88,17 +89,18 @@ class CatalogState:
         self._sessions: dict[str, dict[str, SessionRecord]] = {}
         self._writers: dict[str, SortedKeys] = {}
         self._opened: dict[str, dict[str, float]] = {}
-        """Uid -> writer -> when it was given its newest session, by `now`; since the catalog started."""
+        """Uid -> writer -> when it got its newest session, or when that was loaded, in monotonic seconds."""
         self._released: dict[str, dict[str, int]] = {}
         """Uid -> writer -> its newest session, of the writers that were released (E46)."""
         self._counters: dict[str, int] = {}
         self.identity = ""
-        """Which database this is of: a copy has the same, a new one never."""
+        """Identifies the database: a copy has the same, a new database always another."""
 
     def load(self, records: Iterable[Change], now: float) -> None:
         """Take over what a restart found on disk; every lease gets one TTL of grace, not verified.
 
-        Watchers that had been told that a publisher's lease lapsed, or may have been, are told that it lives again.
+        When the last change that is kept about a publisher says that its lease lapsed, or none is kept, watchers are
+        notified that it is live again.
         """
         told: dict[str, bool] = {}
         for record in records:
@@ -116,7 +118,7 @@ class CatalogState:
         self.history.settle(self.revision, self.counter(FLOOR))
 
     def commit(self, changes: Iterable[Change], now: float) -> set[str]:
-        """Take over what was written; returns the names of the streams whose lookups may answer otherwise now."""
+        """Take over what was written; returns the names of the streams whose lookup answers may have changed."""
         touched: set[str] = set()
         for change in changes:
             if not isinstance(change, LeaseRenewed | SubscriptionRenewed | HorizonRecorded):
@@ -169,7 +171,7 @@ class CatalogState:
         return None
 
     def _take_stream(self, record: StreamRecord) -> str:
-        record, manifest, planned = readable(record)  # once here, for it is slow and often shown
+        record, manifest, planned = readable(record)  # once, here: parsing is slow, and the result is shown often
         known = self._by_uid.get(record.uid)
         if known is not None:
             known.record, known.manifest, known.not_in_effect = record, manifest, planned
@@ -239,12 +241,12 @@ class CatalogState:
 
     @property
     def revision(self) -> int:
-        """The number of the newest change that watchers are shown."""
+        """The number of the newest change that watchers can see."""
         return self._counters.get("revision", 0)
 
     @property
     def last_token(self) -> int:
-        """The newest fencing token; it is never given out again (E12, I4)."""
+        """The newest fencing token; it is never given out again (E12)."""
         return self._counters.get("token", 0)
 
     def counter(self, name: str) -> int | None:
@@ -278,7 +280,7 @@ class CatalogState:
         return self._streams[qualified]
 
     def name_of(self, uid: str) -> str:
-        """`namespace/name` of a stream that is there."""
+        """`namespace/name` of a stream that exists."""
         return self._by_uid[uid].qualified
 
     def session(self, uid: str, writer: str) -> SessionRecord | None:
@@ -290,11 +292,11 @@ class CatalogState:
         return self._sessions.get(uid, {}).values()
 
     def released(self, uid: str) -> Mapping[str, int]:
-        """Writer -> its newest session, of the writers that were released and have not opened since (E46)."""
+        """Writer -> its newest session, for writers that were released and have not opened since (E46)."""
         return self._released.get(uid, {})
 
     def lost_at(self, entry: StreamEntry, writer: str) -> list[str]:
-        """The open segments whose last report holds time for the writer as lost, and was made since it last opened."""
+        """The open segments that hold time for the writer as lost, by reports made since its newest session."""
         opened = self._opened.get(entry.record.uid, {}).get(writer, float("-inf"))
         found = ((segment.id, self.report_of(segment)) for segment in entry.open_segments())
         return [key for key, known in found if known is not None and known[0] >= opened and known[1].lost(writer)]
@@ -308,7 +310,7 @@ class CatalogState:
         return self._by_token.get(token)
 
     def report_of(self, segment: SegmentRecord) -> tuple[float, Reported] | None:
-        """What the segment's publisher last reported, and when, since the catalog started."""
+        """When the segment's publisher last reported since the catalog started, in monotonic seconds, and what."""
         return self._reports.get(segment.token, {}).get(segment.id)
 
     def publisher_of(self, segment: SegmentRecord) -> RegistrationRecord | None:
@@ -328,7 +330,7 @@ class CatalogState:
 
 
 def _same(known: tuple[float, Reported] | None, new: Reported) -> bool:
-    """Whether a report says what the last one said, but for the time that has passed."""
+    """Whether a report equals the last one, except for the durations in it."""
     if known is None or known[1].counters != new.counters or known[1].below != new.below:
         return False
     return _holds(known[1]) == _holds(new)

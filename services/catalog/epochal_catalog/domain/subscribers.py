@@ -1,6 +1,6 @@
-"""The subscriptions in memory: each counted by itself (S31), with its lease and what its reader last reported.
+"""The subscriptions in memory, each counted separately (S31), with its lease and the last report of its reader.
 
-Apart from the rest of the state because nothing about a stream depends on them: they are there to be counted and shown.
+Separate from the rest of the state because nothing about a stream depends on them: they are only counted and shown.
 It decides nothing; `now` is monotonic seconds.
 """
 
@@ -26,11 +26,11 @@ class Subscribers:
         return len(self._records)
 
     def get(self, key: str) -> SubscriptionRecord | None:
-        """The subscription of that id, also when its lease has just lapsed."""
+        """The subscription of that id. Its lease may have lapsed: it is removed a little later."""
         return self._records.get(key)
 
     def report(self, key: str) -> SubscriptionRenewed | None:
-        """What its reader last reported since the catalog started."""
+        """The last report of its reader since the catalog started."""
         return self._reports.get(key)
 
     def of(self, uid: str) -> SortedKeys:

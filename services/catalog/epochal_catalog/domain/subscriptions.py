@@ -1,7 +1,7 @@
-"""What a reader may do with its subscriptions: each counts by itself, and lives as long as its lease (S29-S31).
+"""The rules of subscriptions: each counts separately, and lives as long as its lease (S29-S31).
 
-Separate from the rules of streams and publishers because nothing that is published depends on these. Pure, as they are:
-each looks at the state and returns a `Decision`.
+Separate from the rules of streams and publishers because nothing that is published depends on subscriptions. They are
+pure too: each function reads the state and returns a `Decision`.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from epochal_catalog.domain.state import CatalogState
 def subscribe(
     registry: Registry, namespace: str, name: str, asked: SubscriptionRecord, most: int
 ) -> Decision[dict[str, Json]]:
-    """Make one more subscription known, whoever has others already (S31).
+    """Add a subscription, even when the same reader has others already (S31).
 
     Raises `StreamNotFound`, `StreamGone` when `asked.uid` is of an older stream, `Overloaded` above `most`.
     """
@@ -34,7 +34,7 @@ def subscribe(
 
 
 def renew(state: CatalogState, token: int, renewed: SubscriptionRenewed) -> Decision[dict[str, Json]]:
-    """Renew a subscription, with what its reader reports; nothing of it is stored.
+    """Renew a subscription, with its reader's report; nothing of this is stored.
 
     Raises `UnknownSubscription`, `NotOwner`, `InvalidRequest` for a frontier of another shape.
     """
@@ -53,7 +53,7 @@ def renew(state: CatalogState, token: int, renewed: SubscriptionRenewed) -> Deci
 
 
 def withdraw(registry: Registry, key: str, token: int) -> Decision[None]:
-    """End a subscription: its owner's right alone (S29). Raises `UnknownSubscription`, `NotOwner`."""
+    """End a subscription; only its owner may (S29). Raises `UnknownSubscription`, `NotOwner`."""
     _owned(registry.state, key, token)
     return registry.write(lambda: None, SubscriptionRemoved(key))
 

@@ -1,1 +1,1 @@
-"""The catalog as a process: settings, start and stop, metrics, and one request after the other."""
+"""The catalog as a process: settings, start and stop, metrics, and writes one at a time."""

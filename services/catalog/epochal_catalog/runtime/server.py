@@ -1,4 +1,4 @@
-"""The catalog as a server: store, memory and routes started and stopped in their order."""
+"""The catalog as a server: starts and stops store, state and routes in the right order."""
 
 import logging
 import time
@@ -23,7 +23,7 @@ _log = logging.getLogger("epochal.catalog")
 
 
 class Server:
-    """A catalog that listens while it is entered; `url` says where.
+    """A catalog that listens while its context is entered; `url` is its address.
 
     Raises `PortTaken` and what `CatalogStore.open` raises.
     """
@@ -45,7 +45,7 @@ class Server:
         add_routes(self.http.app)
 
     async def __aenter__(self) -> Self:
-        """Open the store, then listen: nobody is answered before everything stored is known."""
+        """Open the store, then listen: no request is answered before everything stored is loaded."""
         try:
             await self.catalog.start()
             port = await self.http.start(self.settings.port)
@@ -59,7 +59,7 @@ class Server:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Take no more connections, answer what is under way, close the store."""
+        """Take no more connections, answer the requests under way, close the store."""
         await self._close()
 
     async def _close(self) -> None:

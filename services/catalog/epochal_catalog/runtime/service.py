@@ -1,6 +1,6 @@
-"""The catalog at work: decides, writes, and only then remembers, one request at a time; reads come from memory.
+"""The running catalog: one write at a time, first decided, then stored, then taken into memory. Reads use memory only.
 
-Apart from the routes because this is where the order of things is kept, whatever the protocol in front of it.
+Separate from the routes because this order must hold for every protocol that clients speak.
 """
 
 import asyncio
@@ -32,19 +32,19 @@ _Asked: TypeAlias = _Decide | Renewing
 _Pending: TypeAlias = tuple[_Asked, "asyncio.Future[Any]"]
 
 _TOGETHER = 100
-"""Renewals in one transaction, so that others get their turn between."""
+"""The most renewals in one transaction, so that other writes get their turn between two transactions."""
 _CHECK_EVERY = 1.0
-"""Seconds between two looks at whether the database can be locked."""
+"""Seconds between two checks whether the database can be locked."""
 _PATIENCE = 3.0
-"""Seconds that the database may take before this catalog says that it is not ready (fault 9: within 5 s in all)."""
+"""Seconds that the database may take before the catalog is not ready; with the checks, that shows within 5 s."""
 
 
 class Catalog:
     """State, store and waiting lookups together.
 
-    One task takes every write: it decides on the state as all earlier writes left it, has the store write, and then
-    commits to memory. A caller that goes away does not stop a write half-way. `clock` is monotonic seconds, `wall`
-    seconds since 1970: no number is given out that is below it (E12).
+    One task does every write: it decides on the state that all earlier writes left, has the store write, and then
+    commits to memory. A write goes on when its caller goes away. `clock` is monotonic seconds. `wall` is seconds since
+    1970: no number is given out below it (E12).
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Catalog:
         self.lookups = Remembered()
         self.telemetry = telemetry
         self.broken = asyncio.Event()
-        """Set when memory and disk may differ; the process must end and read the disk anew."""
+        """Set when memory and disk may differ; the process must end, and the next one reads the disk again."""
         self._started = self._store_ok = False
         self._store_trouble = ""
         self._asking: list[float] = []
@@ -89,7 +89,7 @@ class Catalog:
 
     @property
     def ready(self) -> bool:
-        """Whether writes are taken: started, not stopping, and the database takes them, without much delay."""
+        """Whether writes are taken: started, not stopping, and the database takes writes without a long delay."""
         waits = any(time.monotonic() - asked > _PATIENCE for asked in self._asking)
         return self._started and self._store_ok and not waits and not self._closed
 
@@ -101,7 +101,7 @@ class Catalog:
         return Registry(self.state, least(self._wall()))
 
     def drain(self) -> None:
-        """Refuse new writes, and send waiting lookups and watchers home."""
+        """Refuse new writes, refuse waiting lookups with `ShuttingDown`, and end all watches."""
         self._closed = True
         self.room.close()
         self.watchers.close()
@@ -118,7 +118,7 @@ class Catalog:
         await self._store.close()
 
     async def submit(self, decide: Callable[[Registry], Decision[A]]) -> A:
-        """Decide, write and remember; returns the decision's answer once it is on disk.
+        """Decide, write and commit to memory; returns the decision's answer once the changes are on disk.
 
         Raises what `decide` raises, `StoreUnavailable`, `Overloaded`, `ShuttingDown`; nothing has changed then.
         """
@@ -126,7 +126,7 @@ class Catalog:
         return await self._queued(decide, done)
 
     async def renew(self, asked: Renewing) -> dict[str, Json]:
-        """As `submit`, for a renewal: those that wait one behind the other share a transaction, and its fsync."""
+        """As `submit`, for a renewal: renewals that wait one after the other share a transaction, and its fsync."""
         return await self._queued(asked, asyncio.get_running_loop().create_future())
 
     async def _queued(self, asked: _Asked, done: "asyncio.Future[A]") -> A:
@@ -149,6 +149,7 @@ class Catalog:
         try:
             async with asyncio.timeout(wait):
                 while not isinstance(entry, StreamEntry):
+                    # no other task runs between the look and the wait, so no change is missed
                     await self.room.wait(f"{namespace}/{name}")
                     entry = self._find(namespace, name, expected)
         except TimeoutError:
@@ -183,10 +184,14 @@ class Catalog:
                 self._pending.task_done()
 
     async def _renew_all(self, asked: Renewing, done: "asyncio.Future[Any]", held: list[_Pending]) -> int:
-        """Do a renewal and those right behind it; `held` gets the first that is none. Returns how many were done."""
+        """Do a renewal and those right after it in the queue; returns how many.
+
+        The first write that cannot join goes into `held`.
+        """
         together: dict[int, tuple[Renewing, asyncio.Future[Any]]] = {asked.token: (asked, done)}
         while len(together) < _TOGETHER and not self._pending.empty():
             following, waiting = self._pending.get_nowait()
+            # the second renewal of a token must be judged on the state that the first one leaves
             if not isinstance(following, Renewing) or following.token in together:
                 held.append((following, waiting))
                 break
@@ -222,7 +227,7 @@ class Catalog:
             except StoreFailed:
                 raise
             except StoreUnavailable:
-                self._commit(in_memory)  # who renewed is alive, whatever the disk can take
+                self._commit(in_memory)  # a client that renews is alive, even when the disk takes no writes
                 raise
         self._commit(decision.changes)
         return decision.answer()
@@ -240,7 +245,9 @@ class Catalog:
             self.watchers.tell()
 
     async def _store_all(self, changes: Sequence[Change]) -> None:
-        if not self._store_ok:  # each would wait as long as the first, and those behind it longer still
+        if (
+            not self._store_ok
+        ):  # each write would wait for the whole timeout, and those after it in the queue even longer
             raise StoreUnavailable(f"{self._store_trouble}; send this again in a moment")
         await self._ask_store(self._store.write(changes))
 
@@ -260,7 +267,7 @@ class Catalog:
         self._store_ok = True
 
     async def _check_store(self) -> None:
-        """Find out by itself that the database is locked, or free again: readiness must not wait for a request."""
+        """Notice that the database is locked, or free again, without a request: readiness must not wait for one."""
         while not self.broken.is_set():
             await asyncio.sleep(_CHECK_EVERY)
             if not self._asking:
@@ -278,7 +285,7 @@ class Catalog:
             await asyncio.sleep(period)
             now = self._clock()
             self.telemetry.lapsed(self.state.sweep(now, stall=period + 1.0))
-            # decided again when its turn comes, and tried again at the next sweep when it fails
+            # decided again when its turn in the queue comes; when it fails, the next sweep tries again
             with suppress(StoreUnavailable, Overloaded, ShuttingDown):
                 if self._store_ok and self._tidy(self._rules()) is not None:
                     await self.submit(lambda registry: self._tidy(registry) or Decision((), lambda: None))

@@ -1,6 +1,6 @@
-"""What can be set, each with the reason of its default.
+"""The settings of the catalog, each with the reason for its default.
 
-Apart from the entry point so that tests and the server take one frozen value and nobody else reads the environment.
+They are one frozen value that the server and tests get; nothing else reads the environment.
 """
 
 from pathlib import Path
@@ -13,40 +13,40 @@ from epochal.service.settings import ServiceSettings
 
 
 class Settings(ServiceSettings):
-    """Read from `EPOCHAL_CATALOG_*`; what is given to `read` wins. Durations in seconds, sizes in bytes."""
+    """Read from `EPOCHAL_CATALOG_*`; values given to `read` win. Durations in seconds, sizes in bytes."""
 
     model_config = SettingsConfigDict(env_prefix="EPOCHAL_CATALOG_")
     service: ClassVar[str] = "catalog"
 
     port: int = Field(default=8700, ge=0, le=65535)
-    """8700 is where clients look; 0 takes a free port."""
+    """8700 is the port that clients try by default; 0 takes a free port."""
     data: Path = Path("epochal-catalog")
     """The directory of the database; created when missing."""
     trust_file_system: str = ""
     """A type of FUSE file system, such as `fuse.mergerfs`, that the database may be on; network ones never are."""
     lease_ttl: float = Field(default=10.0, ge=0.1, le=3600.0)
-    """Publishers renew every second: ten may be missed before an address is withdrawn."""
+    """Publishers renew every second: about ten renewals may be missed before an address is withdrawn."""
     forget_after: float = Field(default=3600.0, ge=0.0)
-    """How long a publisher that was superseded can still learn so."""
+    """How long a superseded publisher still gets an error that says so."""
     busy_timeout: float = Field(default=5.0, ge=0.0, le=60.0)
     """How long a write waits for another process that holds the database."""
     max_wait: float = Field(default=300.0, ge=0.0, le=3600.0)
-    """The longest `wait` of one lookup; a client that wants more asks again."""
+    """The longest `wait` of one lookup; a client that wants to wait longer sends another."""
     max_waiters: int = Field(default=10_000, ge=1)
     """Lookups that may wait at once; each costs a connection and a few KiB."""
     subscription_ttl: float = Field(default=30.0, ge=0.1, le=3600.0)
-    """Subscriptions renew every third of it; readers are many, and nothing waits for their lease."""
+    """Subscriptions renew every third of it. It is long because readers are many and nothing waits for their leases."""
     max_subscriptions: int = Field(default=100_000, ge=1)
     """Subscriptions at once, over all streams; each is a row and a few hundred bytes of memory."""
     watch_events: int = Field(default=10_000, ge=1)
-    """Changes that are kept for watchers that come back: some minutes of a busy catalog, about 5 MiB."""
+    """Changes that are kept for watchers that come back: a few minutes of a busy catalog, about 5 MiB."""
     watch_queue: int = Field(default=1_000, ge=1)
-    """Changes that a watcher may be behind before it is cut; it can resume, and others are not held up."""
+    """Changes that a watcher may be behind before it is cut. It can resume, and it never slows down others."""
     watch_heartbeat: float = Field(default=10.0, gt=0.0)
-    """Proxies and watchers take a connection that is silent for longer to be dead."""
+    """Proxies and watchers treat a connection that is silent for much longer as dead."""
     max_watchers: int = Field(default=1_000, ge=1)
     """Watchers at once; each costs a connection."""
     max_pending: int = Field(default=1_000, ge=1)
-    """Writes that may queue for the database; beyond it a retry later is better than a longer queue."""
+    """Writes that may queue for the database; above that, a retry later is better than a longer queue."""
     drain_timeout: float = Field(default=5.0, ge=0.0)
-    """How long answers under way may take at a stop."""
+    """How long requests under way may still take when the catalog stops."""

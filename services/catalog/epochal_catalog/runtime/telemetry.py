@@ -13,7 +13,7 @@ from epochal_catalog.domain.state import CatalogState
 
 
 class CatalogTelemetry(ServiceTelemetry):
-    """Counts what happens and shows what is."""
+    """Counters of what happens, and gauges of the present state."""
 
     def __init__(self) -> None:
         super().__init__("catalog")
@@ -75,7 +75,7 @@ def _held(state: CatalogState, now: float) -> Iterable[Observation]:
 
 
 def _lost(state: CatalogState, now: float) -> Iterable[Observation]:
-    """How many lost writers are waited for, of each stream that holds (E46) or has any."""
+    """How many lost writers each stream waits for: streams with `whenLost: hold` (E46), and any that waits for one."""
     for entry in state.streams():
         writers = {held.writer for held in held_back(state, entry, now) if held.kind == HolderKind.LOST}
         if writers or entry.manifest.spec.progress.when_lost == "hold":

@@ -1,6 +1,6 @@
-"""The data directory: one process at a time, on a file system that keeps its promises.
+"""The data directory: used by one process at a time, on a file system that is safe for a database.
 
-Apart from the store because it is checked before any file is opened, and because its messages are for whoever starts
+Separate from the store because it is checked before any file is opened, and its messages are for the person who starts
 the process.
 """
 
@@ -15,9 +15,9 @@ from epochal_catalog.api.errors import DataDirectoryError
 
 
 class DataDirectory:
-    """Holds an exclusive lock on `catalog.lock` in the directory while it is entered.
+    """Holds an exclusive lock on `catalog.lock` in the directory while its context is entered.
 
-    The kernel drops the lock with the process, however that ends. `trusted`: a type of FUSE file system that is taken.
+    The kernel drops the lock when the process ends in any way. `trusted`: a type of FUSE file system that is accepted.
     """
 
     def __init__(self, path: Path, trusted: str = "") -> None:

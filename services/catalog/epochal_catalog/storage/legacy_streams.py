@@ -1,6 +1,6 @@
-"""Reads streams that an earlier release stored, some of which this one would not take any more.
+"""Reads streams that an earlier release stored, even when this release would refuse to declare them.
 
-Apart from the state because it is about the past: what is declared now has been checked before it comes there. One old
+Separate from the state because it is only about old records: streams that are declared now were checked first. One old
 stream must not keep the catalog from starting.
 """
 
@@ -19,14 +19,14 @@ _OLD = {
     "spec.publishers.resources": "of a form that is no longer read: requests and limits; apply the stream again",
     "spec.publishers.tolerations": "of a form that is no longer read: as in a pod; apply the stream again",
 }
-"""Fields that could be anything once, and what is told where one still is."""
+"""Fields that earlier releases did not check, and the note that is shown for an old value."""
 
 
 def readable(record: StreamRecord) -> tuple[StreamRecord, StreamManifest, list[dict[str, Json]]]:
-    """A stored stream, its manifest, and what of it is not in effect.
+    """A stored stream, its manifest, and the fields that are not in effect.
 
-    A field that could be any object once and is not as it must be now is taken out, and told as not in effect; the disk
-    keeps it until the stream is applied again. Raises `StoredStreamError` for all else that cannot be read.
+    A field of `_OLD` that does not have today's form is taken out and listed as not in effect; the disk keeps it until
+    the stream is applied again. Raises `StoredStreamError` for everything else that cannot be read.
     """
     old: list[dict[str, Json]] = []
     try:

@@ -1,4 +1,4 @@
-"""Brings a database to the schema of this release, and refuses one that a newer release wrote.
+"""Migrates a database to the schema of this release, and refuses one that a newer release wrote.
 
 It runs once, before anything is read.
 """
@@ -17,7 +17,7 @@ _MIGRATIONS = Path(__file__).parent / "migrations"
 
 
 def migrate(connection: Connection) -> None:
-    """Run what is missing, in the connection's transaction. Raises `SchemaTooNew` for a schema unknown here."""
+    """Run the missing migrations, in the connection's transaction. Raises `SchemaTooNew` for an unknown schema."""
     config = Config()
     config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
     config.set_main_option("path_separator", "os")

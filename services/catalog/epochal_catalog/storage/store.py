@@ -1,7 +1,8 @@
-"""The database: SQLite behind one thread; each write is one transaction, on disk before it is answered.
+"""The database: SQLite, used by one thread. Each write is one transaction, on disk before its request is answered.
 
-Apart from the state because this is the only module that knows SQL. It judges nothing but the fences: a record with an
-older token, or a number that does not rise, is refused inside the transaction itself (I4), whatever memory believed.
+Separate from the state because only the storage package uses SQL. The store checks nothing but the fences: a record
+with an older token, or a number that does not rise, is refused in the transaction itself, even if the state in memory
+allowed it (E12).
 """
 
 import asyncio
@@ -52,7 +53,7 @@ _TABLES: dict[type[Any], Table] = {
     ChangeRecord: tables.changes,
     CounterRecord: tables.counters,
 }
-"""In the order in which rows refer to each other."""
+"""In the order of their references: a row comes after those that it refers to."""
 
 _RISING = {
     StreamRecord: ("generation", False),
@@ -63,7 +64,7 @@ _RISING = {
     ChangeRecord: ("revision", True),
     CounterRecord: ("value", True),
 }
-"""The column that fences each record, and whether it must rise with every write or may stay."""
+"""The column that fences each record, and whether it must rise with every write (True) or may stay equal."""
 
 
 class CatalogStore:
@@ -76,7 +77,7 @@ class CatalogStore:
         self._engine: Engine | None = None
         self._closed = False
         self.identity = ""
-        """Which database this is, once it is open: a copy has the same, a new one never."""
+        """Identifies the database, once it is open: a copy has the same, a new database always another."""
 
     async def open(self) -> list[Change]:
         """Migrate and read everything. Raises `SchemaTooNew`, `StoreUnavailable`."""
@@ -85,15 +86,15 @@ class CatalogStore:
     async def write(self, changes: Sequence[Change]) -> None:
         """Write all changes or none; they are on disk when this returns.
 
-        Raises `Superseded` when a fence refuses one, `StoreUnavailable` when the file is locked or full,
-        and `StoreFailed` when it is not known what it holds now.
+        Raises `Superseded` when a fence refuses one, `StoreUnavailable` when the file is locked or full, and
+        `StoreFailed` when it is not known what the file holds now.
         """
         await self._run(lambda: self._write(changes))
 
     async def check(self, *, writing: bool) -> None:
-        """Take the file's lock and let it go, and write a number when `writing`. Raises what `write` raises.
+        """Take the file's lock and release it; when `writing`, write a number too. Raises what `write` raises.
 
-        Finds out about another process that holds the lock before a request has to.
+        So another process that holds the lock is noticed even when no request comes.
         """
         await self._run(lambda: self._check(writing))
 
@@ -108,7 +109,7 @@ class CatalogStore:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
         except IntegrityError:
-            raise  # a bug here, and no fault of the file
+            raise  # a bug in this program, not a fault of the file
         except DatabaseError as error:
             kind = StoreUnavailable if _passing(error.orig) else StoreFailed
             raise kind(f"the database {self._path} cannot be used now: {error.orig}") from error
@@ -135,7 +136,7 @@ class CatalogStore:
     def _check(self, writing: bool) -> None:
         assert self._engine is not None, "open() comes first"
         with self._engine.begin() as connection:
-            if writing:  # a full disk lets itself be locked
+            if writing:  # on a full disk, a lock succeeds and only a write fails
                 _count_check(connection)
 
     def _close(self) -> None:
@@ -145,7 +146,7 @@ class CatalogStore:
 
 
 _IDENTITY = "identity"
-"""The counter that never moves."""
+"""The name of the counter that never changes."""
 
 
 def _passing(error: BaseException | None) -> bool:
@@ -211,7 +212,7 @@ def _row(record: Any) -> dict[str, Any]:
 def _write_one(connection: Connection, change: Change) -> None:
     match change:
         case LeaseRenewed() | SubscriptionRenewed() | LivenessNoticed():
-            return  # leases are time, and time does not survive a restart
+            return  # leases depend on a monotonic clock, which does not survive a restart
         case SubscriptionRemoved(key):
             connection.execute(tables.subscriptions.delete().where(tables.subscriptions.c.id == key))
         case ChangesForgotten(before):
@@ -245,7 +246,7 @@ def _statement(kind: type[Any]) -> Insert:
         fence = and_(fence, or_(done.is_(None), done == statement.excluded.completed))
     if kind is SessionRecord:  # the same number again only to release it (E46)
         fence = or_(fence, and_(new == old, statement.excluded.released == new))
-    if kind is SegmentRecord:  # an incarnation's records overtake each other in no way (E11)
+    if kind is SegmentRecord:  # a late record of an incarnation never replaces a newer one (E11)
         fence = or_(new > old, and_(new == old, statement.excluded.record_number >= table.c.record_number))
     return statement.on_conflict_do_update(
         index_elements=list(table.primary_key.columns),
@@ -255,11 +256,11 @@ def _statement(kind: type[Any]) -> Insert:
 
 
 _PUT = {kind: _statement(kind) for kind in _TABLES}
-"""Made once, so that they are turned into SQL once: each time, that would take ten times as long as to run them."""
+"""Made once, so that SQLAlchemy compiles them once: compiling a statement takes ten times as long as running it."""
 
 
 def _identify(connection: Connection) -> str:
-    """The database's number for ever, by which it is told from any other; a new one is given it."""
+    """The number that identifies the database for ever; a new database gets one here."""
     statement = insert(tables.counters).values(name=_IDENTITY, value=secrets.randbits(62))
     connection.execute(statement.on_conflict_do_nothing())
     number = connection.scalar(select(tables.counters.c.value).where(tables.counters.c.name == _IDENTITY))

@@ -1,7 +1,7 @@
 """The tables of the database: one for each kind of record, with the record's field names.
 
-The migrations are compared with it: what they build must be what is declared here.
-Key bounds are text, because 2^64 is beyond an integer column.
+The migrations must build exactly these tables. Bounds of key ranges are text, because 2^64 does not fit an integer
+column.
 """
 
 from sqlalchemy import (

@@ -1,1 +1,1 @@
-"""The steps that bring a database to the present schema, oldest first; in the package, and run at every start."""
+"""The migrations to the present schema, oldest first; they are part of the package, and run at every start."""

@@ -1,6 +1,6 @@
 """Runs the migrations on the connection that the store hands over.
 
-Apart from the steps because Alembic executes this file by its name.
+Alembic executes this file by its name.
 """
 
 from alembic import context

@@ -1,1 +1,1 @@
-"""One module for each step."""
+"""One module for each migration."""

@@ -1,4 +1,4 @@
-"""Whether a session is its writer's first, which numbers no longer say; and which one was released."""
+"""Whether a session is its writer's first, which its number no longer shows; and which session was released."""
 
 import sqlalchemy as sa
 from alembic import op
