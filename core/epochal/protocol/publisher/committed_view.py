@@ -1,7 +1,7 @@
-"""A publisher as its readers see it: up to the last event that was carried out, whatever else waits for the disk (E9).
+"""A publisher as its readers see it: up to the last committed event, while later ones may wait for the disk (E9).
 
-Apart from the publisher, which is ahead of its disk. A `SegmentServer` of this view is answered at once, and never with
-what is not durable yet, however long the disk takes or how full it is; what it emits has a queue of its own.
+The publisher itself is ahead of its disk. A `SegmentServer` over this view gets every answer at once, and never one
+that holds what is not durable yet, however slow or full the disk is. What it emits has a queue of its own.
 """
 
 from epochal.protocol.log.history import History, SegmentState
@@ -12,7 +12,7 @@ from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublish
 
 
 class CommittedHistory:
-    """The part of a history up to the last event that was told; see `History`."""
+    """The part of a history up to the last committed event; see `History`."""
 
     def __init__(self, view: "CommittedView") -> None:
         self._view = view
@@ -23,7 +23,7 @@ class CommittedHistory:
 
     @property
     def last(self) -> int:
-        """The last event that was told."""
+        """The last committed event."""
         return self._view.seq
 
     @property
@@ -33,36 +33,36 @@ class CommittedHistory:
 
     @property
     def truncated_at(self) -> int:
-        """The newest event that is not in memory any more; never one that was not told."""
+        """The newest event that is no longer in memory; always a committed one."""
         return self._history.truncated_at
 
     def end_of(self, incarnation: int) -> int | None:
-        """The last event of an incarnation, told so far if it is the present one; None if nothing is known of it."""
+        """The last event of an incarnation, of the present one the last committed; None if nothing is known of it."""
         end = self._history.end_of(incarnation)
         return None if end is None else min(end, self.last)
 
     def batch(self, seq: int, max_events: int, max_bytes: int) -> list[Event]:
-        """The next told events after `seq`, at least one if there is any, within the given sizes."""
+        """The next committed events after `seq`, at least one if there is any, within the given sizes."""
         return self._history.batch(seq, min(max_events, self.last - seq), max_bytes)
 
     def after(self, seq: int, count: int) -> list[Event]:
-        """The next `count` told events after `seq`, or as many as there are."""
+        """The next `count` committed events after `seq`, or as many as there are."""
         return self._history.after(seq, min(count, self.last - seq))
 
     def states(self) -> list[SegmentState]:
-        """States that are known without a replay, oldest first, up to the last event that was told."""
+        """States that are known without a replay, oldest first, up to the last committed event."""
         return [state for state in self._history.states() if state.seq <= self.last]
 
     def state_at(self, seq: int) -> Progress:
-        """The state just behind event `seq`, for `truncated_at <= seq <= last`."""
+        """The state just after event `seq`, for `truncated_at <= seq <= last`."""
         return self._history.state_at(seq)
 
 
 class CommittedView:
-    """`seq` is the last event that was told; to be moved just before what comes behind it is carried out.
+    """A publisher up to `seq`, its last committed event.
 
-    What was taken from here before that has to be carried out before it too: a snapshot stands for the events up to
-    `seq`, and for none behind (S9).
+    Set `seq` just before the effects of later events are carried out. Carry out what was taken from here before that
+    first: a snapshot holds the events up to `seq`, and none after it (S9).
     """
 
     def __init__(self, publisher: SegmentPublisher, seq: int) -> None:
@@ -74,7 +74,7 @@ class CommittedView:
 
     @property
     def seq(self) -> int:
-        """The last event that was told."""
+        """The last committed event."""
         return self._seq
 
     @seq.setter
@@ -88,12 +88,12 @@ class CommittedView:
 
     @property
     def incarnation(self) -> int:
-        """This life of the publisher."""
+        """The publisher's incarnation."""
         return self.publisher.incarnation
 
     @property
     def gathering(self) -> bool:
-        """Whether it is not known yet with what the publisher begins; never so with a log."""
+        """Whether it is not known yet in which state the publisher begins; see `SegmentPublisher.gathering`."""
         return self.publisher.gathering
 
     @property
@@ -102,9 +102,9 @@ class CommittedView:
         return self.publisher.settings
 
     def state(self) -> SegmentState:
-        """The state exactly after the last event that was told; costs a replay of at most 1,024 events, once an event.
+        """The state exactly after the last committed event.
 
-        A publisher that is not ahead knows it.
+        Costs a replay of at most 1,024 events, once for each `seq`; nothing where the publisher is not ahead.
         """
         if self.seq == self.publisher.seq:
             return self.publisher.state()
@@ -113,10 +113,10 @@ class CommittedView:
         return self._state
 
     def emit(self, effect: PublisherEffect) -> None:
-        """Queue an effect behind those queued here."""
+        """Queue an effect after those that are queued here."""
         self._effects.append(effect)
 
     def take(self) -> list[PublisherEffect]:
-        """What must be done since the last call, in order, without waiting for anything."""
+        """The effects since the last call, in order. They wait for nothing on disk."""
         effects, self._effects = self._effects, []
         return effects

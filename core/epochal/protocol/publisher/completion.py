@@ -1,8 +1,15 @@
-"""How a segment comes to be complete: parked as finishing, agreed on by the catalog, cancelled by an open before that.
+"""How a segment becomes complete: it is parked as finishing until the catalog agrees, or until an open cancels that.
 
-Apart from the publisher, which decides who may leave and open, because this is the part that waits for another party.
+    state      on                                          next
+    active     the last writer finished: `report(True)`    finishing
+    finishing  an open: `wait` keeps it, `report(False)`   finishing, until the catalog answers
+    finishing  the catalog answers that report: not yet    active; the opens go on (`cancelled`)
+    finishing  the catalog records completion              complete; the opens are refused (`completed`)
 
-Sources: rules S20; E7, with the interleavings that it prevents.
+Reports are numbered, and only the answer to the last one counts: an older answer may have been given before the open.
+Separate from the publisher because this is the part that waits for the catalog.
+
+Sources: rules S20, E7.
 """
 
 from dataclasses import dataclass, field
@@ -13,31 +20,31 @@ from epochal.protocol.publisher.effects import Reply, ReportFinishing
 
 @dataclass(slots=True)
 class SegmentCompletion:
-    """Where one incarnation of a segment stands between its last writer's `finish` and the completion of the stream."""
+    """How far an incarnation of a segment is, from its last writer's `finish` to the completion of the stream."""
 
     complete: bool
-    """Whether the catalog has recorded that the stream is complete; for ever."""
+    """Whether the catalog has recorded that the stream is complete. This never changes back."""
     stands: bool
-    """Whether the segment is parked as finishing, or the catalog has not agreed yet that it no longer is."""
+    """Whether the segment is parked as finishing, or the catalog has not confirmed yet that it no longer is."""
     early: bool = False
-    """Whether the last writer here finished while others were awaited: if those never come, it was over."""
+    """Whether the last writer here finished while others were awaited: without those, the segment is finishing."""
     asked: bool = False
-    """Whether a writer has finished here: when the others are lost, the segment is finishing all the same (E47)."""
+    """Whether a writer has finished here. If the others are lost after that, the segment is finishing (E47)."""
     _number: int = 0
     _unanswered: bool = False
     _unconfirmed: list[Reply] = field(default_factory=list)
     _waiting: list[tuple[bytes, m.Open]] = field(default_factory=list)
 
     def report(self, finishing: bool) -> ReportFinishing:
-        """Tell the catalog that the segment is finishing, or that a writer wants to open after all."""
+        """Report to the catalog that the segment is finishing, or that a writer wants to open after all."""
         self._number += 1
         self.stands = self._unanswered = True
         return ReportFinishing(self._number, finishing)
 
     def confirm_later(self, done: Reply) -> bool:
-        """Whether `done` has to wait: a finish is confirmed once the catalog knows of it.
+        """Keep `done` if it has to wait, and return whether: a finish is confirmed only once the catalog knows of it.
 
-        Else a crash in between could lose what its writer was told.
+        Otherwise a crash in between could lose a finish that was confirmed to its writer.
         """
         if self._unanswered:
             self._unconfirmed.append(done)
@@ -62,7 +69,7 @@ class SegmentCompletion:
         return confirmed
 
     def cancelled(self, number: int) -> list[tuple[bytes, m.Open]]:
-        """The answer to report `number` was that the stream is not complete; returns the opens that may proceed now."""
+        """The catalog answered report `number`: not complete. Returns the opens that may go on now."""
         if number != self._number or not self._waiting:
             return []
         self.stands = False

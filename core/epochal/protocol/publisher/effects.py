@@ -1,7 +1,7 @@
-"""What a segment's publisher asks its shell to do.
+"""Effects: what a segment's publisher asks its shell to do.
 
-Shells and simulations handle these values without knowing the machine. They are carried out in the order in which they
-are taken.
+Shells and simulations can handle these values without knowing the machine. They are carried out in the order in which
+they are taken.
 """
 
 from typing import NamedTuple, TypeAlias
@@ -39,10 +39,10 @@ class Private(NamedTuple):
 
 
 class Log(NamedTuple):
-    """Put the events among the effects of this take into the log on disk, and `notes` with them, as one entry.
+    """Write the events among the effects of this take, and `notes`, to the log on disk, as one entry.
 
-    The last effect of a take. Until that is done nothing of the take is carried out (E9); it has to be secured (fsync)
-    first where `secure` says so, or the policy does (E10).
+    The last effect of a take. No other effect of the take is carried out before the entry is written (E9), and synced
+    (fsync) as well if `secure` is set or the durability policy says so (E10).
     """
 
     notes: tuple[Note, ...]
@@ -50,7 +50,7 @@ class Log(NamedTuple):
 
 
 class FindState(NamedTuple):
-    """Find the state behind event `seq` in the log on disk, for `SegmentServer.state_found`, or `.not_read`."""
+    """Find the state after event `seq` in the log on disk. Answered by `SegmentServer.state_found` or `.not_read`."""
 
     peer: bytes
     request: int
@@ -60,7 +60,8 @@ class FindState(NamedTuple):
 class FindBeginning(NamedTuple):
     """Find where all that is `wanted` begins in the log on disk, if it begins before what is in memory.
 
-    For `SegmentServer.state_found`, or `.not_read`. Where it begins before the log does, that is the log's first state.
+    Answered by `SegmentServer.state_found` or `.not_read`. If it begins before the log does, the answer is the log's
+    first state.
     """
 
     peer: bytes
@@ -69,11 +70,10 @@ class FindBeginning(NamedTuple):
 
 
 class ReadLog(NamedTuple):
-    """Send the client the next events behind `after` from the log on disk, as one chunk that is not the last.
+    """Send the client the next events after `after` from the log on disk, as one chunk that is not the last.
 
-    None behind the last one that was carried out (E9).
-    At most `max_events` of them, and `max_bytes`, if there are more than one. Then tell `SegmentServer.was_read`, or
-    `.not_read`.
+    Only events that were carried out already (E9); at most `max_events`, and at most `max_bytes` unless it is a single
+    event. Answered by `SegmentServer.was_read` or `.not_read`.
     """
 
     peer: bytes
@@ -84,9 +84,9 @@ class ReadLog(NamedTuple):
 
 
 class ReportFinishing(NamedTuple):
-    """Tell the catalog whether this segment is finishing.
+    """Report to the catalog whether this segment is finishing.
 
-    `number` orders the reports (E7). Answered by `finishing_answered`.
+    `number` orders the reports (E7). Answered by `SegmentPublisher.finishing_answered`.
     """
 
     number: int
@@ -96,7 +96,8 @@ class ReportFinishing(NamedTuple):
 class AskRecord(NamedTuple):
     """Ask the catalog to store `SegmentPublisher.record()` now rather than with the next renewal (E11).
 
-    Answered by `SegmentPublisher.recorded`. Nothing of a take waits for it: what does is not among the effects yet.
+    Answered by `SegmentPublisher.recorded`. No effect of the same take waits for it: what must wait for the record is
+    not among the effects yet.
     """
 
 

@@ -1,6 +1,6 @@
 """How much one segment takes: bytes of an append and of an epoch, and times under way at once.
 
-Apart from the publisher because these bounds are nobody's right: whoever may append is held to them all the same.
+Separate from the publisher's checks of who may append, because these limits hold for every writer alike.
 
 Sources: rules E1, E13; docs/protocol.md.
 """
@@ -19,13 +19,13 @@ MAX_WRITER_ID = 253
 MAX_WRITERS = 4000
 """Writers that have a segment open at once; their ids fit one report."""
 MAX_WAITING_OPENS = 1000
-"""Opens that wait for the catalog's word at once."""
+"""Opens that wait for the catalog's answer at once."""
 MAX_DETAIL = 1000
-"""Characters of the reason for a refused append, of which thousands are remembered."""
+"""Characters of the reason for a refused append; thousands of them are remembered."""
 
 
 class SegmentLimits:
-    """The bounds of one segment, and how much its epochs hold; sizes in bytes, `retention_bytes` 0 for no history."""
+    """The limits of one segment, and the size of each active epoch. Bytes; `retention_bytes` is 0 for no history."""
 
     def __init__(self, shape: TimeShape, *, max_payload: int, retention_bytes: int) -> None:
         self._shape, self._max_payload, self._retention = shape, max_payload, retention_bytes
@@ -34,15 +34,15 @@ class SegmentLimits:
 
     @property
     def sizes(self) -> Mapping[Time, int]:
-        """What each active epoch holds, in bytes."""
+        """The size of each active epoch, in bytes."""
         return self._sizes
 
     def restore(self, sizes: Mapping[Time, int]) -> None:
-        """Go on from what the log has of each active epoch."""
+        """Continue with the sizes of the active epochs that the log has."""
         self._sizes = dict(sizes)
 
     def logged(self, time: Time, size: int) -> None:
-        """An append of `size` bytes at `time`, payload and topic, is in the log."""
+        """An append of `size` bytes (payload and topic) at `time` is in the log."""
         self._sizes[time] = self._sizes.get(time, 0) + size + EVENT_OVERHEAD
 
     def keep_only(self, times: Container[Time]) -> None:
@@ -50,7 +50,7 @@ class SegmentLimits:
         self._sizes = {time: size for time, size in self._sizes.items() if time in times}
 
     def refuses(self, time: Time, payload: int, topic: int) -> EpochalError | None:
-        """Why an append at `time` of so many bytes of payload and topic is too much; None if it is not."""
+        """The error for an append at `time` with so many bytes of payload and topic; None if it fits."""
         if payload > self._max_payload:
             return PayloadTooLarge(f"{payload} bytes in one append; at most {self._max_payload} are allowed")
         if 0 < self._retention < self._sizes.get(time, 0) + payload + topic + EVENT_OVERHEAD:
@@ -61,7 +61,7 @@ class SegmentLimits:
         return None
 
     def refuses_another(self, under_way: int) -> EpochalError | None:
-        """Why no further epoch may begin beside `under_way` others; None if one may."""
+        """The error if no epoch may begin beside `under_way` others; None if one may."""
         if under_way < self._max_times:
             return None
         return TooManyEpochs(
@@ -70,7 +70,7 @@ class SegmentLimits:
         )
 
     def check_times(self, times: Sequence[Time], known: int) -> None:
-        """Raise for times of another shape, and for more than a snapshot could say beside the `known` ones."""
+        """Raise for times of another shape, and for more times than fit a snapshot together with the `known` ones."""
         for time in times:
             self._shape.check(time)
         if len(times) + known > self._max_times:

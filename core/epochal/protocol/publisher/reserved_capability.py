@@ -1,7 +1,7 @@
-"""What the publisher of a segment holds itself, so that nothing completes before everybody who counts is there.
+"""The capability that a publisher holds itself, so that nothing completes before all awaited writers are there.
 
-Apart from the publisher, which decides who may open and leave, because this is the one capability without a writer: a
-new segment's, one that the last writer has left, one that waits for those whom an earlier incarnation knew.
+It is the only capability without a writer. A publisher holds it for a new segment, after the last writer has left, and
+while it waits for the writers that an earlier incarnation knew.
 
 Sources: rules E3, E5, E7, E11.
 """
@@ -18,18 +18,18 @@ from epochal.protocol.times import Time
 
 @dataclass(slots=True)
 class ReservedCapability:
-    """The publisher's own capability, and whom it waits for with it; empty while writers alone hold the frontier."""
+    """The publisher's own capability, and the writers that it waits for; empty while only writers hold the frontier."""
 
     held: Antichain
     since: float
     """When it was taken, in seconds of the publisher's clock."""
     min_writers: int
     awaited: set[str]
-    """Who had opened when the last incarnation ended, and is not back (E11)."""
+    """Writers that had the segment open when the last incarnation ended, and are not back (E11)."""
     opened: set[str]
-    """Who has opened, as long as that must be counted (E5)."""
+    """Writers that have opened; counted only until there are enough (E5)."""
     enough: bool
-    """Whether so many have opened that something may complete."""
+    """Whether at least `min_writers` have opened, so that epochs may complete (E5)."""
 
     @classmethod
     def at(
@@ -42,23 +42,23 @@ class ReservedCapability:
         opened: Iterable[str],
         enough: bool,
     ) -> Self:
-        """As an incarnation without a log begins: `known` writers are awaited, `opened` ones count, if not `enough`."""
+        """For an incarnation without a log: the `known` writers are awaited; they and the `opened` ones are counted."""
         parked = cls(Antichain(start), now, min_writers, set(known), {*known, *opened}, enough)
         parked._count()
         return parked
 
     @classmethod
     def restored(cls, note: PublisherIs, min_writers: int, now: float) -> Self:
-        """As the log has it."""
+        """As the log recorded it."""
         return cls(Antichain(note.held), now, min_writers, set(note.awaited), set(note.opened), note.enough_writers)
 
     @property
     def may_go(self) -> bool:
-        """Whether something is held that is the writers' to hold, once one has it: all who count have come."""
+        """Whether something is held that may be released once a writer holds it: all awaited writers have come."""
         return len(self.held) > 0 and self.enough and not self.awaited
 
     def came(self, writer: str) -> None:
-        """A writer has its capability."""
+        """A writer has received its capability."""
         self.awaited.discard(writer)
         self.opened.add(writer)
         self._count()
@@ -66,7 +66,7 @@ class ReservedCapability:
     def _count(self) -> None:
         self.enough = self.enough or len(self.opened) >= self.min_writers
         if self.enough:
-            self.opened.clear()  # nobody need be counted any more, for ever
+            self.opened.clear()  # there are enough for ever: no one is counted any more
 
     def park(self, held: Antichain, now: float) -> list[Change]:
         """Hold what the last writer held; returns the changes of the lower frontier's counts."""
@@ -79,7 +79,7 @@ class ReservedCapability:
         return [(time, -1) for time in held]
 
     def holders(self, now: float, *, finishing: bool, overdue: bool) -> list[Holder]:
-        """Each time that is held, with the reason; `overdue`: the awaited writers count as lost now (E46)."""
+        """Each time that is held, with the reason. `overdue`: the awaited writers now count as lost (E46)."""
         return [Holder(time, kind, writer, now - self.since, None)
                 for time in self.held for kind, writer in self._why(finishing, overdue)]  # fmt: skip
 

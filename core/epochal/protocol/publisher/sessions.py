@@ -1,9 +1,7 @@
-"""Writers as a segment knows them.
+"""Writers as a segment knows them: sessions, append numbers, capabilities, and times appended at and still held.
 
-Their sessions, append numbers, capabilities, and what they appended and have not left.
-
-Apart from the publisher, which turns these into log events and answers, because the rules about *who may do what* (E5,
-E6, S35) can be read and tested here without a log.
+Separate from the publisher, which turns these into log events and answers, because the rules about *who may do what*
+(E5, E6, S35) can be read and tested here without a log.
 """
 
 import sys
@@ -25,23 +23,25 @@ from epochal.protocol.messages import GROUP
 from epochal.protocol.times import Time
 
 REMEMBERED_RUNS = 4096
-"""How many of a writer's last runs of appends (each in one go, without another's between) are remembered with their
-positions, to answer one that is sent again."""
+"""How many of a writer's last runs of appends are remembered with their positions, to answer one that is sent again.
+
+A run is a series of appends with consecutive numbers and consecutive events, with no other writer's between.
+"""
 
 REMEMBERED_DENIALS = 4096
-"""How many of its refused appends, to refuse one that is sent again."""
+"""How many of a writer's last refused appends are remembered, to refuse one that is sent again."""
 
 REMEMBERED_APPENDS = 4096
 """How many of a writer's last appends are remembered with their fingerprints, at least (E49); 16 bytes each."""
 
 SPARE_APPENDS = 1024
-"""So many more are kept before the oldest go, so that they go in one piece."""
+"""How many more are kept before the oldest are dropped, so that many are dropped at once."""
 
 REMEMBERED_WRITERS = 10_000
-"""How many writers that left are remembered for their numbers, oldest forgotten first."""
+"""How many departed writers are remembered for their numbers; the one that left first is forgotten first."""
 
 DEPARTED_BYTES = 16 * 2**20
-"""Most bytes of fingerprints of all writers that left; those of the writer that left longest ago are dropped first."""
+"""Most bytes of fingerprints of all departed writers; those of the writer that left first are dropped first."""
 
 
 def follows(number: int, last: int) -> bool:
@@ -56,7 +56,8 @@ def follows(number: int, last: int) -> bool:
 def fingerprint(time: Time, records: int, crc: int) -> int:
     """An append's time, record count and checksum in 64 bits, the same in every version and on every machine (E49).
 
-    Two appends at one time have the same one exactly if count and checksum are the same; at two times, one in 2^64.
+    Two appends at one time have the same fingerprint exactly if count and checksum are the same. At different times
+    they have the same one with probability 2^-64.
 
     >>> fingerprint(7, 2, 5) ^ fingerprint(7, 3, 5), fingerprint((0, 7), 2, 5) == fingerprint(7, 2, 5)
     (1, False)
@@ -70,32 +71,32 @@ def _time_bits(time: Time) -> int:
 
 
 QueuedMessage: TypeAlias = m.Append | m.Hold | m.Abort | m.Leave
-"""What a writer asks for within its session."""
+"""What a writer can request within its session."""
 
 
 @dataclass(slots=True)
 class WaitingLine:
-    """What one writer has asked for and must wait, in order, with what it takes."""
+    """The requests of one writer that must wait, in order, with their size."""
 
     messages: deque[QueuedMessage] = field(default_factory=deque)
     payload_bytes: int = 0
-    """Of the appends: what a writer counts of its window."""
+    """Payload bytes of the appends: what counts against the writer's window."""
     bytes: int = 0
-    """Of all, never fewer than they take in memory."""
+    """Bytes of all requests; at least what they take in memory."""
     operations: int = 0
-    """How many of them are not appends."""
+    """How many of the requests are not appends."""
     newest: Time | None = None
     """The time of the last append that was added."""
 
     def add(self, message: QueuedMessage) -> None:
-        """Append one message."""
+        """Add one message at the end."""
         self.messages.append(message)
         self._count(message, 1)
         if type(message) is m.Append:
             self.newest = message.time
 
     def drop_first(self) -> None:
-        """Drop the first message: it waits no longer."""
+        """Remove the first message: it no longer waits."""
         self._count(self.messages.popleft(), -1)
 
     def _count(self, message: QueuedMessage, sign: int) -> None:
@@ -111,47 +112,50 @@ class WaitingLine:
 
 @dataclass(slots=True)
 class WriterState:
-    """One writer at one segment; outlives its sessions, so that a writer that comes back is recognised."""
+    """One writer at one segment. It outlives sessions, so that a writer that comes back is recognised."""
 
     writer: str
     session: int
     peer: bytes
     under: str | None
     heard: float
-    """Publisher's clock, seconds, when the writer was last heard."""
+    """When the writer was last heard; publisher's clock, seconds."""
     number: int = -1
     held: Antichain = field(default_factory=Antichain)
     held_since: dict[Time, float] = field(default_factory=dict)
     """When each element of `held` was taken, in seconds of the publisher's clock."""
     touched: set[Time] = field(default_factory=set)
-    """Times appended at and not left: still held (E3)."""
+    """Times at which it has appended and which it still holds (E3)."""
     present: bool = True
-    """False once it left or was lost; the record stays for its numbers."""
+    """False once it has left or was given up; the rest stays, for its numbers."""
     lost: bool = False
     answered_lost: set[Time] = field(default_factory=set)
-    """Times of appends that this incarnation has lost. Every answer to a resume repeats them, as the writer may not
-    have got an earlier one (E10)."""
+    """Times of appends that this incarnation does not have. Every answer to a resume repeats them, because the writer
+    may not have received an earlier one (E10)."""
     waiting: WaitingLine | None = None
-    """What cannot be done before the catalog has recorded a horizon that covers it, and what came after that (E11)."""
+    """Requests that wait until the catalog has recorded a horizon that covers them, and all that came after (E11)."""
     anew: bool = False
-    """Whether `held` was granted and not moved since: then some session may not know yet that it was given up (E3)."""
+    """Whether `held` was granted and not moved since. A session may then not know yet that it was given up (E3)."""
     _runs: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=REMEMBERED_RUNS))
     """(last number, its event, how many), oldest first."""
     _refused: dict[int, tuple[str, str]] = field(default_factory=dict)
     _numbers: "array[int]" = field(default_factory=lambda: array("Q"))
-    """Numbers of the last appends, rising; every append from the first of them on is among them."""
+    """Numbers of the last appends, rising; none is missing from the first of them on."""
     _prints: "array[int]" = field(default_factory=lambda: array("Q"))
-    """The `fingerprint` of each."""
+    """The `fingerprint` of each of these appends."""
     _stretch: "array[int]" = field(default_factory=lambda: array("I"))
-    """Checksums of the newest appends, which are in none of the above yet: with consecutive numbers from `_first` on,
-    consecutive events from `_first_seq` on, one time and one count of records."""
+    """Checksums of the newest appends, which are in none of the above yet.
+
+    Their numbers are consecutive from `_first` on, their events from `_first_seq` on, and all have the same time and
+    the same count of records.
+    """
     _first: int = 0
     _first_seq: int = 0
     _time: Time | None = None
     _records: int = 0
 
     def logged(self, number: int, seq: int, time: Time, records: int, crc: int) -> None:
-        """Remember that append `number`, of so many records, became event `seq`. Once an append: the hot path."""
+        """Remember that append `number`, of `records` records, became event `seq`. Hot path: called once an append."""
         self.number = number
         stretch = self._stretch
         count = len(stretch)
@@ -167,7 +171,7 @@ class WriterState:
         stretch.append(crc)
 
     def _end_stretch(self) -> None:
-        """Add the newest appends to what is remembered one by one."""
+        """Move the newest appends to what is remembered of each append."""
         stretch, count = self._stretch, len(self._stretch)
         if not count:
             return
@@ -194,7 +198,7 @@ class WriterState:
     def repeats(self, number: int, mark: int) -> bool:
         """Whether an append with an old number that was not refused is, by its `fingerprint`, the one logged (E49).
 
-        Also where nothing is known of it: it is older than all that are remembered.
+        True also for one that is older than all that are remembered, of which nothing is known.
         """
         self._end_stretch()
         numbers = self._numbers
@@ -210,7 +214,7 @@ class WriterState:
         return 16 * len(self._numbers)
 
     def forget_fingerprints(self) -> None:
-        """Know nothing of the appends but their numbers and positions."""
+        """Drop all fingerprints; keep the appends' numbers and positions."""
         self._end_stretch()
         self._numbers, self._prints = array("Q"), array("Q")
 
@@ -221,7 +225,7 @@ class WriterState:
     def answer_again(self, number: int) -> int | tuple[str, str]:
         """The first answer to an old append: its event's sequence number, or (code, detail) of its refusal.
 
-        Of appends too old to be remembered the oldest remembered position is given: an upper bound, which is all that
+        For an append too old to be remembered it is the oldest remembered position: an upper bound, which is all that
         marks need.
         """
         self._end_stretch()
@@ -238,10 +242,10 @@ class WriterState:
         return islice(self._runs, max(len(self._runs) - limit, 0), None)
 
     def restore_run(self, number: int, seq: int, run: int, prints: Sequence[int] = ()) -> None:
-        """Know again that the `run` appends up to `number` are the events up to `seq`, and each one's fingerprint.
+        """Restore that the last `run` appends up to `number` are the events up to `seq`, with their fingerprints.
 
-        Where these are not given, nothing is known any more of what came before either: what is not among the appends
-        that are remembered, and comes behind the first of them, was never logged.
+        Without `prints` all earlier fingerprints are dropped as well. They must have no holes: a number after the first
+        remembered one that is not among them counts as never logged.
         """
         self._end_stretch()
         self.number = max(self.number, number)
@@ -256,8 +260,8 @@ class WriterState:
     def fingerprints(self, most: int = 2**63) -> tuple[int, bytes, bytes]:
         """(last number, all numbers, their fingerprints), as a log keeps them: eight bytes each, big endian.
 
-        The last ones that fit into `most` bytes, and no more than `REMEMBERED_APPENDS`. Numbers without holes are not
-        listed.
+        The newest that fit into `most` bytes, at most `REMEMBERED_APPENDS`. The numbers are left empty when they are
+        consecutive.
         """
         self._end_stretch()
         numbers = self._numbers
@@ -271,17 +275,17 @@ class WriterState:
 
     @property
     def kept_bytes(self) -> int:
-        """How much `fingerprints` gives, if it may give all."""
+        """How many bytes `fingerprints` returns without a limit."""
         self._end_stretch()
         count = min(len(self._numbers), REMEMBERED_APPENDS)
         return (8 if self._is_gapless(count) else 16) * count
 
     def _is_gapless(self, count: int) -> bool:
-        """Whether the last `count` numbers have no holes."""
+        """Whether the last `count` numbers are consecutive."""
         return count == 0 or self._numbers[-1] - self._numbers[-count] == count - 1
 
     def restore_fingerprints(self, last: int, numbers: bytes, prints: bytes) -> None:
-        """Know again what `fingerprints` gave. Raises `ValueError` for anything else."""
+        """Restore what `fingerprints` returned. Raises `ValueError` for anything else."""
         self._prints = _from_bytes(prints)
         count = len(self._prints)
         self._numbers = _from_bytes(numbers) if numbers else array("Q", range(last - count + 1, last + 1))
@@ -289,7 +293,7 @@ class WriterState:
             raise ValueError(f"{count} fingerprints of {len(self._numbers)} appends")
 
     def denials(self) -> Iterator[tuple[int, tuple[str, str]]]:
-        """The refused appends remembered: number, (code, detail)."""
+        """The refused appends that are remembered: number, (code, detail)."""
         return iter(self._refused.items())
 
     def hold(self, times: tuple[Time, ...]) -> Antichain:
@@ -314,7 +318,7 @@ class WriterState:
         self.forget_left()
 
     def forget_left(self) -> None:
-        """Drop from `touched` what is no longer held: those epochs are whole as far as this writer goes."""
+        """Drop from `touched` what is no longer held: this writer has written those epochs whole."""
         if self.touched:
             self.touched = {time for time in self.touched if self.held.less_equal(time)}
 
@@ -338,14 +342,14 @@ def _from_bytes(data: bytes) -> "array[int]":
 
 
 class KnownWriters:
-    """The writers that a segment knows, by id and by the connection that each speaks on; iterates over all."""
+    """The writers that a segment knows, by id and by the connection of each. Iterates over all."""
 
     def __init__(self) -> None:
         self._by_id: dict[str, WriterState] = {}
         self._by_peer: dict[bytes, WriterState] = {}
         self._departed: deque[WriterState] = deque()
         self._departed_bytes: dict[str, int] = {}
-        """Writers that left, oldest first, and how much their fingerprints take; some may be back."""
+        """Writers that left, the first to leave first, and the bytes of their fingerprints; some may be back."""
         self._departed_total = 0
 
     def __iter__(self) -> Iterator[WriterState]:
@@ -353,7 +357,7 @@ class KnownWriters:
 
     @property
     def present(self) -> int:
-        """How many have opened and neither left nor been lost, at least."""
+        """How many have opened and neither left nor been given up; a lower bound."""
         return len(self._by_id) - len(self._departed)
 
     def get(self, writer: str) -> WriterState | None:
@@ -384,9 +388,9 @@ class KnownWriters:
         return self._by_peer.pop(peer, None) is not None
 
     def departed(self, state: WriterState) -> list[WriterState]:
-        """The writer left: remember it for its numbers, and forget who left longest ago if there are too many.
+        """The writer left: remember it for its numbers. Returns the writers that are forgotten to make room for it.
 
-        Returns those.
+        Those that left first are forgotten first.
         """
         self._departed.append(state)
         self._bound_fingerprints(state)
@@ -399,7 +403,7 @@ class KnownWriters:
         return forgotten
 
     def _bound_fingerprints(self, left: WriterState) -> None:
-        """Keep those of the writers that left longest ago only while there is room for them."""
+        """Drop the fingerprints of the writers that left first while all together take too much room."""
         known = self._departed_bytes
         self._departed_total += left.fingerprint_bytes - known.pop(left.writer, 0)
         known[left.writer] = left.fingerprint_bytes
