@@ -1,8 +1,9 @@
-"""The publisher process: three sockets, the machines behind them, and the order in which effects are carried out.
+"""The publisher process: it owns three sockets, runs the machines, and carries out their effects in order.
 
-Apart from the machines, which decide everything; here is only when they run. That order makes joins atomic (S9),
-keeps silence from being judged before everything was read (E8), and keeps a process that was stopped for a while from
-sending before it has asked whether its segments are still its own (E12).
+Separate from the machines, which make every decision; this module says only when they run. The order has three
+purposes. It makes joins atomic (S9). No writer is judged silent before everything that arrived was read (E8). And a
+process that was stopped for a while sends nothing until the catalog has confirmed that it still owns its segments
+(E12).
 """
 
 import asyncio
@@ -62,15 +63,15 @@ T = TypeVar("T")
 MOST_WAITING = 32 * 2**20
 """Bytes of appends of one segment that may wait for its disk, or for the catalog (E11).
 
-With what is read at once, less than one frame holds.
+Together with what is read at once, this is less than one frame can hold.
 """
 
 
 class PublisherProcess:
-    """Bound sockets from the start; serves from `serve` on.
+    """Binds its sockets at once, and serves clients after `serve`.
 
-    `over` tells why nothing is taken any more: another owns the segments, the stream is gone, its log has failed, or
-    the catalog refuses its reports.
+    `over` is the reason why this process takes nothing any more: another process owns the segments, the stream is
+    gone, its log has failed, or the catalog refuses its reports.
     """
 
     def __init__(self, settings: Settings, lease: PublisherLease) -> None:
@@ -80,7 +81,7 @@ class PublisherProcess:
         self.over: asyncio.Future[EpochalError] = asyncio.get_running_loop().create_future()
         self.stalls = 0
         self.on_commit: Callable[[float], object] = float
-        """Told how many seconds each group commit took, the wait for a thread included."""
+        """Called with the seconds that each group commit took, including the wait for a thread."""
         self.appends = Appends.start(settings.stream)
         self._confirmed = 0
         self._draining = False
@@ -130,7 +131,7 @@ class PublisherProcess:
 
     @property
     def addresses(self) -> dict[str, str]:
-        """Where the sockets are reached: `events`, `requests`, `ingest`."""
+        """The addresses of the sockets by name: `events`, `requests`, `ingest`."""
         host = self.settings.advertise or self.settings.host
         host = f"[{host}]" if ":" in host else host
         names = ("ingest", "requests", "events")
@@ -139,11 +140,11 @@ class PublisherProcess:
 
     @property
     def ready(self) -> bool:
-        """Whether clients are served at this moment."""
+        """Whether clients are served now."""
         return bool(self.segments) and not self._draining and not self.over.done() and self._confirmed == self.stalls
 
     async def serve(self, stream: StreamInfo, registration: Registration, stores: SegmentStores) -> None:
-        """Make the machines, and begin to read what arrived meanwhile. Raises `LogError`."""
+        """Make the machines, then begin to read; what arrived before waits in the sockets. Raises `LogError`."""
         self._stores = stores
         self.encoding = stream.declared().spec.payload.encoding
         started = {}
@@ -166,7 +167,7 @@ class PublisherProcess:
     # ---- time ----
 
     async def keep_time(self) -> None:
-        """Tick for ever: everything that arrived is read before anybody's silence is judged (E8)."""
+        """Tick for ever. Everything that arrived is read before any writer is judged silent (E8)."""
         while True:
             await asyncio.sleep(self.settings.tick)
             self._ingest.router.socket.drain()
@@ -175,28 +176,28 @@ class PublisherProcess:
                 continue
             reads = not self._ingest.router.socket.paused
             for served in self.segments.values():
-                served.tick(now, reads=reads)  # who is not read is not silent (E8)
+                served.tick(now, reads=reads)  # a writer that is not read is not silent (E8)
                 self._sweep(served, now)
             for discarded in self.discarded:
                 discarded.expire(now)
             self.flush()
 
     def _must_wait(self, now: float) -> bool:
-        """Whether the lease must be confirmed before anything is sent: the loop stood still for too long (E12)."""
+        """Whether the lease must be confirmed before anything is sent, because the loop paused for too long (E12)."""
         stalled = now - self._alive > self.settings.stall
         self._alive = now
         if stalled and not self.over.done():
             logger.warning("the process stood still for more than %g s; asking for the lease", self.settings.stall)
             self.stalls += 1
             self.counters.stalls += 1
-            self._ingest.router.socket.pause()  # what is not acknowledged must not pile up here
+            self._ingest.router.socket.pause()  # appends that cannot be acknowledged must not pile up here
             self._lease.ask_now()
         return self._confirmed != self.stalls or self.over.done()
 
     # ---- what the machines have decided ----
 
     def flush(self) -> None:
-        """Carry out what the machines have decided, in their order. Runs after each burst that was read."""
+        """Carry out what the machines have decided, in their order. Runs after each burst of messages."""
         if self._must_wait(monotonic()):
             return
         for served in self.segments.values():
@@ -208,13 +209,13 @@ class PublisherProcess:
                     self._tell(served, effects, served.publisher.progress.lower.frontier)
             else:
                 if served.told is not None and (answers := served.told.take()):
-                    self._carry_out(served, answers)  # first: they stand for no event that is told below (S9)
+                    self._carry_out(served, answers)  # first: they cover no event published below (S9)
                 self._flush_stored(served, served.store)
 
     def _tell(
         self, served: HostedSegment, effects: Sequence[Effect], lower: Iterable[Time], began: float | None = None
     ) -> None:
-        """Carry out what is durable; `began`: when it was sent to the disk, if it was."""
+        """Carry out effects that are durable. `began`: when they were sent to the disk, or None if they were not."""
         served.told_lower = tuple(lower)
         served.carried_out(effects)
         self._carry_out(served, effects)
@@ -225,7 +226,7 @@ class PublisherProcess:
     # ---- the disk ----
 
     async def _begin(self, store: SegmentStore) -> None:
-        """Have the log say that this incarnation begins; on a full disk what it holds is served meanwhile (fault 26).
+        """Write to the log that this incarnation begins. While the disk is full, what the log holds already is served.
 
         Raises `LogError`, `Superseded`.
         """
@@ -236,12 +237,12 @@ class PublisherProcess:
         except LogFull as error:
             self._wait_for_space(store, commit, error)
         else:
-            commit.done = True  # what it has decided is carried out by the first flush
+            commit.done = True  # the first flush carries out its effects
 
     def _flush_stored(self, served: HostedSegment, store: SegmentStore) -> None:
-        """One commit at a time: what is decided meanwhile waits for the next, which then secures all of it at once.
+        """Run one commit at a time. What is decided meanwhile waits for the next one, which secures all of it at once.
 
-        Not without bound: writers are not read while too much waits.
+        The wait is bounded: while too much waits, writers are not read.
         """
         if served.publisher.gathering:
             self._carry_out(served, served.publisher.take())
@@ -261,13 +262,14 @@ class PublisherProcess:
             effects = served.publisher.take()
             if not effects:
                 return
-            if type(effects[-1]) is Log:
+            if type(effects[-1]) is Log:  # it is last, and only there when something must be written first
                 self._write(store, store.prepare(served.publisher, effects[:-1], effects[-1]))
                 return
+            # Nothing to write, and no commit is open: these effects overtake nothing.
             self._tell(served, effects, served.publisher.progress.lower.frontier)
 
     def _read_writers(self) -> None:
-        """Read writers again, if nothing is in the way any more."""
+        """Read writers again, if the lease is confirmed and not too much waits."""
         publishers = [served.publisher for served in self.segments.values()]
         waiting = any(max(each.untaken_bytes, each.waiting_bytes) > MOST_WAITING for each in publishers)
         if self._confirmed == self.stalls and not waiting:
@@ -298,14 +300,14 @@ class PublisherProcess:
         if store.full is not None:
             logger.info("there is space again; going on")
             store.full = None
-        if commit.lower is not None:  # else it was housekeeping
+        if commit.lower is not None:  # None: it was housekeeping
             self.on_commit(monotonic() - commit.began)
         commit.done = True
         self.flush()
         self._read_writers()
 
     def _wait_for_space(self, store: SegmentStore, commit: Commit, error: LogFull) -> None:
-        """Try again later. Readers are served meanwhile, up to what is durable (E9)."""
+        """Try again later. Meanwhile readers are served up to the last durable event (E9)."""
         if store.full is None:
             logger.warning("appends wait, and none is acknowledged, until there is space again: %s", error)
         store.full = str(error)
@@ -314,7 +316,7 @@ class PublisherProcess:
 
     def _read(self, served: HostedSegment, store: SegmentStore, ask: FindState | FindBeginning | ReadLog) -> None:
         if self._stores.closed:
-            return  # who asked comes back, to whoever serves then
+            return  # the reader asks again, at the next owner
         told = served.told_seq
         future = self._stores.read(lambda: store.answer(ask, told))
         future.add_done_callback(lambda future: self._was_read(served, store, ask, future))
@@ -336,7 +338,7 @@ class PublisherProcess:
             self.over.set_result(LogFailed(f"{error!r}"))
         elif not isinstance(ask, ReadLog):
             server.state_found(ask.peer, ask.request, future.result())
-        elif future.result() is None:  # what is behind is on its way to the disk
+        elif future.result() is None:  # the next events are still on their way to the disk
             asyncio.get_running_loop().call_later(self.settings.tick, self._read, served, store, ask)
         else:
             messages, last = future.result()
@@ -345,11 +347,11 @@ class PublisherProcess:
         self.flush()
 
     async def read(self, work: Callable[[], T]) -> T:
-        """Have a thread read for a reader, which blocks on the disk. Raises what `work` raises."""
+        """Run `work`, which may block on the disk, on a thread for readers. Raises what `work` raises."""
         return await self._on_a_thread(self._stores.read, work)
 
     async def tell(self, work: Callable[[], T]) -> T:
-        """Have events put into words, which takes long: one reader's at a time."""
+        """Run `work`, which encodes events and takes long, on a thread: for one reader at a time."""
         return await self._on_a_thread(self._stores.tell, work)
 
     async def _on_a_thread(self, run: "Callable[[Callable[[], T]], asyncio.Future[T]]", work: Callable[[], T]) -> T:
@@ -360,7 +362,7 @@ class PublisherProcess:
         return await future
 
     def wake_readers(self) -> None:
-        """Nobody is to wait any more: the process ends."""
+        """End all waits for news, because the process ends."""
         self.http_closing = True
         for served in self.segments.values():
             served.wake()
@@ -399,12 +401,12 @@ class PublisherProcess:
                     counters.acks += 1
                     counters.appends += message.run
                 elif type(message) is m.Opened and message.granted:
-                    self._ask_now(served)  # an incarnation after this one must know whom to wait for (E11)
+                    self._ask_now(served)  # the next incarnation must know which writers to wait for (E11)
 
     def _carry_out_rare(self, served: HostedSegment, effect: Effect) -> None:
         match effect:
             case Private(subscription, message):
-                # The snapshot stands for every event before it: those go out first (S9).
+                # The snapshot covers every event before it. Sent after it, they would be counted twice (S9, E14).
                 served.counters.pushed_bytes += self._events.send(served.packer.flush())
                 try:
                     self._events.send(encode(message, prefix=b"P" + subscription))
@@ -428,7 +430,7 @@ class PublisherProcess:
     # ---- what the catalog says ----
 
     def reports(self, *, urgent: bool = False, final: bool = False) -> Mapping[str, SegmentReport]:
-        """The state of each segment, for the catalog; `urgent`: only of those that have asked for it."""
+        """The state of each segment, for the catalog. `urgent`: only of segments that asked to be reported now."""
         now = monotonic()
         reported = {segment: served for segment, served in self.segments.items() if served.asks or not urgent}
         for served in reported.values():
@@ -436,9 +438,9 @@ class PublisherProcess:
         return {segment: served.report(now, final=final) for segment, served in reported.items()}
 
     def renewed(self, renewal: Renewal) -> None:
-        """What was reported is recorded: what waited for that goes out (E11). Lost writers were released (E46)."""
+        """The catalog has recorded the last report: send what waited for that (E11), and release lost writers (E46)."""
         if self._draining:
-            return  # an append that became active now would be missing in the last record
+            return  # the last record would lack an append that became active now
         now = monotonic()
         for segment, number in renewal.recorded.items():
             self.segments[segment].recorded(number, now)
@@ -449,7 +451,7 @@ class PublisherProcess:
         self._read_writers()
 
     def confirmed(self, stalls: int) -> None:
-        """The lease stood after stall number `stalls`: what waited for it goes out."""
+        """The lease was valid after stall number `stalls`: send what waited for it."""
         if self._confirmed != stalls == self.stalls:
             logger.info("the lease still stands; going on")
         self._confirmed = max(self._confirmed, stalls)
@@ -458,7 +460,7 @@ class PublisherProcess:
             self._read_writers()
 
     def completed(self) -> None:
-        """The stream is complete: so is every segment."""
+        """The stream is complete, and so is every segment."""
         for served in self.segments.values():
             served.publisher.completed()
         self.flush()
@@ -471,14 +473,14 @@ class PublisherProcess:
         self.flush()
 
     def ended(self, error: EpochalError) -> None:
-        """The segments are not ours any more. Writers of a deleted stream are told; a superseded process is silent."""
+        """The segments are no longer ours. Writers of a deleted stream are notified; a superseded process is silent."""
         if self.over.done():
             return
         if isinstance(error, StreamGone):
-            self._confirmed = self.stalls  # nobody else can own a stream that is gone
+            self._confirmed = self.stalls  # no other process can own a stream that is gone
             for served in self.segments.values():
                 served.publisher.deleted()
-                if served.store is not None:  # its log goes with it: nobody waits for the disk any more
+                if served.store is not None:  # its log is deleted too: nothing waits for the disk any more
                     self._carry_out(served, [effect for effect in served.publisher.take() if type(effect) is not Log])
             self.flush()
         self.over.set_result(error)
@@ -486,7 +488,7 @@ class PublisherProcess:
     # ---- the end ----
 
     def drain(self) -> None:
-        """Take no more appends, abort what can never complete without a volume, and send everything (fault 60)."""
+        """Take no more appends, abort epochs that cannot complete without a volume, and send everything."""
         self._draining = True
         self._ingest.router.socket.drain()
         self._ingest.draining = True
@@ -496,7 +498,7 @@ class PublisherProcess:
             self.flush()
 
     async def settle(self) -> None:
-        """Wait until the disk has what was decided, as long as the drain time-out allows."""
+        """Wait until everything decided is on disk, for at most the drain time-out."""
         stores = [served.store for served in self.segments.values() if served.store is not None]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.settings.drain_timeout):
@@ -505,7 +507,7 @@ class PublisherProcess:
                     await self._disk_did_something.wait()
 
     def close(self) -> None:
-        """Close the sockets; waits for slow peers as long as the drain time-out allows."""
+        """Close the sockets. Waits for slow peers, for at most the drain time-out."""
         linger = 0 if self._must_be_silent() else int(self.settings.drain_timeout * 1000)
         for socket in self._sockets:
             socket.zmq.linger = linger
@@ -513,5 +515,5 @@ class PublisherProcess:
         self._context.term()
 
     def _must_be_silent(self) -> bool:
-        """Whether nothing may leave any more: another owns the segments, or what was decided is not on disk."""
+        """Whether nothing may be sent any more: another process owns the segments, or decisions are not on disk."""
         return self.over.done() and not isinstance(self.over.result(), StreamGone)

@@ -1,8 +1,8 @@
-"""A reader's place in a segment's history that goes forward with what is carried out, whoever is told of it and how.
+"""A reader's position in a segment's history, which moves forward as events are carried out.
 
-Apart from the HTTP side, which asks for it by long poll, server-sent events and web-hooks alike: all three read the
-same history by the same steps, so that history joins what is live without a seam. Nothing is kept for a reader but its
-position; one that is slow costs nothing, until retention overtakes it.
+Separate from HTTP because long poll, server-sent events and web-hooks all read history with the same steps. The
+events that they read from history are followed by the live ones, with no gap between. Only the position is kept for a
+reader. A slow reader costs nothing, until retention overtakes it.
 
 Sources: rules E9, E10, E13, Q2, Q3, Q5, Q14.
 """
@@ -22,14 +22,14 @@ from epochal_publisher.segments.segment import HostedSegment
 
 
 class NamedPlace(StrEnum):
-    """Places that have a name."""
+    """Positions that have a name."""
 
     START = "start"
     NOW = "now"
 
 
 Asked = NamedPlace | Position
-"""Where to begin; of a position of incarnation -1, only the seq counts."""
+"""Where to begin. For a position of incarnation -1, only the seq counts."""
 PRESENT = -1
 
 
@@ -44,14 +44,14 @@ class HistoryFollower:
     # ---- where it is ----
 
     def position_of(self, seq: int) -> Position:
-        """The place just behind event `seq`, by the incarnation that the event is of."""
+        """The position just after event `seq`, with the incarnation that the event belongs to."""
         known = self.served.publisher.history.incarnations
         incarnation = next((number for number, first in reversed(known) if first <= seq), known[0][0])
         return Position(incarnation, seq)
 
     @property
     def position(self) -> Position:
-        """The place behind what was read."""
+        """The position after the last event read."""
         return self.position_of(self.at)
 
     @property
@@ -60,7 +60,7 @@ class HistoryFollower:
         return not self.served.told_lower and self.at >= self.served.publisher.seq
 
     async def open(self, asked: Asked) -> SegmentState:
-        """Go to a place; returns the state there.
+        """Go to a position; returns the state there.
 
         Raises `InvalidRequest`, `EventsTruncated`, `LogError`, `Unavailable`.
         """
@@ -75,16 +75,16 @@ class HistoryFollower:
                 if self.at >= history.first:
                     raise
                 if self.served.told_seq < history.first:
-                    # Only where the process waits for its lease: what may be told is gone, the rest may not be told.
+                    # Only while the process waits for its lease: what it may serve is gone, the rest it may not serve.
                     raise Unavailable("nothing can be told at this moment; ask again soon") from None
-                continue  # retention was faster than the question (fault 31)
+                continue  # retention removed it meanwhile: look again
             if not reachable:
                 seq = asked.seq if isinstance(asked, Position) else history.first
                 raise EventsTruncated(seq, self.position, state.lower)
             return state
 
     def _locate(self, asked: Asked) -> tuple[int, bool]:
-        """(seq, whether it is what was asked for): where that is gone, the first that can be had."""
+        """(seq, whether it is the requested one); if that is gone, the first seq that can be read."""
         publisher, told = self.served.publisher, self.served.told_seq
         history = publisher.history
         if not isinstance(asked, Position):
@@ -99,7 +99,7 @@ class HistoryFollower:
         end = history.end_of(incarnation)
         if end is None or seq < history.first:
             return min(history.first, told), False
-        return min(seq, end, told), True  # what came behind the end did not survive: back to there (E10)
+        return min(seq, end, told), True  # what came after the end did not survive: back to there (E10)
 
     async def _state(self) -> SegmentState:
         history, store, at = self.served.publisher.history, self.served.store, self.at
@@ -109,7 +109,7 @@ class HistoryFollower:
             raise HistoryTruncated(f"events after {at} are gone")
         return await self._publisher.read(lambda: store.state_at(FindState(b"", 0, at)))
 
-    # ---- what comes behind ----
+    # ---- what comes after ----
 
     async def next(self, max_events: int, max_bytes: int) -> Sequence[Event]:
         """The next events, at least one if there is any, all carried out (E9). Raises `EventsTruncated`, `LogError`."""
@@ -126,13 +126,13 @@ class HistoryFollower:
             else:
                 events = await self._publisher.read(lambda: store.events(at, count, max_bytes))
         except HistoryTruncated:
-            await self.open(Position(PRESENT, at))  # tells what can be had instead, by raising
+            await self.open(Position(PRESENT, at))  # raises an error with the first position that can be read
             raise
         self.at += len(events)
         return events
 
     async def news(self, seconds: float | None) -> bool:
-        """Wait until there is something behind `at`, or nothing can be, at most `seconds`; returns whether it is so.
+        """Wait at most `seconds` for an event after `at`, or until none can follow; returns whether either came true.
 
         Raises `ShuttingDown`.
         """

@@ -1,7 +1,7 @@
 """This process's right to its segments: registered at the catalog, renewed every second, given up at the end.
 
-Apart from the sockets because nothing here touches them: what the catalog says becomes calls of `LeaseOwner`. While the
-catalog is away nothing changes, streams go on (fault 8); only a stall makes the process ask before it goes on (E12).
+Touches no sockets: each answer of the catalog becomes a call of `LeaseOwner`. While the catalog is away, streams go on.
+Only after a stall must the process have its lease confirmed before it goes on (E12).
 """
 
 import asyncio
@@ -20,29 +20,29 @@ logger = logging.getLogger("epochal.publisher")
 
 _FOR_EVER = float("inf")
 _RETRY = 0.2
-"""Seconds between tries of what everything waits for."""
+"""Seconds between tries of a call that must succeed before the process can go on."""
 
 
 class Forgotten(Superseded):
-    """The catalog does not know this registration: it may have lost its database, and nobody need have taken over."""
+    """The catalog does not know this registration. It may have lost its database; perhaps no one has taken over."""
 
 
 class ReportRefused(EpochalError):
-    """The catalog does not take what this publisher reports: a mistake of this program, not a lost lease."""
+    """The catalog does not take what this publisher reports: a bug in this program, not a lost lease."""
 
     code = "report_refused"
 
 
 class LeaseOwner(Protocol):
-    """Who is told what the catalog says."""
+    """Receives the answers of the catalog."""
 
     stalls: int
-    """Rises at each stall: a renewal asked for before the last one proves nothing."""
+    """Number of stalls so far. A renewal that was requested before the last stall proves nothing."""
 
     def reports(self, *, urgent: bool = False, final: bool = False) -> Mapping[str, SegmentReport]:
-        """What to report of each segment; `urgent`: only of those that asked for it since the last time.
+        """What to report of each segment. `urgent`: only of those that asked for it since the last time.
 
-        `final`: for the last time, as this process stops in order.
+        `final`: this is the last report, because the process stops in order.
         """
         ...
 
@@ -50,7 +50,7 @@ class LeaseOwner(Protocol):
         """The catalog has what was reported last."""
 
     def confirmed(self, stalls: int) -> None:
-        """The lease stood at a time after stall number `stalls`."""
+        """The lease was valid at some time after stall number `stalls`."""
 
     def completed(self) -> None:
         """The stream is complete (E7)."""
@@ -70,7 +70,7 @@ class PublisherLease:
         self._stack = AsyncExitStack()
         self._client = CatalogClient(settings.catalog, patience=0.0, timeout=5.0)
         self.instance = secrets.token_hex(8)
-        """This life of the process."""
+        """Identifies this life of the process."""
         self._token = -1
         self._incarnations: dict[str, int] = {}
         self._finishing: dict[str, asyncio.Queue[tuple[int, bool]]] = {}
@@ -84,7 +84,7 @@ class PublisherLease:
         await self._stack.aclose()
 
     async def look_up(self) -> StreamInfo:
-        """The stream, however long the catalog is away; raises `StreamNotFound` and what else it answers."""
+        """The stream; waits as long as the catalog is away. Raises `StreamNotFound`, and any other error it answers."""
         namespace, _, name = self._settings.stream.partition("/")
         async with CatalogClient(self._settings.catalog, patience=_FOR_EVER, on_unreachable=self._tell) as client:
             return await client.get(namespace, name)
@@ -92,7 +92,7 @@ class PublisherLease:
     async def acquire(
         self, stream: StreamInfo, addresses: Mapping[str, str], incarnations: Mapping[str, int]
     ) -> tuple[StreamInfo, Registration]:
-        """Register, however long the catalog is away; raises what else it answers.
+        """Register; waits as long as the catalog is away. Raises any error that it answers.
 
         `incarnations`: the last one of each log on disk. Call it only with those logs locked (E12).
         """
@@ -108,7 +108,7 @@ class PublisherLease:
                 addresses=addresses,
                 incarnations=incarnations,
             )
-            # Once more: now that the last owner is fenced, what is recorded of its segments stands.
+            # Look it up once more: the last owner is fenced now, so what is recorded of its segments no longer changes.
             stream = await client.get(namespace, name)
         if not registration.keeps_horizons:
             logger.warning(
@@ -127,7 +127,7 @@ class PublisherLease:
         self._soon.set()
 
     async def keep(self, owner: LeaseOwner) -> None:
-        """Renew for ever, until the lease is lost. Between regular renewals only what is asked for is reported."""
+        """Renew until the lease is lost. Between regular renewals, only segments that ask for it are reported."""
         loop = asyncio.get_running_loop()
         away, stalls, due = False, 0, loop.time()
         while True:
@@ -155,7 +155,7 @@ class PublisherLease:
             if not urgent:
                 due = loop.time() + self._settings.renew_interval
             if away:
-                await asyncio.sleep(_RETRY)  # however many ask: each would be another attempt
+                await asyncio.sleep(_RETRY)  # or else each `ask_now` would be one more attempt
             await self._pause(due - loop.time() if stalls == owner.stalls else _RETRY)
 
     async def _pause(self, seconds: float) -> None:
@@ -167,11 +167,11 @@ class PublisherLease:
         self._soon.clear()
 
     def report_finishing(self, segment: str, number: int, finishing: bool) -> None:
-        """Queue a finishing report; those of one segment are made one after the other (E7)."""
+        """Queue a finishing report. Reports of one segment are sent one after the other (E7)."""
         self._finishing.setdefault(segment, asyncio.Queue()).put_nowait((number, finishing))
 
     async def report(self, owner: LeaseOwner, segment: str) -> None:
-        """Make the finishing reports of one segment for ever, each until it is answered."""
+        """Send the finishing reports of one segment, for ever; each is repeated until it is answered."""
         queue = self._finishing.setdefault(segment, asyncio.Queue())
         while True:
             number, finishing = await queue.get()
@@ -203,7 +203,7 @@ class PublisherLease:
                 return None
 
     async def give_up(self, owner: LeaseOwner) -> None:
-        """Report the last state and deregister, so that a successor starts exactly there."""
+        """Report the last state and deregister, so that the next owner starts exactly there."""
         try:
             async with asyncio.timeout(self._settings.drain_timeout):
                 await self._client.renew(self._settings.publisher, self._token, owner.reports(final=True))
@@ -213,7 +213,7 @@ class PublisherLease:
 
 
 def _meaning(error: EpochalError) -> EpochalError:
-    """What an answer that is no renewal means for the owner."""
+    """What an error answer of the catalog means for the owner."""
     if isinstance(error, StreamGone | StreamNotFound):
         return StreamGone("the stream was deleted")
     if error.code == "unknown_publisher":

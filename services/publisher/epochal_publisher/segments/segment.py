@@ -1,6 +1,6 @@
-"""One segment as this process serves it: its two machines, its channel, and whether anybody listens.
+"""One segment as this process serves it: its two machines, its channel, and whether anyone subscribes.
 
-Apart from the process so that what is kept a segment is seen at a glance. Whoever owns the segment next makes another.
+Holds everything that the process keeps for one segment. The next owner of the segment makes its own.
 """
 
 import asyncio
@@ -23,28 +23,28 @@ from epochal_publisher.settings import Settings
 
 @dataclass(slots=True)
 class HostedSegment:
-    """A segment served; `frontier_since` is when its lower frontier last moved, in seconds of the process's clock."""
+    """A segment that is served; `frontier_since`: when its lower frontier last moved, in monotonic seconds."""
 
     publisher: SegmentPublisher
     server: SegmentServer
     packer: Packer
     frontier_since: float
     store: SegmentStore | None
-    """Its log on disk; None for one in memory."""
+    """Its log on disk; None for a stream that is kept in memory."""
     told_lower: tuple[Time, ...]
-    """The lower frontier behind all that has been carried out: what may be told of it (E9)."""
+    """The lower frontier after everything that has been carried out: the one that may be reported (E9)."""
     told_seq: int
-    """The last event that has been carried out, pushed or not: what is served ends there (E9)."""
+    """The last event that has been carried out, pushed or not. Readers are served up to it (E9)."""
     told: CommittedView | None
-    """What subscribers are answered from while the disk is awaited; None without a disk."""
+    """The state from which subscribers are answered while a commit is on its way to the disk; None without a disk."""
     subscribed: bool = False
-    """Whether anybody has subscribed to the channel; while nobody has, events are not even encoded (S21)."""
+    """Whether anyone subscribes to the channel. While no one does, events are not even encoded (S21)."""
     asks: bool = False
-    """Whether the catalog should hear of it before the next regular renewal."""
+    """Whether it must be reported to the catalog before the next regular renewal."""
     recorded_number: int = -1
     """The last record that the catalog has answered."""
     waiting_since: float | None = None
-    """Since when appends have waited while the catalog recorded nothing; None: none waits."""
+    """Since when appends have waited while the catalog recorded nothing; None if none waits."""
     listeners: set[asyncio.Event] = field(default_factory=set)
     """Set when `told_seq` moves, and at the end."""
     counters: SegmentCounters = field(default_factory=SegmentCounters)
@@ -60,9 +60,9 @@ class HostedSegment:
         store: SegmentStore | None,
         now: float,
     ) -> "HostedSegment":
-        """Begin an incarnation where the log on disk ends, or where the catalog says that the last one did (E7, E11).
+        """Begin an incarnation where the log on disk ends, or where the catalog says that the last one ended (E7, E11).
 
-        `sessions`: the newest of each writer that had more than one. With a log, `store.commit` is what is to be
+        `sessions`: the newest session of each writer that had more than one. With a log, `store.commit` must be
         written first. Raises `LogError`.
         """
         spec = stream.declared().spec
@@ -90,14 +90,14 @@ class HostedSegment:
         )  # fmt: skip
         if store is not None and not publisher.gathering:
             store.begin(grant.incarnation, publisher)
-        channel = secrets.token_bytes(8)  # one an incarnation: nothing of an old one can be taken for new
+        channel = secrets.token_bytes(8)  # a new one for each incarnation: no old event can be taken for a new one
         told = None if store is None else CommittedView(publisher, store.log.durable)
         server = SegmentServer(told or publisher, channel, ServingSettings(heartbeat=spec.push.heartbeat), now)
         lower, at = tuple(publisher.progress.lower.frontier), publisher.seq if store is None else store.log.durable
         return cls(publisher, server, Packer(b"C" + channel), now, store, lower, at, told)
 
     def tick(self, now: float, *, reads: bool = True) -> None:
-        """Let time pass for both machines; while writers are not read, none of them is silent (E8)."""
+        """Let time pass for both machines. While writers are not read, none of them counts as silent (E8)."""
         if reads:
             self.publisher.tick(now)
         self.server.tick(now)
@@ -116,7 +116,7 @@ class HostedSegment:
         self.publisher.recorded(number, now)
 
     def carried_out(self, effects: Sequence[Effect]) -> None:
-        """`effects` are about to be; an event or heartbeat among them says how far that is."""
+        """`effects` are about to be carried out; the last event or heartbeat among them says up to which event."""
         for effect in reversed(effects):
             if type(effect) is Push:
                 moved, self.told_seq = effect.message.seq > self.told_seq, effect.message.seq
@@ -127,12 +127,12 @@ class HostedSegment:
                 return
 
     def wake(self) -> None:
-        """Have whoever listens look again."""
+        """Have all listeners look again."""
         for listener in self.listeners:
             listener.set()
 
     def report(self, now: float, *, final: bool = False) -> SegmentReport:
-        """What a renewal tells the catalog; `final`: the last one of a publisher that stops in order."""
+        """What a renewal reports to the catalog. `final`: the last report of a publisher that stops in order."""
         publisher, counters = self.publisher, self.counters
         record = publisher.record(final=final)
         return SegmentReport(

@@ -1,9 +1,9 @@
-"""One segment's log on disk as its publisher uses it: restored at the start, one group commit at a time, read back.
+"""One segment's log on disk as its publisher uses it: restored at the start, written by group commits, read back.
 
-Apart from the process, which knows sockets and no files, and from `epochal.logfiles`, which knows files and neither
-machines nor policies. What blocks runs on threads; whoever calls is on the event loop.
+Separate from the process, which knows sockets and no files, and from `epochal.logfiles`, which knows files but no
+machines and no policies. Callers are on the event loop; everything that blocks runs on threads.
 
-Sources: rules E9, E10, E12, E13; faults 26 and 27.
+Sources: rules E9, E10, E12, E13.
 """
 
 import asyncio
@@ -49,46 +49,46 @@ logger = logging.getLogger("epochal.publisher")
 T = TypeVar("T")
 
 STATE_EVERY = 1024
-"""Events after which the state is remembered, so that a reader's start costs at most so many."""
+"""The state is remembered after so many events, so that a reader's start replays no more than these."""
 READ_BYTES = 2**20
-"""Bytes of events read at once where only their times are looked at."""
+"""Bytes of events read at once when only their times are needed."""
 HOUSEKEEPING = 10.0
-"""Seconds between looks for log files that are too old."""
+"""Seconds between checks for log files that are too old."""
 MOST_SHOWN = 10
-"""Times named in one message."""
+"""The most times that one log message names."""
 QUIET = 1.0
 """Seconds without a commit after which the log says that its last one is on disk (`SegmentLog.vouch`)."""
 
 
 @dataclass(slots=True)
 class Commit:
-    """One take of the publisher's effects, on its way to the disk; `steps` are what is still to be done there."""
+    """One take of the publisher's effects, on its way to the disk. `steps`: what must still be done there, in order."""
 
     effects: Sequence[Effect]
     lower: tuple[Time, ...] | None
-    """The lower frontier behind it; None where nothing was taken."""
+    """The lower frontier after it; None if nothing was taken."""
     steps: deque[Callable[[], object]] = field(default_factory=deque)
     done: bool = False
     began: float = 0.0
     """When it was last sent to the disk, in seconds of the process's clock."""
 
     def run(self) -> None:
-        """Do what is left; after `LogFull` it goes on with the step that failed."""
+        """Do the steps that are left. After `LogFull`, the next run goes on with the step that failed."""
         while self.steps:
             self.steps[0]()
             self.steps.popleft()
 
 
 class SegmentStore:
-    """The log of one segment. `commit` is what is on its way to the disk, None when nothing is."""
+    """The log of one segment. `commit` is the one on its way to the disk, None if there is none."""
 
     def __init__(self, log: SegmentLog, settings: Settings, *, always_sync: bool) -> None:
         self.log, self._settings, self._always_sync = log, settings, always_sync
         self.commit: Commit | None = None
         self.begun = False
-        """Whether `begin` was called: not before it is known with what a publisher begins whose log is gone."""
+        """Whether `begin` was called. A publisher whose log is gone must first know with what state it begins."""
         self.full: str | None = None
-        """Why nothing can be written now: the disk is full (fault 26)."""
+        """Why nothing can be written now: the disk is full."""
         self._may_lack = log.may_lack(relaxed=not always_sync)
         self.restored = self._restore()
         """The publisher's state at the end of the log; None for a new one."""
@@ -107,16 +107,17 @@ class SegmentStore:
         try:
             for frame in found.frames:
                 restoring.entry(map(decode_entry, entries(frame.events)), frame.notes)
-        except (OSError, Damaged) as error:  # the second time that it is read
+        except (OSError, Damaged) as error:  # the frames are read a second time here
             raise LogFailed(f"the log cannot be read: {error}") from error
         self.log.forget_recovered()
         return restoring.end()
 
     def check(self, segment: str, told: Sequence[Time] | None) -> None:
-        """Raise `LogMismatch` for a log that is behind what was told of the segment.
+        """Raise `LogMismatch` for a log that ends before `told`, the lower frontier published so far.
 
-        What is told is on disk first, so this is an older copy, or one of before the stream was kept in memory for a
-        while: going on from it, other events would get the numbers of those that readers have (E17).
+        What is published is on disk first. So such a log is an older copy, or it dates from before the stream was kept
+        in memory for a while. To go on from it would give new events the numbers of events that readers already have
+        (E17).
         """
         if self.restored is None or told is None:
             return
@@ -129,9 +130,9 @@ class SegmentStore:
             )
 
     def begin(self, incarnation: int, publisher: SegmentPublisher) -> None:
-        """The publisher begins: `commit` is then what says so in the log, ahead of all others.
+        """The publisher begins: makes the `commit` that writes so to the log, before all others.
 
-        Where the log may lack what was acknowledged, it says too that the open epochs are aborted (E11).
+        If the log may lack acknowledged appends, the commit also aborts the open epochs (E11).
         """
         self.begun = True
         checkpoint, relaxed = _checkpoint(publisher), not self._always_sync
@@ -149,7 +150,7 @@ class SegmentStore:
         assert isinstance(told, Log)
         events, buffers = _of(effects)
         notes = encode_notes(told.notes)
-        # In one frame with the start: no incarnation ever begins in the log without the aborts that it needs.
+        # In one frame with the start, so that no incarnation begins in the log without the aborts that it needs.
         self.commit = Commit(effects, None, deque([
             lambda: self.log.begin(incarnation, checkpoint, notes, count=events, events=buffers, relaxed=relaxed)
         ]))  # fmt: skip
@@ -157,10 +158,11 @@ class SegmentStore:
     # ---- commits ----
 
     def prepare(self, publisher: SegmentPublisher, effects: Sequence[Effect], told: Log) -> Commit:
-        """The commit of what was just taken; nothing else may be taken before it is done."""
+        """The commit of the effects that were just taken. Nothing else may be taken before it is done."""
         events, buffers = _of(effects)
         notes, now = encode_notes(told.notes), monotonic()
-        # Also after a vouching frame: what a crash may take then always follows a frame that does not vouch (E11).
+        # Sync also after a frame that vouches. If the commit could be lost, the log would end with that frame, and so
+        # say that nothing is missing (E11).
         sync = told.secure or self._always_sync or self._vouched
         sync = sync or now - self._synced >= self._settings.sync_interval
         if sync:
@@ -180,12 +182,12 @@ class SegmentStore:
         return commit
 
     def no_space(self, commit: Commit) -> None:
-        """The disk is full: before the same is tried again, what is too old makes room (fault 26)."""
+        """The disk is full: remove what is too old before the commit is tried again."""
         if not commit.steps or commit.steps[0] != self.log.retain:
             commit.steps.appendleft(self.log.retain)
 
     def sweep(self, publisher: SegmentPublisher, now: float) -> Commit | None:
-        """A commit of nothing, when the disk has something to do at `now`: an interval or pause, old files."""
+        """A commit without events, if one is due at `now`: to sync, to vouch for the log's end, to remove old files."""
         steps: deque[Callable[[], object]] = deque()
         if self._unsynced and now - self._synced >= self._settings.sync_interval:
             self._synced = now
@@ -196,7 +198,7 @@ class SegmentStore:
         if now - self._swept >= HOUSEKEEPING:
             self._swept = now
             if self._may_roll and self.log.roll_due and self.log.last == publisher.seq > self.log.first:
-                checkpoint = _checkpoint(publisher)  # a quiet log too must end its files, or none gets too old
+                checkpoint = _checkpoint(publisher)  # a quiet log must end its files too, or none becomes too old
                 steps.append(lambda: self._roll(checkpoint))
             steps.append(self.log.retain)
         if not steps:
@@ -209,10 +211,11 @@ class SegmentStore:
         self._unsynced = False
 
     def _vouch(self) -> None:
-        with suppress(LogFull):  # it matters only beside damage, and nothing waits for it
+        with suppress(LogFull):  # it matters only if the log is damaged, and nothing waits for it
             self.log.vouch()
 
     def _rely_on_the_kernel(self) -> None:
+        # The kernel has the bytes, so the end of this process loses nothing; a crash of the machine may (E11).
         self.log.mark_durable(self.log.last)
         self._unsynced = True
 
@@ -220,7 +223,7 @@ class SegmentStore:
         try:
             self.log.roll(checkpoint)
         except LogFull:
-            return  # the present file goes on being used, and the next commit tries again
+            return  # the present file is used further, and the next commit tries again
         except LocalProtocolError as error:
             self._may_roll = False
             logger.error("no log file can begin with the present state, the last one goes on: %s", error)
@@ -232,7 +235,7 @@ class SegmentStore:
     def answer(
         self, ask: FindState | FindBeginning | ReadLog, told: int
     ) -> SegmentState | tuple[list[Frames], int] | None:
-        """What a server that was told of events up to `told` asks of the disk.
+        """The answer from disk to a server's request; event `told` is the last that the server may use.
 
         Raises `HistoryTruncated`, `CorruptLog`.
         """
@@ -245,7 +248,7 @@ class SegmentStore:
                 return self.chunk(ask, told)
 
     def state_at(self, ask: FindState) -> SegmentState:
-        """The state that a reader asks for. Raises `HistoryTruncated`, `CorruptLog`."""
+        """The state after the event that a reader asks for. Raises `HistoryTruncated`, `CorruptLog`."""
         opening = self.log.opening(ask.seq)
         progress = opening.state.progress()
         for batch in opening.batches:
@@ -255,7 +258,7 @@ class SegmentStore:
         return SegmentState.of(ask.seq, progress)
 
     def beginning(self, ask: FindBeginning) -> SegmentState:
-        """Where all that a reader wants begins: a bisection of known states, and the events behind the last of them.
+        """The state before all that a reader wants: a bisection of known states, then the events after the last one.
 
         Raises `HistoryTruncated`, `CorruptLog`.
         """
@@ -265,20 +268,20 @@ class SegmentStore:
             try:
                 events = self.events(state.seq, STATE_EVERY, READ_BYTES)
             except CorruptLog:
-                break  # it is told to who reads on
+                break  # a reader that reads on gets the error
             state, over = ask.wanted.pass_over(state, events)
             over = over or not events
         return state
 
     def events(self, after: int, max_events: int, max_bytes: int) -> list[m.Event]:
-        """The next durable events after a position, at least one if there is any, decoded. Raises as `read` does."""
+        """The next durable events after a position, decoded; at least one if any. Raises as `SegmentLog.read` does."""
         batch = self.log.read(after, max_events, max_bytes)
         return [] if batch is None else [decode_entry(raw) for data in batch.data for raw in entries(data)]
 
     def chunk(self, ask: ReadLog, told: int) -> tuple[list[Frames], int] | None:
-        """A reader's next chunk as it is sent, and its last event; None when what comes next is not durable yet.
+        """A reader's next chunk as it is sent, and its last event; None if the next event is not durable yet.
 
-        It ends at `told`: what is on disk and not carried out yet, the server does not know of either.
+        It ends at `told`: the server does not know yet of events that are on disk but not carried out.
         """
         batch = self.log.read(ask.after, min(ask.max_events, told - ask.after), ask.max_bytes)
         if batch is None:
@@ -287,13 +290,13 @@ class SegmentStore:
 
 
 def _of(effects: Sequence[Effect]) -> tuple[int, list[bytes]]:
-    """How many events are among the effects, and their entries."""
+    """The number of events among the effects, and their log entries."""
     events = [e.message for e in effects if type(e) is Push and type(e.message) is not m.Heartbeat]
     return len(events), [part for event in events for part in entry(event)]  # type: ignore[arg-type]  # no heartbeats
 
 
 def _some(times: Sequence[Time]) -> str:
-    """For a message."""
+    """Some of the times, for a log message."""
     shown = ", ".join(map(repr, times[:MOST_SHOWN]))
     return shown if len(times) <= MOST_SHOWN else f"{shown}, and {len(times) - MOST_SHOWN} more"
 
@@ -303,7 +306,7 @@ def _checkpoint(publisher: SegmentPublisher) -> LogCheckpoint:
 
 
 class SegmentStores:
-    """The logs of one process, each locked while this is entered; none for a stream that is kept in memory."""
+    """The logs of one process, locked while this is entered. A stream that is kept in memory has none."""
 
     def __init__(self, settings: Settings, stream: StreamInfo, instance: str) -> None:
         self._settings, self._stream, self._instance = settings, stream, instance
@@ -315,7 +318,7 @@ class SegmentStores:
         self._telling = ThreadPoolExecutor(1, "telling")
 
     async def __aenter__(self) -> Self:
-        """Open and recover every log, waiting for whoever has it (E12). Raises `LogError`, `ConfigError`."""
+        """Open and recover every log. Waits while another process has one (E12). Raises `LogError`, `ConfigError`."""
         if self.policy == "memory":
             return self
         opening: list[asyncio.Future[None]] = []
@@ -331,7 +334,7 @@ class SegmentStores:
         return self
 
     def _check_directory(self) -> None:
-        """Refuse a file system on which what was acknowledged could be lost (E10), or another own it too (E12)."""
+        """Refuse a file system that could lose acknowledged appends (E10), or let two processes own a log (E12)."""
         data = self._settings.data
         if data is None:
             detail = f"{self._settings.stream} keeps its history on disk (spec.history.storage)"
@@ -360,13 +363,13 @@ class SegmentStores:
                 await asyncio.sleep(self._settings.log_retry)
 
     async def __aexit__(self, *_: object) -> None:
-        """Close the logs, once what is under way is done; a disk that hangs is waited for as long as a stop may take.
+        """Close the logs after the work under way. Waits for a disk that hangs, for at most the drain time-out.
 
         Raises `LogError`.
         """
         self.closed = True
         closed = asyncio.get_running_loop().create_future()
-        # A thread of its own, which nobody waits for at the end of the process: each step may hang on the disk.
+        # A daemon thread, so that the process can end without it: each step may hang on the disk.
         Thread(target=self._close, args=(closed,), name="closing", daemon=True).start()
         try:
             async with asyncio.timeout(self._settings.drain_timeout):
@@ -392,7 +395,7 @@ class SegmentStores:
             else:
                 closed.set_exception(failed)
 
-        with suppress(RuntimeError):  # nobody waits any more: the loop has ended
+        with suppress(RuntimeError):  # the loop has ended, so nothing waits any more
             closed.get_loop().call_soon_threadsafe(tell)
 
     def _open(self, segment: str) -> None:
@@ -415,14 +418,14 @@ class SegmentStores:
                 detail = "%d bytes at its end were no whole entry, and are cut off: a crash had cut their writing short"
                 logger.warning("%s: " + detail + ", or the disk has damaged them", path, found.torn)
         try:
-            log.retain()  # a full disk may be full of what is too old
+            log.retain()  # what is too old may be what fills a full disk
             self._stores[segment] = SegmentStore(log, self._settings, always_sync=self.policy == "batch")
         except BaseException:
             log.close()
             raise
 
     def of(self, segment: str) -> SegmentStore | None:
-        """The store of a segment; None for memory."""
+        """The store of a segment; None for a stream that is kept in memory."""
         return self._stores.get(segment)
 
     @property
@@ -431,15 +434,15 @@ class SegmentStores:
         return {segment: store.log.incarnation for segment, store in self._stores.items()}
 
     def write(self, work: Callable[[], T]) -> "asyncio.Future[T]":
-        """Run a commit, or what comes before it, on a thread."""
+        """Run a commit, or work that comes before it, on a thread."""
         return asyncio.get_running_loop().run_in_executor(self._writing, work)
 
     def read(self, work: Callable[[], T]) -> "asyncio.Future[T]":
-        """Run a reader's question on a thread."""
+        """Run a reader's request on a thread."""
         return asyncio.get_running_loop().run_in_executor(self._reading, work)
 
     def tell(self, work: Callable[[], T]) -> "asyncio.Future[T]":
-        """Put events into words on the one thread for it: what takes the processor holds up no reading of files."""
+        """Encode events on the one thread for this, so that processor time does not hold up the reading of files."""
         return asyncio.get_running_loop().run_in_executor(self._telling, work)
 
 

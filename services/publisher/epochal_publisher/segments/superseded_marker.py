@@ -1,8 +1,7 @@
-"""The mark that a superseded publisher leaves behind, so that it is not started again (E12).
+"""The file by which a superseded publisher keeps itself from being started again (E12).
 
-Apart from the entry point because it outlives the process: whatever starts processes may not heed an exit status (a
-pod's containers are always started again), and to the catalog a process that begins is a newer owner than the one that
-took over.
+An exit status is not enough: what starts processes may ignore it (a pod's containers are always started again). And
+to the catalog, a process that begins is a newer owner than the one that took over.
 """
 
 import logging
@@ -15,14 +14,14 @@ logger = logging.getLogger("epochal.publisher")
 
 
 def find_mark(path: Path | None) -> str | None:
-    """Why an earlier life of this publisher was superseded; None where there is no mark, or none is asked for."""
+    """Why an earlier life of this publisher was superseded; None if there is no mark, or no `path` is set."""
     if path is None or not path.exists():
         return None
     return path.read_text(encoding="utf-8", errors="replace").strip()
 
 
 def leave_mark(path: Path | None, reason: str) -> None:
-    """Leave the mark, durably. A disk that does not take it is told: the process ends all the same."""
+    """Write the mark, durably. If the disk fails, that is logged, and the process ends all the same."""
     if path is None:
         return
     try:

@@ -1,7 +1,7 @@
 """Peers whose messages are no longer read, for a while.
 
-Apart from the sockets because it is the whole answer to a fact about ROUTER sockets: they can neither close one peer
-nor see it leave, so one that broke the protocol can only be ignored until the library cuts it (docs/hostile-input.md).
+A ROUTER socket can neither close the connection of one peer nor see the peer leave. So a peer that broke the protocol
+can only be ignored until the library disconnects it (docs/hostile-input.md).
 """
 
 
@@ -26,7 +26,7 @@ class Discarded:
         return len(self._until)
 
     def expire(self, now: float) -> None:
-        """Forget those whose time is over; entries stand in the order of their ends."""
+        """Forget the peers whose time is over; entries are in the order of their ends."""
         while self._until:
             peer, until = next(iter(self._until.items()))
             if until > now:

@@ -1,8 +1,7 @@
-"""The `events` socket: live push to everybody, and who comes and goes.
+"""The `events` socket: live push to all subscribers, and notice of who comes and goes.
 
-Apart from the ROUTERs because an XPUB is another thing: what arrives are subscriptions, and what is sent is
-dropped, for that subscriber alone, where a queue is full. The queue is bounded in bytes, though the library counts
-messages.
+An XPUB, unlike the ROUTERs: it receives only subscriptions. If the queue of a subscriber is full, messages for that
+subscriber alone are dropped. The queue is bounded in bytes, although the library counts messages.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -18,24 +17,25 @@ from epochal_publisher.segments.segment import HostedSegment
 from epochal_publisher.sockets.socket_timeouts import Patience
 
 MAX_SUBSCRIPTION = 512
-"""Bytes of what a subscriber may send: what a handshake needs.
+"""Bytes of the largest message that a subscriber may send: what a handshake needs.
 
 A subscription is 18 bytes here, and each byte of one costs 50 to 65 in the library's tables.
 """
 _MESSAGE_OVERHEAD = 128
-"""Bytes that the library holds for one queued message beside its content, roughly."""
+"""Bytes that the library holds for one queued message besides its content, roughly."""
 _SLOTS = 2048
 _LEAST_SLOT, _MOST_SLOT = 4 * 1024, 64 * 1024
-"""Bytes that one queued message stands for.
+"""Bytes for which one place in a queue counts.
 
-A larger one is followed by as many empty ones as make up for it, which hold places in the queues here and at the
-subscriber. The library counts messages alone, and its mark must never be lowered later: a subscriber that has read
-everything, but whose last reads were not reported back yet, would be taken for full, and never hear anything again.
+A larger message is followed by empty ones, as many as it needs places, which take these places in the queues here and
+at the subscriber: the library counts only messages. Its high-water mark must never be lowered later. A subscriber that
+has read everything, but whose last reads were not reported back yet, would then count as full and get nothing ever
+again.
 """
 
 
 class Events:
-    """A bound XPUB; `segments` by id. `buffer_bytes` bounds what is held for one stalled subscriber."""
+    """A bound XPUB; `segments` by id. `bound` limits the bytes that are held for one stalled subscriber."""
 
     def __init__(
         self,
@@ -52,18 +52,18 @@ class Events:
             context, zmq.XPUB, self._receive, on_idle,
             max_message=MAX_SUBSCRIPTION, send_queue=_SLOTS,
         )  # fmt: skip
-        # Every subscription is told, also to a prefix that somebody holds already: each P<nonce> is a join.
+        # Receive every subscription, also to a prefix that another subscriber has: each P<nonce> is a join.
         self.socket.zmq.setsockopt(zmq.XPUB_VERBOSE, 1)
         patience.apply(self.socket.zmq)
         self.socket.zmq.bind(address)
 
     def bound(self, buffer_bytes: int) -> None:
-        """Hold about `buffer_bytes`, and one message, for a subscriber that does not read. Before anything is sent."""
+        """Hold about `buffer_bytes`, and one message, for a stalled subscriber. Call it before anything is sent."""
         self._slot = min(max(buffer_bytes // _SLOTS, _LEAST_SLOT), _MOST_SLOT)
         self.socket.zmq.sndhwm = max(1, buffer_bytes // (self._slot + _MESSAGE_OVERHEAD))  # 0 would mean no bound
 
     def send(self, messages: Iterable[Frames]) -> int:
-        """Push; returns the bytes. Never blocks and never fails: who cannot take it sees the gap and heals."""
+        """Push; returns the bytes. Never blocks or fails: a subscriber that lags too far sees the gap and recovers."""
         total = 0
         send, slot = self.socket.send, self._slot
         for frames in messages:
@@ -85,7 +85,7 @@ class Events:
         elif len(frames) == 1 and kind == b"C" and size == 10:
             for served in self._segments.values():
                 if served.server.channel == notice[2:]:
-                    served.subscribed = notice[0] == 1  # the end is told only when the last one leaves
+                    served.subscribed = notice[0] == 1  # the end arrives only when the last subscriber leaves
         else:
             self._counters.refused("events", RemoteProtocolError.code)
 
@@ -95,7 +95,7 @@ class Events:
             for served in every:
                 served.server.unsubscribed(nonce)
             return
-        # Whoever did not say hello here is answered `Refused` by any of them.
+        # A nonce that no segment expects had no hello here: any segment answers it with `Refused`.
         joined = next((served for served in every if served.server.expects(nonce)), every[0])
         joined.counters.joins += 1
         joined.server.subscribed(nonce, monotonic())

@@ -1,6 +1,6 @@
-"""What writers send: each message goes to its segment's machine.
+"""The `ingest` socket: each message from a writer goes to its segment's machine.
 
-Apart from `requests` because nearly all of a publisher's work comes through here, one call a message.
+Nearly all of a publisher's work comes through here, one call a message.
 """
 
 from collections.abc import Mapping
@@ -12,15 +12,15 @@ from epochal_publisher.segments.segment import HostedSegment
 from epochal_publisher.sockets.router import Router
 
 SEND_QUEUE = 4096
-"""Acknowledgements are small, and one stands for many appends."""
+"""Acknowledgements are small, and one covers many appends."""
 MAX_FRAME = MAX_PAYLOAD + PACK_BYTES
-"""Whatever the setting of `max_payload`: an append above that is refused by name, not cut off without a word."""
+"""The same for every `max_payload`: an append above that setting gets an error, not a closed connection."""
 MAX_MESSAGES = 8192
-"""In one zmq message; ours gather up to 64 KiB."""
+"""In one zmq message; our writers pack up to 64 KiB into one."""
 
 
 class Ingest:
-    """Handler of the `ingest` socket; `segments` by id. While `draining`, nothing is taken any more."""
+    """Handler of the `ingest` socket; `segments` by id. While `draining`, it takes nothing more."""
 
     router: Router
 

@@ -1,6 +1,6 @@
-"""What subscribers ask: each message goes to its segment's machine.
+"""The `requests` socket: each message from a subscriber goes to its segment's machine.
 
-Apart from `events`, where the answers to a join arrive: the two sockets meet only in the machines.
+The answer to a join does not come back here but on `events`. The two sockets share only the machines.
 """
 
 from collections.abc import Mapping
@@ -11,11 +11,11 @@ from epochal_publisher.segments.segment import HostedSegment
 from epochal_publisher.sockets.router import Router
 
 SEND_QUEUE = 256
-"""An answer's chunk is up to 256 KiB, and a client that gives credit as it reads has few under way."""
+"""A chunk of an answer is up to 256 KiB, and a client that gives credit as it reads has few of them under way."""
 MAX_FRAME = 64 * 1024
-"""Nothing that a subscriber asks carries a payload."""
+"""No request from a subscriber carries a payload."""
 MAX_MESSAGES = 16
-"""In one zmq message: each can cost a replay of a thousand events, and ours asks one thing at a time."""
+"""In one zmq message. Each can cost a replay of a thousand events, and our client sends one at a time."""
 
 
 class Requests:
@@ -37,7 +37,7 @@ class Requests:
                     detail = f"segment {message.segment!r} is not served here; look it up again"
                     self.router.send(peer, (m.Refused(message.request, NoPublisher.code, detail),))
             case m.Credit():
-                for served in self._segments.values():  # names a request, not a segment; only one knows it
+                for served in self._segments.values():  # it names a request, which only one segment knows
                     served.server.receive(peer, message, now)
             case _:
                 raise RemoteProtocolError(f"a subscriber does not send {type(message).__name__}")

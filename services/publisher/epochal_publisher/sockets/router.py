@@ -1,7 +1,7 @@
-"""A ROUTER socket that reads protocol messages and survives whatever else arrives.
+"""A ROUTER socket that reads protocol messages and survives anything else that arrives.
 
-Apart from what the messages mean: `ingest` and `requests` differ in that alone. A message that breaks the protocol is
-answered once, by `Refused`, and nothing more is read from that peer (fault rows 20-25).
+Shared by `ingest` and `requests`, which differ only in what their messages mean. A message that breaks the protocol is
+answered once, with `Refused`, and nothing more is read from that peer.
 """
 
 import logging
@@ -28,9 +28,9 @@ Handler = Callable[[bytes, m.Message, float], None]
 class Router:
     """One bound ROUTER; `handle(peer, message, now)` gets every sound message.
 
-    `send_queue`: messages that one peer may leave unread; windows and credits keep honest peers far below.
-    `max_frame`: bytes of the largest frame taken, above which the library cuts the peer; `max_messages`: how many one
-    zmq message may hold.
+    `send_queue`: messages that one peer may leave unread; windows and credits keep honest peers far below that.
+    `max_frame`: bytes of the largest frame that is taken; the library disconnects a peer that sends a larger one.
+    `max_messages`: how many one zmq message may hold.
     """
 
     def __init__(
@@ -59,27 +59,27 @@ class Router:
         self.socket.zmq.bind(address)
 
     def send(self, peer: bytes, messages: Iterable[m.Message]) -> None:
-        """Send to one peer, packed together. A peer that left is no error: its silence is judged by time-outs (E3)."""
+        """Send to one peer, packed together. A peer that left is no error: time-outs notice its silence (E3)."""
         try:
             packed = encode(*messages)
         except LocalProtocolError:
-            # An answer that cannot be written is a bug, but no reason to lose those of the others behind it.
+            # An answer that cannot be encoded is a bug, but the answers to other peers after it must still be sent.
             logger.exception("an answer could not be written")
             self._counters.failures += 1
         else:
             self.send_frames(peer, packed)
 
     def send_frames(self, peer: bytes, messages: Iterable[Frames]) -> None:
-        """Send what is packed already."""
+        """Send messages that are packed already."""
         try:
             for frames in messages:
                 self.socket.send([peer, *frames])
         except zmq.ZMQError:
-            # EHOSTUNREACH: it left. EAGAIN: it does not read. Either way it must ask again; a ROUTER cannot close it.
+            # EHOSTUNREACH: it left. EAGAIN: it does not read. Either way it must ask again: a ROUTER cannot close it.
             self._counters.dropped_answers += 1
 
     def refuse(self, peer: bytes, error: EpochalError, answer: m.Message | None = None) -> None:
-        """Say no, once, and read nothing more from this peer."""
+        """Send one refusal, and read nothing more from this peer."""
         self._counters.refused(self._name, error.code)
         self._discarded.add(peer, monotonic())
         self.send(peer, (answer or m.Refused(0, error.code, str(error)),))
@@ -99,7 +99,7 @@ class Router:
         except EpochalError as error:
             self.refuse(peer, error)
         except Exception:
-            # A bug met by one message must not stop the others' socket.
+            # A bug that one message hits must not stop the socket for all peers.
             logger.exception("a message could not be handled")
             counters.failures += 1
             self.refuse(peer, RemoteProtocolError("the publisher failed on this message; its log says how"))

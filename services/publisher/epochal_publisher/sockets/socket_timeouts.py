@@ -1,7 +1,6 @@
-"""How long the library waits for a peer before it cuts it.
+"""How long the library waits for a peer before it disconnects it.
 
-Apart from the sockets because all three wait alike, and because the library's own defaults would let a silent
-connection stand for ever.
+All three sockets use these values. With the library's own defaults, a silent connection would stay open for ever.
 """
 
 from dataclasses import dataclass
@@ -11,8 +10,8 @@ import zmq
 BACKLOG = 4096
 """Connections that may wait to be accepted, where the system allows it.
 
-With the library's 100 a burst of connections made everybody who connected meanwhile wait seconds for the kernel to ask
-again.
+With the library's default of 100, a burst of connections made every client that connected meanwhile wait for seconds,
+until its kernel tried again.
 """
 
 
@@ -25,13 +24,13 @@ class Patience:
     heartbeat: float = 10.0
     """Between the library's own heartbeats."""
     heartbeat_timeout: float = 30.0
-    """How long a peer may answer none of them."""
+    """How long a peer may leave them unanswered."""
 
     def apply(self, socket: "zmq.Socket[bytes]") -> None:
-        """Set it; what is bound already is not changed."""
+        """Set the options of a socket, before it is bound: what is bound already does not change."""
         socket.setsockopt(zmq.BACKLOG, BACKLOG)
         socket.setsockopt(zmq.HANDSHAKE_IVL, int(self.handshake * 1000))
         socket.setsockopt(zmq.HEARTBEAT_IVL, int(self.heartbeat * 1000))
         socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, int(self.heartbeat_timeout * 1000))
-        # What the kernel holds for a peer that was cut, megabytes, would outlive the connection for minutes.
+        # Or else the kernel would hold megabytes for a disconnected peer, for minutes after its connection.
         socket.setsockopt(zmq.TCP_MAXRT, int(self.heartbeat_timeout * 1000))
