@@ -50,8 +50,8 @@ def answer(
 def explain(error: EpochalError, statuses: Mapping[type[EpochalError], int]) -> web.Response:
     """The answer for a raised error, with the status of the first class in `statuses` that it is an instance of.
 
-    An error that is of none is a bug here, and a 500. The error's attribute `problems`, and the extra fields in its
-    attribute `told`, go into the document.
+    An error of no listed class is a bug here, and is answered with 500. The error's attribute `problems`, and the extra
+    fields in its attribute `told`, go into the document.
     """
     status = next((status for kind, status in statuses.items() if isinstance(error, kind)), 500)
     wrong = [problem.to_json() for problem in getattr(error, "problems", ())]

@@ -65,9 +65,7 @@ class ServiceSettings(BaseSettings):
 
     @classmethod
     def _problem(cls, name: str, reason: str, value: Any, options: dict[str, Any]) -> Problem:
-        shown = (
-            "" if isinstance(value, dict) else f" (given: {value!r})"
-        )  # a dict is the whole input: this setting was missing
+        shown = "" if isinstance(value, dict) else f" (given: {value!r})"  # a dict is all the input: this was missing
         if name.endswith("port") and str(value).startswith(("tcp://", "udp://")):
             return Problem(
                 name,

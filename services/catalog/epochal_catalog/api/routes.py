@@ -211,7 +211,7 @@ async def watch(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(
             headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         )
-        with suppress(ConnectionError):  # the watcher left or was cut: no one can get an error
+        with suppress(ConnectionError):  # the watcher left or was cut: no one is left to answer
             await response.prepare(request)
             await watcher.run(response.write, catalog.settings.watch_heartbeat)
         return response

@@ -29,7 +29,7 @@ def holders(state: CatalogState, segment: SegmentRecord, now: float) -> list[dic
 
 
 def held_back(state: CatalogState, entry: StreamEntry, now: float) -> list[HeldBack]:
-    """What holds the stream's time back, and every lost writer that it waits for; nothing once it is complete."""
+    """What holds the stream's time back, and every lost writer that it waits for; nothing after its completion."""
     if entry.complete:
         return []
     least = set(Antichain(from_json(time) for segment in entry.open_segments() for time in segment.lower or ()))

@@ -69,7 +69,7 @@ class ChangeHistory:
             )
 
     def behind(self, revision: int) -> int:
-        """How many changes there are after a revision."""
+        """How many of the kept changes are after a revision."""
         return len(self._frames) - self._after(revision)
 
     def read(self, revision: int, most: int) -> tuple[bytes, int]:

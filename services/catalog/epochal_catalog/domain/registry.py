@@ -522,7 +522,7 @@ def _horizon(segment: SegmentRecord, report: Report, shape: TimeShape) -> list[J
 
 
 def _check_growth(segment: SegmentRecord, lower: list[Json] | None, horizon: list[Json]) -> None:
-    """Only times that the frontier has passed may leave a horizon: else a time that was active would be lost."""
+    """Only times that the frontier has passed may leave a horizon: else an active time would not be aborted."""
     frontier = None if lower is None else Antichain(map(from_json, lower))
     above = [from_json(time) for time in horizon]
     for stored in map(from_json, segment.horizon or ()):

@@ -64,7 +64,7 @@ class Server:
 
     async def _close(self) -> None:
         self.http.stop_listening()
-        self.catalog.drain()
+        self.catalog.drain()  # ends waiting lookups and watches, for which the next line would wait
         await self.http.close()
         await self.catalog.close()
         self._telemetry.close()

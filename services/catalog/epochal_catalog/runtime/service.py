@@ -36,7 +36,7 @@ _TOGETHER = 100
 _CHECK_EVERY = 1.0
 """Seconds between two checks whether the database can be locked."""
 _PATIENCE = 3.0
-"""Seconds that the database may take before the catalog is not ready; with the checks, that shows within 5 s."""
+"""Seconds that the database may take before the catalog is not ready; readiness shows a fault within 5 s in all."""
 
 
 class Catalog:
@@ -110,7 +110,7 @@ class Catalog:
         """Finish the writes that were taken on, then close the store."""
         self.drain()
         if self._tasks:
-            await self._pending.join()
+            await self._pending.join()  # it ends: after `drain`, nothing is added to the queue
         for task in self._tasks:
             task.cancel()
             with suppress(asyncio.CancelledError):
@@ -245,9 +245,7 @@ class Catalog:
             self.watchers.tell()
 
     async def _store_all(self, changes: Sequence[Change]) -> None:
-        if (
-            not self._store_ok
-        ):  # each write would wait for the whole timeout, and those after it in the queue even longer
+        if not self._store_ok:  # each write would wait for its whole timeout, and later ones in the queue even longer
             raise StoreUnavailable(f"{self._store_trouble}; send this again in a moment")
         await self._ask_store(self._store.write(changes))
 

@@ -163,8 +163,8 @@ def _passing(error: BaseException | None) -> bool:
 
 
 def _prepare(connection: sqlite3.Connection, _record: object) -> None:
-    # the driver must not begin transactions by itself: a deferred one that turns into a write fails at once when the
-    # file is busy, whatever the timeout
+    # The driver must not begin transactions by itself: a deferred one that turns into a write fails at once when the
+    # file is busy, whatever the timeout is.
     connection.isolation_level = None
     for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
         connection.execute(f"PRAGMA {pragma}").close()
@@ -181,7 +181,7 @@ def _read(connection: Connection) -> Iterable[Change]:
         if kind is CounterRecord:
             rows = [row for row in rows if row["name"] != _IDENTITY]
         records = [_record(kind, dict(row)) for row in rows]
-        if kind is SegmentRecord:
+        if kind is SegmentRecord:  # by number: in the database, the bounds are text
             records.sort(key=lambda segment: (segment.uid, segment.lo))
         yield from records
 
