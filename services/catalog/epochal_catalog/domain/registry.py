@@ -268,7 +268,7 @@ class Registry:
         return self.write(answer, *changed, renewed)
 
     def renew_together(self, renewals: Sequence[RenewalDecision]) -> Decision[list[dict[str, Json]]]:
-        """Several renewals of different tokens in one transaction."""
+        """Several renewals of different tokens in one transaction, each decided on the state as it is now."""
         changed = [change for renewal in renewals for change in renewal.changed]
         leases = [renewal.renewed for renewal in renewals]
 
