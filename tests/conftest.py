@@ -1,7 +1,7 @@
 """What every test shares: the report of the rules that passing tests cover, and how hypothesis runs.
 
 `--rules-report=FILE` writes JSON, `{rule id: {"passed": [test, ...], "failed": [test, ...]}}`, which `make rules`
-reads. A test names the rules that it shows by `@pytest.mark.rule("S2")`; one that is skipped shows nothing.
+reads. A test names the rules that it shows by `@pytest.mark.rule("S2")`. A skipped test shows nothing.
 
 `realm` gives a test real streams: a catalog and publishers as processes, one local mode for the whole run.
 """
@@ -36,7 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     path = config.getoption("--rules-report")
-    if path is not None and not hasattr(config, "workerinput"):  # of several processes, the one that hears of all tests
+    if path is not None and not hasattr(config, "workerinput"):  # only the process that gets all reports
         config.pluginmanager.register(RulesReport(path), "rules-report")
 
 
@@ -73,7 +73,7 @@ class RulesReport:
 
 
 class _Background:
-    """One local mode for the whole run, on a loop of its own: each test has another."""
+    """One local mode for the whole run, on an event loop of its own, because each test has another loop."""
 
     def __init__(self) -> None:
         self._ready = threading.Event()
@@ -101,7 +101,7 @@ class _Background:
         return asyncio.run_coroutine_threadsafe(read(), self._loop).result(10)
 
     def stop(self) -> None:
-        """End it, and see that nothing is left."""
+        """End it, and check that no process is left."""
         ids, data = self.processes.values(), self.mode.data
         self._loop.call_soon_threadsafe(self._over.set)
         self._thread.join(60)
@@ -120,7 +120,7 @@ def runs(pid: int) -> bool:
 
 
 def children(pid: int) -> list[int]:
-    """The running children of a process, of whichever of its threads."""
+    """The running children of a process, started by any of its threads."""
     found = [int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in _read(task / "children").split()]
     return [child for child in found if runs(child) and b"resource_tracker" not in _read(f"/proc/{child}/cmdline")]
 
@@ -141,7 +141,7 @@ class Realm:
         self._children: list[asyncio.subprocess.Process] = []
 
     async def stream(self, shape: str = "int", encoding: str = "msgpack", segments: int = 1, **spec: Any) -> str:
-        """Declare a stream under a fresh name and wait for it; one process serves it unless told otherwise."""
+        """Declare a stream under a fresh name and wait for it; one process serves it unless `spec` changes that."""
         name = f"s{next(_numbers)}"
         spec = {"publishers": {"segmentsPerPod": segments}, "segments": segments, **spec}
         spec |= {"time": {"shape": shape}, "payload": {"encoding": encoding}}
@@ -186,7 +186,7 @@ class Realm:
         return child
 
     async def close(self) -> None:
-        """End what the test left running."""
+        """End what the test has left running."""
         for child in self._children:
             with suppress(ProcessLookupError):
                 child.kill()
@@ -200,7 +200,7 @@ _numbers = itertools.count()
 
 @pytest.fixture(scope="session", autouse=True)
 def _nothing_is_left_running() -> Iterator[None]:
-    """The first to begin, so the last to end: by then every other fixture has ended its processes."""
+    """Starts before all other fixtures, so it ends last: by then every other fixture has ended its processes."""
     yield
     assert not children(os.getpid()), "no test has left a process"
 

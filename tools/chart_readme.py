@@ -1,9 +1,9 @@
 """The table of values in the chart's README.md, made from the comments of its values.yaml.
 
-Run as `python tools/chart_readme.py [CHART]`: writes the part of CHART/README.md between the marks anew.
+Run as `python tools/chart_readme.py [CHART]`: writes the part of CHART/README.md between the marks again.
 
-Apart from the chart because it compares what is written three times, by people (`@param PATH TEXT`), for Helm (the
-values) and for readers (the table). A value without a comment, and a comment without a value, are errors.
+It compares three texts that must agree: the comments (`@param PATH TEXT`), the values, and the table for readers. A
+value without a comment, and a comment without a value, are errors.
 """
 
 import json

@@ -1,10 +1,10 @@
-"""What one component needs of requirements.lock, with its hashes.
+"""What one component needs from requirements.lock, with the hashes.
 
 Run as `python tools/component_lock.py COMPONENT...`, at the root of the repository: prints the locked requirements of
-the library and of each extra that is named; of `core` those of the library alone; of `build` what builds packages.
+the library and of each extra that is named. `core` means the library alone, and `build` means what builds packages.
 
-Apart from the Dockerfiles, which run it, so that an image has exactly the versions that were tested and nothing that
-its component does not import. It needs the standard library only: it runs where nothing is installed yet.
+The Dockerfiles run it, so that an image has exactly the versions that were tested, and nothing that its component does
+not import. It needs the standard library only, because it runs where nothing is installed yet.
 """
 
 import re
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 BUILD = ("hatchling", "pip", "setuptools")
-"""setuptools for the packages that come as source only, as PySpark does."""
+"""setuptools is for packages that exist as source only, such as PySpark."""
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*")
 _VIA = re.compile(r"^ +# (?:via )? *(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)(?P<rest>.*)$")
 
@@ -51,7 +51,7 @@ def needed(entries: Mapping[str, str], roots: Iterable[str]) -> tuple[str, ...]:
 
 
 def roots_of(project: Mapping[str, Any], component: str) -> tuple[str, ...]:
-    """The names that pyproject.toml asks for, for `component`. Raises `ValueError` for an extra that is not there."""
+    """The names that pyproject.toml requires for `component`. Raises `ValueError` for an extra that is not there."""
     if component == "build":
         return BUILD
     extras = project["optional-dependencies"]
@@ -67,7 +67,7 @@ def normal(name: str) -> str:
 
 
 def _parents(text: str) -> Iterable[str]:
-    """Who needs a requirement: what stands in the comments after it, this project's own needs left out."""
+    """The packages that need a requirement: those in the comments after it, without this project itself."""
     for line in text.splitlines():
         found = _VIA.match(line)
         if found is not None and found["name"] != "via" and not found["rest"].strip():

@@ -2,17 +2,17 @@
 
 Run as `python tools/mutants.py [PATCH ...]`.
 
-Apart from the tests because it judges them. A mutant is a unified diff in tests/mutants/ with three lines before it:
+It judges the tests. A mutant is a unified diff in tests/mutants/ with three lines before it:
 
     Rule: S13
     Test: tests/protocol/test_frontier.py::test_an_equal_element_stays
     Fault: One sentence on what is broken and what a user would see.
 
-Each is applied to a copy of the tree, never to the tree itself. The named test must be marked with the rule (with
-each, where several stand there, separated by commas), pass on the unchanged copy and fail on the changed one. The
-unchanged copy is tried once for all of them, and its compiled files are shared: what a mutant costs is its test. One
-that does not end in time is tried again, with twice the time and nothing beside it: only then it counts as caught.
-Exits with 1 when a mutant survives, no longer applies, or its test cannot run.
+Each is applied to a copy of the tree, never to the tree itself. The named test must be marked with the rule (several
+rules are separated by commas, and it must be marked with each), pass on the unchanged copy and fail on the changed one.
+The unchanged copy is tried once for all mutants, and its compiled files are shared, so a mutant costs only its test. A
+test that does not end in time is tried again, with twice the time and with nothing else running. If it is too slow
+again, the mutant counts as caught. Exits with 1 when a mutant survives, no longer applies, or its test cannot run.
 """
 
 import argparse
@@ -47,9 +47,9 @@ COPIED = (
     "pyproject.toml",
 )
 SPARE_SECONDS, TIMES = 10.0, 5.0
-"""A test has so many times what it took before, with the start of pytest, and this much more, to end on a mutant."""
+"""The limit for a test on a mutant: SPARE_SECONDS, plus TIMES its time on the unchanged copy with pytest's start."""
 ALONE = 2.0
-"""How much more time than that it has when it is tried again, alone."""
+"""The limit is multiplied by this when the test is tried again, alone."""
 
 BASELINE_SECONDS = 900.0
 PARTS = {
@@ -69,12 +69,12 @@ class MutantError(Exception):
 
 
 class TooSlow(Exception):
-    """A test did not end in time on a mutant, which it may have caught so; or others took the machine's time."""
+    """A test did not end in time on a mutant: the mutant made it hang, or other processes took the machine's time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One fault, and who must notice it."""
+    """One fault, and the test that must notice it."""
 
     path: Path
     rules: tuple[str, ...]
@@ -144,7 +144,7 @@ def copy_tree(root: Path, target: Path) -> None:
 
 
 def link_tree(source: Path, target: Path) -> None:
-    """Copy a tree by hard links, compiled files included: whoever changes a file there replaces it first."""
+    """Copy a tree by hard links, compiled files included: callers must replace a file there, never write into it."""
     target.mkdir()
     for name in filter(lambda name: (source / name).exists(), COPIED):
         if (source / name).is_dir():
@@ -238,7 +238,7 @@ def try_unchanged(tree: Path, tests: Sequence[str]) -> dict[str, Baseline]:
         if files:
             run_pytest(tree, [*plugin, "--continue-on-collection-errors", *files], BASELINE_SECONDS, compile_files=True)
         found = json.loads(outcomes.read_text()) if outcomes.exists() else {}
-    # All that is no test is the start, which imports more for all these files than for the one of a mutant.
+    # What no test has taken is the start of pytest. One mutant's test starts faster: it imports fewer files.
     start = time.monotonic() - begun - sum(it["seconds"] for it in found.values())
     return {test: Baseline(it["passed"], start + it["seconds"], frozenset(it["rules"])) for test, it in found.items()}
 
@@ -298,9 +298,9 @@ def apply(mutant: Mutant, tree: Path) -> None:
     Raises:
         MutantError: the patch does not apply.
     """
-    # Without the ceiling, a temporary directory inside some repository would make git skip the files.
+    # Without the ceiling, git would skip the files if the temporary directory were inside some repository.
     environment = {**os.environ, "GIT_CEILING_DIRECTORIES": str(tree.parent)}
-    # git writes a changed file anew, so the one that others are linked to stays as it is.
+    # git replaces a changed file instead of writing into it, so the one that other trees link to stays as it is.
     command = ["git", "apply", "--whitespace=nowarn", str(mutant.path.resolve())]
     done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:

@@ -2,10 +2,10 @@
 
 Run as `python tools/rule_report.py docs/rules.md TESTS.json MUTANTS.json`.
 
-Apart from the tests because it compares things that do not know of each other: the table of rules that people read,
-what the last run of the tests showed, and what the last run of the mutants did. Exits with 1 when a current rule has no
-passing test or a failing one, when one of Q or E has no mutant that is caught, or when a test or a mutant names a rule
-that the table does not have. Without a report of the mutants it says only what is tested.
+It compares three things: the table of rules that people read, the last run of the tests, and the last run of the
+mutants. Exits with 1 when a current rule has no passing test or a failing one, when a rule of Q or E has no mutant that
+is caught, or when a test or a mutant names a rule that is not in the table. Without a report of the mutants it reports
+only which rules are tested.
 """
 
 import argparse
@@ -34,13 +34,13 @@ class Verdict(StrEnum):
     """What is known about one rule."""
 
     COVERED = "covered"
-    """A mutant of it is caught."""
+    """Its tests pass, and a mutant of it is caught."""
     TESTED = "tested"
     """A passing test names it, and that is all."""
     FAILING = "FAILING"
     UNTESTED = "UNTESTED"
     UNCOVERED = "UNCOVERED"
-    """Tested, where a mutant is asked for."""
+    """Tested, but a caught mutant is required and there is none."""
     PLANNED = "planned"
     UNKNOWN = "UNKNOWN"
 
@@ -73,7 +73,7 @@ def read_rules(markdown: str) -> dict[str, str]:
     """The status (`current` or `planned`) of each rule in the tables of `markdown`, in their order.
 
     Raises:
-        ValueError: a rule that stands there twice, or another status.
+        ValueError: a rule is there twice, or has another status.
     """
     rules: dict[str, str] = {}
     for row in filter(None, map(_ROW.match, markdown.splitlines())):
@@ -100,7 +100,7 @@ def assess(rules: Mapping[str, str], results: Results, caught: Caught | None = N
     Args:
         rules: what the table says.
         results: what the tests showed.
-        caught: what the mutants showed; None when nobody asked them, and then none is missed.
+        caught: what the mutants showed; None when they were not run: then no rule needs one.
     """
     unknown = sorted({*results, *(caught or {})} - set(rules))
     return [_line(rule, rules.get(rule), results.get(rule, {}), caught) for rule in [*rules, *unknown]]

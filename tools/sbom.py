@@ -3,8 +3,8 @@
 Run inside the image as `python3 sbom.py NAME VERSION DIRECTORY...`: prints every Debian package of its base and every
 Python distribution that is installed in the directories, each with version, licence and package URL.
 
-Apart from the builders of images, which differ in what they record, if anything: this one reads what is really there.
-Needs the standard library only.
+Builders of images differ in what they record, if they record anything; this program reads what is really installed.
+It needs the standard library only.
 """
 
 import json
@@ -45,7 +45,7 @@ def component(name: str, version: str, purl: str, license_: str) -> dict[str, An
 
 
 def document(name: str, version: str, components: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """The whole document, in an order that depends on nothing but what is in it."""
+    """The whole document, in an order that depends only on its content."""
     each = {entry["bom-ref"]: entry for entry in components}
     return {
         "bomFormat": "CycloneDX",

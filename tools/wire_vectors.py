@@ -1,4 +1,4 @@
-"""Write tests/protocol/wire-vectors.json anew: messages of every kind with their bytes, and bytes that must be refused.
+"""Write tests/protocol/wire-vectors.json: messages of every kind with their bytes, and bytes that must be refused.
 
 Run as `python tools/wire_vectors.py`. The file is for implementations in any language; it changes only when the
 protocol does, so a change of it is a change of the protocol. The tests decode and encode each; they never write it.
@@ -21,7 +21,7 @@ from epochal.protocol.times import MAX_TIME
 
 FILE = Path(__file__).parents[1] / "tests" / "protocol" / "wire-vectors.json"
 LONG = 1000
-"""A byte that repeats so often at the end is counted instead of written."""
+"""A byte that repeats at least this often at the end is counted instead of written."""
 NONCE = bytes(range(16))
 CHANNEL = b"\x00\x01\x02\x03\xfc\xfd\xfe\xff"
 COUNT = 2**32 - 1
@@ -178,7 +178,7 @@ LENIENT: dict[str, tuple[bytes, m.Data]] = {
     "fields of a later version": (frame([*_BATCH, None, None, b"k", None, None, "?"]), _read_as(m.Meta(key=b"k"))),
     "only nils": (frame([*_BATCH, None, None, None, None, None]), _read_as(None)),
 }  # fmt: skip
-"""name -> (a frame that is read although part of it is not as the protocol has it, and what it is read as)."""
+"""name -> (a frame that is read although a part of it breaks the protocol, and what it is read as)."""
 
 
 def plain(value: Any) -> Any:

@@ -1,8 +1,8 @@
-"""A Kubernetes API with nothing behind it: etcd and the API server, ready in seconds, without root.
+"""A Kubernetes API without nodes: etcd and the API server, ready in seconds, without root.
 
-Apart from the node: what an operator asks of the API is answered truly here, and pods are objects that nobody runs.
-Without the controller manager nothing is collected either: children outlive their owners, and a namespace that is
-deleted stays `Terminating`. With it both work; pods stay pending, for there is no scheduler and no node.
+Separate from the node: the API answers an operator as on any cluster, but pods are objects that nothing runs. Without
+the controller manager there is no garbage collection either: children outlive their owners, and a namespace that is
+deleted stays `Terminating`. With it both work; pods stay pending, because there is no scheduler and no node.
 """
 
 import json
@@ -22,10 +22,10 @@ from tests.cluster.harness.places import CACHE, LOGS
 from tests.cluster.harness.programs import NotReadyError, Program, end, free_port, started_at
 
 START_TIMEOUT = 120.0
-"""Seconds for one component to be ready. It takes some ten on two free cores."""
+"""Seconds for one component to be ready. It takes about ten on two free cores."""
 SERVICES = "10.96.0.0/16"
 _PROGRAMS = {"etcd": "etcd-server", "openssl": "openssl", "setpriv": "util-linux"}
-"""What an API server needs of the machine, and the Debian package that brings it."""
+"""The programs that an API server needs on the machine, and the Debian package of each."""
 AUDIT = "audit.jsonl"
 _STATE = CACHE / "api.json"
 
@@ -94,8 +94,8 @@ class ApiServer(Kubernetes):
         return [
             *(building.kube(), "apiserver", "--bind-address=127.0.0.1", f"--secure-port={self._port}"),
             f"--etcd-servers=http://127.0.0.1:{self._etcd_port}",
-            "--endpoint-reconciler-type=none",  # a loopback address may stand in no Endpoints
-            "--disable-admission-plugins=ServiceAccount",  # else a pod needs an account that nobody makes
+            "--endpoint-reconciler-type=none",  # Endpoints may hold no loopback address
+            "--disable-admission-plugins=ServiceAccount",  # else a pod needs an account that nothing creates
             *api_flags(self.directory, certificate, key),
         ]
 
@@ -112,7 +112,7 @@ class ApiServer(Kubernetes):
 
 
 def etcd(data: Path, port: int, peer: int) -> list[str]:
-    """The command line of an etcd on loopback; `peer` is the port of other members, of which there are none."""
+    """The command line of an etcd on loopback; `peer` is the port for other members (there are none)."""
     url, peers = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{peer}"
     return [
         *("etcd", "--data-dir", str(data), "--logger=zap", "--log-level=warn"),
@@ -122,7 +122,7 @@ def etcd(data: Path, port: int, peer: int) -> list[str]:
 
 
 def api_flags(directory: Path, certificate: Path, key: Path) -> list[str]:
-    """What every API server of ours is told: who is trusted, that roles decide who may do what, and what to write down.
+    """The flags of every API server of ours: whom it trusts, that roles decide the rights, and what it audits.
 
     Its keys are in `directory`, where it writes its audit log.
     """
@@ -165,7 +165,7 @@ def api_server(*, controllers: bool = False) -> Iterator[ApiServer]:
 
 
 def up(*, controllers: bool = False) -> Kubernetes:
-    """An API server that stays when this process ends; the one that runs already, if it does."""
+    """An API server that stays when this process ends; the running one, if there is one already."""
     if running := _running():
         return running
     down()

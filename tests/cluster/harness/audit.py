@@ -1,6 +1,6 @@
-"""What was asked of an API server, by whom: its audit log, read back as values.
+"""The calls that an API server got, and from whom: its audit log, read back as values.
 
-Apart, for tests that compare the rights of a program with the calls that it makes, or count these.
+It is for tests that compare the rights of a program with the calls that it makes, or that count these calls.
 """
 
 import json
@@ -27,7 +27,7 @@ POLICY = {
         {"level": "Metadata"},
     ],
 }
-"""Everything but what Kubernetes asks of itself. A watch is written down when it ends."""
+"""Everything but the calls of Kubernetes' own components. A watch is logged when it ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Call:
     agent: str
     """What the client calls itself."""
     verb: str
-    """As roles have it: get, list, watch, create, update, patch, delete, deletecollection."""
+    """As in roles: get, list, watch, create, update, patch, delete, deletecollection."""
     group: str
     """Empty for the core API."""
     resource: str

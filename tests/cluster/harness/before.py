@@ -1,6 +1,6 @@
-"""The version before: chart and images of an earlier commit of this repository, for tests of the way to this one.
+"""The previous version: chart and images of an earlier commit of this repository, for tests of the upgrade.
 
-Built once, and kept beside the images of the present version, whose layers they share.
+They are built once, and kept beside the images of the present version, whose layers they share.
 """
 
 import io
@@ -21,11 +21,11 @@ TAG = "before"
 _COMPONENTS = ("catalog", "publisher", "operator", "toolbox")
 _IMAGES = ROOT / ".cache" / "images"
 _SHARED = ("storage", "run", "driver", "lock")
-"""What builds of both versions share: layers, and that they take turns."""
+"""What builds of both versions share: the layers, and the lock by which they take turns."""
 
 
 class NoHistoryError(Exception):
-    """This clone has not the commit."""
+    """This clone does not have the commit."""
 
 
 class Before(NamedTuple):
@@ -40,7 +40,7 @@ def built() -> Before:
     """Chart and images, built if need be: a minute or two the first time.
 
     Raises:
-        NoHistoryError: The repository has not the commit, as in a shallow clone.
+        NoHistoryError: The repository does not have the commit, as in a shallow clone.
         BuildError: An image could not be built.
     """
     target = _IMAGES / f"{TAG}-{COMMIT}"
@@ -64,7 +64,7 @@ def _build(target: Path) -> None:
             if name in ("storage", "run"):
                 (_IMAGES / name).mkdir(exist_ok=True)
             (images / name).symlink_to(_IMAGES / name)
-        # Else git, which is asked which commit this is, would find the repository around.
+        # The build asks git for the commit. Without the ceiling, git would find the repository around this directory.
         environment = {**os.environ, "TAG": TAG, "GIT_CEILING_DIRECTORIES": str(_IMAGES)}
         command = [str(sources / "tools" / "images"), *_COMPONENTS]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

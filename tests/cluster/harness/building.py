@@ -1,6 +1,6 @@
-"""Building the components of Kubernetes and CoreDNS from their Go modules, and getting the tools that the tests call.
+"""Builds the components of Kubernetes and CoreDNS from their Go modules, and gets the tools that the tests call.
 
-Apart and cached: a build takes minutes, so it happens only when a module file or a source has changed.
+The programs are cached: a build takes minutes, so it happens only when a module file or a source has changed.
 """
 
 import fcntl
@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.cluster.harness.places import BIN, LOGS, ROOT, SOURCES, TOOLS
 
 _OLDEST_GO = (1, 21)
-"""From this one on, Go gets itself the newer one that a go.mod asks for."""
+"""From this version on, Go downloads the newer version that a go.mod requires."""
 
 
 class BuildError(Exception):
@@ -29,11 +29,11 @@ class UnfitError(Exception):
 
 
 IMAGE_PROGRAMS = {"buildah": "buildah", "mmdebstrap": "mmdebstrap"}
-"""What tools/images needs, and which Debian package brings it."""
+"""The programs that tools/images needs, and the Debian package of each."""
 
 
 def require(programs: Mapping[str, str]) -> None:
-    """Check that programs are there; `programs` says which Debian package brings each.
+    """Check that programs are there; `programs` names the Debian package of each.
 
     Raises:
         UnfitError: Some are not; all are named.
@@ -43,7 +43,7 @@ def require(programs: Mapping[str, str]) -> None:
 
 
 def search_path() -> str:
-    """Where programs are looked for: some are where only root looks."""
+    """Where programs are looked for: some are in directories that only root has in its path."""
     return f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 
 
@@ -103,7 +103,7 @@ def built(name: str, module: Path, package: str, flags: str, *, into: Path = BIN
         if program.exists() and stamp.exists() and stamp.read_text() == digest:
             return program
         _build(name, module, logs, ["-trimpath", "-ldflags", flags, "-o", f"{program}.new", package])
-        Path(f"{program}.new").replace(program)  # never over a file that runs
+        Path(f"{program}.new").replace(program)  # a running program's file cannot be written
         stamp.write_text(digest)
     return program
 
@@ -122,7 +122,7 @@ def _build(name: str, module: Path, logs: Path, arguments: list[str]) -> None:
 
 
 def _digest(module: Path, package: str, flags: str) -> str:
-    """What the program is made of: the module files fix every dependency to the byte."""
+    """A digest of the program's sources: the module files fix every dependency to the byte."""
     sum_ = hashlib.sha256(flags.encode())
     for path in (module / "go.mod", module / "go.sum", *sorted((module / package).glob("*.go"))):
         sum_.update(path.name.encode() + path.read_bytes())
@@ -150,7 +150,7 @@ def _go_version(go: str) -> tuple[int, ...]:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Let one process at a time do what is in the `with` block: a second run of the suite finds it done."""
+    """Let one process at a time run the `with` block: a second run of the suite then finds the work done."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

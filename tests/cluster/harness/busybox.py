@@ -1,6 +1,6 @@
 """An image with a shell and small servers and clients, for tests of the cluster itself; made as Epochal's images are.
 
-Apart from those: it takes seconds, so whoever tests the node need not wait for Python to be installed into an image.
+Separate from those because it takes seconds: tests of the node need not wait until Python is installed in an image.
 """
 
 import hashlib

@@ -1,6 +1,6 @@
 """The keys and certificates of a throw-away cluster, made by openssl in a fraction of a second.
 
-Apart: who is who in a cluster is decided by the names in these certificates, and by nothing else.
+In a cluster only the names in these certificates decide who a caller is.
 """
 
 import base64

@@ -1,6 +1,6 @@
 """What is kept of a cluster when a test fails: objects, events, logs of pods and of components.
 
-Apart, because it must never fail itself: the test's own failure is what its reader came for.
+It must never fail itself: the reader needs to see the test's own failure.
 """
 
 import json
@@ -26,7 +26,7 @@ def directory_of(test: str) -> Path:
 
 
 def collect(kubernetes: Kubernetes, directory: Path) -> None:
-    """Write down what there is; what cannot be had is said in the file instead."""
+    """Write everything to files; where something cannot be read, its file holds the reason."""
     _keep(kubernetes, directory / "objects.txt", "get", _KINDS, "-A", "-o", "wide")
     _keep(kubernetes, directory / "objects.yaml", "get", _KINDS, "-A", "-o", "yaml")
     _keep(kubernetes, directory / "streams.yaml", "get", "streams.epochal.dev", "-A", "-o", "yaml")

@@ -1,6 +1,6 @@
-"""Images made of one static program, as archives: for a pause container and a DNS server nothing else is needed.
+"""Images of one static program each, as archives: a pause container and a DNS server need nothing else.
 
-Apart from the images of Epochal, which Dockerfiles make: these exist for the node alone, and need no builder.
+Separate from the images of Epochal, which are built from Dockerfiles: these are only for the node, and need no builder.
 """
 
 import hashlib

@@ -1,8 +1,8 @@
-"""The first process of a node: it furnishes the node's own view of the machine, then keeps the components running.
+"""The first process of a node: it sets up the node's own view of the machine, then keeps the components running.
 
-It runs in namespaces of its own (mounts, network, processes, host name), which is what makes the node throw-away:
-links, rules, routes, mounts and processes exist in there only, and are gone when this process is, however it ends. The
-machine's kernel settings are left alone as well: what the kubelet insists on, it is shown rather than given.
+It runs in namespaces of its own (mounts, network, processes, host name). So the node can be thrown away: its links,
+rules, routes, mounts and processes exist only there, and are gone when this process ends, however that happens. The
+machine's kernel settings stay unchanged too: the kubelet sees the values that it requires, but only the node does.
 """
 
 import os
@@ -17,14 +17,14 @@ from tests.cluster.harness.apiserver import ready
 from tests.cluster.harness.settings import NODE, Layout
 
 _RESTART = 1.0
-"""At most so many seconds after the end of a component it starts again."""
+"""A component that has ended is started again after this many seconds at most."""
 _WANTED = {"vm/overcommit_memory": 1, "vm/panic_on_oom": 0, "kernel/panic": 10, "kernel/panic_on_oops": 1}
 _WANTED |= {"kernel/keys/root_maxkeys": 1000000, "kernel/keys/root_maxbytes": 25000000}
-"""What the kubelet would set in the machine's kernel, and is satisfied to find."""
+"""What the kubelet would set in the machine's kernel, unless it finds these values there already."""
 
 
 def main(layout: Layout, cache: Path, kube: Path) -> None:
-    """Furnish the node, start the components in order, and run until killed."""
+    """Set up the node, start the components in order, and run until killed."""
     _await_link()
     _furnish(layout, cache)
     _connect(layout)
@@ -38,7 +38,7 @@ def main(layout: Layout, cache: Path, kube: Path) -> None:
 
 
 def _await_link() -> None:
-    """Wait for the network link: the one who makes it puts this process into its control group before."""
+    """Wait for the network link: before it is moved here, this process has been put into its control group."""
     while not Path("/proc/sys/net/ipv4/conf/eth0").exists():
         time.sleep(0.02)
 
@@ -81,7 +81,7 @@ def _connect(layout: Layout) -> None:
 
 
 class Supervisor:
-    """Keeps commands running, and reaps whatever is left to the first process."""
+    """Keeps commands running, and reaps all processes that are left to the first process."""
 
     def __init__(self, logs: Path) -> None:
         """Run nothing yet; each command writes to a file of its name in `logs`."""
@@ -108,7 +108,7 @@ class Supervisor:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
         outputs = [(os.POSIX_SPAWN_OPEN, fd, str(self._log(name)), flags, 0o644) for fd in (1, 2)]
         command = self._commands[name]
-        # Not subprocess: it reaps by itself, and the end of a component would go unseen.
+        # Not subprocess: it reaps children by itself, and then `tend` would not see that a component has ended.
         self._running[os.posix_spawnp(command[0], command, os.environ, file_actions=outputs)] = name
 
     def _log(self, name: str) -> Path:

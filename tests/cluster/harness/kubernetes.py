@@ -1,6 +1,6 @@
-"""A Kubernetes that tests talk to, whatever it is: an API server alone, our node, or somebody's cluster.
+"""A Kubernetes that tests talk to, of any kind: an API server alone, our node, or a cluster that the user names.
 
-Apart from how each is made: a test that needs only this runs against all of them.
+Separate from the code that makes each of them: a test that needs only this runs against all of them.
 """
 
 import json
@@ -31,7 +31,7 @@ class KubectlError(Exception):
 
 
 class Kubernetes:
-    """What is behind one kubeconfig."""
+    """The cluster of one kubeconfig."""
 
     def __init__(self, kubeconfig: Path) -> None:
         """Talk as the user of this kubeconfig; nothing is asked yet. `logs` is where its components write, if known."""
@@ -46,7 +46,7 @@ class Kubernetes:
 
     @property
     def address(self) -> tuple[str, int]:
-        """The API server's host and port, for a proxy of a test that stands between."""
+        """The API server's host and port, for a test that puts a proxy in front of it."""
         parts = urlsplit(self.url)
         return str(parts.hostname), parts.port or 443
 
@@ -94,7 +94,7 @@ class Kubernetes:
         document = yaml.safe_load(definition)
         what, kind = f"crd/{document['metadata']['name']}", document["spec"]["names"]["kind"]
         self.kubectl("apply", "--server-side", "-f", "-", stdin=definition)
-        # At first its conditions are null, and kubectl takes that for an error; with the names it has some.
+        # At first its conditions are null, which is an error for kubectl. Once the names are there, it has conditions.
         self.wait(what, f"jsonpath={{.status.acceptedNames.kind}}={kind}")
         self.wait(what, "condition=Established")
 
@@ -111,7 +111,9 @@ class Kubernetes:
         return Kubernetes(write_kubeconfig(path, self._context["cluster"], {"token": token}, namespace))
 
     def calls(self) -> list[Call]:
-        """What was asked of the API server since it started, but by Kubernetes itself; watches when they have ended.
+        """The calls to the API server since it started, without those of Kubernetes' own components.
+
+        A watch is among them once it has ended.
 
         Raises:
             NotImplementedError: The cluster is not ours.
@@ -160,7 +162,7 @@ class Kubernetes:
 
 
 class GivenCluster(Kubernetes):
-    """Somebody's cluster, named by KUBECONFIG."""
+    """A cluster that the user names by KUBECONFIG."""
 
     def import_image(self, archive: Path) -> list[str]:
         """Run the command of CLUSTER_IMPORT on the archive, e.g. "kind load image-archive"; without one, do nothing.
@@ -181,7 +183,7 @@ def image_names(archive: Path) -> list[str]:
 
 
 def eventually(look: Callable[[], T | None], timeout: float = 60, every: float = 0.2) -> T:
-    """The first value of `look()` that is not None, False or empty, asked for every `every` seconds.
+    """The first value of `look()` that is not None, False or empty; it is called every `every` seconds.
 
     Raises:
         TimeoutError: There was none for `timeout` seconds.

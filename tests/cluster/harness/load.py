@@ -1,7 +1,7 @@
 """Writers and readers of the chaos kit, in a pod, with a history that the kit's checker judges.
 
-The actors and the checker are those of `tests/chaos`, untouched; here is only how they get into a pod and their history
-out of it. Apart from what is done to the stream meanwhile, which is the test's part.
+The actors and the checker are those of `tests/chaos`, unchanged. This module only brings them into a pod and their
+history out of it. The test itself decides what is done to the stream meanwhile.
 """
 
 import os
@@ -22,10 +22,10 @@ READERS = ("r1", "r2")
 SPEC: dict[str, Any] = {
     "payload": {"encoding": "msgpack"},
     "segments": 3,
-    # Nobody may be given up: whatever is aborted that no writer asked for is a fault.
+    # With this time-out no writer is lost, so an epoch that is aborted although no writer asked for that is a fault.
     "progress": {"minWriters": len(WRITERS), "writerTimeout": "10m"},
 }
-"""What the kit's actors need of a stream."""
+"""The stream that the kit's actors need."""
 _KIT = ("history.py", "pipeline.py")
 _HISTORY = "/tmp/history"
 _MAIN = f"""
@@ -61,7 +61,7 @@ if __name__ == "__main__":
 
 
 class Load:
-    """Two writers and two readers of one stream, and who joins them, each a process in one pod."""
+    """Two writers and two readers of one stream, and readers that join later, each a process in one pod."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class Load:
         self._nemesis = Recorder(directory, NEMESIS)
 
     def start(self, stream: str, catalog: str) -> None:
-        """Begin; returns when everybody works. `stream` is `NAMESPACE/NAME`."""
+        """Begin; returns when all of them work. `stream` is `NAMESPACE/NAME`."""
         sources = ROOT / "tests" / "chaos"
         files = {name: (sources / name).read_text() for name in _KIT} | {"main.py": _MAIN}
         kit = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": self.name}, "data": files}
@@ -113,11 +113,11 @@ class Load:
         self.goes_on()
 
     def tell(self, op: str, **data: Any) -> None:
-        """Write down what is done to others; on this machine, whose monotonic clock the pod shares."""
+        """Record what is done to the actors. It is recorded on this machine, whose monotonic clock the pod shares."""
         self._nemesis.write(op, **data)
 
     def goes_on(self) -> None:
-        """Wait until every reader has been given three more epochs than now, so every writer has written as many."""
+        """Wait until every reader was given three more epochs: then every writer has written as many."""
         before = self._given()
         eventually(lambda: all(now >= then + 3 for now, then in zip(self._given(), before, strict=True)), PATIENCE, 1.0)
 
@@ -144,7 +144,7 @@ class Load:
         return self._run("sh", "-c", f"cat {_HISTORY}/ended || true")
 
     def _given(self, *names: str) -> list[int]:
-        """How many epochs each of these readers was given, else each that was there from the beginning."""
+        """How many epochs each of these readers was given; without names, each of `READERS`."""
         files = [f"{_HISTORY}/{name}.jsonl" for name in names or READERS]
         look = f"mkdir -p {_HISTORY}; touch {' '.join(files)}; grep -Hc ',\"epoch\",' {' '.join(files)} || true"
         said = self._run("sh", "-c", look)

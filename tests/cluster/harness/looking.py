@@ -1,6 +1,6 @@
-"""How the node's own small controllers live: they look at everything twice a second and keep nothing in mind.
+"""The loop of the node's own small controllers: they read everything twice a second and keep no state.
 
-Apart from what they do. Watches would tell them sooner and cost more lines; a test cluster is small.
+Separate from what each of them does. Watches would be faster but need more code, and a test cluster is small.
 """
 
 import json
@@ -19,7 +19,7 @@ class ApiError(OSError):
     """The API server refused a request; `code` is its HTTP status."""
 
     def __init__(self, code: int, said: bytes) -> None:
-        """Tell what it answered."""
+        """`said`: the body of the answer."""
         super().__init__(f"HTTP {code}: {said.decode(errors='replace')}")
         self.code = code
 

@@ -1,7 +1,7 @@
-"""A whole Kubernetes of one node on this machine, with real containers, seen from the outside: made, used, removed.
+"""A whole Kubernetes of one node on this machine, with real containers, seen from outside: made, used, removed.
 
-What is made on the machine is one tree of processes in namespaces of their own, one network link to them, one control
-group, and one directory. `inside.py` is what happens behind the link.
+On the machine it makes one tree of processes in namespaces of their own, one network link to them, one control group,
+and one directory. `inside.py` is what runs at the other end of the link.
 """
 
 import json
@@ -27,7 +27,7 @@ from tests.cluster.harness.programs import NotReadyError, end, started_at
 from tests.cluster.harness.settings import NODE, SOCKET, Layout
 
 START_TIMEOUT = 240.0
-"""Seconds for the node to be ready. It takes some 30 on two free cores."""
+"""Seconds for the node to be ready. It takes about 30 on two free cores."""
 _DIRECTORY = CACHE / "node"
 _READY = "ready"
 _CGROUPS = Path("/sys/fs/cgroup")
@@ -42,7 +42,7 @@ _PROGRAMS = {
     "openssl": "openssl",
     "unshare": "util-linux",
 }
-"""What a node needs of the machine, and the Debian package that brings it."""
+"""The programs that a node needs on the machine, and the Debian package of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ def up(directory: Path = _DIRECTORY) -> Node:
     Raises:
         UnfitError: Something is missing on the machine.
         BuildError: A component could not be built.
-        NotReadyError: The node was not ready in time; what there is of it stays, to be looked at, until `down`.
+        NotReadyError: The node was not ready in time; its remains can be examined until `down`.
     """
     require_fit()
     with building.locked(_state_path(directory).with_suffix(".lock")):
@@ -132,11 +132,11 @@ def running(directory: Path = _DIRECTORY) -> Node | None:
 
 
 def down(directory: Path = _DIRECTORY) -> None:
-    """Remove the node, whatever state it is in, and everything that `up` made but the built programs and the logs."""
+    """Remove the node in any state, and everything that `up` made except the built programs and the logs."""
     state = _State.read(directory)
     if state is not None:
         if state.pid:
-            end(state.pid, state.start, SIGKILL)  # and with it all processes, mounts, links and rules of the node
+            end(state.pid, state.start, SIGKILL)  # this ends all processes, mounts, links and rules of the node
         name = Layout(directory, state.number).name
         subprocess.run(["ip", "link", "delete", name], capture_output=True, check=False)
         for group in _groups(name):
@@ -230,7 +230,7 @@ def _configure(layout: Layout) -> None:
     ):
         authority.kubeconfig(directory / file, layout.url, name, groups)
     kind = subprocess.run(["stat", "-f", "-c", "%T", directory], capture_output=True, text=True, check=True).stdout
-    snapshotter = "native" if kind.startswith("overlay") else "overlayfs"  # the kernel stacks no third one
+    snapshotter = "native" if kind.startswith("overlay") else "overlayfs"  # the kernel allows no overlay on overlays
     (directory / "containerd.toml").write_text(settings.containerd(layout, snapshotter))
     (directory / "cni" / "pods.conflist").write_text(settings.network())
     (directory / "kubelet.json").write_text(json.dumps(settings.kubelet(layout)))
@@ -249,7 +249,7 @@ def _spawn(layout: Layout, kube: Path) -> Node:
     outputs = [(os.POSIX_SPAWN_OPEN, fd, f"{logs}/inside.log", os.O_WRONLY | os.O_CREAT, 0o644) for fd in (1, 2)]
     inputs = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
     environment = {**os.environ, "PATH": building.search_path()}
-    # Not subprocess: it insists on awaiting what it started, and the node stays.
+    # Not subprocess: it expects to wait for the end of what it started, but the node outlives this process.
     outer = os.posix_spawnp("unshare", command, environment, file_actions=inputs + outputs, setsid=True)
     children = Path(f"/proc/{outer}/task/{outer}/children")
     pid = int(eventually(lambda: children.read_text().split(), timeout=10)[0])
@@ -270,10 +270,10 @@ def _groups(name: str) -> list[Path]:
 
 def _join_group(group: Path, pid: int) -> None:
     group.mkdir(exist_ok=True)
-    for setting in ("cpuset.cpus", "cpuset.mems"):  # empty in a new group of cgroup v1, and then nobody may join
+    for setting in ("cpuset.cpus", "cpuset.mems"):  # empty in a new group of cgroup v1: then no process may join
         if (group / setting).exists() and (group.parent / "cgroup.clone_children").exists():
             (group / setting).write_text((group.parent / setting).read_text())
-    if group.parent == _CGROUPS:  # cgroup v2: a group that has groups below it holds no processes itself
+    if group.parent == _CGROUPS:  # cgroup v2: a group with groups below it may hold no processes itself
         group /= "components"
         group.mkdir(exist_ok=True)
     (group / "cgroup.procs").write_text(str(pid))

@@ -1,6 +1,6 @@
 """Where the cluster suite keeps what it builds, runs and writes down: all of it under one directory of the tree.
 
-Apart, so that whoever looks for a file or wants to remove everything has one place to read.
+They are in one module, so that anyone who looks for a file or wants to remove everything finds them.
 """
 
 from pathlib import Path
@@ -11,5 +11,5 @@ TOOLS = ROOT / ".cache" / "tools"
 """helm, kubectl and, where the machine has none, Go."""
 CACHE = ROOT / ".cache" / "cluster"
 BIN = CACHE / "bin"
-"""The built components; kept by `make cluster-down`, for they take minutes."""
+"""The built components. `make cluster-down` keeps them, because a build takes minutes."""
 LOGS = CACHE / "logs"

@@ -1,6 +1,6 @@
 """Small pods of the busybox image, which keep to the restricted Pod Security standard as those of Epochal do.
 
-Apart, for the tests of the node, of its policies, and whoever else needs somebody to talk to.
+The tests of the node and of its policies use them, and any test that needs a server or a client in a pod.
 """
 
 from typing import Any

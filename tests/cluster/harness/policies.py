@@ -1,8 +1,8 @@
 """Network policies, enforced: what they allow between pods is turned into rules of the node's own firewall.
 
-Apart from the network plugin, which knows none. A policy that forgets somebody, or lets too many in, would otherwise be
-found out by the first user. Changes take effect within a second; connections that stand are left alone. Pods are
-filtered towards the API server as well, which elsewhere is on another machine than they.
+The node's network plugin enforces none, and without enforcement only users would find a policy that forgets a client or
+lets in too many. Changes take effect within a second; open connections are left alone. Traffic from pods to the API
+server is filtered too, because on other clusters it is on another machine than the pods.
 """
 
 import subprocess
@@ -21,7 +21,7 @@ _TABLE = "ip policies"
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """What a policy can know of a pod."""
+    """What a policy can know about a pod."""
 
     namespace: str
     address: str
@@ -99,7 +99,7 @@ def _is_peer(peer: Document, home: str, pod: Pod, namespaces: Mapping[str, Mappi
 
 
 def _ports(rule: Document, target: Pod, match: str) -> Iterator[str]:
-    """A match with each port of a rule; a named one is that of the pod that is spoken to."""
+    """A match with each port of a rule; a port's name is looked up in the pod that receives the traffic."""
     if not rule.get("ports"):
         yield match.strip()
     for port in rule.get("ports") or []:
@@ -147,7 +147,7 @@ def _pods(documents: Iterable[Document]) -> Iterator[Pod]:
 
 
 class Enforcer:
-    """Puts the rules in force whenever they are others than before."""
+    """Puts the rules in force whenever they have changed."""
 
     def __init__(self) -> None:
         """Nothing is in force yet."""

@@ -1,6 +1,6 @@
-"""Programs in the background: started with a log file each, awaited, ended for sure.
+"""Programs in the background: started with a log file each, awaited, and always ended.
 
-Apart from what they are: the API server of a test, and the components of a node, are run by the same few lines.
+The API server of a test and the node's own programs are run by the same few lines.
 """
 
 import os
@@ -31,7 +31,7 @@ class Program:
         Args:
             name: What messages call it.
             command: The program and its arguments.
-            log: Where both of its outputs go, after what is there already.
+            log: The file to which both of its outputs are appended.
             bound: Whether it dies with the thread that starts it, even if that is killed.
         """
         self.name = name
@@ -74,7 +74,7 @@ class Program:
             time.sleep(_POLL)
 
     def stop(self) -> None:
-        """End it: SIGTERM, then SIGKILL after STOP_TIMEOUT. Nothing happens where it does not run."""
+        """End it: SIGTERM, then SIGKILL after STOP_TIMEOUT. Does nothing if it does not run."""
         if self._process is None:
             return
         with suppress(ProcessLookupError):
@@ -92,7 +92,7 @@ class Program:
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A port at which nothing listens now, below those that the kernel gives to clients, so that it stays free."""
+    """A port at which nothing listens now. It is below those that the kernel gives to clients, so it stays free."""
     while True:
         port = random.randrange(20000, 32000)
         with socket.socket() as probe, suppress(OSError):
@@ -101,9 +101,9 @@ def free_port(host: str = "127.0.0.1") -> int:
 
 
 def started_at(pid: int) -> int | None:
-    """When a process started, in clock ticks after boot; None where there is none, or only its remains.
+    """When a process started, in clock ticks after boot; None for no process, or a zombie.
 
-    With the pid it tells a process for certain, as a number alone does not: pids are given anew.
+    Together with the pid this identifies a process. The pid alone does not, because the kernel uses pids again.
     """
     with suppress(OSError):
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -1,6 +1,6 @@
 """A release of the chart on a cluster: installed, changed, looked at, removed.
 
-Apart from the cluster, which knows nothing of Epochal, and from the tests, which say what must hold.
+Separate from the cluster, which knows nothing about Epochal, and from the tests, which say what must hold.
 """
 
 import os
@@ -25,7 +25,7 @@ STANDARD = {
     "image.pullPolicy": "Never",
     "operator.deletionPatience": "10",
 }
-"""As the documentation says for images that are imported; patience is shorter, for some test waits until it ends."""
+"""As documented for imported images; the operator's patience is shorter, because a test waits until it is over."""
 PATIENCE = 180.0
 """Seconds for pods to come or go, on a busy machine."""
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
@@ -46,28 +46,28 @@ def import_images(cluster: Kubernetes) -> None:
 
 
 class Release:
-    """One release; nothing is done until it is told to."""
+    """One release; nothing is done before a method is called."""
 
     def __init__(self, cluster: Kubernetes, name: str, namespace: str, values: Mapping[str, str] | None = None) -> None:
-        """`values`: beside the standard ones, as `--set` has them."""
+        """`values`: in addition to the standard ones, in the form of `--set`."""
         self.cluster, self.name, self.namespace = cluster, name, namespace
         self.values = {**STANDARD, **(values or {})}
         self.stands = False
-        """Whether it is as installed; what changes it says so by setting this to False."""
+        """Whether it is as `ensure` installs it; code that changes the release sets this to False."""
         self.may_restart: set[str] = set()
-        """Beginnings of names of pods whose containers a test kills."""
+        """Prefixes of the names of pods whose containers a test kills."""
         self.catalog_url = f"http://{name}-catalog.{namespace}.svc:8700"
 
     # ---- helm ----
 
     def ensure(self) -> None:
-        """Have it installed with its own values, whatever was done to it."""
+        """Install it with its own values, unless it is so already."""
         if not self.stands:
             self.upgrade()
             self.stands = True
 
     def upgrade(self, values: Mapping[str, str] | None = None, chart: Path = CHART, *, wait: bool = True) -> str:
-        """Install it, or bring it to this chart and these values beside its own; returns what helm says."""
+        """Install it, or change it to this chart and to its own values with `values` added; returns helm's output."""
         self.stands = False
         whole = {**self.values, **(values or {})}
         sets = [f"--set={name}={value}" for name, value in whole.items()]
@@ -76,13 +76,13 @@ class Release:
         return self.cluster.helm("upgrade", "--install", *place, *sets, *waiting, timeout=PATIENCE + 30)
 
     def roll_back(self) -> None:
-        """Go back to the revision before."""
+        """Go back to the previous revision."""
         self.stands = False
         place = (self.name, "--namespace", self.namespace)
         self.cluster.helm("rollback", *place, "--wait", f"--timeout={PATIENCE:.0f}s", timeout=PATIENCE + 30)
 
     def test(self) -> str:
-        """What `helm test` says, with the logs of its pods; returns when its stream's pods have gone too.
+        """The output of `helm test`, with the logs of its pods; returns when its stream's pods are gone too.
 
         Raises `KubectlError` when it fails.
         """
@@ -104,7 +104,7 @@ class Release:
     # ---- components ----
 
     def scale(self, component: str, replicas: int) -> None:
-        """Run no pod of a component, or one; returns when that is so."""
+        """Run no pod of a component, or one; returns once that is the case."""
         self.stands = False
         deployment = f"deployment/{self.name}-{component}"
         self.cluster.kubectl("scale", "-n", self.namespace, deployment, f"--replicas={replicas}")
@@ -124,14 +124,14 @@ class Release:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Fail at the end when a log has told of an error meanwhile, or a container has ended by itself."""
+        """Fail at the end if a log has reported an error meanwhile, or a container has ended by itself."""
         self.may_restart.clear()
         before, begun = self.restarts(), datetime.now(UTC)
         with ExitStack() as stack:
             followed = [stack.enter_context(self._followed(pod)) for pod in self._components()]
             yield
             texts = [self._log(pod, begun) for pod in self._components()]
-            texts += [file.read_text() for file in followed]  # also of pods that are gone, to their end
+            texts += [file.read_text() for file in followed]  # also those of pods that are gone by now
         troubles = dict.fromkeys(each for text in texts for each in _troubles(text))
         assert not troubles, "\n\n".join(troubles)
         ended = [name for name, count in self.restarts().items() if count > before.get(name, 0)]
@@ -171,14 +171,14 @@ class Release:
         return {pod["metadata"]["uid"] for pod in self._components()}
 
     def restarts(self) -> dict[str, int]:
-        """How often containers of each pod, of the release's or of publishers, were started anew, by name and uid."""
+        """How often the containers of each pod (the release's and publishers') were restarted, by name and uid."""
         publishers = self.cluster.get("pods", "-A", "-l", PUBLISHERS)["items"]
         every = [*self._components(), *publishers]
         return {f"{pod['metadata']['name']} {pod['metadata']['uid']}": _restarts(pod) for pod in every}
 
 
 def _troubles(log: str) -> Iterator[str]:
-    """Each line that tells of an error or a bug, with what stands around it."""
+    """Each line that reports an error or a bug, with the lines around it."""
     lines = log.splitlines()
     for number, line in enumerate(lines):
         if _BAD.search(line):

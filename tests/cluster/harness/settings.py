@@ -1,6 +1,6 @@
-"""The configuration of a node's components, as text; what differs from the defaults says why.
+"""The configuration of a node's components, as text; a comment says why it differs from a default.
 
-Apart from what starts them, so that the whole shape of the node is read in one place.
+Separate from the code that starts them, so that the whole shape of the node is in one place.
 """
 
 import json
@@ -23,19 +23,19 @@ VOLUMES = "epochal.dev/volumes-for-tests"
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where one node keeps what, and how it is told from others on the same machine."""
+    """The files and addresses of one node, different from those of other nodes on the same machine."""
 
     directory: Path
     number: int
 
     @property
     def name(self) -> str:
-        """Of the link to the node and of its control group."""
+        """The name of the link to the node, and of its control group."""
         return f"epochal{self.number}"
 
     @property
     def host_address(self) -> str:
-        """The machine's end of the link: 198.18.0.0/15 is set aside for tests of networks."""
+        """The address of the machine's end of the link: 198.18.0.0/15 is reserved for tests of networks."""
         return f"198.18.{self.number}.1"
 
     @property
@@ -45,7 +45,7 @@ class Layout:
 
     @property
     def url(self) -> str:
-        """Of the API server."""
+        """The URL of the API server."""
         return f"https://{self.address}:{API_PORT}"
 
     def key(self, user: str) -> tuple[Path, Path]:
@@ -54,7 +54,7 @@ class Layout:
         return self.directory / "keys" / f"{file}.crt", self.directory / "keys" / f"{file}.key"
 
     def kubeconfig(self, component: str) -> Path:
-        """What a component of the node talks to the API server with."""
+        """The kubeconfig with which a component of the node talks to the API server."""
         return self.directory / f"{component}.kubeconfig"
 
 
@@ -123,7 +123,7 @@ def kubelet(layout: Layout) -> dict[str, Any]:
 
 
 def proxy(layout: Layout) -> dict[str, Any]:
-    """The configuration of kube-proxy. Limits of connection tracking are the machine's: they are left alone."""
+    """The configuration of kube-proxy. The limits of connection tracking are the machine's, so they stay unchanged."""
     return {
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
@@ -137,7 +137,7 @@ def proxy(layout: Layout) -> dict[str, Any]:
 
 
 def manifests() -> list[dict[str, Any]]:
-    """What every cluster brings: DNS and a default storage class."""
+    """The objects that every cluster has: DNS and a default storage class."""
     return [*_dns(), _storage_class()]
 
 
@@ -232,7 +232,7 @@ def _dns_pod() -> dict[str, Any]:
 
 
 def api(layout: Layout, kube: Path) -> dict[str, list[str]]:
-    """The command lines of what must be there before all else."""
+    """The command lines of the programs that must be there before all others."""
     client_certificate, client_key = layout.key("apiserver-kubelet-client")
     return {
         "etcd": etcd(layout.directory / "etcd", 2379, 2380),
@@ -240,14 +240,14 @@ def api(layout: Layout, kube: Path) -> dict[str, list[str]]:
             *(str(kube), "apiserver", f"--advertise-address={layout.address}", f"--secure-port={API_PORT}"),
             *("--etcd-servers=http://127.0.0.1:2379", "--enable-admission-plugins=NodeRestriction"),
             *(f"--kubelet-client-certificate={client_certificate}", f"--kubelet-client-key={client_key}"),
-            "--kubelet-preferred-address-types=InternalIP",  # nobody resolves the node's name
+            "--kubelet-preferred-address-types=InternalIP",  # the node's name cannot be resolved
             *api_flags(layout.directory, *layout.key("kube-apiserver")),
         ],
     }
 
 
 def components(layout: Layout, kube: Path, python: str) -> dict[str, list[str]]:
-    """The command lines of all that runs beside the API server."""
+    """The command lines of the programs that run beside the API server."""
     keys = layout.directory / "keys"
     return {
         "containerd": ["containerd", "--config", str(layout.directory / "containerd.toml")],

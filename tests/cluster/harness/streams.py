@@ -1,6 +1,6 @@
-"""Streams on a cluster: manifests, and what there is of one.
+"""Streams on a cluster: their manifests, and the objects that a stream has.
 
-Apart from the release, because what a stream has is the operator's work, whoever installed that.
+Separate from the release because the operator makes these objects, however it was installed.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ def stream(name: str, *, storage: bool = True, **spec: Any) -> dict[str, Any]:
 
 
 def condition(found: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    """One condition of a Stream; empty where it has none yet."""
+    """One condition of a Stream; empty if it is not there yet."""
     for item in found.get("status", {}).get("conditions", ()):
         if item["type"] == kind:
             return dict(item)
@@ -68,7 +68,7 @@ class Streams:
         return eventually(look, patience)
 
     def told(self, name: str, kind: str, reason: str, patience: float = PATIENCE) -> dict[str, Any]:
-        """The condition once it has this reason."""
+        """Wait until a condition has this reason; returns the condition."""
 
         def look() -> dict[str, Any] | None:
             item = condition(self.get(name), kind)
@@ -101,6 +101,6 @@ class Streams:
         self.cluster.kubectl("delete", "stream", name, "-n", self.namespace, waiting, timeout=PATIENCE + 10)
 
     def gone(self, name: str, patience: float = PATIENCE) -> None:
-        """Wait until there is neither the stream nor anything of it."""
+        """Wait until neither the stream nor any of its objects is there."""
         eventually(lambda: self.cluster.find("stream", name, namespace=self.namespace) is None, patience)
         eventually(lambda: not self.children(name), patience)

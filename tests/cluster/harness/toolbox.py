@@ -1,6 +1,6 @@
 """A pod with the command `epochal`, as an application's pod would call it.
 
-Apart from `epochal --kube`, which is the way from outside.
+`epochal --kube` is the way from outside of the cluster; this is the way from inside.
 """
 
 import json
@@ -14,10 +14,10 @@ IMAGE = f"localhost/epochal-toolbox:{TAG}"
 
 
 class Toolbox:
-    """One such pod; made at once, and ready when this is."""
+    """One such pod; the constructor makes it, and returns when it is ready."""
 
     def __init__(self, cluster: Kubernetes, namespace: str, catalog: str = "", name: str = "toolbox") -> None:
-        """`catalog`: its address, where it is not the one that a pod finds by itself."""
+        """`catalog`: its address, unless it is the one that a pod finds by itself."""
         self.cluster, self.namespace, self.name = cluster, namespace, name
         environment = [{"name": "EPOCHAL_CATALOG", "value": catalog}] if catalog else []
         container = {"image": IMAGE, "command": ["sleep", "infinity"], "env": environment}

@@ -1,8 +1,8 @@
 """A provisioner of volumes: each claim of the class `standard` gets a directory, which is removed with it.
 
-Apart from Kubernetes' own host paths, to whose directories only root can write: `local` volumes take on the group of a
-pod (`fsGroup`), as disks of a cloud do. It looks at everything twice a second and keeps nothing in mind, so it may be
-killed at any time.
+It makes `local` volumes and not host paths, to whose directories only root can write: `local` volumes take the group of
+a pod (`fsGroup`), as a cloud's disks do. It reads everything twice a second and keeps no state, so it may be killed at
+any time.
 """
 
 import shutil
@@ -19,7 +19,7 @@ _CLAIMS, _ALL = "/api/v1/persistentvolumeclaims", "/api/v1/persistentvolumes"
 
 
 def tend(api: Api, directory: Path) -> None:
-    """Make what claims wait for, remove what none has any more."""
+    """Make the volumes that claims wait for, and remove those that no claim has any more."""
     for claim in api.call("GET", _CLAIMS)["items"]:
         annotations = claim["metadata"].get("annotations", {})
         if annotations.get(_PROVISIONER) == VOLUMES and "volumeName" not in claim["spec"]:
@@ -40,7 +40,7 @@ def _provide(api: Api, claim: dict[str, Any], directory: Path) -> None:
         api.call("POST", _ALL, _volume(name, claim, path))
         print(f"made {name} for {claim['metadata']['namespace']}/{claim['metadata']['name']}", flush=True)
     except ApiError as error:
-        if error.code != 409:  # it is there already, and about to be bound
+        if error.code != 409:  # the volume is there already, and will be bound soon
             raise
 
 
