@@ -1,12 +1,12 @@
-"""Judges a history: what was lost, doubled, torn, out of order or claimed wrongly, by rules that know of no machinery.
+"""Judges a history: what was lost, duplicated, torn, out of order or claimed wrongly.
 
-Separate from the actors and the faults, so that whatever happened, in whatever kind of test, is judged by the same
-rules. Pure: entries in, violations out. `RULES` lists them, with what each of them forbids. Nothing of the project is
-used but the codes of its errors: times are compared and sets are built here, by brute force.
+Separate from the actors and the faults, so that the same rules judge every history, of any kind of test. The rules know
+nothing about how Epochal works inside: entries in, violations out. `RULES` lists them. From the project only the codes
+of its errors are used: times are compared and sets are built here, by brute force.
 
 No loss is excused: an epoch that is given has every record that was acknowledged at its time, whatever died meanwhile.
-What a reader may miss without a word is bounded in one place, `Story.missed_by_a_gap`, and never counts as seen whole.
-What may abort an epoch is bounded in another, `Story.has_a_cause`.
+Only `Story.missed_by_a_gap` decides what a reader may miss without a report; a missed epoch never counts as seen whole.
+Only `Story.has_a_cause` decides what may abort an epoch.
 """
 
 from collections import Counter, defaultdict
@@ -94,9 +94,9 @@ def _once(story: Story) -> Found:
 
 
 def _final(story: Story) -> Found:
-    """E2: once anybody was told of an abort, nobody who joins after that is given the epoch.
+    """E2: once an abort was reported to any reader or writer, no reader that joins after that is given the epoch.
 
-    An epoch that a gap may have taken from a reader is aborted for that one alone (E17).
+    An epoch that a gap may have taken from a reader is aborted for that reader only (E17).
     """
     over = dict(story.over)
     for reader in story.readers:
@@ -111,7 +111,7 @@ def _final(story: Story) -> Found:
 
 
 def _agree(story: Story) -> Found:
-    """E2: an epoch is aborted for everybody or for nobody, but for a reader from which a gap took it alone (E17)."""
+    """E2: an epoch is aborted for all readers or for none, except one from which a gap alone took it (E17)."""
     given: dict[Time, Reader] = {}
     for reader in story.readers:
         for told in reader.given:
@@ -139,7 +139,7 @@ def _left(story: Story) -> Found:
 
 
 def _whole(story: Story) -> Found:
-    """E18, E11 (d): who says that it saw a time whole is given all of it, or there was nothing."""
+    """E18, E11 (d): a reader that says that it saw a time whole was given all of it, or the time has no records."""
     for reader in story.readers:
         for asked in reader.asked:
             for time in asked.whole:
@@ -158,9 +158,9 @@ def _whole(story: Story) -> Found:
 
 
 def _is_through(reader: Reader, asked: Asked, time: Time) -> bool:
-    """Whether by then, or later in the same subscription, all that it had of a time was handed over.
+    """Whether the reader was handed all it had of a time, by then or later in the same subscription.
 
-    A saved cursor says so, or the end.
+    A saved cursor whose frontier has passed the time shows this, or the end of the stream.
     """
     stay = 0
     for entry in reader.entries:
@@ -171,18 +171,19 @@ def _is_through(reader: Reader, asked: Asked, time: Time) -> bool:
 
 
 def _there_was(story: Story, time: Time) -> set[str]:
-    """What is known to be in an epoch: what was acknowledged, and what anybody was given."""
+    """The records that are known to be in an epoch: those acknowledged, and those that any reader was given."""
     given = {record for reader in story.readers for told in reader.given if told.time == time for record in told.ids}
     return given | story.acknowledged(time)
 
 
 def _silent(story: Story) -> Found:
-    """I2: what is not given is told of, unless it was under way at the join or at a gap (E15, E17)."""
+    """I2: an epoch is given or reported as aborted, unless it was under way at the join or at a gap (E15, E17)."""
     for reader in story.readers:
         known = {told.time for told in reader.kept}
         late = reader.at_the_beginning() if reader.entries[0].data["since"] is None else -1.0
         for time in sorted(set(story.at) - known):
-            # The last saved cursor is past what the application has, and lists the aborts that it must still report.
+            # What the last saved cursor has passed, the application has got, except the aborts that the cursor lists
+            # because they are still to be reported. After that cursor a kill may have taken what was handed over.
             last = reader.saves[-1] if reader.saves else None
             passed = reader.ended or (last and not reached(last.frontier, time) and time not in last.untold)
             seen = passed and story.acknowledged(time) and story.begun(time) > late
@@ -208,7 +209,7 @@ def _back(story: Story) -> Found:
 
 
 def _dishonest(story: Story) -> Found:
-    """S35, I6, E11 (b): what was said to be complete gets no more records, and nothing is given before it is."""
+    """S35, I6, E11 (b): a time that was reported complete gets no more records, and none is given before it is."""
     for reader in story.readers:
         for epoch in reader.given:
             if reached(epoch.frontier, epoch.time):
@@ -217,7 +218,7 @@ def _dishonest(story: Story) -> Found:
         for append in story.appends.values():
             if append.position is None:
                 continue
-            # Frontiers only move on: the last one before the append decides.
+            # Frontiers only move forward, so the last one before the append decides.
             before = [entry for entry in passed if entry.at < append.invoked]
             if before and not reached(before[-1].times("frontier"), append.time):
                 yield f"{append.id} was accepted at {append.time} after {reader} was told that it was complete"
@@ -257,7 +258,7 @@ def _owners(story: Story) -> Found:
 
 
 def _kept(story: Story) -> Found:
-    """E10, I5, E8: with a log on disk nobody misses anything, and a writer that nothing hurts is not given up."""
+    """E10, I5, E8: with a log on disk nothing is lost for anyone, and a writer that no fault hits is not given up."""
     if story.stored:
         yield from (f"{entry.actor} was told that its appends were lost" for entry in story.told_lost)
         for entry in story.errors:
@@ -266,7 +267,7 @@ def _kept(story: Story) -> Found:
     for entry in story.errors:
         silence = story.spared.get(entry.actor)
         if silence is not None and entry.data["code"] == WRITER_LOST:
-            # Half of the time-out: what was late by less than is written down adds to it.
+            # Half of the time-out is enough: delays that are too short to be written down add to it.
             late = story.late(entry.actor, entry.at - silence, entry.at)
             if late < silence / 2:
                 yield f"{entry.actor} was given up, and nothing hurt it: {entry.data['text']}"
@@ -310,13 +311,13 @@ RULES: dict[str, Callable[[Story], Found]] = {
 
 
 def check(history: Sequence[Entry]) -> list[Violation]:
-    """Every violation in `history`, which is in the order of time; none is what is hoped for."""
+    """Every violation in `history`, which is ordered by time; an empty list if all rules hold."""
     story = Story(history)
     return [Violation(rule, detail) for rule, judge in RULES.items() for detail in dict.fromkeys(judge(story))]
 
 
 def counts(history: Sequence[Entry]) -> dict[str, int]:
-    """How much a history holds, for people: a round in which nothing happened shows nothing."""
+    """How much a history holds, for people: a round in which nothing happened proves nothing."""
     story = Story(history)
     return {
         "appends": len(story.appends),

@@ -1,10 +1,10 @@
-"""What every actor did and saw, kept so that no kill can lose it: JSON lines, one file an actor, a write a line.
+"""What every actor did and saw, kept so that no kill can lose it: JSON lines, one file an actor, one write a line.
 
-Apart from the actors, who write it, and the checker, who judges it, because both must mean the same by it. A call is
-written down before it is made (`invoke`) and when its outcome is known (`ok`: it was done, `fail`: it was not); an
-invoke without an outcome may have been done or not. `info` is what somebody saw, or did to others.
+Separate from the actors, which write it, and the checker, which judges it, because it is the format of both. A call is
+written down before it is made (`invoke`), and again when its outcome is known (`ok`: it was done, `fail`: it was not).
+A call without an outcome may have been done or not. `info` is what an actor saw, or did to others.
 
-Of the project's own code it uses nothing: what is judged must not be read by what is judged.
+It uses no code of the project: the code under test must not read the evidence against it.
 """
 
 import asyncio
@@ -23,11 +23,11 @@ Time: TypeAlias = int | tuple["Time", ...]
 NEMESIS = "nemesis"
 """The actor that does things to the others."""
 LOOK_SECONDS, LATE_SECONDS = 0.25, 1.0
-"""How often a loop is watched, and how late it must be for that to be written down."""
+"""How often an event loop is looked at, and how late it must be for that to be written down."""
 
 
 class Phase(StrEnum):
-    """How far a call is."""
+    """How far a call has come."""
 
     INVOKE = "invoke"
     OK = "ok"
@@ -80,7 +80,7 @@ class Recorder:
         os.close(self._file)
 
     def write(self, op: str, phase: Phase = Phase.INFO, /, **data: Any) -> None:
-        """Write a line; what must be kept before anything else happens."""
+        """Write a line, which is kept before anything else happens."""
         entry = Entry(monotonic(), self.actor, self.life, op, phase, data)
         os.write(self._file, entry.to_json().encode() + b"\n")
 
@@ -89,7 +89,7 @@ class Recorder:
 async def watched(*recorders: Recorder) -> AsyncIterator[None]:
     """Write a line `stalled` to each of `recorders` whenever this event loop was late by more than `LATE_SECONDS`.
 
-    A machine without time for a process silences whoever it carries: that is no fault of what is judged.
+    When the machine has no time for a process, its actors are silent too: that is no fault of the code under test.
     """
     watching = asyncio.create_task(_watch(recorders))
     try:
@@ -121,7 +121,7 @@ def times(values: Iterable[Time]) -> list[Any]:
 
 
 def read(directory: Path) -> list[Entry]:
-    """The whole history, by time. A last line that was cut short is nobody's knowledge."""
+    """The whole history, by time. A last line that was cut short is ignored."""
     entries = [entry for path in directory.glob("*.jsonl") for entry in read_file(path)]
     return sorted(entries, key=lambda entry: entry.at)
 
@@ -133,9 +133,9 @@ def read_file(path: Path) -> list[Entry]:
 
 
 Record = Sequence[Any]
-"""What writers publish: an id that is used once, and filling."""
+"""What writers publish: an id that is used once, and some filling."""
 
 
 def digest(record: Record) -> int:
-    """What shows that a record arrived as it was sent."""
+    """A checksum, which shows that a record arrived as it was sent."""
     return zlib.crc32(f"{record[0]} ".encode() + record[1])

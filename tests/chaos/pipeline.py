@@ -1,8 +1,8 @@
 """The actors of a round: a writer and two kinds of subscriber, each a process that writes its history while it works.
 
-Separate from what damages them: an actor knows of no faults. It does what an application should do with each error,
-and never judges. Started again after a kill, a writer resumes its session and a subscriber its saved cursor. The
-subscriber without an event loop can be interrupted (Ctrl-C) as well: it saves its cursor then, and goes on.
+Separate from the faults: an actor knows nothing about them. It does what an application should do with each error, and
+never judges. When it is restarted after a kill, a writer resumes its session and a subscriber its saved cursor. The
+subscriber without an event loop can be interrupted (Ctrl-C) as well: then it saves its cursor, and goes on.
 """
 
 import asyncio
@@ -33,23 +33,23 @@ from epochal.errors import (
 from epochal.protocol.subscriber.cursor import Cursor
 
 KEYS = 32
-"""Enough different keys for every segment to get some."""
+"""So many different keys that every segment gets some."""
 WAIT = 60.0
 """Seconds for a stream to have all its publishers, on a busy machine."""
 ABORTS = 0.04
-"""How likely a writer aborts an epoch of its own."""
+"""The probability that a writer aborts an epoch of its own."""
 RESTS = 0.1
-"""How often the subscriber that can be interrupted works on an epoch, for all those that it did not work on."""
+"""The probability that the interruptible subscriber works on an epoch, for all those on which it did not."""
 FETCH = 0.001
-"""Seconds that it takes to be handed an epoch that is waiting, about."""
+"""Seconds that fetching an epoch that is already waiting takes, roughly."""
 NEAR = 3
-"""How far around the frontier a subscriber asks which times it saw whole."""
+"""How far from the frontier the times are for which a subscriber asks whether it saw them whole."""
 PAUSE = 0.02
 """Seconds between appends, at most."""
 
 
 class Part(NamedTuple):
-    """Whom an actor is. `life`: how often it was started before."""
+    """Which actor it is. `life`: how often it was started before."""
 
     url: str
     stream: str
@@ -58,11 +58,11 @@ class Part(NamedTuple):
     directory: Path
     seed: str
     pace: float = 0.0
-    """Seconds, at most, that a subscriber works on each epoch: others wait then, and a kill meets them waiting."""
+    """Seconds, at most, that a subscriber works on each epoch: others wait then, and a kill can come while they do."""
 
     @property
     def over(self) -> Path:
-        """Exists once writers shall finish."""
+        """A file that exists once writers shall finish."""
         return self.directory / "over"
 
     @property
@@ -160,7 +160,7 @@ class _Writing:
         self._recorder.write("append", Phase.OK, **data, position=list(position))
 
     async def _leave(self, writer: epochal.Writer, to: int | None) -> None:
-        """A leave that raises has no outcome: some of the publishers may have been told."""
+        """Leave. If that raises, no outcome is written: it may have reached some of the publishers."""
         self._moves += 1
         self._recorder.write("leave", Phase.INVOKE, n=self._moves, to=to)
         await (writer.finish() if to is None else writer.advance(to))
@@ -168,7 +168,7 @@ class _Writing:
 
     async def _abort(self, writer: epochal.Writer, time: int) -> None:
         self._recorder.write("abort", Phase.INVOKE, time=time)
-        with suppress(EpochAbortedError, CapabilityError):  # somebody else did; or it is left, as after a time-out
+        with suppress(EpochAbortedError, CapabilityError):  # another writer did; or it is left, as after a time-out
             await writer.abort(time)
             self._recorder.write("abort", Phase.OK, time=time)
 
@@ -196,7 +196,7 @@ class _Reader:
         self._last = self._saved = 0
 
     def _begin(self) -> Any:
-        """Where to begin now, which is written down."""
+        """Decide where to begin now, and write that down."""
         saved = self._part.saved
         if not saved.exists():
             self._recorder.write("join", since=self._since)
@@ -212,7 +212,7 @@ class _Reader:
         if not isinstance(error, HistoryTruncated | Unavailable):
             raise error
         if isinstance(error, HistoryTruncated):
-            self._part.saved.unlink(missing_ok=True)  # what the cursor stands at is gone with a publisher (E11)
+            self._part.saved.unlink(missing_ok=True)  # the history at the cursor is gone with a publisher (E11)
 
     def _ready(self, sub: AnySubscription) -> None:
         frontier = sub.frontier()
@@ -248,7 +248,7 @@ class _Reader:
         self._recorder.write("end", frontier=times(sub.frontier()))
 
     def _save(self, cursor: Cursor) -> None:
-        """Write down what is saved under which number, then replace the file: the next life says which one it found."""
+        """Write down the cursor and its number, then replace the file: the next life writes which number it found."""
         self._saved += 1
         self._recorder.write("save", n=self._saved, frontier=times(cursor.frontier), untold=times(cursor.untold))
         beside = self._part.saved.with_suffix(".new")
@@ -282,9 +282,9 @@ class _Reading(_Reader):
 class _BlockingReading(_Reader):
     """Can be interrupted while it asks for the next epoch, and between two epochs.
 
-    As in a loop whose body an application has made safe: what was handed over is always written down. An interrupt that
-    comes meanwhile comes again a moment later, at random while the next epoch is fetched. It rests now and then, so
-    that epochs are waiting.
+    It is like a loop whose body an application has protected: what was handed over is always written down. An interrupt
+    during the body is raised a moment later, at a random moment while the next epoch is fetched. Now and then the
+    subscriber works longer, so that epochs are waiting.
     """
 
     def __init__(self, part: Part, since: str | None) -> None:
@@ -293,7 +293,7 @@ class _BlockingReading(_Reader):
         signal.signal(signal.SIGINT, self._interrupt)
 
     def _interrupt(self, *_: object) -> None:
-        """As Python's own handler, but for when nothing may be interrupted: then it is raised later."""
+        """As Python's own handler, but while nothing may be interrupted, it only notes the interrupt for later."""
         if self._open:
             self._open = False
             raise KeyboardInterrupt

@@ -1,7 +1,7 @@
-"""The processes of a round, and what can be done to each: kill, end, stop, go on, start again.
+"""The processes of a round, and what can be done to each: kill, end, stop, continue, restart.
 
-Apart from the schedule, which decides when. Services are the installed commands with shortened times; actors are forked
-from a server that has imported everything, so that their start costs milliseconds.
+Separate from the schedule, which decides when. Services are the installed commands with shortened times. Actors are
+forked from a server that has imported everything, so that their start costs only milliseconds.
 """
 
 import asyncio
@@ -21,20 +21,20 @@ from tests.chaos.proxy import Proxy, loopback
 from epochal.local.child import Child, console_script
 
 NEAR = "127.0.0.1"
-"""Where publishers listen. The address that a client is given is another one, where the proxy listens."""
+"""Where publishers listen. Clients get another address, where the proxy listens."""
 START_TIMEOUT = 60.0
 LOOK_SECONDS = 0.05
-"""How often it is looked whether an actor has ended."""
+"""Seconds between two looks whether an actor has ended."""
 LOG_BYTES = 1 << 20
 SOCKETS = ("events", "requests", "ingest")
 STREAM = "test/chaos"
 SUPERSEDED = 3
-"""What a publisher exits with that finds itself replaced."""
+"""The exit status of a publisher that finds that it was replaced."""
 
 _fork = multiprocessing.get_context("forkserver")
 _fork.set_forkserver_preload(["tests.chaos.pipeline"])
 _forking = ThreadPoolExecutor(1, "forking")
-"""Where the server that forks is waited for, so that the loop, and the proxies in it, need not; one call at a time."""
+"""The thread that waits for the server that forks, so that the loop with the proxies need not; one call at a time."""
 
 
 def _timed(prefix: str, settings: Mapping[str, object]) -> list[str]:
@@ -69,7 +69,7 @@ class Service:
         await self.is_ready(await self._child.ready(START_TIMEOUT))
 
     async def is_ready(self, said: str) -> None:
-        """It is ready and `said` where."""
+        """Called when the process is ready; `said` is the address in its ready line."""
 
     async def kill(self) -> None:
         """SIGKILL; gone when this returns."""
@@ -91,14 +91,14 @@ class Catalog(Service):
         self._data, self._at = directory / "catalog", (loopback(), "0")
 
     def command(self) -> list[str]:
-        """At the same address, which nobody else has taken meanwhile, and on the same data."""
+        """At the same address, which no other process has taken meanwhile, and on the same data."""
         times = {"lease_ttl": 2, "subscription_ttl": 3}
         host, port = self._at
         command = [console_script("epochal-catalog"), "serve", "--data", str(self._data)]
         return [*_timed("CATALOG", times), *command, "--host", host, "--port", port, "--exit-with-stdin"]
 
     async def is_ready(self, said: str) -> None:
-        """Keep where it is."""
+        """Keep its address."""
         self.url = said.split()[0]
         self._at = (self._at[0], self.url.rpartition(":")[2])
 
@@ -132,7 +132,7 @@ class Publisher(Service):
         return [*_timed("PUBLISHER", self.settings), *command, "--exit-with-stdin"]
 
     async def is_ready(self, said: str) -> None:
-        """Let everybody in, through proxies."""
+        """Let clients in, through proxies."""
         await self._stack.aclose()
         self.addresses = dict(word.split("=", 1) for word in said.split())
         for name in SOCKETS:
@@ -140,7 +140,7 @@ class Publisher(Service):
             self.proxies[name] = await self._stack.enter_async_context(Proxy((self.far, port), (NEAR, port)))
 
     async def replace(self) -> int:
-        """Start another process while this one is stopped, let it go on; returns the exit status of this one."""
+        """Start another process while this one is stopped, then continue this one; returns this one's exit status."""
         old = self.child
         try:
             await self.start()
@@ -152,7 +152,7 @@ class Publisher(Service):
         return status
 
     async def hand_over(self, after: float) -> None:
-        """Start another process, which waits for the logs of this one; kill this one `after` some seconds."""
+        """Start another process, which waits for the logs of this one; kill this one after `after` seconds."""
         old, starting = self.child, asyncio.create_task(self.start())
         try:
             await asyncio.sleep(after)
@@ -219,13 +219,13 @@ class Actor:
         assert process is not None
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
-                while not _has_ended(process):  # noqa: ASYNC110 - another process tells, by its end
+                while not _has_ended(process):  # noqa: ASYNC110 - only the end of another process shows it
                     await asyncio.sleep(LOOK_SECONDS)
         return await asyncio.get_running_loop().run_in_executor(_forking, lambda: process.exitcode)
 
 
 def _has_ended(process: multiprocessing.process.BaseProcess) -> bool:
-    """Whether it has, in any thread: unlike `is_alive`, this reads nothing."""
+    """Whether a process has ended; may be called in any thread, because unlike `is_alive` it reads nothing."""
     return bool(multiprocessing.connection.wait([process.sentinel], 0))
 
 

@@ -1,8 +1,8 @@
-"""A TCP proxy that misbehaves on demand: between clients and publishers, or anybody and the catalog.
+"""A TCP proxy that misbehaves on demand: between clients and publishers, or in front of the catalog.
 
-Apart from the processes because a network fails in ways in which no process does. It moves bytes and knows nothing of
-what they mean. Listen on another loopback address than the server (`loopback()`) and on the server's own port: then a
-server that advertises the other address sends everybody through here.
+Separate from the processes because a network fails in ways in which no process does. It moves bytes and does not know
+what they mean. Let it listen on another loopback address than the server (`loopback()`) and on the server's own port:
+then all clients of a server that advertises the other address come through the proxy.
 """
 
 import asyncio
@@ -24,10 +24,10 @@ _numbers = itertools.count()
 
 
 def loopback() -> str:
-    """A loopback address that nobody else uses (on Linux all of 127.0.0.0/8 is there).
+    """A loopback address that nothing else uses (on Linux all of 127.0.0.0/8 is there).
 
-    A proxy goes on listening when its server has died; the kernel may then give the server's port to another server,
-    whose proxy would find its place taken if all of them shared an address.
+    A proxy goes on listening when its server has died. The kernel may then give the server's port to another server. If
+    all proxies shared an address, the proxy of that server would find the port taken.
     """
     process, number = os.getpid() % (1 << 15), next(_numbers) % 250
     return f"127.{64 + (process >> 8)}.{process & 255}.{2 + number}"
@@ -43,15 +43,15 @@ class Way(StrEnum):
 
 
 BOTH = frozenset(Way)
-"""Both ways blocked: half-open, as when every packet is dropped; neither side is told."""
+"""Both ways blocked: half-open, as when every packet is dropped; neither side notices."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """What bytes suffer. `delay` in seconds, `rate` in bytes/s (0: unbounded).
+    """What happens to bytes. `delay` in seconds, `rate` in bytes/s (0: unbounded).
 
-    `blocked`: ways that forward nothing, not even the end of the connection. What was sent meanwhile arrives after the
-    healing, as TCP's own repetitions would.
+    `blocked`: ways that forward nothing, not even the end of the connection. What was sent meanwhile arrives after
+    healing, as TCP's retransmissions would.
     """
 
     delay: float = 0.0
@@ -71,7 +71,7 @@ class Connection:
         self._writers = [client]
 
     async def run(self, reader: asyncio.StreamReader, target: tuple[str, int]) -> None:
-        """Forward both ways until either ends; a server that is not there is a reset."""
+        """Forward both ways until either ends; if the server is not there, reset the client."""
         try:
             upstream, server = await asyncio.open_connection(*target, limit=CHUNK)
         except OSError:
@@ -83,7 +83,7 @@ class Connection:
                 ways.create_task(self._pump(Way.UP, reader, server))
                 ways.create_task(self._pump(Way.DOWN, upstream, self._writers[0]))
         except* OSError:
-            self.cut()  # one side was reset: so is the other
+            self.cut()  # one side was reset: reset the other too
         finally:
             for writer in self._writers:
                 writer.close()
@@ -123,7 +123,7 @@ class Proxy:
         self.listen, self.target = listen, target
         self.trouble = NONE
         self.connections: list[Connection] = []
-        """Those that stand, oldest first."""
+        """The open ones, oldest first."""
         self._changed = asyncio.Event()
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -141,7 +141,7 @@ class Proxy:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def suffer(self, trouble: Trouble, connections: Iterable[Connection] | None = None) -> None:
-        """Let `connections` (None: all, also those to come) suffer `trouble` from now on."""
+        """Apply `trouble` to `connections` (None: all, also those to come) from now on."""
         if connections is None:
             self.trouble = trouble
         else:
@@ -150,14 +150,14 @@ class Proxy:
         self._wake()
 
     def cut(self, connections: Iterable[Connection] | None = None) -> int:
-        """Reset `connections` (None: all that stand); returns how many."""
+        """Reset `connections` (None: all open ones); returns how many."""
         cut = list(self.connections if connections is None else connections)
         for connection in cut:
             connection.cut()
         return len(cut)
 
     def refuse(self) -> None:
-        """Take no new connections: the port answers with a reset. Those that stand stay."""
+        """Take no new connections: the port answers with a reset. Open ones stay."""
         if self._server is not None:
             self._server.close()
             self._server = None

@@ -1,9 +1,9 @@
-"""One round: three streams side by side are damaged by a seeded schedule, then all is healed and judged.
+"""One round: three streams side by side are damaged by a seeded schedule, then everything is healed and judged.
 
-Separate from the parts because it decides what is done to whom and when. The streams keep what was published in memory,
-or on disk under the policies `interval` and `batch`; each has publishers, writers and subscribers of its own, and all
-have one catalog. The seed fixes the schedule; what it meets is a matter of the machine's time, so a failure is replayed
-by several rounds of its seed.
+Separate from the other modules because it decides which fault happens to whom and when. The streams keep what was
+published in memory, or on disk under the policies `interval` and `batch`. Each has publishers, writers and subscribers
+of its own, and all have one catalog. The seed fixes the schedule, but not what is going on when a fault happens, so to
+see a failure again, run several rounds of its seed.
 
 `python -m tests.chaos.round (SEED... | --rounds N) [--seconds S] [--parallel K] [--keep DIRECTORY]`; the exit status is
 1 when a rule was broken. The history of such a round stays, and its path is printed.
@@ -35,22 +35,22 @@ from tests.chaos.proxy import BOTH, Proxy, Trouble, Way
 from epochal.client.catalog.catalog import CatalogClient
 
 SECONDS = 4.0
-"""How long faults happen."""
+"""Seconds during which faults happen."""
 PATIENCE = 120.0
-"""Seconds for everybody to end once all is healed, on a busy machine."""
+"""Seconds for all actors to end once everything is healed, on a busy machine."""
 NAMESPACE = "test"
 POLICIES = ("memory", "interval", "batch")
-"""The streams of a round, which are named so."""
+"""The streams of a round; these are their names too."""
 OWNED = (("0", "1"), ("2",))
 """The segments of each publisher of a stream."""
 WRITERS = ("w1", "w2")
 READERS = {"s1": "start", "s2": "start", "s3": None}
 BLOCKING = "b1"
 PACES = {"s2": 0.2, "s3": 0.05, BLOCKING: 0.1}
-"""How long these work on an epoch, at most: the one is always behind, the others now and then."""
+"""Seconds, at most, that these work on an epoch: the first is always behind, the others now and then."""
 SPEC = {"time": {"shape": "int"}, "payload": {"encoding": "msgpack"}, "segments": 3}
 SILENT, BUSY = 3.0, 15.0
-"""Seconds until a writer counts as lost: where faults silence writers, and where only a machine without time could."""
+"""Seconds until a writer counts as lost: where faults silence writers, and where only a machine too busy could."""
 KINDS = (
     "kill publisher", "kill publisher and writers", "end publisher", "end publishers in turn", "stop publisher",
     "replace publisher", "hand publisher over", "kill publisher without catalog", "end publisher without catalog",
@@ -73,8 +73,8 @@ class Stream:
         self.mild = random.Random(f"{whole.seed}/{policy}/mild").random() < 0.3
         """Whether no publisher loses its memory: then nothing at all may be missing.
 
-        With logs on disk publishers are killed all the same, and of the others only subscribers are hurt: then nobody
-        may abort what no writer asked to abort.
+        With logs on disk, publishers are killed all the same, and of the other processes only subscribers are damaged:
+        then no epoch may be aborted unless a writer asked for that.
         """
         data = self.directory / "logs" if self.stored else None
         self.publishers = [
@@ -95,9 +95,9 @@ class Stream:
         return [actor for actor in self.actors if actor.name in WRITERS]
 
     async def begin(self) -> None:
-        """Start everybody; returns once all have something to lose."""
+        """Start all processes; returns once each actor has something to lose."""
         if self.stored:
-            # That the catalog is away aborts nothing either: publishers go on, and writers wait.
+            # A catalog that is away aborts nothing either: publishers go on, and writers wait.
             self.tell("stored", targets=[*(publisher.name for publisher in self.publishers), "catalog"])
         history = {"storage": {"size": "1Gi"}, "durability": self.policy} if self.stored else {}
         timeout = BUSY if self.only_publishers else SILENT
@@ -131,7 +131,7 @@ class Stream:
         return any((entry.op, entry.phase) == wanted for entry in read_file(self.directory / f"{actor.name}.jsonl"))
 
     async def finish(self) -> list[Violation]:
-        """Heal, and wait for everybody's end; who has not come to it."""
+        """Heal, and wait until all actors have ended; returns those that have not ended well."""
         self.tell("over")
         (self.directory / "over").touch()
         statuses = await asyncio.gather(*(actor.ended(PATIENCE) for actor in self.actors))
@@ -157,7 +157,7 @@ class Stream:
         self.recorder.write(op, **data)
 
     def lanes(self) -> dict[str, list[Fault]]:
-        """What is done to this stream, by lanes: one fault after the other in each, each healed before the next."""
+        """The faults of this stream, by lane. In a lane, each fault is healed before the next one begins."""
         lanes: dict[str, list[Fault]] = {
             f"{self.policy}/processes": self._process_faults(),
             f"{self.policy}/readers": [self._kill_reader],
@@ -189,7 +189,7 @@ class Stream:
         return publisher
 
     def _tell_lost(self, publisher: Publisher) -> None:
-        """What it had in memory is gone; a log on disk is not."""
+        """Record that what it had in memory is gone; a log on disk is not."""
         if not self.stored:
             self.tell("lost", target=publisher.name, segments=publisher.segments)
 
@@ -231,7 +231,7 @@ class Stream:
             await publisher.start()
 
     async def _kill_without_catalog(self, rng: random.Random) -> None:
-        """Nobody can note what it knew last, and its successor waits for the catalog."""
+        """No one can record what it knew last, and its successor waits for the catalog."""
         async with self._round.catalog_away(rng):
             publisher = self._one(rng, "kill publisher without catalog")
             await asyncio.sleep(rng.choice((0.0, 0.5, 1.5)))
@@ -314,7 +314,7 @@ class Stream:
         self._proxy(rng, "cut").cut()
 
     async def _block(self, rng: random.Random) -> None:
-        """Nothing gets through, one way or both; nobody is told."""
+        """Nothing gets through, one way or both, and neither side notices."""
         blocked = rng.choice((BOTH, frozenset({Way.UP}), frozenset({Way.DOWN})))
         await self._suffer(self._proxy(rng, "block"), Trouble(blocked=blocked), rng.choice((0.3, 1.5, 4.0)))
 
@@ -350,9 +350,9 @@ class Round:
         self.streams = [Stream(self, policy) for policy in POLICIES]
 
     async def run(self) -> list[Violation]:
-        """Do it; returns who has not come to an end.
+        """Run the round; returns the actors that have not ended well.
 
-        Nothing of it runs any more then: judging takes the time of the loop that the proxies are in.
+        Nothing of it runs any more then: judging would block the loop in which the proxies are.
         """
         try:
             async with watched(*(stream.recorder for stream in self.streams)):
@@ -408,21 +408,21 @@ class Round:
 
 
 class Outcome(NamedTuple):
-    """Of one round: whether a rule was broken, and how often each kind of fault was done."""
+    """The outcome of one round: whether a rule was broken, and how often each kind of fault was done."""
 
     broken: bool
     faults: Counter[str]
 
 
 async def run(seed: str, seconds: float = SECONDS, keep: Path | None = None) -> Outcome:
-    """One round of `seed`, told on standard output. `keep`: where the history of one that fails goes."""
+    """One round of `seed`, reported on standard output. `keep`: where the history of one that fails goes."""
     directory = Path(tempfile.mkdtemp(prefix=f"epochal-chaos-{seed}-"))
     whole = Round(seed, directory, seconds)
     try:
         left, raised = await whole.run(), ""
     except Exception:
         left, raised = [], traceback.format_exc()
-    # In a thread: the proxies of other rounds are in this loop.
+    # In a thread, because the proxies of other rounds run in this loop.
     found, facts, done = await asyncio.to_thread(_judged, directory)
     broken = [raised] if raised else _grouped([*found, *left])
     took = "+".join(f"{phase:.0f}" for phase in whole.took)
@@ -458,7 +458,7 @@ def _judged(directory: Path) -> tuple[list[Violation], Counter[str], Counter[str
 
 
 def _grouped(found: Sequence[Violation]) -> list[str]:
-    """What was broken, with an example of each rule: one torn epoch is seen by many."""
+    """The broken rules, each with one example: many readers see the same torn epoch."""
     examples: dict[str, list[str]] = {}
     for rule, detail in found:
         examples.setdefault(rule, []).append(detail)

@@ -1,6 +1,6 @@
 """What tests of named faults damage: one publisher behind proxies, with a writer and subscribers in this process.
 
-Apart from the tests, which do the damage. Linux only, like the proxies.
+Separate from the tests, which do the damage. Linux only, like the proxies.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ class Scene:
         self._times = itertools.count()
 
     async def start(self, stack: AsyncExitStack, **publisher: float) -> None:
-        """Start all; `publisher`: settings of that."""
+        """Start everything; `publisher`: settings of the publisher."""
         self.publisher.settings.update(publisher)
         await self.catalog.start()
         stack.push_async_callback(self.catalog.kill)

@@ -1,8 +1,8 @@
-"""A history put together: who appended what, left what, was told what, and what was done to whom.
+"""A history put together: who appended what, left what, was given what, and what was done to whom.
 
-Separate from the rules because they all judge the same story. It uses nothing of the project but the codes of its
-errors: times are compared here, by brute force. What a reader may miss without a word is bounded in one place,
-`Story.missed_by_a_gap`, and what may have aborted an epoch in another, `Story.has_a_cause`.
+Separate from the rules because they all judge the same story. From the project it uses only the codes of its errors:
+times are compared here, by brute force. Only `Story.missed_by_a_gap` decides what a reader may miss without a report,
+and only `Story.has_a_cause` what may have aborted an epoch.
 """
 
 from collections import Counter, defaultdict
@@ -13,10 +13,10 @@ from typing import NamedTuple
 from tests.chaos.history import NEMESIS, Entry, Phase, Time
 
 EPOCH_ABORTED, CAPABILITY = "epoch_aborted", "capability"
-"""The errors after which a writer goes on as before: its session is as good as it was."""
+"""The errors after which a writer goes on as before: its session is still valid."""
 NEVER = float("inf")
 NO_FAULT = ("over", "stored", "lost", "spared", "stalled")
-"""What the nemesis writes down without having done something: who is hurt by it, and how, stands beside it."""
+"""What the nemesis writes down without having done anything. The fields of an entry say whom it concerns, and how."""
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class Append:
 
 @dataclass(slots=True)
 class Leave:
-    """A call that gave up every time that `to` does not reach (None: all times)."""
+    """A call that released every time that `to` does not reach (None: all times)."""
 
     writer: str
     life: int
@@ -60,9 +60,9 @@ class Leave:
 
 @dataclass(slots=True)
 class Told:
-    """What a reader was told of one time: per segment (id, digest) pairs, or None where it was aborted.
+    """What a reader was given for one time: (id, digest) pairs by segment, or None if it was reported as aborted.
 
-    `stay`: the number of the subscription; `joined`: when that was asked for.
+    `stay`: the number of the subscription; `joined`: when the reader asked for that subscription.
     """
 
     at: float
@@ -74,13 +74,13 @@ class Told:
 
     @property
     def ids(self) -> list[str]:
-        """All records."""
+        """The ids of all records."""
         return [record for part in (self.parts or {}).values() for record, _ in part]
 
 
 @dataclass(slots=True)
 class Asked:
-    """Which times a reader said that it saw whole, of those that it was asked about."""
+    """The times for which a reader answered that it saw them whole, among those that it was asked about."""
 
     at: float
     stay: int
@@ -100,8 +100,8 @@ class Saved(NamedTuple):
 class Reader:
     """All subscriptions of one reader from one beginning; one that resumes a cursor belongs to the one before.
 
-    `told` is everything; `kept` is what it knows: a yield that no saved cursor covers is forgotten by a kill, and comes
-    again (E16). `saves`: the saved cursors that were not forgotten.
+    `told` is all that it was ever given; `kept` is what it still knows: a kill makes it forget what no saved cursor
+    covers, and that is given again (E16). `saves`: the saved cursors that were not forgotten.
     """
 
     name: str
@@ -117,18 +117,19 @@ class Reader:
 
     @property
     def given(self) -> list[Told]:
-        """All epochs."""
+        """The complete epochs that it was given, without the aborted ones."""
         return [told for told in self.told if told.parts is not None]
 
     def at_the_beginning(self) -> float:
-        """When the first subscription was ready, or was asked for if it never was."""
+        """When the first subscription was ready; if it never was, when it was asked for."""
         return next((entry.at for entry in self.entries if entry.op == "ready"), self.entries[0].at)
 
 
 class Loss(NamedTuple):
-    """A publisher of `segment` ended with all that it remembered.
+    """A publisher of `segment` ended, and all that it had in memory is gone.
 
-    `begun`: when it was hurt; one that ends in order aborts what is open before it is gone, which it is `at`.
+    `begun`: when the fault began; `at`: when the publisher was gone. One that stops in order aborts what is open in
+    between.
     """
 
     segment: str
@@ -161,22 +162,22 @@ class Story:
         self.losses: list[Loss] = []
         self.faults: list[Entry] = []
         self.stored: set[str] = set()
-        """Whose death aborts nothing and loses nothing: publishers whose logs are on disk."""
+        """Those whose death aborts nothing and loses nothing: publishers whose logs are on disk, and their catalog."""
         self.spared: dict[str, float] = {}
-        """Writers that nothing hurts -> after how many seconds of silence they are given up."""
+        """Writers that no fault hits -> after how many seconds of silence they are given up."""
         self.given_up: dict[str, list[float]] = defaultdict(list)
-        """When a writer was killed, had begun again, or heard that a session is over, or ended one by an error."""
+        """Writer -> when it was killed, began again, learned that a session is over, or ended one by an error."""
         self.stalls: list[tuple[str, float, float]] = []
         """(whose loop was late, from when, until when)"""
         self.errors: list[Entry] = []
         self.asked: dict[Time, float] = {}
         """Time -> when a writer first asked to abort it."""
         self.over: dict[Time, tuple[float, str]] = {}
-        """Time -> when a writer was first told that it was aborted, and which."""
+        """Time -> when a writer first learned that it was aborted, and which writer."""
         self.readers: list[Reader] = []
         self.healed = False
         self._hurt: dict[str | None, float] = {}
-        """Name -> when something was last done to it; None: to anybody."""
+        """Name -> when something was last done to it; None: to any of them."""
         self._acknowledged_after: dict[Loss, set[Time]] = {}
         orders: Counter[tuple[str, int]] = Counter()
         current: dict[str, Reader] = {}
@@ -273,7 +274,7 @@ class Story:
             current[entry.actor].entries.append(entry)
 
     def _tell(self, reader: Reader) -> None:
-        """Replay what a reader wrote down: each subscription forgets what the cursor that it resumes does not cover."""
+        """Replay what a reader wrote down: a subscription that resumes a cursor forgets what that does not cover."""
         saved: dict[int, tuple[int, int]] = {}
         stay, joined = 0, 0.0
         for entry in reader.entries:
@@ -298,15 +299,16 @@ class Story:
                 reader.ended = True
 
     def acknowledged(self, time: Time) -> set[str]:
-        """The records at a time that were promised."""
+        """The records at a time that were acknowledged."""
         return {append.id for append in self.at[time] if append.position is not None}
 
     def missed_by_a_gap(self, reader: Reader, time: Time) -> bool:
-        """Whether `time` may have passed a reader by without a word: it was under way where it joined (E15, E17).
+        """Whether a reader may miss `time` without a report: it was under way where the reader joined (E15, E17).
 
-        A publisher ended with its memory before the reader was through with the time, and the time (or one that can
-        hold it back) was under way before the reader was back at the next one, or was aborted before anybody had begun
-        it and the reader had joined: publishers ask for times ahead, and all that they had asked for goes with them.
+        For that, a publisher lost its memory before the reader was through with the time. And one of these holds: the
+        time (or one that can hold it back) was under way before the reader followed the next publisher; or the loss
+        came before the reader joined, and aborted the time. The latter can happen to a time that no one had begun:
+        publishers record a horizon that is ahead, and a loss aborts all that it covers (E11).
         """
         begun = self.begun(time)
         through = next((saved.at for saved in reader.saves if not reached(saved.frontier, time)), NEVER)
@@ -324,11 +326,11 @@ class Story:
         return first is not None and first.aborted
 
     def begun(self, time: Time) -> float:
-        """When somebody first asked to write at a time, or at one after it."""
+        """When any writer first asked to write at a time, or at one after it."""
         return min((append.invoked for append in self.appends.values() if reaches(time, append.time)), default=NEVER)
 
     def _before(self, loss: Loss) -> int:
-        """The incarnation that lost its memory; 0 when it acknowledged nothing that would say so."""
+        """The incarnation that lost its memory; 0 if no acknowledged append shows its number."""
         return max(
             (x.position[1] for x in self.appends.values()
              if x.position and x.segment == loss.segment and x.done is not None and x.done <= loss.at),
@@ -336,9 +338,9 @@ class Story:
         )  # fmt: skip
 
     def _back_by(self, reader: Reader, loss: Loss) -> float:
-        """When the reader certainly followed the publisher that came after a loss of memory.
+        """The first moment at which the reader certainly followed the publisher that came after a loss of memory.
 
-        It was ready again after it asked to, or it was given what only that publisher can have had.
+        Then it was ready after it had joined again, or it was given a record that only that publisher can have had.
         """
         segment, old, lost = loss.segment, self._before(loss), loss.at
         ready = [
@@ -358,7 +360,7 @@ class Story:
         return min([*ready, *given], default=NEVER)
 
     def has_a_cause(self, reader: Reader, told: Told) -> bool:
-        """Whether anything that happened in time may abort the epoch that a reader was told is aborted (E2)."""
+        """Whether anything before the report may have aborted an epoch that a reader got as aborted (E2)."""
         return (
             self.asked.get(told.time, told.at) < told.at
             or any(self._was_not_left(append) for append in self.at.get(told.time, ()) if append.invoked < told.at)
@@ -367,10 +369,10 @@ class Story:
         )
 
     def _was_not_left(self, append: Append) -> bool:
-        """Whether its writer may have been lost after it, while it still held the time (E3, E4).
+        """Whether its writer may have been lost after the append, while it still held the time (E3, E4).
 
-        What says so may come later than the abort: a connection may be blocked. But once every segment has confirmed
-        that the writer left the time, no loss of the writer aborts it any more.
+        The history may show the loss only after the abort: a connection may be blocked. But once every segment has
+        confirmed that the writer left the time, no loss of the writer aborts it any more.
         """
         gone = min((at for at in self.given_up[append.writer] if at > append.invoked), default=None)
         return gone is not None and not any(
@@ -382,9 +384,10 @@ class Story:
         )
 
     def _went_on(self, loss: Loss, time: Time) -> bool:
-        """Whether the publisher that came after a loss has acknowledged something at a time or before it.
+        """Whether the publisher that came after a loss has acknowledged a record at or before a time.
 
-        What a loss of memory aborts is downward closed (E11), so then it did not abort that time.
+        The set of times that a loss of memory aborts is downward closed (E11). So if it does not hold that earlier
+        time, it does not hold this one either.
         """
         if loss not in self._acknowledged_after:
             old = self._before(loss)
@@ -396,10 +399,10 @@ class Story:
         return any(reaches(accepted, time) for accepted in self._acknowledged_after[loss])
 
     def late(self, actor: str, since: float, until: float) -> float:
-        """For how many seconds between two moments the loop of an actor or of the round itself stood still."""
+        """For how many seconds between two moments the loop of an actor, or of the round itself, did not run."""
         seconds = 0.0
         for whose, begun, over in sorted(self.stalls, key=lambda stall: stall[1]):
             if whose in (actor, NEMESIS):
                 seconds += max(0.0, min(over, until) - max(begun, since))
-                since = max(since, over)  # the time that both stood still counts once
+                since = max(since, over)  # time in which neither ran counts once
         return seconds

@@ -1,6 +1,6 @@
-"""Rule E11 clause by clause: what each says, so that each can be left out and its reason be seen.
+"""Rule E11 clause by clause, so that a test can leave out each clause and see why it is needed.
 
-A clause is left out by doing what a program would do that had never heard of it.
+To leave out a clause is to do what a program without that clause would do.
 """
 
 from enum import Enum
@@ -15,7 +15,7 @@ class Clause(Enum):
     ANSWERED = "recorded is what the catalog has answered, not what was asked for"
     GROWN = "a horizon grows: what an earlier record covered stays covered"
     INHERITED = "the next incarnation's horizon begins with the one that it found"
-    # (b) which frontier may be told
+    # (b) which frontier may be published
     COVERED = "a frontier is told only if the recorded horizon covers what it passes"
     LOSSES_COVERED = "a frontier that a writer's loss has moved is told no sooner than another"
     TRUE_GRANTED = "a writer that opens is granted the true frontier, not the one told"

@@ -1,8 +1,8 @@
 """Small partial orders, by brute force: a frontier is the set of times it reaches, a horizon the set it covers.
 
-Separate from the rest because nothing here may come from the project: no antichain, no lattice, plain sets. A set that
-is closed upwards stands for the antichain of its minimal elements, one closed downwards for its maximal ones; so
-"f tells no more than g" is `f >= g`, the join of two frontiers is `&`, their union `|`.
+Separate from the rest because nothing here may come from the project: no antichain, no lattice, only plain sets. A set
+that is closed upwards represents the antichain of its minimal elements, one that is closed downwards that of its
+maximal ones. So "frontier f has passed no more than g" is `f >= g`, the join of two frontiers is `&`, the union is `|`.
 """
 
 from collections.abc import Iterable
@@ -25,10 +25,11 @@ def less_equal(a: Time, b: Time) -> bool:
 
 
 class Order:
-    """The ints below `size`, or the pairs of such, and a rim around them.
+    """The ints below `size`, or the pairs of these, and a rim around them.
 
-    Nobody writes on the rim. It stands for the rest of the infinite order: a frontier that no finite horizon can cover
-    (an empty one; of pairs, also one that has passed (0, 0), (1, 0), (2, 0) and so on) leaves some of it uncovered.
+    No one writes on the rim. It represents the rest of the infinite order. A frontier that has passed more than any
+    finite horizon can cover leaves some of the rim uncovered: an empty frontier, or with pairs also one that has passed
+    (0, 0), (1, 0), (2, 0) and so on.
     """
 
     def __init__(self, size: int, *, pairs: bool) -> None:
@@ -58,5 +59,5 @@ class Order:
 
 @cache
 def order(size: int, pairs: bool) -> Order:
-    """The one order of that size and shape, with what it has computed."""
+    """The one order of that size and shape, which keeps what it has computed."""
     return Order(size, pairs=pairs)

@@ -1,9 +1,11 @@
 """A publisher without memory, for one segment and one incarnation: rule E11 as it is to be implemented.
 
-It keeps the *true* frontier (all that is held) and the frontier that it has *told* anyone. The second lags behind the
-first until what the catalog has recorded allows it to follow. The promise behind both gates is one sentence: whatever
-the catalog holds when this process dies, each time that its frontier reaches and its horizon does not cover is one at
-which this process has neither logged anything nor told anyone that it is past.
+It keeps the *true* frontier (all that is held) and the *told* frontier (the last one that it has published). The second
+lags behind the first until what the catalog has recorded allows it to follow.
+
+Both gates (E11 a and b) keep one promise. Take any record that the catalog may hold when this process dies, and any
+time that its frontier reaches and its horizon does not cover. At this time the process has logged nothing, and it has
+published no frontier that has passed it.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,7 +18,7 @@ from tests.model.records import Asked, Record, Row
 
 
 class Witness(Protocol):
-    """Who sees all that publishers do (the oracle)."""
+    """An observer that sees all that publishers do (the oracle)."""
 
     def logged(self, segment: int, time: Time, record: int, writer: str, session: int) -> None: ...
     def told(self, segment: int, reach: Times) -> None: ...
@@ -35,7 +37,7 @@ class Event(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """What a reader begins with: the frontier told, the times that it may still see whole, and where it reads on."""
+    """What a reader begins with: the told frontier, the times that it may still see whole, and where it reads on."""
 
     reach: Times
     admits: Times
@@ -61,11 +63,11 @@ class Known:
     """Appended at and not left."""
     present: bool = True
     lost: Times = NONE
-    """What it was told is lost, when it resumed; it may not have heard it."""
+    """What was reported to it as lost when it resumed; the answer may not have arrived."""
 
 
 class Resume(NamedTuple):
-    """What a resuming writer says of itself: what it holds here, and what it appended at here and has not left."""
+    """What a resuming writer reports: what it holds here, and the times at which it appended here and has not left."""
 
     held: Times
     touched: Times
@@ -106,7 +108,7 @@ class Publisher:
         self.number = -1
         self.outstanding: int | None = None
         self.horizon = NONE if Clause.INHERITED in off else row.horizon
-        """As of the last record asked for."""
+        """That of the last record that was sent to the catalog."""
         self.stopping = False
         if self.below:
             witness.aborted(segment, self.below & self.told)
@@ -135,20 +137,20 @@ class Publisher:
         return Snapshot(self.first, self.first - barred, 0)
 
     def reach_at(self, index: int) -> Times:
-        """The frontier told before event `index`: with it every answer to `since` opens (E13)."""
+        """The told frontier before event `index`: every answer to `since` begins with it (E13)."""
         return next((event.reach for event in reversed(self.log[:index]) if event.kind == "frontier"), self.first)
 
     # ---- the record at the catalog ----
 
     def ask(self, ahead: Time | None = None) -> bool:
-        """Ask the catalog to record what is true now, with a horizon that covers `ahead` too."""
+        """Request a record of the present state from the catalog, with a horizon that covers `ahead` too."""
         if self.stopping or self.outstanding is not None:
             return False
         times = {*self.data, *self.aborted, *self.waiting} | (set() if ahead is None else {ahead})
         if Clause.GROWN not in self.off:
             times |= self.horizon
         elif Clause.INHERITED not in self.off:
-            times |= self.below  # replaced: only what matters to this incarnation now
+            times |= self.below  # the clause is left out: only what this incarnation needs now
         wanted = self.order.still(self.order.under(frozenset(times & self.order.all)), self.true)
         writers = frozenset(w for w, known in self.writers.items() if known.present)
         if Clause.WAITED_FOR_RECORDED not in self.off:
@@ -172,12 +174,12 @@ class Publisher:
             self.answered(self.number)
 
     def give_up(self) -> bool:
-        """No answer came in time; the next request has a higher number, and this one may still arrive."""
+        """No answer came in time. The next request has a higher number, because this one may still arrive."""
         given_up, self.outstanding = self.outstanding, None
         return given_up is not None
 
     def answered(self, number: int) -> None:
-        """The catalog says which record it has now."""
+        """The catalog answers which record it has now."""
         if number > self.recorded.number and number in self.sent:
             self.recorded = self.sent[number]
             if self.outstanding is not None and self.outstanding <= number:
@@ -189,10 +191,12 @@ class Publisher:
         return time in self.recorded.horizon
 
     def settle(self) -> None:
-        """Let the frontier told follow the true one, as far as the record allows (E11 b)."""
+        """Let the told frontier follow the true one, as far as the record allows (E11 b)."""
         assert self.recorded.reach is not None
         assert self.recorded.horizon is not None
         true = self.true
+        # If this process died now, the next incarnation would begin at the recorded frontier, and so reach again the
+        # times that the true frontier has passed since. It accepts no records at those that the horizon covers.
         if Clause.COVERED in self.off or self.recorded.reach - true <= self.recorded.horizon:
             self._tell(true)
         elif self.recorded.reach < self.told:
@@ -211,7 +215,7 @@ class Publisher:
     # ---- writers ----
 
     def open(self, writer: str, session: int, resume: Resume | None) -> Opened | str:
-        """A session comes, for the first time or again: what it holds here, or `lost`, `fenced`, `complete`."""
+        """A session opens, for the first time or again; returns what it holds here, or `lost`, `fenced`, `complete`."""
         known = self.writers.get(writer)
         if session < max(self.floors.get(writer, 0), known.session if known else 0):
             return "fenced"
@@ -231,7 +235,7 @@ class Publisher:
             if Clause.LOST_TOLD not in self.off:
                 self.writers[writer].lost = resume.touched
         elif known and known.present:
-            self.writers[writer] = Known(session, known.held, known.touched)  # goes on where the session before was
+            self.writers[writer] = Known(session, known.held, known.touched)  # continues the previous session
         else:
             self.writers[writer] = Known(session, self.told if Clause.TRUE_GRANTED in self.off else self.true)
         self.awaited.discard(writer)
@@ -241,13 +245,13 @@ class Publisher:
         return Opened(state.held, frozenset(state.touched), state.lost)
 
     def _admit(self) -> None:
-        """Give up what the publisher holds itself, once all that it waits for are there and one of them holds on."""
+        """Give up what the publisher itself holds, once it waits for no writer and at least one is present."""
         if not self.awaited and any(w.present for w in self.writers.values()):
             self.held = NONE
         self.settle()
 
     def refuses(self, writer: str, session: int) -> str | None:
-        """Why a message of this session is not heeded."""
+        """Why a message of this session is refused; None if it is not."""
         known = self.writers.get(writer)
         if known is None or known.session != session:
             return "fenced"
@@ -270,7 +274,7 @@ class Publisher:
         return "ok"
 
     def hold(self, writer: str, held: Times) -> str:
-        """The writer keeps what it holds of `held`; what it had appended at elsewhere is whole as far as it goes."""
+        """The writer keeps only what it holds of `held`; at times that it leaves, its part of the epoch is whole."""
         known = self.writers[writer]
         known.held &= held
         known.touched &= known.held
@@ -278,7 +282,7 @@ class Publisher:
         return "ok"
 
     def abort(self, writer: str, time: Time) -> str:
-        """One epoch, at the writer's word (E4)."""
+        """Abort one epoch, as the writer requests (E4)."""
         known = self.writers[writer]
         if time in known.held and time not in self.aborted | self.below:
             if not self._covers(time) and Clause.ABORTS_GATED not in self.off:

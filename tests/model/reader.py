@@ -1,6 +1,6 @@
-"""A subscriber: what it is told by each segment, which epochs it delivers, and what it answers to `saw_whole`.
+"""A subscriber: what it reads from each segment, which epochs it delivers, and what it answers to `saw_whole`.
 
-Separate from the oracle, which alone knows what it should have been given.
+Separate from the oracle: only the oracle knows what the subscriber should have been given.
 """
 
 from collections.abc import Callable
@@ -13,14 +13,14 @@ from tests.model.publisher import Event, Publisher
 
 @dataclass(slots=True)
 class Place:
-    """Where one segment is read: the incarnation, the next event, and whether its history is gone meanwhile."""
+    """The position in one segment: the incarnation, the next event, and whether its history is gone by now."""
 
     incarnation: int = 0
     index: int = 0
     forgotten: bool = False
     resumed: bool = False
     first: dict[Time, int] = field(default_factory=dict)
-    """By epoch not yet decided: its first event here."""
+    """Epoch that is not yet decided -> its first event here."""
 
 
 class Reader:
@@ -34,14 +34,14 @@ class Reader:
         self.filters: list[tuple[int, Times]] = []
         self.undecided: set[Time] = set(order.written)
         self.data: dict[Time, set[tuple[int, int]]] = {}
-        """Of epochs not yet decided: (segment, record)."""
+        """Epoch that is not yet decided -> its (segment, record) pairs."""
         self.whole: dict[Time, frozenset[tuple[int, int]]] = {}
-        """What `saw_whole` affirms, with what was given of it (nothing, of an epoch without data)."""
+        """Epoch that `saw_whole` affirms -> what was given of it (nothing if it has no data)."""
         self.aborted: set[Time] = set()
         self.expected: set[Time] = set()
-        """Of which data came that no filter barred."""
+        """Epochs with data that no filter barred."""
         self.silent: set[Time] = set()
-        """Expected, neither given nor told aborted: must stay empty."""
+        """Epochs that were expected, but neither given nor reported as aborted: must stay empty."""
 
     @property
     def joined(self) -> bool:
@@ -100,7 +100,7 @@ class Reader:
 
     def _abort(self, time: Time) -> None:
         self.data.pop(time, None)
-        if time in self.undecided or time in self.whole:  # of one that it was given it would be told nonsense
+        if time in self.undecided or time in self.whole:  # for one that it was given, it would be false
             self.aborted.add(time)
 
     def _told(self, segment: int, reach: Times, *, new: bool = False) -> None:

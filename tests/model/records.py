@@ -1,7 +1,7 @@
 """The catalog: one record a segment, the newest session of each writer, and whether the stream is complete.
 
-Separate because the rule rests on what is stored here and nothing else: it is all that a publisher without memory
-finds when it starts.
+Separate because the rule depends only on what is stored here: a publisher without memory finds nothing else when it
+starts.
 """
 
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ class Asked(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """On its way back: the number of the record that is stored now."""
+    """An answer on its way back: the number of the record that is stored now."""
 
     segment: int
     incarnation: int
@@ -52,7 +52,7 @@ class Row:
 
 @dataclass(slots=True)
 class Catalog:
-    """What outlives every publisher."""
+    """The state that outlives every publisher."""
 
     rows: list[Row]
     off: frozenset[Clause]

@@ -1,4 +1,4 @@
-"""Random schedules, what is left of one that fails when all that does not matter is taken out, and how it reads."""
+"""Makes random schedules, shrinks one that fails to the steps that matter, and puts it into words."""
 
 import random
 from collections.abc import Collection, Iterable, Sequence
@@ -38,7 +38,7 @@ class Found(NamedTuple):
 
 
 def outcome(scene: Scene, steps: Iterable[Step], off: Collection[Clause] = ()) -> str:
-    """What promise the schedule breaks, with a calm ending; empty if none."""
+    """The promise that the schedule breaks, with a calm ending; empty if none."""
     world = World(scene.order, scene.segments, off)
     try:
         world.run(steps)
@@ -77,12 +77,12 @@ WEIGHTS = {
     "forget": 0.5,
     "resume": 0.7,
 }
-"""How often each is drawn. `flush`, `record` and `overtake` are several steps in one go: by single ones little would
-ever be whole."""
+"""The relative probability of each. `flush`, `record` and `overtake` take several steps at once: with single steps,
+few epochs would ever be whole."""
 
 
 class Chance:
-    """Steps drawn from one seed; what cannot be taken just now is not kept."""
+    """Steps drawn from one seed; a step that cannot be taken is dropped."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -90,7 +90,7 @@ class Chance:
             *self.random.choice([(3, False, 2), (5, False, 2), (4, False, 1), (2, True, 2), (3, True, 2)])
         )
         self.writers = WRITERS[: self.random.choice([1, 2, 2, 3])]
-        # Every run has its own mood, or none would ever see three crashes in a row, and another no abort.
+        # Each run changes the probabilities: else no run would have three crashes in a row, and none would lack aborts.
         weights = {kind: weight * self.random.choice([0.3, 1, 1, 2]) for kind, weight in WEIGHTS.items()}
         self.kinds, self.weights = list(weights), list(weights.values())
         self.world: World
@@ -138,7 +138,7 @@ class Chance:
         return self._who(), self._segment(), *(["lost"] if self.random.random() < 0.2 else [])
 
     def _flush(self) -> list[Step]:
-        """All that a session, or all sessions, wait to send to one segment or to all."""
+        """Everything that one session, or all sessions, still have to send to one segment or to all."""
         who = self.random.choice([*self.writers, ""])
         segments = [self._segment()] if self.random.random() < 0.3 else range(self.scene.segments)
         return [("deliver", w, s) for _ in range(4) for w in self.writers for s in segments if who in ("", w)]

@@ -49,7 +49,7 @@ def test_with_every_clause_no_schedule_breaks_a_promise_for_long(part: int) -> N
 
 
 def opens(*writers: str, segments: int = 2) -> list[Step]:
-    """Each writer opens, at every segment, and hears the answers."""
+    """Each writer opens, at every segment, and gets the answers."""
     return [
         *(("open", writer) for writer in writers),
         *(("deliver", writer, segment) for writer in writers for segment in range(segments)),

@@ -1,7 +1,7 @@
 """All parts in one world, moved by small steps; and the oracle, which sees everything and forgets nothing.
 
-A schedule is a list of steps. A step that cannot be taken (a crash of what is down) is skipped, so every part of a
-schedule is a schedule, which is what makes shrinking simple. Nothing here is random.
+A schedule is a list of steps. A step that cannot be taken (a crash of a process that is down) is skipped. So every part
+of a schedule is a schedule too, which makes shrinking simple. Nothing here is random.
 """
 
 from collections import defaultdict
@@ -17,15 +17,15 @@ from tests.model.writer import Client
 
 Step: TypeAlias = tuple[Any, ...]
 ROUNDS = 60
-"""How often the calm ending goes round before it is called stuck."""
+"""How many times the calm ending repeats its steps before it counts as stuck."""
 
 
 class Broken(Exception):
-    """A promise is broken; the message says which, and by what."""
+    """A promise is broken; the message says which one, and how."""
 
 
 class Oracle:
-    """What was logged, told, aborted and given, ever; it judges at once."""
+    """All that was ever logged, published, aborted and given; it judges at once."""
 
     def __init__(self) -> None:
         self.records: defaultdict[Time, set[tuple[int, int]]] = defaultdict(set)
@@ -38,9 +38,9 @@ class Oracle:
         self.whole: set[tuple[str, Time]] = set()
         """(writer, epoch) that the writer's application declared whole."""
         self.passed: defaultdict[int, set[Time]] = defaultdict(set)
-        """By segment: times that a frontier told there, ever, no longer reached."""
+        """By segment: times that some frontier published there no longer reached."""
         self.dead: defaultdict[int, set[Time]] = defaultdict(set)
-        """By segment: times that a publisher has called aborted there."""
+        """By segment: times that a publisher has reported as aborted there."""
         self.opened: dict[str, int] = {}
         """The newest session of each writer whose open has returned to the application."""
         self.readers: list[Reader] = []
@@ -67,15 +67,15 @@ class Oracle:
         self.owner[record] = writer
 
     def told(self, segment: int, reach: Times) -> None:
-        """A frontier is told."""
+        """A frontier is published."""
         self.passed[segment] |= self.all - reach
 
     def aborted(self, segment: int, times: Times) -> None:
-        """Times are called aborted."""
+        """Times are reported as aborted."""
         self.dead[segment] |= times
 
     def stored(self, segment: int, row: Row) -> None:
-        """The catalog has a record; it tells its callers the frontier."""
+        """The catalog has a record, and so it publishes the frontier of that."""
         self.told(segment, row.reach)
         self.known[segment] |= row.writers - self.went[segment]
 
@@ -85,13 +85,13 @@ class Oracle:
         self.known[segment].discard(writer)
 
     def turned_away(self, segment: int, writer: str, held: Times, first: Times) -> None:
-        """A writer that resumes is told that it is lost."""
+        """A writer that resumes gets the answer that it is lost."""
         if writer in self.known[segment] and held <= first:
             raise Broken(f"E11 c: {writer} was known at segment {segment}, came back in time, and is WriterLost")
         self.gone(segment, writer)
 
     def left(self, client: Client, segment: int, times: Iterable[Time], publisher: Publisher) -> None:
-        """A session is confirmed to have left times at which it had appended, without having been told of a loss."""
+        """It is confirmed to a session, which has heard of no loss, that it left times at which it had appended."""
         for time in sorted(set(times) - publisher.data):
             raise Broken(
                 f"E11 c: {client.writer}, session {client.session}, leaves {time} at segment {segment} as whole; what "
@@ -103,7 +103,7 @@ class Oracle:
         self.barred[reader.name] |= self.dead[segment] & reader.undecided
 
     def judge(self, reader: Reader) -> None:
-        """What a reader has come to know, after it has read."""
+        """Judge what a reader knows, after it has read."""
         if reader.merged - self.frontiers.get(reader.name, reader.merged):
             raise Broken(f"E17: the frontier of reader {reader.name} went back")
         self.frontiers[reader.name] = reader.merged
@@ -159,7 +159,7 @@ class World:
         doing: Callable[..., bool] = getattr(self, "_" + step[0])
         return doing(*step[1:])
 
-    # ---- writers; `w` is a writer's newest session, `w'` the one before ----
+    # ---- writers; `w` is a writer's newest session, `w'` the previous one ----
 
     def _client(self, who: str) -> Client | None:
         sessions, back = self.clients[who.rstrip("'")], 1 + who.count("'")
@@ -187,14 +187,14 @@ class World:
         return whole is not None
 
     def _advance(self, who: str, time: Time) -> bool:
-        """To `time` and what it reaches."""
+        """Move to `time` and all that it reaches."""
         client = self._client(who)
         if client is None or time not in client.held:
             return False
         return self._declare(client, client.move(self.order.up[time]))
 
     def _release(self, who: str, time: Time) -> bool:
-        """Of `time` alone, if it is a minimal one."""
+        """Give up `time` alone, if it is a minimal one."""
         client = self._client(who)
         if client is None or time not in self.order.minimal(client.held):
             return False
@@ -281,7 +281,7 @@ class World:
         return self.catalog.up != before
 
     def _arrive(self, index: int = 0, how: str = "") -> bool:
-        """What has been on its way as the `index`-th arrives; `how` is "twice" if it will arrive again."""
+        """The `index`-th message that is on its way arrives; `how` is "twice" if it will arrive again."""
         if index >= len(self.mail) or (isinstance(self.mail[index], Asked) and not self.catalog.up):
             return False
         mail = self.mail[index] if how else self.mail.pop(index)
@@ -297,7 +297,7 @@ class World:
         return True
 
     def _check(self, asked: Asked) -> None:
-        """The catalog refuses a record that takes back what a horizon covers; no right publisher asks for one."""
+        """Raise `Broken` for a record that takes back what a horizon covers: no correct publisher sends one."""
         row, record = self.catalog.rows[asked.segment], asked.record
         if asked.incarnation != row.incarnation or record.number <= row.number or record.final:
             return
@@ -307,14 +307,14 @@ class World:
             raise Broken(f"E11: record {record.number} of segment {asked.segment} takes back what was covered")
 
     def _drop(self, index: int = 0) -> bool:
-        """It never arrives."""
+        """A message never arrives."""
         if index >= len(self.mail):
             return False
         del self.mail[index]
         return True
 
     def _complete(self) -> bool:
-        """Every segment holds for no writer and was told to finish: the catalog records it, they release (E7)."""
+        """No segment holds for a writer, and each was asked to finish: the catalog records this, they release (E7)."""
         if not self.catalog.up:
             return False
         for publisher in self.publishers:
@@ -365,7 +365,7 @@ class World:
     # ---- the end ----
 
     def calm(self) -> None:
-        """Faults end, writers finish: then everything ends (liveness)."""
+        """Faults end and writers finish: then the stream must end too (liveness)."""
         self.catalog.up = True
         for segment, publisher in enumerate(self.publishers):
             if publisher is not None and publisher.stopping:
@@ -409,7 +409,7 @@ class World:
                 self._declare(sessions[-1], sessions[-1].leave("finish"))
 
     def _gone(self, writer: str) -> bool:
-        """Whether no segment holds or waits for the writer, and each has been told to finish at some time."""
+        """Whether no segment holds or waits for the writer, and each was asked to finish at some time."""
         return all(
             p is not None
             and writer not in p.awaited

@@ -1,6 +1,6 @@
-"""A writer's session, as the client library keeps it: what it holds, what waits to be sent to each segment.
+"""A writer's session, as the client library keeps it: what it holds, and what waits to be sent to each segment.
 
-Separate from the publisher because both may die alone, and because an answer that is lost makes the two disagree.
+Separate from the publisher because either may die alone, and because they disagree when an answer is lost.
 """
 
 from dataclasses import dataclass, field
@@ -45,11 +45,11 @@ class Client:
         self.lanes = [Lane() for _ in range(segments)]
         self.held: Times = NONE
         self.wrote: set[Time] = set()
-        """What it, or the session that it goes on for, appended at: what its moves declare whole."""
+        """The times at which it, or the session that it continues, appended: its moves declare these whole."""
         self.sent: set[tuple[Time, int, int]] = set()
         """(time, segment, record) of each append."""
         self.aborted: set[Time] = set()
-        """What it knows to be aborted; the application does not call these whole."""
+        """The times that it knows to be aborted; the application does not declare these whole."""
 
     # ---- what the application does; each returns the epochs that it declares whole ----
 
@@ -67,7 +67,7 @@ class Client:
         return True
 
     def move(self, held: Times) -> Times | None:
-        """Hold `held` from now on; None if that cannot be asked for now."""
+        """Hold `held` from now on; None if that cannot be requested now."""
         if self.phase != "open" or not held < self.held or not self.settled:
             return None
         whole = (frozenset(self.wrote) - self.aborted) & (self.held - held)
@@ -117,7 +117,7 @@ class Client:
     def _handle(self, publisher: Publisher, message: Message) -> str:
         refused = publisher.refuses(self.writer, self.session)
         if refused:
-            # A leave whose answer was lost has taken effect; nothing of it is to be mended.
+            # A leave whose answer was lost has taken effect: there is nothing to repair.
             return "ok" if message.kind == "leave" and refused == "lost" else refused
         match message.kind:
             case "append":
@@ -145,7 +145,7 @@ class Client:
             self._join()
 
     def _join(self) -> None:
-        """Hold what all segments can give, everywhere, and abort first what that leaves unfinished (E3, E5)."""
+        """First abort what would stay unfinished, then hold at every segment what all of them can give (E3, E5)."""
         quiet = not any(lane.queue for lane in self.lanes)
         if self.phase == "opening" and all(lane.ever_opened for lane in self.lanes):
             self.held = self.lanes[0].held.intersection(*(lane.held for lane in self.lanes))

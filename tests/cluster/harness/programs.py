@@ -1,6 +1,6 @@
 """Programs in the background: started with a log file each, awaited, and always ended.
 
-The API server of a test and the node's own programs are run by the same few lines.
+An API server and other programs of the tests are run by the same few lines; the node uses `started_at` and `end` alone.
 """
 
 import os
