@@ -1,4 +1,4 @@
-"""What a query's checkpoint says, and the one thing that is added to it: with how many partitions a batch was begun.
+"""Reads a query's checkpoint, and adds one thing to it: with how many partitions a batch was begun.
 
 Separate from `publication` because this is the only module that reads and writes Spark's checkpoint, wherever it is
 (a local directory, HDFS, an object store): through Hadoop's file systems in the driver's JVM, as Spark does.
@@ -66,7 +66,7 @@ class QueryCheckpoint:
             self._files.mkdirs(folder)
             self._files.createNewFile(self._path(folder, f"batch-{batch}-partitions-{partitions}"))
         for path, (begun, _) in found.items():
-            if begun < batch:  # it has committed: Spark begins a batch only then
+            if begun < batch:  # that batch has committed: only then does Spark begin the next
                 self._files.delete(path, False)
 
 

@@ -1,7 +1,7 @@
 """Which rows of an Arrow record batch belong to one time and one segment.
 
-Apart from the sink because it is plain column work that needs neither Spark's runtime nor a network, and is where the
-time of a task goes.
+Separate from the sink because it is plain column work that needs neither Spark's runtime nor a network, and because a
+task spends most of its time here.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,7 +34,8 @@ def groups(
 ) -> Iterator[Group]:
     """Divide a batch by time and segment, in the order of times. The same batch gives the same groups, always.
 
-    `rows`, if given, are divided in its stead. Raises `TimeShapeError` for a time that is null or negative.
+    `rows`, if given, are divided instead of the batch's own. Raises `TimeShapeError` for a time that is null or
+    negative.
     """
     if not batch.num_rows:
         return
@@ -55,7 +56,7 @@ def groups(
 
 
 def _ordered(columns: list[Ints]) -> tuple[list[Ints], Ints | None]:
-    """The columns in their order, the first one first, and what puts rows into it; None where they are in it."""
+    """The columns sorted, by the first column first, and the indices that sort rows so; None where they are sorted."""
     if len(columns) == 2 and not columns[1].any() and bool((columns[0][1:] >= columns[0][:-1]).all()):
         return columns, None
     order = np.lexsort(columns[::-1])  # stable: rows of one group keep their order

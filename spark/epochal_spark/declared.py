@@ -1,6 +1,6 @@
 """What a stream declares, as far as the sink must agree with it.
 
-Apart from the checks, which compare it with columns, because the driver, Spark's planner and every task look it up.
+Separate from the checks, which compare it with columns, because the driver, Spark's planner and every task need it.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Declared:
 
     @classmethod
     def of(cls, info: StreamInfo) -> Self:
-        """What the catalog told; raises `SchemaMismatch` for an encoding that carries no rows."""
+        """Read it from the catalog's answer; raises `SchemaMismatch` for an encoding that carries no rows."""
         spec = info.declared().spec
         encoding = str(spec.payload.encoding)
         if encoding not in CARRIED:

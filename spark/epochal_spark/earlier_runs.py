@@ -1,8 +1,8 @@
-"""Whether a query may begin: what catalog and publishers know of earlier runs of it, asked before anything is opened.
+"""Whether a query may begin: checks what catalog and publishers know about its earlier runs, before anything is opened.
 
 Separate from `publication` because it only asks and refuses. Opening a writer fences the one before (E6), so a query
-that is started a second time by mistake would end the one that runs; and a query whose checkpoint is lost would publish
-everything again.
+that is started twice by mistake would end the one that runs. A query whose checkpoint is lost would publish everything
+again.
 """
 
 import asyncio
@@ -20,29 +20,29 @@ from epochal.protocol.messages import GROUP
 SILENCE = 3.0
 """Seconds without a heartbeat, as a publisher reports them, after which a driver is taken to be gone.
 
-There is one a second, and a publisher that reports later than usual knows nothing of those since.
+There is one a second. The time since the report is not counted: it cannot show the heartbeats after it.
 """
 
 LOOK = 0.2
 """Seconds between looks at the catalog."""
 
 BETWEEN = 0.5
-"""Seconds between two heartbeats at least: two reports of one heartbeat differ by less."""
+"""The least seconds between two heartbeats: two reports of the same heartbeat differ by less."""
 
 PATIENCE = 10.0
-"""Seconds for the catalog to say when the writer was last heard: publishers report every second."""
+"""Seconds to wait for the catalog to say when the writer was last heard; publishers report every second."""
 
 PROBED = 8
-"""Tasks' writers that are asked for the last batch; each takes some ten milliseconds."""
+"""How many tasks' writers are opened to find the last batch; each takes some ten milliseconds."""
 
 PROBE_SECONDS = 5.0
-"""How long that may take; the batch is only shown in a message."""
+"""Seconds that this may take in all; the batch is only shown in a message."""
 
 
 class StartRequest(NamedTuple):
-    """What a query is started with, as far as earlier runs matter.
+    """The settings with which a query is started that matter for earlier runs.
 
-    `spark_id`: the id in its checkpoint, None for a new one. `left`: the session that this program itself left last.
+    `spark_id`: the id in its checkpoint, None for a new one. `left`: the last session of it that this program has left.
     """
 
     stream: str
@@ -63,17 +63,17 @@ async def check(client: epochal.Client, info: StreamInfo, asked: StartRequest) -
     if info.phase != "Complete" and not asked.new_checkpoint:
         known = _tasks(asked.query, sessions)
         if known and (asked.spark_id or "")[:8] not in known:
-            # with take_over the other query may run, and its tasks' sessions would be fenced (E6)
+            # with take_over the other query may be running, and opening its tasks' writers would fence them (E6)
             last = None if asked.take_over else await _last_batch(client, info, asked, known)
             raise _is_new(asked, known, last)
 
 
 async def _refuse_a_second(client: epochal.Client, info: StreamInfo, asked: StartRequest) -> None:
-    """Return once the query's writer is not there, or silent; raise `QueryRunning` once it was heard.
+    """Return once the query's writer is not open, or silent; raise `QueryRunning` once it is heard.
 
-    The capability of a driver that was killed outlives it by the stream's time-out, and its next run goes on with it:
-    only heartbeats tell it from one that runs. One is not enough: a publisher that was held up counts its writers'
-    silence from then on (E8), as if it had heard them.
+    The capability of a killed driver is kept for the stream's time-out, and its next run goes on with it. So an open
+    writer may be that of a killed driver, and only heartbeats show that a driver runs. One heartbeat is not enough: a
+    publisher that was delayed counts its writers' silence from then on (E8), as if it had just heard them.
     """
     loop = asyncio.get_running_loop()
     began = heard = loop.time()
@@ -107,7 +107,7 @@ class _Silence(NamedTuple):
 
 
 def _silent(info: StreamInfo, writer: str) -> Iterator[_Silence]:
-    """What each publisher says of the writer, if it holds time back there."""
+    """What each publisher reports about the writer, if it holds time back there."""
     for segment in info.segments:
         for holder in segment.holders:
             if holder.writer == writer and holder.kind == HolderKind.WRITER and holder.silent is not None:
@@ -115,7 +115,7 @@ def _silent(info: StreamInfo, writer: str) -> Iterator[_Silence]:
 
 
 def running(stream: str, query: str, detail: str) -> QueryRunning:
-    """The refusal of a second run."""
+    """The error that refuses a second run."""
     return QueryRunning(
         f"query {query!r} publishes to {stream} already ({detail}). Two queries on one stream need different names "
         "(query=...); with take_over=True this one fences the other, which then fails",
@@ -137,7 +137,7 @@ def _tasks(query: str, writers: Iterable[str]) -> dict[str, list[int]]:
 async def _last_batch(
     client: epochal.Client, info: StreamInfo, asked: StartRequest, known: dict[str, list[int]]
 ) -> int | None:
-    """The last batch of which a publisher remembers an append, as far as a few of its tasks tell."""
+    """The last batch from which a publisher remembers an append, found by opening the writers of a few of its tasks."""
     if any(segment.finishing for segment in info.segments):
         return None  # an open would cancel that (E7)
     ids = sorted((partition, spark_id) for spark_id, partitions in known.items() for partition in partitions)

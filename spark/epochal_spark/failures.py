@@ -1,4 +1,4 @@
-"""Our errors in what Spark raises: a query that fails tells the driver of its tasks' errors only by their text.
+"""Finds Epochal's error in Spark's exception: the driver gets the errors of a query's tasks only as text.
 
 Separate from `publication`, which raises them, because it depends on how Spark and Python print an error.
 """
@@ -14,15 +14,15 @@ from epochal.errors import EpochalError
 _RAISED = re.compile(
     r"^(?:\S.*?: )?epochal\.errors\.(\w+): (.*?)(?=\s+SQLSTATE: |\n\s*\n|\n\s+at |\n=== |\Z)", re.MULTILINE | re.DOTALL
 )
-"""The last line of a Python traceback; its message can be of several lines, and Spark's own words follow."""
+"""The last line of a Python traceback; its message can have several lines, and Spark's own text follows."""
 _BECAME = re.compile(
     r"^(?:The above exception was the direct cause|During handling of the above exception)\b", re.MULTILINE
 )
-"""What Python prints between an exception and the one that it became: only the last of these was raised."""
+"""What Python prints between an exception and the one raised from it: only the last of these was raised."""
 
 
 def ours(error: PySparkException) -> EpochalError | None:
-    """The error of ours that made a query fail, of its own class and with its whole message; None for another cause."""
+    """The Epochal error that made a query fail, with its class and its whole message; None for another cause."""
     found = _RAISED.search(_BECAME.split(str(error))[-1])
     if found is None:
         return None

@@ -1,11 +1,11 @@
-"""How what Spark does in other processes (planning a batch, committing, aborting) reaches who holds the capability.
+"""Reports what Spark does in other processes (plan a batch, commit, abort) to the writer that holds the capability.
 
-Over one loopback connection, answered once the writer has acted.
+Each report is one loopback connection, answered once the writer has acted.
 
-Apart from both ends because they must agree. Progress reports of Spark would not do: they come late and asynchronously,
-so a crash between a commit and its report would lose the advance; here Spark records the commit only after the answer,
-and repeats it after a crash. One line of JSON each way. The token in the address keeps other users of the machine from
-completing epochs.
+Separate from both ends because they must agree. Spark's progress reports cannot be used: they come late and
+asynchronously, so a crash between a commit and its report would lose the advance. Here Spark records the commit only
+after the answer, and repeats it after a crash. Each side sends one line of JSON. The token in the address keeps other
+users of the machine from completing epochs.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from epochal.errors import EpochalError, LocalProtocolError, RemoteProtocolError
 from epochal.protocol.times import Time, from_json, to_json
 
 COMMIT_TIMEOUT = 120.0
-"""Seconds that a commit waits for its answer: longer than publishers take to be started again."""
+"""Seconds that a commit waits for its answer: longer than publishers take to restart."""
 
 MAX_LINE = 1 << 16
 
@@ -53,8 +53,8 @@ class Committed:
 class HandoverServer:
     """The writer's end.
 
-    `on_commit` is awaited before a commit is answered, `on_abort` before an abort is, `on_begin` before the tasks of a
-    batch may run, and what it returns is handed to them; one at a time, in order.
+    `on_commit` is awaited before a commit is answered, and `on_abort` before an abort. `on_begin` is awaited before the
+    tasks of a batch may run, and they get what it returns. Only one of them runs at a time, in order.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class HandoverServer:
         return f"127.0.0.1:{port}/{self._token}"
 
     async def settle(self, patience: float = 5.0) -> None:
-        """Wait until who has asked is answered, up to `patience` seconds."""
+        """Wait until every open request is answered, up to `patience` seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(patience):
                 while self._open:
@@ -85,7 +85,7 @@ class HandoverServer:
                     await self._answered.wait()
 
     async def close(self) -> None:
-        """Stop listening; a commit that waits is cut off, so its batch is not committed."""
+        """Stop listening; a commit that still waits fails, so its batch is not committed."""
         if self._server is not None:
             self._server.close()
             for writer in list(self._open):
@@ -99,7 +99,7 @@ class HandoverServer:
             writer.write(json.dumps(answer).encode() + b"\n")
             await writer.drain()
         except (OSError, ValueError):
-            pass  # the other end has gone, or is none of ours
+            pass  # the other end has gone, or does not speak this protocol
         finally:
             self._open.discard(writer)
             self._answered.set()
@@ -114,7 +114,7 @@ class HandoverServer:
                 told = await self._act(ask)
         except EpochalError as error:
             return _refusal(error)
-        except Exception as error:  # whoever asked must hear why, or would be told that the writer has left
+        except Exception as error:  # without an answer the caller would report that the writer has left
             return _refusal(LocalProtocolError(f"the query's writer failed: {type(error).__name__}: {error}"))
         return {"ok": True, **told}
 
@@ -133,7 +133,7 @@ class HandoverServer:
 
 
 def hand_over(address: str, committed: Committed, timeout: float = COMMIT_TIMEOUT) -> None:
-    """Tell the writer of a commit and wait until it has acted.
+    """Report a commit to the writer, and wait until it has acted.
 
     Raises the writer's error, or `Unavailable` when it is gone.
     """
@@ -143,16 +143,16 @@ def hand_over(address: str, committed: Committed, timeout: float = COMMIT_TIMEOU
 
 
 def ask_to_begin(address: str, timeout: float = COMMIT_TIMEOUT) -> Handed | None:
-    """Ask whether the batch that is planned now may run, before any of its tasks does; returns its place in a trace.
+    """Ask whether the batch that is planned now may run, before its tasks start; returns its place in a trace.
 
-    Raises why not, or `Unavailable` when the writer is gone.
+    Raises the reason why not, or `Unavailable` when the writer is gone.
     """
     told = _ask(address, {"begin": True}, "a batch was begun", timeout).get("trace")
     return None if told is None else Handed(*told)
 
 
 def call_off(address: str, timeout: float = COMMIT_TIMEOUT) -> None:
-    """Tell the writer that the job failed, and wait until every epoch that it appended at is aborted.
+    """Report to the writer that the job failed, and wait until every epoch that it appended at is aborted.
 
     Raises `Unavailable` when it is gone: then it has aborted them, or the publishers do after their time-out.
     """

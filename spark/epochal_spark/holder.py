@@ -1,8 +1,9 @@
 """The process that holds a batch job's capability.
 
-Spark calls our code for a batch write only in short-lived processes (its planner, its tasks, its commit), none of which
-lives as long as the job. So the planner starts this one: it is heard by the publishers while the tasks write, says what
-is complete when the job commits, aborts what the job has published when it fails, and ends with Spark's driver.
+Spark calls the sink's code for a batch write only in short-lived processes (its planner, its tasks, its commit), none
+of which lives as long as the job. So the planner starts this one. It sends heartbeats to the publishers while the tasks
+write, completes times when the job commits, aborts what the job has published when it fails, and ends when Spark's
+driver ends.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ from epochal_spark.options import Complete, SinkOptions
 from epochal_spark.tracing import Batches
 
 POLL = 0.5
-"""Seconds between looks at the driver where the system does not tell of its end."""
+"""Seconds between looks at the driver where the system does not report its end."""
 
 
 class Order(NamedTuple):
@@ -38,7 +39,7 @@ class Order(NamedTuple):
     wait: float
     driver: int
     trace: tuple[str, str] | None = None
-    """Of the span whose child the job is."""
+    """The trace context of the span that is the parent of the job's."""
 
 
 class _Outcome(Enum):
@@ -61,7 +62,7 @@ def look_up_now(options: SinkOptions) -> Declared:
 
 
 def start_holder(options: SinkOptions, driver: int) -> HeldCapability:
-    """Start the process; returns once it holds the capability where it takes commits. Raises what it failed with."""
+    """Start the process; returns the address for commits once it holds the capability. Raises what it failed with."""
     order = Order(
         options.stream, options.catalog, options.query, options.complete, options.finish, options.wait, driver,
         None if options.trace is None else (options.trace.traceparent, options.trace.tracestate),
@@ -102,7 +103,7 @@ class _Job:
         self._batches = Batches(order.stream, order.writer)
 
     async def run(self) -> None:
-        """Hold, and print the address, until the job is over. Raises what opening failed with."""
+        """Open the writer, print the address, and hold until the job is over. Raises why opening failed."""
         order = self._order
         watching = asyncio.create_task(self._end_with(order.driver))
         server = HandoverServer(self._committed, self._aborted)
@@ -149,7 +150,7 @@ class _Job:
 
 
 async def _ended(process: int) -> None:
-    """Return once a process, which is none of ours, has ended."""
+    """Return once a process, which is not a child of this one, has ended."""
     try:
         watched = os.pidfd_open(process)
     except ProcessLookupError:
@@ -178,7 +179,7 @@ def _lives(process: int) -> bool:
 
 
 def _tell(answer: dict[str, Any]) -> None:
-    """The one line for who started this process; nothing is printed after it."""
+    """Print the one line for the process that started this one; nothing is printed after it."""
     sys.stdout.write(json.dumps(answer) + "\n")
     sys.stdout.flush()
     sys.stdout.close()
@@ -196,5 +197,5 @@ async def _hold(order: Order) -> None:
 def main() -> None:
     """Read the order from standard input, answer with one line on standard output, and hold in the background."""
     order = Order(*json.load(sys.stdin))
-    if os.fork() == 0:  # who started this one need not wait for the job
+    if os.fork() == 0:  # so that the process that started this one does not wait for the job
         asyncio.run(_hold(order))

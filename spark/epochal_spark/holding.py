@@ -1,7 +1,7 @@
-"""The writer that holds the capability under which tasks write, and what a commit makes it say.
+"""The writer that holds the capability under which tasks write, and the moves that a commit makes.
 
-Apart from where it runs (`publication`: a thread of the driver's program; `holder`: a process of its own) because both
-must say the same: this is the only place that turns a commit into complete times.
+Separate from where it runs (`publication`: a thread of the driver's program; `holder`: its own process) because both
+must do the same. This is the only place that turns a commit into complete times.
 """
 
 import epochal
@@ -20,7 +20,7 @@ class Holding:
         """The join of all times committed."""
 
     async def committed(self, batch: Committed) -> None:
-        """Advance past the batch's greatest time; one that is committed again changes nothing."""
+        """Advance past the batch's greatest time; a batch that is committed again changes nothing."""
         if self._complete is Complete.NEVER or batch.greatest is None:
             return
         self._done = batch.greatest if self._done is None else join(self._done, batch.greatest)

@@ -1,8 +1,8 @@
-"""Which Python Spark's workers run, and whether it can do what is asked of it.
+"""Checks that the Python which Spark's workers run can run the sink.
 
-Apart from `sessions`, which makes it right where it can, because the data source checks it whenever it is registered:
-PySpark takes `python3` from the PATH unless PYSPARK_PYTHON says otherwise, which need not be the Python that runs the
-driver, and then fails with an import error far away from its cause.
+Separate from `sessions`, which sets the right one where it can, because the data source checks it whenever it is
+registered. Unless PYSPARK_PYTHON is set, PySpark takes `python3` from the PATH. That may be another Python than the
+driver's, and then a task fails with an import error that does not show the cause.
 """
 
 import os
@@ -36,7 +36,7 @@ def check_workers(context: SparkContext) -> None:
 
 
 def _is_this_one(found: str) -> bool:
-    """Whether it is this very program, in the same environment: a virtual one is told by where its name stands."""
+    """Whether it is this interpreter in the same environment; a virtual environment is known by its directory."""
     return os.path.samefile(found, sys.executable) and os.path.dirname(found) == os.path.dirname(sys.executable)
 
 

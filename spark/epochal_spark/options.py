@@ -1,7 +1,7 @@
 """The options of the sink, read and checked as a whole.
 
-Apart from the sink because they are read in several processes (driver, planner, commit) that must understand them
-alike, and because all problems are told at once.
+Separate from the sink because several processes (driver, planner, commit) read them and must read them the same way,
+and because all problems are reported at once.
 """
 
 import re
@@ -20,7 +20,7 @@ class Complete(StrEnum):
     BATCH = "batch"
     """Every time up to the greatest one published so far: later batches hold later times only."""
     NEVER = "never"
-    """Nothing: whoever publishes next says so, or for a query the driver, by `Publication.advance()`."""
+    """Nothing: a later publication completes times, or for a query the driver, by `Publication.advance()`."""
 
 
 class Option(NamedTuple):
@@ -57,8 +57,8 @@ _PUBLISH = (
     "start the query by epochal_spark.publish(), which holds its capability, with the trigger processingTime, once or "
     "availableNow; continuous and real-time ones cannot be used"
 )
-"""Said where the driver's part is missing, because Spark tells a sink nothing of its trigger, and because under a
-continuous one it would show a query as running that publishes nothing, whatever commits raise."""
+"""The hint where the driver's part is missing. It names the triggers because Spark does not report its trigger to a
+sink, and under a continuous one Spark would show a query as running that publishes nothing, whatever commits raise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +67,10 @@ class SinkOptions:
 
     `stream`: `namespace/name`. `catalog`: its URL. `time`: the column of an epoch's time. `query`: the writer id under
     whose capability the tasks write. `key`: the column that places a record; without it a task writes to one segment.
-    `handover`: where that writer is told of commits; secret, because whoever knows it can complete epochs. `finish`:
-    whether a batch job's commit finishes the stream. `wait`: seconds for the stream and its publishers to be there.
-    `trace`: of the span whose child a batch job is.
+    `handover`: the address that takes commits for that writer; secret, because anyone who knows it can complete epochs.
+    `finish`: whether a batch job's commit finishes the stream. `wait`: seconds for the stream and its publishers to be
+    there.
+    `trace`: the trace context of the span that is the parent of a batch job's.
     """
 
     stream: str
@@ -86,7 +87,7 @@ class SinkOptions:
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool = True) -> "SinkOptions":
         """Read Spark's options, whose names come in lower case. Raises `ConfigError` with every problem."""
-        from epochal.client.catalog.catalog import catalog_url  # here: a commit has its options, and needs no client
+        from epochal.client.catalog.catalog import catalog_url  # here: a commit has parsed options, and needs no client
 
         given = {name.lower(): value for name, value in options.items()}
         known = [option for option in OPTIONS if (option.streaming if streaming else option.batch)]

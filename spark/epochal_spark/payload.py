@@ -1,8 +1,8 @@
-"""What the records of an append hold: a DataFrame's columns in the encoding and the schema that the stream declares.
+"""Turns a DataFrame's columns into the records of an append, in the encoding and the schema that the stream declares.
 
-Apart from `columns`, which divides rows by time and segment: here is what a subscriber gets. With `arrow` a record is a
-whole record batch and nothing is done row by row; with `msgpack` and `json` a record is a map from column name to
-value.
+Separate from `columns`, which divides rows by time and segment; this module decides what a subscriber gets. With
+`arrow` a record is a whole record batch and nothing is done row by row. With `msgpack` and `json` a record is a map
+from column name to value.
 """
 
 from collections.abc import Iterator
@@ -97,7 +97,7 @@ def maps(rows: pa.RecordBatch) -> list[dict[str, Any]]:
     if not rows.num_columns:
         return [{} for _ in range(rows.num_rows)]
     array = rows.to_struct_array()
-    # Asking for maps as dicts doubles the time, so it is asked only where there are any.
+    # Converting maps to dicts doubles the time, so it is requested only where there are any.
     found: list[dict[str, Any]] = array.to_pylist(maps_as_pydicts="strict" if _has_map(array.type) else None)
     return found
 

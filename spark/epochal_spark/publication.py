@@ -1,8 +1,7 @@
 """`epochal_spark.publish`: a streaming query whose capability is held by a writer in the driver's process.
 
-Apart from the sink, whose parts run in Spark's processes: here is the only place that says which times are complete.
-The writer lives in a thread with an event loop of its own, so that it is heard by the publishers whatever the driver's
-program does.
+Separate from the sink, whose parts run in Spark's processes. For a query, only the writer here completes times. It has
+a thread and an event loop of its own, so that it sends heartbeats to the publishers whatever the driver's program does.
 """
 
 import asyncio
@@ -59,7 +58,7 @@ class Publication:
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the query has ended by itself or was stopped; False if `timeout` seconds pass before.
 
-        Raises what the query failed with: an error of ours as such, else Spark's.
+        Raises what the query failed with: an `EpochalError` where that was the cause, else Spark's error.
         """
         with self._holder.named_failures():
             if timeout is None:
@@ -76,7 +75,7 @@ class Publication:
 
     @property
     def held(self) -> tuple[Time, ...]:
-        """What the query holds: its batches can publish at any time that one of these reaches."""
+        """What the query holds: its batches can publish at any time that is at or after one of these."""
         return self._holder.held
 
 
@@ -109,12 +108,12 @@ def publish(
     `trigger`: arguments of Spark's `trigger()`; continuous and real-time ones are refused. `wait`: seconds for the
     stream and its publishers to be there.
     `finish`: finish the stream once the query has ended by itself, which only triggers `availableNow` and `once` do.
-    `take_over`: fence a query of this name that runs. `new_checkpoint`: publish although the stream has rows of this
+    `take_over`: fence a running query of this name. `new_checkpoint`: publish although the stream has rows of this
     query from another checkpoint.
 
-    The block waits for the query unless it was told to end before. If the query ended by itself, the writer closes or
-    finishes. If it failed or was stopped, nothing is said about what its last batch may have published: a restart
-    completes it, else it is aborted after `progress.writerTimeout`.
+    At its end the block waits for the query; an exception in the block stops it. If the query ended by itself, the
+    writer closes or finishes. If it failed or was stopped, the writer neither completes nor aborts what the last batch
+    may have published: a restart completes it, else it is aborted after `progress.writerTimeout`.
 
     Raises `ConfigError` for wrong options or columns, `StreamNotFound`, `NoPublisher`, `StreamComplete`,
     `QueryRunning`, `QueryIsNew`, before anything runs; then what the query fails with, `PartitionsChanged` and
@@ -188,7 +187,7 @@ def _check_query(df: DataFrame, trigger: Mapping[str, Any], *, finish: bool) -> 
 
 
 class _Before(NamedTuple):
-    """What this program knows of a query that is to begin: the session that it left last, and the run to take over."""
+    """What this program knows about a query that is to begin: its session left last, and the run to take over."""
 
     left: int | None
     other: "_Holder | None"
@@ -201,11 +200,11 @@ class _ThisProgram:
         self._lock = threading.Lock()
         self._running: dict[tuple[str, str, str], _Holder] = {}
         self._left: dict[tuple[str, str, str], int] = {}
-        """The session that was left last, to tell a capability that nobody uses from one of another program."""
+        """The session that was left last. While it is the writer's newest, no other program uses the capability."""
 
     @contextlib.contextmanager
     def runs(self, holder: "_Holder", *, take_over: bool) -> Iterator[_Before]:
-        """Count `holder` as running meanwhile. Raises `QueryRunning` where one runs and is not to be taken over."""
+        """Count `holder` as running in the block. Raises `QueryRunning` where one runs and is not to be taken over."""
         key = (holder.catalog, holder.stream, holder.query)
         with self._lock:
             other = self._running.get(key)
@@ -219,7 +218,7 @@ class _ThisProgram:
                 if holder.session is not None:
                     self._left[key] = holder.session
                 if self._running.get(key) is holder:
-                    if other is not None and not other.ended:  # this one began nothing, and that one goes on
+                    if other is not None and not other.ended:  # this one did not begin, and the other goes on
                         self._running[key] = other
                     else:
                         del self._running[key]
@@ -253,7 +252,7 @@ class _Holder:
         self.address = ""
         self.session: int | None = None
         self.before_opening: Callable[[epochal.Client, StreamInfo], Awaitable[None]]
-        """Raises why the writer may not open, which would fence the query's writer of before (E6)."""
+        """Raises why the writer may not open; opening it would fence the query's earlier writer (E6)."""
 
     # ---- the driver's side ----
 
@@ -271,18 +270,18 @@ class _Holder:
         self._batches.close(self._refusal or error)
 
     def started(self, query: StreamingQuery, kept: QueryCheckpoint) -> StreamingQuery:
-        """Spark has started the query, whose first batch waits for this."""
+        """Spark has started the query; its first batch waits for this call."""
         self._running.set_result((query, kept))
         return query
 
     def leave(self, *, finish: bool) -> None:
-        """Leave with a promise: no more ever (`finish`), or whole so far. Raises what failed."""
+        """Leave with a promise: no more data ever (`finish`), or whole so far (`close`). Raises what failed."""
         self._end(_Leaving.FINISH if finish else _Leaving.CLOSE)
         if self._error is not None:
             raise self._error
 
     def detach(self) -> None:
-        """Leave without a promise. Raises `WriterFenced` where another run has taken over."""
+        """Leave without a promise about the last batch. Raises `WriterFenced` where another run has taken over."""
         self._end(_Leaving.DETACH)
         if self._gave_way:
             raise self._fenced()
@@ -293,13 +292,13 @@ class _Holder:
         self.stop_query()
 
     def stop_query(self) -> None:
-        """Stop the query, if Spark has started it and it runs still."""
+        """Stop the query, if Spark has started it and it still runs."""
         if self._running.done() and (query := self._running.result()[0]).isActive:
             query.stop()
 
     @contextlib.contextmanager
     def named_failures(self) -> Iterator[None]:
-        """Raise an error of ours by which the query fails as such, not as Spark's text of it."""
+        """If an `EpochalError` made the query fail, raise that, not Spark's exception with its text."""
         try:
             yield
         except PySparkException as error:
@@ -380,16 +379,16 @@ class _Holder:
                 await writer.close()
 
     async def _begun(self) -> Handed | None:
-        """Refuse a batch whose rows could not be recognised, or for which nothing is held any more."""
+        """Refuse a batch whose rows could not be recognised, or whose capability is lost."""
         with self._noting_refusals():
             if self._gave_way:
                 raise self._fenced()
-            await self._holding.writer.flush()  # raises why the session is over
+            await self._holding.writer.flush()  # raises if the session is over
             await asyncio.to_thread(self._check_partitions)
         return self._batches.handed
 
     def _check_partitions(self) -> None:
-        """Spark asks again before it commits or aborts the batch: then there is nothing new."""
+        """Record a new batch. Before it commits or aborts, Spark asks for the same one again: nothing changes then."""
         try:
             query, kept = self._running.result(START_TIMEOUT)
         except TimeoutError:
@@ -426,6 +425,6 @@ class _Leaving(Enum):
     """How the writer leaves the stream."""
 
     DETACH = auto()
-    """Without a promise: what it holds is kept for a restart until the stream's time-out."""
+    """Without a promise: publishers keep what it holds for a restart until the stream's time-out."""
     CLOSE = auto()
     FINISH = auto()

@@ -1,6 +1,6 @@
-"""What Spark knows of a running query and tells only in the driver's JVM: how it ended, and what it is about to run.
+"""Reads from the driver's JVM what Spark shows nowhere else: how a query ended, and which batch it is about to run.
 
-Separate from `publication` because it reads Spark's own objects (`StreamExecution` and its contexts), which are no
+Separate from `publication` because it reads Spark's internal objects (`StreamExecution` and its contexts), which are no
 public interface and may change with Spark's version.
 """
 
@@ -15,9 +15,8 @@ ENDING = frozenset({"availableNow", "once"})
 def ended_by_itself(query: StreamingQuery, trigger: str | None) -> bool:
     """Whether a query that is over, and has not failed, has published all that it was started for.
 
-    False where it was stopped before. `stop()` leaves no trace in what Spark tells of a query, but in its last trigger:
-    one that was cut short never took its time, and a run of `availableNow` ends only by a trigger that found no more
-    data.
+    False where it was stopped before. Spark reports `stop()` nowhere, but it shows in the last trigger: a trigger that
+    was cut short has no recorded duration, and a run of `availableNow` ends only by a trigger that found no more data.
     """
     if trigger not in ENDING:
         return False
@@ -30,10 +29,10 @@ def ended_by_itself(query: StreamingQuery, trigger: str | None) -> bool:
 def planned(query: StreamingQuery) -> tuple[int, int]:
     """The batch whose tasks are about to run, and into how many partitions it is divided.
 
-    To be asked while Spark makes the sink's writer: the batch is planned then, and its tasks wait.
+    Call it while Spark makes the sink's writer: then the batch is planned, and its tasks have not started.
     """
     context = _context(query)
-    # Spark has executed this plan before it asks for the writer, so nothing runs here: it is only asked for its size.
+    # Spark has executed this plan before it asks for the writer, so nothing runs here: only the size is read.
     rows = context.executionPlan().executedPlan().query().execute()
     return int(context.batchId()), max(1, int(rows.getNumPartitions()))  # without rows Spark makes one empty partition
 

@@ -1,7 +1,7 @@
-"""What a DataFrame's columns must be so that they can be published.
+"""Checks that a DataFrame's columns can be published.
 
-Apart from `columns`, which works on the data: here a query is refused before it starts, with every wrong column named,
-what the stream has, what the DataFrame has, and what would mend it.
+Separate from `columns`, which works on the data. Here a query is refused before it starts. The error names every wrong
+column, what the stream has, what the DataFrame has, and how to correct it.
 """
 
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ def check_schema(schema: t.StructType, options: SinkOptions, declared: Declared 
 
 
 def payload_columns(names: list[str], time: str, declared: Schema | None) -> list[str]:
-    """The columns that a record holds, in order: those declared, else all but the time's, which is the epoch's."""
+    """The columns that a record holds, in order: the declared ones, else all but the time, which is the epoch's."""
     if declared is not None:
         return [field.name for field in declared.fields]
     return [name for name in names if name != time]

@@ -1,6 +1,6 @@
-"""A Spark session that can publish: its workers run this interpreter, and the data source is known to it.
+"""A Spark session that can publish: its workers run this interpreter, and the data source is registered in it.
 
-Apart from `publication` because whoever has a session of their own needs only to register the data source.
+Separate from `publication` because a program with its own session only needs to register the data source.
 """
 
 import os
@@ -17,16 +17,16 @@ _SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-"""What a session of ours differs in."""
+"""The settings of a session that is made here, where they differ from Spark's defaults."""
 
 
 def session(name: str, master: str | None = "local[*]", settings: Mapping[str, str] | None = None) -> SparkSession:
     """A session with the data source `epochal`.
 
-    `master` is Spark's; None where `spark-submit` has said it. `settings` win over ours; both hold only where no
-    session is running yet.
+    `master` is Spark's; None where `spark-submit` sets it. `settings` replace the ones set here; both apply only when
+    no session is running yet.
 
-    Spark's workers otherwise take `python3` from the PATH, where neither this package nor the same Python may be.
+    Without this, Spark's workers take `python3` from the PATH, which may be another Python or lack this package.
     """
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.appName(name)
@@ -40,12 +40,12 @@ def session(name: str, master: str | None = "local[*]", settings: Mapping[str, s
 
 
 def register(spark: SparkSession) -> None:
-    """Make the data source known to `spark`, and `spark` to the calling thread.
+    """Register the data source in `spark`, and make `spark` the active session of the calling thread.
 
     Does what `spark.dataSource.register(EpochalDataSource)` does, and two things more. Where Spark runs on this machine
-    only, its workers run this interpreter from now on, whatever PYSPARK_PYTHON was. And Spark looks for data sources in
-    the session that is active in the thread, and only in the thread that made a session it is: elsewhere Spark would
-    answer that there is no such data source.
+    only, its workers run this interpreter from now on, whatever PYSPARK_PYTHON is. And the session becomes active in
+    this thread: Spark looks for data sources in the thread's active session, and a session is active only in the thread
+    that made it. In any other thread Spark would answer that there is no such data source.
 
     Raises `ConfigError` if Spark's workers run a Python that cannot run the sink.
     """

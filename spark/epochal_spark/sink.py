@@ -1,9 +1,9 @@
 """The data source `epochal`: what Spark calls, in the processes in which it calls it.
 
-Apart from `tasks`, which talks to publishers. Spark makes a new object of these classes in its planner, copies it to
-its tasks and makes another one for each commit, all in different processes: nothing kept in an attribute gets from
-`write` to `commit`, only the messages do. What only some of these processes need is loaded where it is needed: a commit
-is a new process for every micro-batch, and would else take longer to load than to act.
+Separate from `tasks`, which talks to publishers. Spark makes a new object of these classes in its planner, copies it to
+its tasks and makes another one for each commit, all in different processes. So no attribute gets from `write` to
+`commit`, only the messages do. What only some of these processes need is imported where it is needed: a commit is a new
+process for every micro-batch, and would otherwise take longer to import than to act.
 """
 
 import contextlib
@@ -43,7 +43,7 @@ class TaskCommit(WriterCommitMessage):
 
 
 def _committed(messages: "Sequence[WriterCommitMessage | None]", batch: int) -> Committed:
-    """What all tasks have published together; raises `UsageError` where one has not told."""
+    """What all tasks have published together; raises `UsageError` where the message of one is missing."""
     tasks = [message for message in messages if isinstance(message, TaskCommit)]
     if len(tasks) != len(messages):
         raise UsageError(
@@ -55,7 +55,7 @@ def _committed(messages: "Sequence[WriterCommitMessage | None]", batch: int) -> 
 
 
 def _run_id(context: TaskContext) -> str:
-    """Spark's id of the query's present run: it is the group of all its jobs."""
+    """Spark's id of the query's present run: it is the job group of all its jobs."""
     return context.getLocalProperty("spark.jobGroup.id") or ""
 
 
@@ -81,11 +81,11 @@ class EpochalSink(DataSourceStreamArrowWriter):
         return TaskCommit(run.partition, *publish_partition(iterator, self._options, run))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """All tasks of a batch have published: let the driver's writer say so; runs in a process of its own."""
+        """All tasks of a batch have published: have the driver's writer complete its times; runs in its own process."""
         hand_over(self._options.handover, _committed(messages, batchId))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """A batch failed, and Spark will run it again: nothing to do.
+        """A batch failed, and Spark will run it again: there is nothing to do.
 
         What it published completes with that run, or is aborted with the query.
         """
@@ -108,12 +108,12 @@ class EpochalBatch(DataSourceArrowWriter):
         return TaskCommit(run.partition, *publish_partition(iterator, self._options, run))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """All tasks have published: let the job's writer say what is complete, and leave."""
+        """All tasks have published: have the job's writer complete the times, and leave."""
         hand_over(self._handover, _committed(messages, 0))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """The job failed: every epoch that it published to is aborted."""
-        with contextlib.suppress(EpochalError):  # it has left, and what it held is aborted without it
+        with contextlib.suppress(EpochalError):  # the holder has left: what it held is aborted without this
             call_off(self._handover)
 
 
@@ -127,8 +127,8 @@ class EpochalDataSource(DataSource):
     def name(cls) -> str:
         """The format's name.
 
-        Spark asks for it, in the driver, when the data source is registered: there this raises `ConfigError` if Spark's
-        workers are to run a Python in which this package cannot be imported.
+        Spark calls this in the driver when the data source is registered. There it raises `ConfigError` if Spark's
+        workers would run a Python in which this package cannot be imported.
         """
         context = SparkContext._active_spark_context
         if context is not None:
@@ -156,7 +156,7 @@ class EpochalDataSource(DataSource):
     def streamWriter(
         self, schema: StructType, overwrite: bool
     ) -> EpochalSink:  # Spark passes both by position and by these names
-        """The sink of a streaming query, asked for before the tasks of each batch run, and for each commit and abort.
+        """The sink of a streaming query; called before the tasks of each batch, and for each commit and abort.
 
         Raises `ConfigError` for options or columns that cannot be used, and why the batch may not run.
         """

@@ -1,8 +1,8 @@
 """One task's part of a batch: Arrow batches in, acknowledged appends out.
 
-Apart from the sink because this is the only module that talks to publishers, and so that it runs without Spark. The
-task's writer holds no capability: it writes under the query's, with append numbers that begin anew with every
-micro-batch, so that a task that runs again sends the same numbers and publishers recognise what they have (E6).
+Separate from the sink because this is the only module that talks to publishers, and so that it runs without Spark. The
+task's writer holds no capability: it writes under the query's. Its append numbers start again with every micro-batch,
+so that a task that runs again sends the same numbers and publishers recognise what they have (E6).
 """
 
 import asyncio
@@ -26,7 +26,7 @@ UNFLUSHED_BYTES = 8 << 20
 """Bytes of appends, roughly, after which a task waits for their acknowledgements."""
 
 _FORBIDDEN = (CapabilityError, EpochAbortedError, TimeShapeError)
-"""What is wrong with a time, so that the error names it."""
+"""Errors about a time; the batch, the partition and the times are added to their text."""
 
 _WHY_A_QUERY = (
     "A batch can publish only while the writer of epochal_spark.publish() is open, and at times that it still holds: "
@@ -47,7 +47,8 @@ class TaskRun(NamedTuple):
     """Which part of which micro-batch, and which attempt at it.
 
     `spark_query` is the id that Spark keeps in a query's checkpoint; empty for a batch job, whose writer is its own.
-    `spark_run` is that of the query's present run, and `trace` the batch's place in a trace, as the driver says it.
+    `spark_run` is Spark's id of the query's present run, and `trace` the batch's place in a trace, as the driver gave
+    it.
     """
 
     spark_query: str
@@ -162,7 +163,7 @@ class _Part:
 async def _next(batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
     """The next batch with rows.
 
-    Waited for in a thread, since Spark may compute for long and the writer must be heard meanwhile.
+    It is awaited in a thread, because Spark may compute for long and the writer must send heartbeats meanwhile.
     """
     while True:
         batch = await asyncio.to_thread(next, batches, None)

@@ -1,9 +1,10 @@
 """One trace a micro-batch: `batch N` and `commit` in the driver, `send STREAM` in the tasks.
 
-Separate from the sink and the publication, which work the same without it. Spark freezes a query's local properties at
-its start, so trace id and root span id are derived from what both sides know: a batch that runs again after a kill is a
-second root in the same trace, and samplers that decide by the trace id agree in all processes. What the driver has
-decided is handed over with each batch all the same, for its sampler may be another.
+Separate from the sink and the publication, which work the same without it. Spark copies a query's local properties only
+at its start, so they cannot carry a trace context for each batch. So trace id and root span id are derived from what
+both sides know. A batch that runs again after a kill is a second root in the same trace, and samplers that decide by
+the trace id agree in all processes. The driver's decision is still handed over with each batch, because its sampler may
+be another kind.
 
 A batch job is one batch, whose spans are made where its capability is held (`holder`).
 """
@@ -49,7 +50,7 @@ def _derived(size: int, *parts: str) -> int:
 
 
 def trace_options() -> dict[str, str]:
-    """The options by which a batch job's spans become children of the current span; none where there is none.
+    """The options that make a batch job's spans children of the current span; empty where there is none.
 
     `df.write.format("epochal").options(**epochal_spark.trace_options())`.
     """
@@ -69,7 +70,7 @@ def _handed(context: "SpanContext") -> Handed | None:
 
 
 def _context(handed: Handed) -> "Context":
-    """What OpenTelemetry makes of it: an empty context of what is malformed."""
+    """The context that OpenTelemetry reads from it; empty where it is malformed."""
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
     carrier = {name: value for name, value in handed._asdict().items() if value}
@@ -83,7 +84,7 @@ def _nowhere() -> "Context":
 
 
 def _tracer() -> Any:
-    """A tracer whose ids can be given, if the provider is the SDK's; None where nobody has set a provider."""
+    """A tracer whose ids can be given, if the provider is the SDK's; None where no provider is set."""
     provider = sdk.provider()
     if provider is None:
         return None
@@ -167,7 +168,7 @@ class Batches:
 
     @property
     def handed(self) -> Handed | None:
-        """What the tasks of the open batch are handed."""
+        """What is handed to the tasks of the open batch: its place in a trace."""
         return None if self._root is None else _handed(self._root.get_span_context())
 
     @contextlib.contextmanager
@@ -207,7 +208,7 @@ class Batches:
             root.end()
 
     def close(self, error: BaseException | None = None) -> None:
-        """The query is over: end what is open, and send what there is, within the limit of a flush."""
+        """The query is over: end the open span, and send all spans and metrics, within the time limit of a flush."""
         self.over(error)
         _flush()
 
@@ -257,7 +258,7 @@ class Sending:
         self.way = ""
 
     def end(self, error: BaseException | None) -> None:
-        """Say what came of it."""
+        """End the span, with the records sent and any error."""
         if self._span is not None:
             self._span.set_attribute(names.MESSAGES, self.records)
             if self.way:
@@ -271,7 +272,7 @@ class Sending:
 def sending(stream: str, task: Task, handed: Handed | None) -> Iterator[Sending]:
     """The span `send STREAM` of a task, current within the block; where nothing is traced, nothing.
 
-    Without a tracer here, what the driver handed over is current all the same, so that batches carry it on.
+    Without a tracer here, what the driver handed over is still made current, so that batches carry it.
     """
     tracer = _worker_tracer()
     if tracer is None and (handed is None or not _has_api()):
@@ -303,23 +304,23 @@ def sending(stream: str, task: Task, handed: Handed | None) -> Iterator[Sending]
 
 
 def flush_task() -> None:
-    """Send what the task's spans and metrics are, within the limit of a flush. Raises nothing."""
+    """Send the task's spans and metrics, within the time limit of a flush. Raises nothing."""
     try:
         _flush()
-    except Exception:  # whatever an SDK of the program's own does
+    except Exception:  # an SDK that the program set up may raise anything
         _log.warning("a flush failed", exc_info=True)
 
 
 def _has_api() -> bool:
     try:
-        import opentelemetry.trace  # noqa: F401  # from here on the client's look finds it
+        import opentelemetry.trace  # noqa: F401  # once loaded, the client finds it too
     except ImportError:
         return False
     return True
 
 
 def _worker_tracer() -> Any:
-    """The tracer of this worker; a wrong environment is said once, and stops no data."""
+    """The tracer of this worker; a wrong environment is logged once, and does not stop the data."""
     try:
         sdk.start(WORKER, quick=True)
     except ConfigError as error:
