@@ -126,7 +126,7 @@ class Stream:
         return Part(self._round.catalog.url, self.name, name, 0, self.directory, seed, PACES.get(name, 0.0))
 
     def _works(self, actor: Actor) -> bool:
-        """Whether an actor is where it can be damaged: a writer has written, a reader was given an epoch."""
+        """Whether an actor has something to lose: a writer has written, or a reader was given an epoch."""
         wanted = ("append", Phase.OK) if actor.name in WRITERS else ("epoch", Phase.INFO)
         return any((entry.op, entry.phase) == wanted for entry in read_file(self.directory / f"{actor.name}.jsonl"))
 
@@ -257,7 +257,7 @@ class Stream:
             await asyncio.sleep(rng.uniform(0.2, 3.0))
 
     async def _replace_publisher(self, rng: random.Random) -> None:
-        """Another process takes the segments over while the first one cannot notice (E12)."""
+        """Another process takes over the segments while the first one is stopped, and cannot notice it (E12)."""
         publisher = self._one(rng, "replace publisher")
         async with stopped(publisher.pid):
             self._tell_lost(publisher)
@@ -345,7 +345,7 @@ class Round:
         self.seed, self.directory, self.seconds = seed, directory, seconds
         self.catalog = Catalog(directory)
         self.took = (0.0, 0.0, 0.0)
-        """Seconds to begin, of faults, and until everybody has seen the end."""
+        """Seconds to begin, with faults, and until all actors have seen the end."""
         self._catalog_is_hurt = asyncio.Lock()
         self.streams = [Stream(self, policy) for policy in POLICIES]
 

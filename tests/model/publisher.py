@@ -208,6 +208,7 @@ class Publisher:
         self.told = reach
         self.log.append(Event("frontier", reach=reach))
         self._witness.told(self.segment, reach)
+        # `reach` is closed upwards: if it holds no maximal element of `below`, it holds no element of `below` at all.
         passed = not self.order.maximal(self.below) & reach
         if passed or Clause.BELOW_KEPT in self.off:
             self.below = NONE

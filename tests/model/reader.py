@@ -78,6 +78,7 @@ class Reader:
         gap, same = bool(place.incarnation), place.incarnation == publisher.incarnation
         begin = publisher.opening() if self.from_start and not same else publisher.snapshot()
         self.places[segment] = Place(publisher.incarnation, begin.next)
+        # Events of the epochs that are held but not delivered may be among those that the gap has taken.
         if gap and Clause.GAP_ABORTS not in self.off:
             for time in list(self.data):
                 self._abort(time)
@@ -104,6 +105,7 @@ class Reader:
             self.aborted.add(time)
 
     def _told(self, segment: int, reach: Times, *, new: bool = False) -> None:
+        # Joined and not replaced: a new incarnation's snapshot may reach times again that this segment had passed.
         replaced = new and Clause.JOINED in self.off
         self.lower[segment] = reach if replaced else self.lower[segment] & reach
         if self.joined:
@@ -121,6 +123,7 @@ class Reader:
                 self.whole[time] = seen
             elif seen and time in self.expected and time not in self.aborted:
                 self.silent.add(time)
+        # A filter that admits every time that can still come bars nothing any more.
         early = Clause.FILTER_KEPT in self.off
         self.filters = [
             (segment, admits)

@@ -85,7 +85,7 @@ class LocalMode:
         return {name: pid for name, service in services.items() if service is not None and (pid := service.pid)}
 
     async def wait(self) -> None:
-        """Wait for ever; raises what ends the reconciling, which is a bug."""
+        """Wait for ever. If reconciling ends by an error, which is a bug, that is raised."""
         assert self._loop_task is not None
         await self._loop_task
 
@@ -111,7 +111,7 @@ class LocalMode:
 
     async def _set_url(self, ready: str) -> None:
         self.url = ready.split()[0]
-        self._port = int(self.url.rpartition(":")[2])  # a replacement must be found where the first one was
+        self._port = int(self.url.rpartition(":")[2])  # a restarted catalog must have the same address as the first one
 
     async def _await_catalog(self, catalog: Service) -> None:
         try:

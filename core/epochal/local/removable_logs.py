@@ -52,6 +52,8 @@ class StreamLogs:
         known = noted is not None and noted.catalog == catalog and noted.revision <= revision and follows
         kept = there.difference(listed)
         if known and noted is not None:
+            # Directories that are newer than the note belong to streams that this catalog has listed. So a directory
+            # that is neither listed now nor kept in the note is that of a stream that it knew, and has deleted.
             kept &= noted.kept
         elif kept:
             why = "it is a new one, or an older copy"

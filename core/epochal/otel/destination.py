@@ -26,7 +26,7 @@ from epochal.otel.finished import Encoder, Finished
 from epochal.otel.sending import Sent
 
 _NOT_TAKEN = frozenset((404, 405, 501))
-"""What a collector answers that has no receiver for a signal."""
+"""The statuses with which a collector answers that has no receiver for a signal."""
 _AGAIN = frozenset((None, 429, 502, 503, 504))
 """No answer at all, and the statuses after which OTLP allows to send again."""
 

@@ -44,14 +44,14 @@ def _exporter(signal: str, environ: Mapping[str, str]) -> str:
 
 
 def _named(signal: str, what: str, environ: Mapping[str, str]) -> tuple[str, str]:
-    """The variable that says it for this signal, and its value: the signal's own, else that for all."""
+    """The variable that sets `what` for this signal, and its value: the signal's own variable, else the common one."""
     own = f"OTEL_EXPORTER_OTLP_{signal}_{what}"
     name = own if environ.get(own, "").strip() else f"OTEL_EXPORTER_OTLP_{what}"
     return name, environ.get(name, "").strip()
 
 
 def _endpoint(signal: str, environ: Mapping[str, str]) -> str | None:
-    """The address of one signal, as the exporter will take it."""
+    """The address to which one signal is sent, as the exporter will use it."""
     name, value = _named(signal, "ENDPOINT", environ)
     if not value or _exporter(signal, environ) == "none":
         return None

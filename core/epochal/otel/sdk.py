@@ -4,7 +4,7 @@ Separate from `sending`, which knows no exporter. It is set up only where an end
 start, by the command line, in Spark's driver, and in each of its workers when a task first needs it.
 """
 
-import concurrent.futures.thread  # noqa: F401  # before the SDK: a child forked with both waits for ever otherwise
+import concurrent.futures.thread  # noqa: F401  # before the SDK, or a child forked with both waits for ever
 import functools
 import math
 import os
@@ -37,7 +37,7 @@ _tried = 0
 
 
 class Sdk:
-    """Providers of this process and what sends for them; either is None where it is not ours to send."""
+    """The providers that we have set in this process, and their sender. None: the program's own one, or not wanted."""
 
     def __init__(
         self,

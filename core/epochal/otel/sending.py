@@ -94,7 +94,7 @@ class Sender(SpanProcessor):
         self._metrics_due = self._clock() + self._limits.metrics
 
     def _here(self) -> None:
-        if self._pid != os.getpid():
+        if self._pid != os.getpid():  # forked: the thread runs only in the parent, and the lock may be taken for ever
             self.dropped = 0
             self._begin()
 

@@ -34,7 +34,7 @@ class Kubernetes:
     """The cluster of one kubeconfig."""
 
     def __init__(self, kubeconfig: Path) -> None:
-        """Talk as the user of this kubeconfig; nothing is asked yet. `logs` is where its components write, if known."""
+        """Talk as the user of this kubeconfig; nothing is sent yet. `logs` is where its components write, if known."""
         self.kubeconfig = kubeconfig
         self.logs: Path | None = None
         self.audit_log: Path | None = None
@@ -81,7 +81,7 @@ class Kubernetes:
         return self.kubectl("apply", *_namespaced(namespace), "-f", "-", stdin=text)
 
     def get(self, *arguments: str, namespace: str | None = None) -> Any:
-        """What `kubectl get ... -o json` says, as a document."""
+        """The output of `kubectl get ... -o json`, as a document."""
         return json.loads(self.kubectl("get", *_namespaced(namespace), *arguments, "-o", "json"))
 
     def find(self, *arguments: str, namespace: str | None = None) -> Any | None:
@@ -124,7 +124,7 @@ class Kubernetes:
 
     @contextmanager
     def port_forward(self, target: str, port: int, namespace: str | None = None) -> Iterator[int]:
-        """Reach a port of a pod or service at a port of 127.0.0.1, for the time of a `with` block.
+        """Forward a port of 127.0.0.1 to a port of a pod or service, for the time of a `with` block.
 
         Args:
             target: Like pod/flights-0 or service/epochal-catalog.

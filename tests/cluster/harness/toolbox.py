@@ -25,7 +25,7 @@ class Toolbox:
         cluster.wait(f"pod/{name}", "condition=Ready", namespace, PATIENCE)
 
     def run(self, *command: str, stdin: str | None = None, timeout: float = PATIENCE) -> str:
-        """What a command in the pod prints. Raises `KubectlError` with that, and its errors, where it fails."""
+        """The output of a command in the pod. If it fails, `KubectlError` is raised with the output and the errors."""
         into = ["-i"] if stdin is not None else []
         place = ["exec", *into, "-n", self.namespace, self.name, "--"]
         return self.cluster.kubectl(*place, *command, stdin=stdin, timeout=timeout)
