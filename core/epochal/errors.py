@@ -378,7 +378,7 @@ class Superseded(Unavailable):
 
 
 class ClusterUnavailable(Unavailable):
-    """The API server of Kubernetes, or a pod behind it, cannot be reached or is not ready."""
+    """The API server of Kubernetes, or a pod reached through it, cannot be reached or is not ready."""
 
     code = "cluster_unavailable"
 

@@ -24,6 +24,7 @@ class Holding:
         if self._complete is Complete.NEVER or batch.greatest is None:
             return
         self._done = batch.greatest if self._done is None else join(self._done, batch.greatest)
+        # The join with what is held never moves back, so a commit that Spark repeats after a crash changes nothing.
         past = Antichain(self._shape.successors_past(self._done))
         await self._hold_exactly(Antichain(self.writer.held).join(past))
 
@@ -38,6 +39,7 @@ class Holding:
             if wanted != held:
                 await self.writer.advance(time)
             return
+        # First hold, then release: a new capability must be at or after one that is still held (S35).
         for time in wanted:
             if time not in set(held):
                 await self.writer.hold(time)

@@ -114,7 +114,7 @@ class Client:
         clock (`Data.published`). Where EPOCHAL_SIDECAR names a sidecar that answers, publishers are reached through it
         (see `Writer.way`); `direct` never does so. `encoding` and `schema` (a mapping as in the manifest, a `Schema` or
         a `pyarrow.Schema`), if given, must be the declared ones, else opening raises `SchemaMismatch` (S28). Raises
-        `ConfigError` for a `schema` that is none.
+        `ConfigError` for a `schema` that is not valid.
         """
         options = WriterOptions(
             linger=linger, max_batch=max_batch, clock=clock, direct=direct, named=writer_id is not None,
@@ -196,7 +196,7 @@ class Client:
         longest wins; they are applied here, at the receiver. `partial` delivers epochs that were under way at the join
         as well, by `events()` only (S15b). `time_shape`, `encoding` and `schema` (a mapping as in the manifest, a
         `Schema` or a `pyarrow.Schema`), if given, must be the declared ones, else `SchemaMismatch` before anything is
-        connected (S28). Raises `ConfigError` for a `schema` that is none. `subscriber` is the reader's name in the
+        connected (S28). Raises `ConfigError` for a `schema` that is not valid. `subscriber` is the reader's name in the
         catalog, for people; it is announced there in the background. It is `<host>/<process id>` unless given. Without
         `push`, events are pulled every `poll` seconds (1 unless given) and never pushed (Q7); `Subscription.push`
         changes that.

@@ -73,7 +73,7 @@ class LoopThread:
         # Reentrant: a signal handler may call the client while its thread holds the lock.
         self._pid, self._lock, self._stopped = os.getpid(), threading.RLock(), False
         self._running = threading.Event()
-        # A daemon: a program that forgets to close its client ends all the same.
+        # A daemon thread, so that a program which forgets to close its client can still end.
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name=name, daemon=True)
         self._thread.start()
         self._running.wait()

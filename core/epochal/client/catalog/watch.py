@@ -32,7 +32,7 @@ class _Refused(Exception):
 
 
 class Parser:
-    r"""Reads server-sent events from bytes in pieces of any size; what is not an event of ours is passed over.
+    r"""Reads server-sent events from bytes in pieces of any size; skips what is not an event of the catalog.
 
     >>> parser = Parser()
     >>> list(parser.feed(b": hello\n\nid: 7\nevent: x\nda"))

@@ -144,6 +144,7 @@ class SegmentReader:
 
     def _remember(self, follower: Follower) -> None:
         self._damaged += follower.damaged
+        # Before a follower began nothing was taken in, so the next one begins at the same place.
         if follower.began:
             self._begin, self._continuing = self._reader.position(self.segment), True
 

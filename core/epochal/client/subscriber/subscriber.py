@@ -140,8 +140,8 @@ class Subscription:
     def epochs(self) -> Reading[values.Epoch | values.EpochAborted]:
         """Complete and aborted epochs, each once, in a linear extension of time, as an asynchronous iterator.
 
-        Ends when the stream is complete (E18). A read that is cancelled or times out loses nothing: what it had not
-        returned is before the cursor, and comes with the next one (E16).
+        Ends when the stream is complete (E18). A read that is cancelled or times out loses nothing: the cursor has not
+        passed what it did not return, and the next read returns that (E16).
 
         A read raises `EpochTooLarge` when epochs that are not complete exceed `max_buffer_bytes`, `HistoryTruncated`
         when `since` is older than the history, `StreamGone` when the stream is deleted, and `UsageError` with `partial`
@@ -218,8 +218,8 @@ class Subscription:
     def cursor(self) -> Cursor:
         """Where to resume: everything that no read has returned yet comes again, whole (E16).
 
-        Before `ready` is set there is none, but the cursor that the subscription resumes from: raises `UsageError`, or
-        why the subscription failed before that.
+        Before `ready` is set there is none, except the cursor that the subscription resumes from: raises `UsageError`,
+        or why the subscription failed before that.
         """
         if isinstance(self._since, Cursor) and not self._machine.ready:
             return self._since

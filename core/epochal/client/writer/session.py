@@ -200,7 +200,8 @@ class Session:
         if session.uid != info.uid:
             raise gone
         asked = 0
-        # With all that is acknowledged on disk a restart loses nothing; a publisher that lost its log says so (E10).
+        # With the policy `batch` all that is acknowledged is on disk, so a restart loses nothing; a publisher that lost
+        # its log says so (E10).
         if hasattr(self, "machine"):
             asked = self.machine.asked
             held = tuple(self.machine.held) or self._earlier.held

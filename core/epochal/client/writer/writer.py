@@ -141,8 +141,8 @@ class Writer(Session):
 
         Raises `CapabilityError` for a time below what the writer holds, `TimeShapeError`, `RecordTypeError`,
         `PayloadTooLarge`, `EpochAbortedError`, and `WriterFenced`, `WriterLost` or `StreamGone` when the session is
-        over: then the batch may be published all the same, and in the other cases nothing of it is. With `linger`,
-        other parts of a batch that was divided may be published: `abort(time)` to drop the epoch.
+        over: then the batch may still be published; in the other cases nothing of it is. With `linger`, other parts of
+        a batch that was divided may be published: `abort(time)` to drop the epoch.
         """
         at = self._check(time, records, key, topic)
         given = () if not headers else _checked_headers(headers)
