@@ -1,11 +1,12 @@
-"""What a reader wants of a history by its times, and how much of a log it can do without.
+"""Which epochs a reader wants of a history, and from where in the log they can be read whole.
 
-Apart from the readers, who leave out what they do not want, and from the publishers, who need not send it: both judge a
-state by the same words, so that what one leaves out the other takes for whole.
+Separate because readers and publishers must judge a state in the same way: the publisher does not send what the reader
+does not need, and the reader counts as whole what was left out.
 
-A log can be searched because of this: along it, `untouched` is true up to some event, and false from there on. An epoch
-that has begun is active, or aborted, or one that the lower frontier no longer reaches; then it does not reach either
-whatever wanted time reaches that epoch. And a lower frontier never goes back.
+A log can be searched by bisection: along it, `untouched` is true up to some event, and false from there on. An epoch
+that has begun is active, or aborted, or completed, and it stays so or changes to another of these. Completed means that
+the lower frontier no longer reaches it; then the frontier does not reach any wanted time at or before the epoch either.
+And a lower frontier never moves back.
 
 Sources: rules E13, E20, Q2; Push-Pull Publish-Subscribe (`since`).
 """
@@ -20,11 +21,11 @@ from epochal.protocol.messages import Aborted, Data, Event
 from epochal.protocol.times import MAX_SHAPE_LEAVES, Time, less_equal
 
 MOST_WANTED = MAX_SHAPE_LEAVES
-"""Times that a publisher is asked for at once: as many as it takes to say what is not <= a time of any shape."""
+"""Most times in one query: as many as are needed to name all that is not <= one time, in any shape."""
 
 
 class Searchable(Protocol):
-    """What `EpochQuery` asks of a history, be it a publisher's or the part of it that readers were told."""
+    """What `EpochQuery` needs of a history: a publisher's, or its committed part."""
 
     def states(self) -> list[SegmentState]:
         """States that are known without a replay, oldest first."""
@@ -36,18 +37,18 @@ class Searchable(Protocol):
 
 
 class EpochQuery(NamedTuple):
-    """All of every epoch that one of `times` reaches (E20)."""
+    """A query for every epoch that one of `times` reaches, each of them whole (E20)."""
 
     times: tuple[Time, ...]
 
     def whole_behind(self, state: SegmentState) -> bool:
-        """Whether no such epoch can have anything in what lies before `state`."""
+        """Whether no wanted epoch can have any data before `state`."""
         if not all(any(less_equal(low, time) for low in state.lower) for time in self.times):
             return False
         return not any(map(Antichain(self.times).less_equal, (*state.active, *state.below)))
 
     def untouched(self, state: SegmentState) -> bool:
-        """Whether nothing before `state` matters to such an epoch, not even an abort."""
+        """Whether nothing before `state` matters to a wanted epoch, not even an abort."""
         return self.whole_behind(state) and not any(map(Antichain(self.times).less_equal, state.aborted))
 
     def newest_untouched(self, states: Sequence[SegmentState]) -> SegmentState | None:
@@ -56,7 +57,7 @@ class EpochQuery(NamedTuple):
         return states[at - 1] if at else None
 
     def pass_over(self, state: SegmentState, events: Iterable[Event]) -> tuple[SegmentState, bool]:
-        """From an untouched state go over the events that directly follow, up to the first one that matters.
+        """Go from an untouched state over the events that directly follow, up to the first one that matters.
 
         Returns the state there, and whether there was such an event.
         """
@@ -77,7 +78,7 @@ class EpochQuery(NamedTuple):
         return SegmentState.of(seq, progress), matters
 
     def beginning(self, history: Searchable) -> SegmentState | None:
-        """Where all that is wanted of a history begins; None when that is before what is in memory."""
+        """The state where all that is wanted of a history begins; None if that is before what is in memory."""
         state = self.newest_untouched(history.states())
         if state is None:
             return None

@@ -1,8 +1,8 @@
 """What a log file begins and ends with, byte by byte: header with checkpoint, footer, and the index beside it.
 
-Apart from `logframes`, what stands between, and from the files themselves: these are functions over bytes, so that the
-tests can cut and flip every one of them. Integers are big endian. All checksums of a file are CRC-32Cs begun from its
-`seed`, so that nothing of another file, and nothing that a writer hides in a payload, can pass for a part of it.
+The frames between are in `frames`. All of these are functions over bytes, without files, so that tests can cut and flip
+every byte. Integers are big endian. All checksums of a file are CRC-32Cs that start from its `seed`, so that no part of
+another file, and nothing that a writer hides in a payload, can be taken for a part of this file.
 
 Sources: rules E10, E12, E13; docs/log.md.
 """
@@ -22,7 +22,7 @@ from epochal.protocol.log.history import SegmentState
 
 FORMAT: Final = 1
 MAX_CHECKPOINT: Final = 64 * 2**20
-"""Bytes of a header with its checkpoint."""
+"""Most bytes of a header after its first part, the checkpoint included."""
 INDEX_STEP: Final = 64 * 1024
 """Bytes between two points of an index."""
 
@@ -35,7 +35,7 @@ _INDEX_MAGIC: Final = b"EPOCHIDX"
 _FOOTER_MAGIC: Final = 0xE70C5EA1
 
 HEAD_BYTES: Final = _HEAD.size + _CRC.size
-"""The part of a header that tells the length of the rest."""
+"""The part of a header that gives the length of the rest."""
 FOOTER_BYTES: Final = _FOOTER.size + _CRC.size
 
 Incarnations = tuple[tuple[int, int], ...]
@@ -43,12 +43,12 @@ Incarnations = tuple[tuple[int, int], ...]
 
 
 class Damaged(Exception):
-    """Bytes that are not what was written; the shell that knows where they stand makes a `CorruptLog` of it."""
+    """Bytes that are not what was written. The shell knows the file and the offset, and raises `CorruptLog` for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogCheckpoint:
-    """A segment just behind event `state.seq`: the public part, and the machine's own, which only it can read."""
+    """A segment just after event `state.seq`: the public state, and the publisher's notes, which only it can read."""
 
     state: SegmentState
     machine: bytes = b""
@@ -68,7 +68,7 @@ class FileHeader:
     length: int
     """Bytes of the header: the first frame begins there."""
     seed: int
-    """The header's own checksum, with which all others of this file begin."""
+    """The header's own checksum, from which all other checksums of this file start."""
 
     @property
     def base(self) -> int:
@@ -78,7 +78,7 @@ class FileHeader:
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """What stands behind the last frame of a sealed file, so that a cut between two frames is seen too."""
+    """What follows the last frame of a sealed file, so that a file that was cut between two frames is noticed too."""
 
     frames: int
     last: int
@@ -90,10 +90,10 @@ class Footer:
 
 
 def with_incarnation(so_far: Incarnations, incarnation: int, first: int) -> Incarnations:
-    """The table with one more life, which begins at seq `first`.
+    """The table with one more incarnation, which begins at seq `first`.
 
-    Of the lives that begin at the same event the first and the last are kept, which tell of those between, so that the
-    table never outgrows the log.
+    Of the incarnations that begin at the same event only the first and the last are kept, so that the table does not
+    grow without events. Those between are implied: they had no events.
 
     >>> with_incarnation(((1, 0), (2, 50), (3, 50)), 4, 50)
     ((1, 0), (2, 50), (4, 50))
@@ -112,7 +112,7 @@ _unpack = partial(msgpack.unpackb, use_list=False, strict_map_key=True)
 def encode_header(
     stream: str, segment: str, checkpoint: LogCheckpoint, incarnations: Incarnations, *, created: int, salt: bytes
 ) -> bytes:
-    """A header; `salt` is eight random bytes, by which no two files have the same seed. Raises `LocalProtocolError`."""
+    """A header. `salt` is eight random bytes, so that no two files have the same seed. Raises `LocalProtocolError`."""
     public: bytes = _pack([stream, segment, _fields(checkpoint.state), incarnations])
     if len(public) + len(checkpoint.machine) > MAX_CHECKPOINT:
         raise LocalProtocolError(f"a checkpoint of more than {MAX_CHECKPOINT} bytes")
@@ -120,14 +120,14 @@ def encode_header(
         _LOG_MAGIC, FORMAT, 0, checkpoint.state.seq + 1, created, salt, len(public), len(checkpoint.machine)
     )
     body = public + checkpoint.machine
-    # The last checksum leaves the first one out: taken over both, half of what the salt brings would cancel.
+    # The last checksum does not cover the first one: over both, half of the salt's effect would cancel out.
     return b"".join((head, _crc(0, head), body, _crc(0, head + body)))
 
 
 def header_length(start: bytes) -> int:
-    """The length of the header that begins with `start`, of which `HEAD_BYTES` are enough.
+    """The length of the header that begins with `start`; its first `HEAD_BYTES` are enough.
 
-    Raises `Damaged`, for fewer bytes too, and `LogMismatch` for a newer format.
+    Raises `Damaged`, also for fewer bytes, and `LogMismatch` for another format.
     """
     if len(start) < HEAD_BYTES:
         raise Damaged("it ends inside its header")
@@ -165,7 +165,7 @@ def encode_footer(footer: Footer, seed: int) -> bytes:
 
 
 def decode_footer(end: bytes, seed: int, size: int) -> Footer | None:
-    """The footer in the last `FOOTER_BYTES` of a file of `size` bytes; None when there is none that fits."""
+    """The footer in `end`, the last `FOOTER_BYTES` of a file of `size` bytes; None if there is no valid one."""
     if len(end) != FOOTER_BYTES or _crc(seed, end[: -_CRC.size]) != end[-_CRC.size :]:
         return None
     magic, *fields = _FOOTER.unpack_from(end)
@@ -187,19 +187,19 @@ class Point(NamedTuple):
 class Index:
     """Some frames of one log file, about one every 64 KiB, and some states: where to begin to read.
 
-    It only saves time: without it the same answers come from a scan. Appending beside readers is safe.
+    It only saves time: without it a scan of the file gives the same answers. Appending while others read is safe.
     """
 
     def __init__(self, points: Iterable[Point] = (), states: Iterable[SegmentState] = ()) -> None:
         self.points, self.states = list(points), list(states)
 
     def add(self, point: Point) -> None:
-        """Note a frame, unless one not far before it is noted."""
+        """Note a frame, unless one less than `INDEX_STEP` before it is noted already."""
         if not self.points or point.offset - self.points[-1].offset >= INDEX_STEP:
             self.points.append(point)
 
     def before(self, seq: int) -> Point | None:
-        """Where to begin to look for event `seq`; None for the start of the file."""
+        """The frame from which to look for event `seq`; None for the start of the file."""
         at = bisect_right(self.points, seq, key=lambda point: point.seq)
         return self.points[at - 1] if at else None
 
@@ -217,7 +217,7 @@ def encode_index(index: Index, seed: int, length: int) -> bytes:
 
 
 def decode_index(data: bytes, seed: int, length: int) -> Index | None:
-    """The index of that file; None when it is damaged, or that of another or of an older one."""
+    """The index of that file; None if it is damaged, or belongs to another file or to an older state of this one."""
     if len(data) < _INDEX_HEAD.size + _CRC.size or _crc(seed, data[: -_CRC.size]) != data[-_CRC.size :]:
         return None
     if _INDEX_HEAD.unpack_from(data) != (_INDEX_MAGIC, FORMAT, seed, length):

@@ -1,13 +1,14 @@
 """The frames of a log file, and what recovery decides about a file that a crash or a bad disk has left.
 
-Apart from `logfile`, the frame around them. A frame is one group commit: events, and the machine's notes that hold
-exactly when they do. Its body has a checksum and its head another, so that lengths can be trusted before they are used.
+The header and the footer around them are in `file_format`. A frame is one group commit: events, and the publisher's
+notes that are valid exactly if the events are there. Its head has a checksum of its own, so that the lengths in it can
+be trusted before they are used; the body has another.
 
-`synced` is what tells a crash from damage: the bytes of the file that were on disk when the frame was written. What a
-crash leaves unreadable was never synced, so no later frame says it was; a bad frame that a later one counts as synced
-was good once.
+The field `synced` distinguishes a crash from damage. It says how many bytes of the file were on disk when the frame was
+written. What a crash leaves unreadable was never synced, so no later frame says that it was. A bad frame that a later
+one counts as synced was good once: it was damaged afterwards.
 
-Sources: rules E10, Q3; faults 28 and 29; docs/log.md.
+Sources: rules E10, Q3; docs/log.md.
 """
 
 import struct
@@ -25,7 +26,7 @@ from epochal.protocol.messages import Event
 
 FRAME_VERSION: Final = 1
 MAX_FRAME: Final = 64 * 2**20
-"""Bytes of a frame's body."""
+"""Most bytes of a frame's body."""
 
 _HEAD = struct.Struct(">IBBIQIIQQI")
 _CRC = struct.Struct(">I")
@@ -42,14 +43,14 @@ FRAME_HEAD: Final = _HEAD.size + _CRC.size
 
 
 class Head(NamedTuple):
-    """A frame's head, checked."""
+    """A frame's head; its checksum was right."""
 
     begins: bool
     """Whether an incarnation begins here; its number is the first of the notes."""
     entries: int
     """How many events."""
     base: int
-    """The seq of the first event; of the next event to come when there is none."""
+    """The seq of the first event; without events, the seq of the next event to come."""
     notes: int
     """Bytes of notes."""
     events: int
@@ -62,7 +63,7 @@ class Head(NamedTuple):
 
     @property
     def body(self) -> int:
-        """Bytes behind the head."""
+        """Bytes after the head."""
         return self.notes + self.events
 
     @property
@@ -85,7 +86,7 @@ class Frame(NamedTuple):
 
     @property
     def notes(self) -> bytes:
-        """The machine's, without the incarnation that may begin here."""
+        """The publisher's notes, without the number of an incarnation that begins here."""
         return self._notes()[1]
 
     @property
@@ -100,7 +101,7 @@ class Frame(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The offset behind it."""
+        """The offset just after the frame."""
         return self.offset + self.head.size
 
     def _notes(self) -> tuple[int | None, bytes]:
@@ -127,9 +128,9 @@ def frame_parts(
     synced: int,
     begins: int | None = None,
 ) -> list[bytes]:
-    """The buffers of one frame, those of `events` among them as they are.
+    """The buffers of one frame; those of `events` are among them, uncopied.
 
-    `begins` is the incarnation that begins with it. Raises `LocalProtocolError` for a body over 64 MiB.
+    `begins` is the incarnation that begins with the frame. Raises `LocalProtocolError` for a body over 64 MiB.
     """
     if begins is not None:
         notes = _pack(begins) + notes
@@ -145,7 +146,7 @@ def frame_parts(
 
 
 def entry(event: Event) -> list[bytes]:
-    """One event as a log has it, in one or two buffers: as on the wire, with a large payload behind its header."""
+    """One event as a log has it, in one or two buffers: as on the wire, but a large payload follows its header."""
     ((start, *payload),) = wire.encode(event)
     if not payload:
         return [start]
@@ -156,7 +157,7 @@ def entry(event: Event) -> list[bytes]:
 
 
 def read_head(data: bytes, at: int, seed: int) -> Head | None:
-    """The frame head at `at`; None when none is there."""
+    """The frame head at `at`; None if there is no valid one."""
     if len(data) - at < FRAME_HEAD:
         return None
     magic, version, flags, *fields = _HEAD.unpack_from(data, at)
@@ -169,14 +170,14 @@ def read_head(data: bytes, at: int, seed: int) -> Head | None:
 
 
 def is_sound(head: Head, body: bytes, seed: int) -> bool:
-    """Whether `body` is what was written behind `head`."""
+    """Whether `body` is what was written after `head`."""
     return len(body) == head.body and google_crc32c.extend(seed, body) == head.crc
 
 
 def cut(data: memoryview, max_events: int, max_bytes: int) -> tuple[int, int]:
-    """(bytes, events) of the longest run of whole entries at the start of `data` within both bounds.
+    """(bytes, events) of the longest run of whole entries at the start of `data` within both limits.
 
-    Raises `Damaged` for bytes that are no entries.
+    Raises `Damaged` for bytes that are not entries.
     """
     at, count, end = 0, 0, len(data)
     while at < end and count < max_events:
@@ -193,7 +194,7 @@ def cut(data: memoryview, max_events: int, max_bytes: int) -> tuple[int, int]:
 
 
 def entries(data: memoryview) -> Iterator[memoryview]:
-    """The entries in `data`, one by one. Raises `Damaged` for bytes that are no entries."""
+    """The entries in `data`, one by one. Raises `Damaged` for bytes that are not entries."""
     while data:
         size, _ = cut(data, 1, len(data))
         yield data[:size]
@@ -201,7 +202,7 @@ def entries(data: memoryview) -> Iterator[memoryview]:
 
 
 def decode_entry(data: memoryview) -> Event:
-    """The event that an entry is. Raises `RemoteProtocolError` for one that no publisher wrote."""
+    """The event in an entry. Raises `RemoteProtocolError` for one that no publisher wrote."""
     header, payload = _LENGTHS.unpack_from(data)
     frames = [bytes(data)]
     if payload >= _LARGE:
@@ -215,29 +216,29 @@ def decode_entry(data: memoryview) -> Event:
 
 
 class Bytes(Protocol):
-    """What a file holds: all of it, or what reads it piece by piece."""
+    """The content of a file: all its bytes, or an object that reads them piece by piece."""
 
     def __len__(self) -> int: ...
 
     def __getitem__(self, where: slice, /) -> bytes: ...
 
     def find(self, what: bytes, start: int, end: int, /) -> int:
-        """The offset of the first `what` that stands between two offsets, -1 for none."""
+        """The offset of the first `what` between two offsets; -1 if there is none."""
         ...
 
 
 class Damage(NamedTuple):
-    """Bytes `first` up to `last` of a file that are no sound frames."""
+    """Bytes `first` up to `last` of a file, which hold no sound frame."""
 
     first: int
     last: int
     behind: int | None
-    """The seq of the last event that is lost; None when nothing sound follows in the file."""
+    """The seq of the last event that is lost; None if nothing sound follows in the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frames:
-    """Sound frames of a file, read anew each time that one goes through them, so that none has to be kept."""
+    """Sound frames of a file. Each iteration reads them again, so that none has to be kept in memory."""
 
     data: Bytes
     start: int
@@ -250,7 +251,7 @@ class Frames:
         return self.count
 
     def __iter__(self) -> Iterator[Frame]:
-        """Each frame in order. Raises `Damaged` for one that is not sound any more."""
+        """Each frame in order. Raises `Damaged` for one that is no longer sound."""
         for found in scan(self.data, self.start, self.end, self.seed, self.base):
             if isinstance(found, Damage):
                 raise Damaged(f"bytes {found.first} to {found.last} were sound a moment ago")
@@ -259,19 +260,19 @@ class Frames:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """What stands of the last file of a log."""
+    """What is to be kept of the last file of a log."""
 
     frames: Frames
     end: int
-    """Bytes that stay; the next frame goes here."""
+    """How many bytes are kept; the next frame is written at this offset."""
     torn: int
-    """Bytes behind `end` that no sync ever covered."""
+    """How many bytes after `end` are cut off; no sync ever covered them."""
     sealed: bool
-    """Whether the file was ended: its footer must go before a frame can follow."""
+    """Whether the file was ended: its footer must be removed before a frame can follow."""
 
 
 def scan(data: Bytes, start: int, end: int, seed: int, base: int) -> Iterator[Frame | Damage]:
-    """Every sound frame between two offsets, the first of which must begin with event `base`, and what is none."""
+    """Every sound frame between two offsets, and the damage between them. The first must begin with event `base`."""
     at = start
     while at < end:
         frame = frame_at(data, at, end, seed)
@@ -285,7 +286,7 @@ def scan(data: Bytes, start: int, end: int, seed: int, base: int) -> Iterator[Fr
 
 
 def frame_at(data: Bytes, at: int, end: int, seed: int) -> Frame | None:
-    """The sound frame that begins at `at` and is over before `end`, if there is one."""
+    """The sound frame that begins at `at` and ends at or before `end`, if there is one."""
     head = read_head(data[at : at + FRAME_HEAD], 0, seed)
     if head is None or at + head.size > end:
         return None
@@ -304,15 +305,15 @@ def _next_frame(data: Bytes, at: int, end: int, seed: int, base: int) -> Frame |
 
 
 def footer_of(data: Bytes, seed: int) -> Footer | None:
-    """The footer of a whole file, if it is sealed."""
+    """The footer of a whole file; None if it is not sealed."""
     return decode_footer(data[-FOOTER_BYTES:], seed, len(data))
 
 
 def recover(data: Bytes, header: FileHeader, keep: Callable[[Frame], object] = id) -> Tail | Damage:
-    """What to keep of the last file of a log, or the damage because of which nothing may be touched.
+    """What to keep of the last file of a log, or the damage because of which nothing in it may be changed.
 
-    A bad end is torn, and goes, unless something behind it says that it was on disk once. `keep` is shown each frame
-    that stands unless damage is found.
+    A bad end is torn and is cut off, unless something after it says that it was on disk once. `keep` is called with
+    each frame before the first bad bytes; ignore what it saw if damage is returned.
     """
     footer = footer_of(data, header.seed)
     end = len(data) if footer is None else footer.length
@@ -326,7 +327,7 @@ def recover(data: Bytes, header: FileHeader, keep: Callable[[Frame], object] = i
             keep(found)
         elif found.head.synced > torn.first:
             return torn
-    if torn is not None and footer is not None:  # what stands before a footer was synced before it was written
+    if torn is not None and footer is not None:  # all frames were synced before the footer was written
         return torn
     stays = end if torn is None else torn.first
     frames = Frames(data, header.length, stays, header.seed, header.base, count)

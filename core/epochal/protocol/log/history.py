@@ -1,8 +1,7 @@
 """The newest part of a segment's log, in memory: a ring of events bounded by time and bytes.
 
-Apart from the publisher so that what answers `since` can be replaced by log files without the publisher noticing. The
-ring cuts a prefix at any event (E13) and keeps the state just behind the cut, so every answer can open with the state
-its events start from.
+The ring drops old events at any point (E13) and keeps the state just after the last dropped event. So every answer to
+`since` can open with the state from which its events start.
 
 Sources: Push-Pull Publish-Subscribe (history window, `since`), rules E13, E16, Q2, Q3.
 """
@@ -18,18 +17,18 @@ from epochal.protocol.progress import Progress, UpperFrontier
 from epochal.protocol.times import Time
 
 EVENT_OVERHEAD = 200
-"""Bytes that one retained event costs beside its payload and topic, measured roughly.
+"""Bytes that one retained event costs beside its payload and topic, roughly measured.
 
-Counted so that empty events cannot fill memory.
+They are counted so that empty events cannot fill the memory.
 """
 
 CHECKPOINT_EVERY = 1024
-"""Events, at most, between two states that are known without a replay."""
+"""Most events between two states that are known without a replay."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentState:
-    """The state of a segment just behind event `seq`: what a snapshot and the opening of a `since` answer say."""
+    """The state of a segment just after event `seq`: what a snapshot and the opening of a `since` answer say."""
 
     seq: int
     lower: tuple[Time, ...]
@@ -40,7 +39,7 @@ class SegmentState:
 
     @classmethod
     def of(cls, seq: int, progress: Progress) -> "SegmentState":
-        """What `progress` says, as a value."""
+        """The state of `progress` after event `seq`, as a value."""
         return cls(
             seq,
             tuple(progress.lower.frontier),
@@ -50,20 +49,20 @@ class SegmentState:
         )
 
     def progress(self) -> Progress:
-        """A fresh `Progress` in this state."""
+        """A new `Progress` in this state."""
         return Progress(self.lower, self.active, self.aborted, self.below)
 
     @property
     def upper(self) -> tuple[Time, ...]:
         """The maximal times that are active, or that an earlier incarnation may have had: none can be seen whole (E15).
 
-        A reader of a version that does not know `below` thereby leaves the same epochs out.
+        Since `below` is part of it, a reader of a version that does not know `below` leaves out the same epochs.
         """
         return tuple(UpperFrontier((*self.active, *self.below)))
 
 
 def apply(progress: Progress, event: Event) -> None:
-    """Let one event of the log change `progress`, as it changed the publisher's."""
+    """Apply one event of the log to `progress`, as the publisher applied it."""
     match event:
         case Data():
             progress.upper.insert(event.time)
@@ -94,10 +93,10 @@ class History:
         self.archived: int | None = None
         """The position before the first event that is kept on disk as well; None without a disk."""
         self.told: int | None = None
-        """The last event that readers were told of; those behind it are on no disk yet, and stay. None: no disk."""
+        """The last committed event. Later ones are not on disk yet, so they are never dropped. None without a disk."""
 
     def empty_behind(self, state: SegmentState) -> "History":
-        """A history with the same bounds that goes on behind `state`."""
+        """An empty history with the same bounds that continues after `state`."""
         return History(state, max_bytes=self._max_bytes, max_age=self._max_age)
 
     @property
@@ -107,12 +106,12 @@ class History:
 
     @property
     def truncated_at(self) -> int:
-        """The sequence number of the newest event that is gone: `since` works from here on."""
+        """The sequence number of the newest event that is gone; `since` works from this position on."""
         return self._last - len(self._events)
 
     @property
     def first(self) -> int:
-        """The position before the first event that can still be had, from memory or from disk."""
+        """The position before the first event that can still be read, from memory or from disk."""
         return self.truncated_at if self.archived is None else min(self.archived, self.truncated_at)
 
     def end_of(self, incarnation: int) -> int | None:
@@ -128,7 +127,7 @@ class History:
         return next((first - 1 for later, first in self.incarnations if later > incarnation), self._last)
 
     def append(self, event: Event, now: float) -> None:
-        """Retain one event, the direct follower of the last; drops what the bounds no longer allow."""
+        """Retain one event, the direct follower of the last one. Drops what is then over the bounds."""
         self._events.append((now, event))
         self._last = event.seq
         self.bytes += retained_size(event)
@@ -162,14 +161,14 @@ class History:
         return chosen
 
     def states(self) -> list[SegmentState]:
-        """States that are known without a replay, oldest first; the first is that behind what is gone."""
+        """States that are known without a replay, oldest first; the first is the one just after what is gone."""
         while len(self._checkpoints) > 1 and self._checkpoints[1].seq <= self.truncated_at:
             self._checkpoints.popleft()
         kept = [point for point in self._checkpoints if point.seq > self.truncated_at]
         return [SegmentState.of(self.truncated_at, self._base), *kept]
 
     def state_at(self, seq: int) -> Progress:
-        """The state just behind event `seq`, for `truncated_at <= seq <= last`."""
+        """The state just after event `seq`, for `truncated_at <= seq <= last`."""
         states = self.states()
         start = states[bisect_right(states, seq, key=lambda state: state.seq) - 1]
         progress = start.progress()
@@ -189,7 +188,7 @@ class History:
 
 
 def retained_size(event: Event) -> int:
-    """Bytes that one event counts against the bounds."""
+    """How many bytes of the bounds one event takes."""
     if type(event) is not Data:
         return EVENT_OVERHEAD
     beside = 0 if event.meta is None else event.meta.size
@@ -197,5 +196,5 @@ def retained_size(event: Event) -> int:
 
 
 def empty_state(lower: tuple[Time, ...], below: tuple[Time, ...] = ()) -> SegmentState:
-    """The state of a log without events whose lower frontier is `lower`, of which all `below` is aborted (E11)."""
+    """The state of a log without events: lower frontier `lower`, and every time <= one of `below` aborted (E11)."""
     return SegmentState(NOTHING_YET, lower, (), (), below)

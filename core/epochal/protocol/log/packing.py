@@ -1,8 +1,6 @@
-"""Events from a log file to the wire, as they stand in the file: no payload is decoded, no header written anew.
+"""Events from a log file to the wire, with the bytes of the file: no payload is decoded, no header written again.
 
-Apart from `logframes`, which knows files, and from `wire`, which knows messages: here the one becomes the other.
-
-Sources: S12; docs/protocol.md (History).
+Sources: rule S12; docs/protocol.md (History).
 """
 
 import struct
@@ -17,7 +15,7 @@ _APART = 0xFFFFFFFF
 
 
 def packed(first: m.Message, data: Iterable[memoryview]) -> list[wire.Frames]:
-    """The zmq messages of `first` and of the entries in `data` behind it, packed together as `wire.encode` packs."""
+    """The zmq messages for `first` and then the entries in `data`, packed together as `wire.encode` does."""
     (start,) = wire.encode(first)[0]
     messages: list[wire.Frames] = []
     parts: list[bytes | memoryview] = [start]
@@ -44,7 +42,7 @@ def packed(first: m.Message, data: Iterable[memoryview]) -> list[wire.Frames]:
 
 
 def _alone(entry: memoryview) -> wire.Frames:
-    """A large entry, its payload in a frame of its own where the wire has it so."""
+    """A large entry; its payload goes into a zmq frame of its own where the wire format has that."""
     header, payload = _LENGTHS.unpack_from(entry)
     if payload < wire.PACK_BYTES:
         return [bytes(entry)]

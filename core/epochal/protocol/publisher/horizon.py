@@ -32,7 +32,7 @@ PACE_SECONDS = 1.0
 class Record(NamedTuple):
     """What the catalog is to store of one segment. `final`: of a publisher that stops in order.
 
-    `marks` are what else the next incarnation must know, see `Marks`, and `writers` those for whom it waits.
+    `marks` is what else the next incarnation must know (see `Marks`); `writers` are those that it waits for.
     """
 
     number: int
@@ -61,7 +61,7 @@ class Marks(NamedTuple):
 
     @classmethod
     def from_texts(cls, texts: Iterable[str]) -> "Marks":
-        """Read what is stored; what a later version adds says nothing here."""
+        """Read what is stored. Marks that only a later version knows are ignored."""
         known = set(texts)
         opened = frozenset(text.removeprefix("opened:") for text in known if text.startswith("opened:"))
         return cls("finished" in known, "enough" in known, opened)
@@ -70,7 +70,7 @@ class Marks(NamedTuple):
 class Pace:
     """How far the maximal times of a segment moved within the last second, in each component.
 
-    For rare epochs `ahead` is None: what is asked for ahead would be lost with a crash, for little gain.
+    For rare epochs `ahead` is None: times recorded ahead are aborted by a crash, which would cost more than it saves.
     """
 
     __slots__ = ("_began", "_count", "_first", "_last", "_used")
@@ -81,7 +81,7 @@ class Pace:
         self._first: Time | None = None
         self._last: Time | None = None
         self._used: Time | None = None
-        """What the second before this one used."""
+        """How far times moved in the second before this one."""
 
     def moved(self, time: Time, now: float) -> None:
         """An append at `time` has come."""
@@ -97,7 +97,7 @@ class Pace:
         self._last = last
 
     def ahead(self) -> Time | None:
-        """By how much to ask ahead; None for nothing."""
+        """How far ahead of a time to record; None for not at all."""
         this = _difference(self._last, self._first) if self._count > 1 else None
         if this is None or self._used is None:
             return this or self._used
@@ -105,7 +105,7 @@ class Pace:
 
 
 class Horizon:
-    """F and H of one segment: what is recorded, what is to be, and the record that is under way."""
+    """F and H of one segment: what is recorded, what is to be recorded, and the record that is under way."""
 
     def __init__(self, shape: TimeShape, lower: Iterable[Time], horizon: Iterable[Time]) -> None:
         self._shape = shape
@@ -115,12 +115,12 @@ class Horizon:
         self._wanted = Downset(horizon)
         self._pace = Pace()
         self._made: Record | None = None
-        """The last record, which may be stored or not."""
+        """The last record that was made; it may be stored already, or not."""
         self._number = self._answered = -1
         self.marks = Marks()
-        """What is recorded beside F and H, of those that this publisher has sent."""
+        """The marks of the newest record of this publisher that the catalog has confirmed."""
         self.urgent = False
-        """Whether something waits for a record, or soon would, and none has been made since."""
+        """Whether something waits for a record, or soon will, and no record has been made since."""
 
     @property
     def lower(self) -> Antichain:
@@ -137,14 +137,14 @@ class Horizon:
         return time in self._recorded
 
     def want(self, time: Time) -> None:
-        """The next record must cover `time`: something waits for that."""
-        if self._wanted.insert(time):  # else a record that covers it is under way, or is to be made
+        """The next record must cover `time`, because something waits for that."""
+        if self._wanted.insert(time):  # otherwise a record that covers it is under way or already wanted
             self.urgent = True
             if len(self._wanted) > 2 * self._most:
                 self._coarsen()
 
     def came(self, time: Time, now: float) -> None:
-        """An append at `time` has come, which waits or makes it active; where times move fast, more are asked ahead."""
+        """An append at `time` came. Where times move fast, later ones are recorded ahead, so that fewer must wait."""
         self._pace.moved(time, now)
         ahead = self._pace.ahead()
         if ahead is not None and _sum(time, ahead, halved=True) not in self._wanted:
@@ -154,8 +154,8 @@ class Horizon:
     def allows(self, frontier: Antichain) -> bool:
         """Whether `frontier` may be reported now.
 
-        The maximal times that it has passed must all be in the recorded horizon. In a partial order these are unbounded
-        in some component, as a rule, and then the frontier itself has to be recorded first.
+        The maximal times that it has passed, and that F reaches, must all be in the recorded horizon. In a partial
+        order they usually have an unbounded component, and then the frontier itself must be recorded first.
         """
         if frontier == self._lower:
             return True
@@ -165,10 +165,10 @@ class Horizon:
         return all(time in self._recorded for time in passed if self._lower.less_equal(time))
 
     def record(self, frontier: Antichain, marks: Marks, writers: Iterable[str] = ()) -> Record:
-        """The record to ask for now, that `frontier` is what all capabilities together hold.
+        """The record to store now; `frontier` is what all capabilities together hold.
 
-        Elements of H that `frontier` does not reach are left out: nothing at or below them can arrive after a restart
-        there.
+        Elements of H that `frontier` does not reach are left out: after a restart at `frontier`, nothing at or below
+        them can arrive.
         """
         self._wanted.drop_passed(frontier)
         if len(self._wanted) > self._most:
@@ -176,7 +176,7 @@ class Horizon:
         return self._next(frontier, self._wanted, marks, writers, final=False)
 
     def _coarsen(self) -> None:
-        """Cover neighbours by one larger time each, so that half as many are left as may be."""
+        """Replace groups of neighbours by one larger time each, so that at most half of the allowed number is left."""
         times = list(self._wanted)
         each = -(-len(times) // max(self._most // 2, 1))
         self._wanted = Downset(reduce(join, times[at : at + each]) for at in range(0, len(times), each))
@@ -194,15 +194,15 @@ class Horizon:
     ) -> Record:
         self.urgent = False
         made = Record(self._number, tuple(frontier), tuple(horizon), final, marks.to_texts(), tuple(writers))
-        if self._made is None or made[1:] != self._made[1:]:  # else nothing new is to be stored
+        if self._made is None or made[1:] != self._made[1:]:  # otherwise there is nothing new to store
             self._number += 1
             self._made = made._replace(number=self._number)
         return self._made
 
     def answered(self, number: int) -> bool:
-        """The catalog has answered that record `number` is its newest; returns whether that is new.
+        """The catalog has answered that record `number` is its newest one; returns whether that is news.
 
-        An answer about an older record is ignored: a later one may have been stored since, or may be lost.
+        An answer about an older record is ignored: a later one was sent since, and may be stored or lost.
         """
         made = self._made
         if made is None or made.number != number or number <= self._answered:

@@ -1,11 +1,11 @@
-"""What a segment's log keeps beside its events, so that the next incarnation goes on where the last one ended.
+"""The notes that a log keeps beside its events, so that the next incarnation goes on where the last one ended.
 
-Events say what subscribers must know; a publisher must also know who its writers are, what each holds, and which
-numbers it has logged. Those are notes: they are in the log in the same group commit as the events, so that after a
+Events say what subscribers must know. A publisher must also know who its writers are, what each holds, and which
+numbers it has logged. The notes say that. They are written in the same group commit as the events, so that after a
 crash both are there, or neither. Separate from the publisher because its state is written and read back only here.
 
-Each take of the publisher's effects is one entry of the log. Notes state how things are at its end, not what happened
-within, so restoring needs no second copy of the publisher's rules.
+Each take of the publisher's effects is one entry of the log. Notes give the state at the end of the take, not what
+happened within it, so restoring needs no second copy of the publisher's rules.
 
 Sources: rules E3, E6, E7, E10; docs/log.md.
 """
@@ -25,13 +25,13 @@ from epochal.protocol.publisher.sessions import WriterState, fingerprint
 from epochal.protocol.times import Time
 
 KEPT_RUNS = 64
-"""Runs of a writer's last appends that a checkpoint keeps; of older ones the oldest known position is answered."""
+"""Runs of a writer's last appends that a checkpoint keeps; older ones are answered with the oldest known position."""
 
 KEPT_FINGERPRINTS = 32 * 2**20
-"""Most bytes of fingerprints in a checkpoint, for all writers together; what one does not need is left to others."""
+"""Most bytes of fingerprints in a checkpoint, for all writers together; what one does not need others may use."""
 
 KEPT_DETAIL = 100
-"""Characters of the reason for a refused append that a log keeps; its code says the same."""
+"""Characters that a log keeps of the reason for a refused append; the error code is kept too and says the same."""
 
 
 class Ran(NamedTuple):
@@ -53,7 +53,7 @@ class Denied(NamedTuple):
 
 
 class WriterIs(NamedTuple):
-    """All that outlives a connection of one writer, in the order of `WriterState`."""
+    """All of one writer that outlives its connection, in the order of `WriterState`."""
 
     writer: str
     session: int
@@ -83,7 +83,7 @@ class PublisherIs(NamedTuple):
     early: bool
     complete: bool
     asked: bool = False
-    """Whether a writer has finished (E47); later than the others, and left out where it says nothing."""
+    """Whether a writer has finished (E47). Added later than the other fields, so it is left out where it is false."""
 
 
 class EpochIs(NamedTuple):
@@ -115,7 +115,7 @@ _pack = msgpack.Packer(autoreset=True).pack
 
 
 def encode_notes(notes: Iterable[Note]) -> bytes:
-    """Notes as msgpack arrays `[kind, field...]`, one behind the other."""
+    """Notes as msgpack arrays `[kind, field...]`, one after the other."""
     return b"".join([_pack([_KIND_OF[type(note)], *_fields(note)]) for note in notes])
 
 
@@ -124,12 +124,12 @@ def _fields(note: Note) -> Sequence[object]:
 
 
 def decode_notes(data: bytes) -> list[Note]:
-    """What `encode_notes` wrote. Raises `LocalProtocolError` for anything else: a newer version's, or not ours."""
+    """Read what `encode_notes` wrote. Raises `LocalProtocolError` for anything else, also for a newer version's."""
     unpacker = msgpack.Unpacker(use_list=False, max_buffer_size=len(data) + 1)
     unpacker.feed(data)
     notes: list[Note] = []
     try:
-        while unpacker.tell() < len(data):  # not by iteration, which ends at half a note as if it were none
+        while unpacker.tell() < len(data):  # iterating would silently end at half a note
             kind, *fields = unpacker.unpack()
             notes.append(KINDS[kind](*fields))
     except (TypeError, KeyError, ValueError, msgpack.OutOfData) as error:
@@ -146,9 +146,9 @@ def writer_note(state: WriterState) -> WriterIs:
 
 
 class Entry(NamedTuple):
-    """What one take of a publisher adds to its log, behind the events among its effects.
+    """What one take of a publisher adds to its log, after the events among its effects.
 
-    `secure` says that nothing of the take may be told to anybody before the disk has it, under whatever policy (E10).
+    `secure`: nothing of the take may be sent to anyone before it is on disk, under any durability policy (E10).
     """
 
     notes: tuple[Note, ...]
@@ -156,7 +156,7 @@ class Entry(NamedTuple):
 
 
 class Journal:
-    """Gathers the notes of one take. Costs one call a run of appends, and one a change of a writer."""
+    """Collects the notes of one take. Costs one call for each run of appends and one for each change of a writer."""
 
     def __init__(self) -> None:
         self._runs: list[Ran | Denied] = []
@@ -174,21 +174,21 @@ class Journal:
         self._runs.append(Denied(writer, number, code, detail[:KEPT_DETAIL]))
 
     def changed(self, state: WriterState) -> None:
-        """Something else about a writer changed; it is noted as it is at the take."""
+        """Something else about a writer changed. It will be noted as it is at the take."""
         self._changed[state.writer] = state
 
     def forgot(self, writer: str) -> None:
-        """A writer was forgotten, with all that was noted of it: its numbers may be used again."""
+        """A writer was forgotten, with all that was noted of it, because its numbers may be used again."""
         self._changed.pop(writer, None)
         self._runs = [note for note in self._runs if note[0] != writer]
         self._forgotten.append(WriterForgotten(writer))
 
     def secure(self) -> None:
-        """What is logged now must be on disk before anybody hears of it, under whatever policy (E10)."""
+        """What is logged now must be on disk before it is sent to anyone, under any durability policy (E10)."""
         self._secure = True
 
     def take(self, publisher: PublisherIs) -> Entry | None:
-        """What there is to note since the last take; None for nothing."""
+        """All notes since the last take; None if there are none."""
         own: list[Note] = [] if publisher == self._publisher else [publisher]
         notes = (*self._forgotten, *map(writer_note, self._changed.values()), *self._runs, *own)
         if not notes and not self._secure:
@@ -205,7 +205,7 @@ class Journal:
 
 @dataclass(slots=True)
 class Restored:
-    """A publisher's state as its log has it: `state` is that behind the last event, `sizes` those of active epochs."""
+    """A publisher's state as its log has it: `state` after the last event, `sizes` of active epochs in bytes."""
 
     state: SegmentState
     publisher: PublisherIs
@@ -215,7 +215,7 @@ class Restored:
 
 @dataclass(slots=True)
 class Restoring:
-    """Reads a log from a checkpoint on: `state` and `notes` of the checkpoint, then each entry in order."""
+    """Replays a log from a checkpoint: first the checkpoint's `state` and `notes`, then each entry in order."""
 
     _progress: Progress
     _seq: int
@@ -225,13 +225,16 @@ class Restoring:
 
     @classmethod
     def behind(cls, state: SegmentState, notes: bytes) -> "Restoring":
-        """Begin with a checkpoint."""
+        """Begin with a checkpoint: the state after an event, and the notes there."""
         restoring = cls(state.progress(), state.seq)
         restoring._note(decode_notes(notes), [])
         return restoring
 
     def entry(self, events: Iterable[m.Event], notes: bytes) -> None:
-        """The next entry of the log: the events that directly follow, and the notes at their end."""
+        """Apply the next entry of the log: the events that directly follow, and the notes after them.
+
+        Raises `LocalProtocolError` for an event that is not the next one.
+        """
         marks: list[int] = []
         for event in events:
             if event.seq != self._seq + 1:
@@ -304,13 +307,13 @@ class Restoring:
 
 
 def checkpoint_notes(publisher: PublisherIs, writers: Iterable[WriterState], sizes: Mapping[Time, int]) -> list[Note]:
-    """All that must be known where a log file begins."""
+    """All notes that a log file must begin with."""
     notes: list[Note] = [EpochIs(time, size) for time, size in sorted(sizes.items())]
     known = list(writers)
     share = fair_share([state.kept_bytes for state in known], KEPT_FINGERPRINTS)
     for state in known:
         denials = list(state.denials())
-        if not state.present:  # it may come back, and send again what it sent last (E49)
+        if not state.present:  # it may come back and send its last appends again (E49)
             denials = denials[-KEPT_RUNS:]
         notes += [Ran(state.writer, number, seq, run) for number, seq, run in state.runs(KEPT_RUNS)]
         notes += [Denied(state.writer, number, code, detail[:KEPT_DETAIL]) for number, (code, detail) in denials]
@@ -321,7 +324,7 @@ def checkpoint_notes(publisher: PublisherIs, writers: Iterable[WriterState], siz
 
 
 def fair_share(sizes: Sequence[int], room: int) -> int:
-    """The largest limit for each, such that all together stay within `room`; what one does not need goes to others.
+    """The largest limit for each, so that all together stay within `room`; what one does not need goes to the others.
 
     >>> fair_share([1, 9, 9], 11), fair_share([1, 2], 11)
     (5, 2)

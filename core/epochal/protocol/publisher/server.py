@@ -1,7 +1,7 @@
 """What a segment's publisher does for subscribers: joins, snapshots, history, heartbeats.
 
-A machine without I/O beside `publishing`, whose log it reads and whose queue of effects it shares: a snapshot queued
-behind the events that it reflects, and before all later ones, is the whole of S9.
+A machine without I/O beside `machine`, whose log it reads and whose queue of effects it shares. S9 needs nothing but
+that shared order: a snapshot is queued after the events that it reflects and before all later ones.
 
 Sources: rules S8, S9, S21-S24; E13, E14; Push-Pull Publish-Subscribe (`since`); docs/protocol.md.
 """
@@ -29,9 +29,9 @@ from epochal.protocol.publisher.machine import SegmentPublisher
 CHUNK_EVENTS = 256
 CHUNK_BYTES = 256 * 1024
 MAX_CREDIT = 64
-"""Chunks that one message can ask for: 16 MiB, so that no client can hold up the others or fill its queue at once."""
+"""Most chunks that one message can request: 16 MiB, so that no client delays the others or fills its queue at once."""
 FEATURES = ("since", "filter:receiver", m.SINCE_TIMES)
-"""What this publisher can do; a client must not ask for what is not listed."""
+"""What this publisher can do; a client must not request what is not listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +44,11 @@ class ServingSettings:
     max_pending: int = 20_000
     """Hellos that wait for their subscription at once."""
     max_pending_each: int = 64
-    """... of one peer, which joins one segment at a time, so that it cannot keep the others out."""
+    """The same for one peer, so that it cannot keep the others out; a peer joins one segment at a time."""
     max_answers: int = 1_000
     """Answers to `since` under way at once."""
     max_answers_each: int = 4
-    """... to one peer, which asks for one at a time."""
+    """The same for one peer, which requests one at a time."""
     answer_ttl: float = 60.0
     """How long an answer waits for credit."""
 
@@ -61,21 +61,21 @@ class _Answering:
     opening: m.Position
     """Where the answer begins."""
     from_start: bool = False
-    """Whether that is wherever the history begins, or what is wanted of it."""
+    """Whether the answer begins where the history begins, or where that which is wanted of it begins."""
     wanted: EpochQuery | None = None
-    """What need not be told is passed over."""
+    """The epochs that are wanted; events before them that do not matter to them are left out."""
     opened: bool = False
     """Whether the answer has begun."""
     truncated: bool = False
-    """Whether all that is to be told is where the history begins."""
+    """Whether the answer is only `Truncated`: where the history begins."""
     reading: bool = False
-    """Whether the shell is at the disk for it."""
+    """Whether the shell is reading the disk for this answer."""
 
 
 class SegmentServer:
     """The subscribers' side of one segment publisher. `channel` is the 8-byte token of its one channel.
 
-    For a publisher with a disk it is given the `CommittedView`, which never shows what is not durable yet.
+    For a publisher with a disk, pass it the `CommittedView`, which never shows what is not durable yet.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class SegmentServer:
         self.publisher, self.channel, self.settings = publisher, channel, settings
         self.subscriptions: set[bytes] = set()
         self._pending: dict[bytes, tuple[float, bytes]] = {}
-        """Nonce -> when its hello came, and from whom."""
+        """Nonce -> when its hello came, and from which peer."""
         self._joining = Counter[bytes]()
         """Peer -> how many of its hellos are pending."""
         self._used: dict[bytes, float] = {}
@@ -96,7 +96,7 @@ class SegmentServer:
 
     @property
     def answering(self) -> int:
-        """How many questions for history are being answered."""
+        """How many history queries are being answered."""
         return len(self._answers)
 
     def receive(self, peer: bytes, message: m.Message, now: float) -> None:
@@ -165,7 +165,7 @@ class SegmentServer:
         self.publisher.emit(Private(nonce, snapshot))
 
     def unsubscribed(self, nonce: bytes) -> None:
-        """The notice of leaving, or of a broken connection (S23)."""
+        """The subscriber has left, or its connection broke (S23)."""
         self.subscriptions.discard(nonce)
         self._no_longer_pending(nonce)
 
@@ -197,7 +197,7 @@ class SegmentServer:
             raise RemoteProtocolError(f"position {tuple(position)} is ahead of this log")
         end = history.end_of(position.incarnation)
         if end is not None and position.seq > end:
-            position = m.Position(incarnation, end)  # what came behind did not survive: back to there (E10)
+            position = m.Position(incarnation, end)  # later events did not survive a crash: begin there (E10)
         truncated = end is None or position.seq < first.seq
         answering = _Answering(first.seq if truncated else position.seq, min(ask.credit, MAX_CREDIT), now, position)
         answering.truncated, answering.from_start, answering.wanted = truncated, ask.position is None, wanted
@@ -205,7 +205,7 @@ class SegmentServer:
         self._find_state(peer, ask.request, answering)
 
     def _checked(self, ask: m.Since) -> EpochQuery | None:
-        """The times asked for. Raises for those of another shape, for too many, and for those behind a position."""
+        """The wanted times. Raises for times of another shape, for too many, and for times together with a position."""
         if ask.wanted is None:
             return None
         if ask.position is not None:
@@ -218,7 +218,7 @@ class SegmentServer:
         history = self.publisher.history
         if answering.wanted is not None:
             self._find_beginning(peer, request, answering, answering.wanted)
-        elif answering.at == history.last:  # where who polls mostly asks: nothing to replay
+        elif answering.at == history.last:  # the usual case of a client that polls: nothing to replay
             self._open(peer, request, answering, self.publisher.state())
         elif answering.at >= history.truncated_at:
             self._open(peer, request, answering, SegmentState.of(answering.at, history.state_at(answering.at)))
@@ -227,7 +227,10 @@ class SegmentServer:
             self.publisher.emit(FindState(peer, request, answering.at))
 
     def _find_beginning(self, peer: bytes, request: int, answering: _Answering, wanted: EpochQuery) -> None:
-        """E20: nothing wanted is left out; what may have been in what is gone is for the asker to judge."""
+        """Find where the answer begins so that nothing wanted is left out (E20).
+
+        Whether something wanted was in the events that are gone, the client must judge.
+        """
         history = self.publisher.history
         state = wanted.beginning(history)
         if state is None and history.first < history.truncated_at:
@@ -257,7 +260,7 @@ class SegmentServer:
             self._open(peer, request, answering, state)
 
     def was_read(self, peer: bytes, request: int, upto: int) -> None:
-        """`ReadLog` was carried out: the client was sent a chunk of the events up to `upto`."""
+        """The answer to `ReadLog`: the client was sent a chunk with the events up to `upto`."""
         answering = self._answers.get((peer, request))
         if answering is not None:
             answering.reading = False
@@ -266,13 +269,13 @@ class SegmentServer:
             self._continue(peer, request, answering)
 
     def not_read(self, peer: bytes, request: int, error: EpochalError) -> None:
-        """What the log on disk was asked for cannot be had: it is gone by now (fault 31), or damaged (fault 29)."""
+        """The log on disk could not be read as requested: the events are gone by now, or damaged."""
         answering = self._answers.get((peer, request))
         if answering is None:
             return
         first, answering.reading = self.publisher.history.first, False
         if isinstance(error, HistoryTruncated) and answering.at < first and not answering.opened:
-            # Retention was faster than the question: what it asks for begins later now.
+            # Retention was faster than the request, which now begins later.
             answering.at = first
             answering.truncated = not answering.from_start
             self._find_state(peer, request, answering)
@@ -283,7 +286,7 @@ class SegmentServer:
     def _continue(self, peer: bytes, request: int, answering: _Answering) -> None:
         history = self.publisher.history
         while answering.credit > 0 and not answering.reading:
-            if answering.at < history.first:  # retention overtook a slow reader (fault 31)
+            if answering.at < history.first:  # retention overtook a slow reader
                 detail = f"events after {answering.at} are gone; the first retained position is {history.first}"
                 self.not_read(peer, request, HistoryTruncated(detail))
                 return
@@ -303,7 +306,7 @@ class SegmentServer:
     # ---- time ----
 
     def tick(self, now: float) -> None:
-        """Send the heartbeat when it is due, forget what waited too long."""
+        """Send the heartbeat when it is due, and forget what has waited too long."""
         if now - self._beaten >= self.settings.heartbeat:
             self._beaten = now
             self.publisher.emit(Push(m.Heartbeat(self.publisher.seq)))
