@@ -91,7 +91,7 @@ class Mutant:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one mutant: `caught`, `SURVIVED`, or `BROKEN`; the note says more."""
+    """The outcome for one mutant: `caught`, `SURVIVED`, or `BROKEN`; the note says why."""
 
     mutant: Mutant
     verdict: str
@@ -244,7 +244,7 @@ def try_unchanged(tree: Path, tests: Sequence[str]) -> dict[str, Baseline]:
 
 
 def _try_all_unchanged(tree: Path, mutants: Sequence[Mutant], jobs: int) -> dict[str, Baseline]:
-    """The same for the tests of all mutants, whole files of them at a time, in as many processes as `jobs`."""
+    """The same for the tests of all mutants, in as many processes as `jobs`; a file's tests stay in one process."""
     tests = sorted({mutant.test for mutant in mutants})
     files = sorted({test.partition("::")[0] for test in tests})
     shares = [[test for test in tests if files.index(test.partition("::")[0]) % jobs == job] for job in range(jobs)]
@@ -259,7 +259,7 @@ def judge(
     """Try one mutant out, in a copy of `unchanged` at `tree`, which is removed again.
 
     Returns:
-        what became of it; None when its test did not end in time, and is to be tried again `alone`.
+        its outcome; None when its test did not end in time, and must be tried again `alone`.
     """
     started = time.monotonic()
     verdict, note = "BROKEN", ""
@@ -311,7 +311,7 @@ def apply(mutant: Mutant, tree: Path) -> None:
 
 
 def judge_all(root: Path, mutants: Sequence[Mutant], jobs: int) -> Iterator[Outcome]:
-    """Try all of them out, `jobs` at a time; each is yielded as it ends, and last those that were too slow."""
+    """Try all mutants, `jobs` at a time; yields each outcome when it is known, those that were too slow last."""
     with tempfile.TemporaryDirectory(prefix="mutants-") as scratch, ThreadPoolExecutor(jobs) as pool:
         unchanged = Path(scratch, "unchanged")
         copy_tree(root, unchanged)

@@ -201,7 +201,7 @@ class Stream:
         await publisher.start()
 
     async def _kill_together(self, rng: random.Random) -> None:
-        """A machine with a publisher and the writers dies; all come back, in any order, the writers under their ids."""
+        """A machine with a publisher and writers dies; all restart, in any order, the writers with the same ids."""
         publisher = rng.choice(self.publishers)
         writers = [actor for actor in self.writers if actor.lives][: rng.choice((1, 2, 2))]
         self.tell("kill publisher and writers", targets=[publisher.name, *(actor.name for actor in writers)])
@@ -223,7 +223,7 @@ class Stream:
         await publisher.start()
 
     async def _end_in_turn(self, _: random.Random) -> None:
-        """As a rolling update does: each ends in order, and the next one once its successor is ready."""
+        """Like a rolling update: each publisher stops in order, and the next one once its successor is ready."""
         self.tell("end publishers in turn", targets=[publisher.name for publisher in self.publishers])
         for publisher in self.publishers:
             await publisher.end()
@@ -276,7 +276,7 @@ class Stream:
         await self._kill(rng, "kill writer", rng.choice(self.writers))
 
     async def _kill_reader(self, rng: random.Random) -> None:
-        """It resumes its cursor; the first reader is left alone, to compare with."""
+        """It resumes its cursor. The first reader is never killed, so that the others can be compared with it."""
         await self._kill(rng, "kill reader", rng.choice([actor for actor in self.actors if actor.name in ("s2", "s3")]))
 
     async def _interrupt_reader(self, rng: random.Random) -> None:
@@ -339,7 +339,7 @@ class Stream:
 
 
 class Round:
-    """Everything of one round. `directory` keeps the histories and the logs, in one folder a stream."""
+    """One round with all that belongs to it. `directory` holds the histories and the logs, one folder a stream."""
 
     def __init__(self, seed: str, directory: Path, seconds: float) -> None:
         self.seed, self.directory, self.seconds = seed, directory, seconds
@@ -450,9 +450,9 @@ def _judged(directory: Path) -> tuple[list[Violation], Counter[str], Counter[str
         found += [Violation(f"{policy} {rule}", detail) for rule, detail in check(history)]
         facts.update(counts(history))
         done.update(faults(history))
-    for kind in ("kill catalog", "stop catalog"):  # each stream has written it down
+    for kind in ("kill catalog", "stop catalog"):  # one fault of the catalog, but each stream has written it down
         done[kind] //= len(POLICIES)
-    facts["stalls"] //= len(POLICIES)  # as well
+    facts["stalls"] //= len(POLICIES)  # likewise
     facts["faults"] = done.total()
     return found, facts, done
 
@@ -470,7 +470,7 @@ def _listed(counter: Counter[str]) -> str:
 
 
 async def run_all(seeds: Sequence[str], parallel: int, seconds: float, keep: Path | None) -> tuple[int, list[str]]:
-    """Rounds, `parallel` at a time; the number in which a rule was broken, and the kinds of fault never done."""
+    """Run rounds, `parallel` at a time; returns how many broke a rule, and the kinds of fault that never happened."""
     room, broken, done = asyncio.Semaphore(parallel), 0, Counter(dict.fromkeys(KINDS, 0))
 
     async def one(seed: str) -> None:

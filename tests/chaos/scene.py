@@ -25,7 +25,7 @@ SPEC = {"time": {"shape": "int"}, "payload": {"encoding": "msgpack"}}
 class Scene:
     """A catalog, one publisher behind proxies, a writer and a subscriber.
 
-    `history`: what the manifest says of it; with `storage` the logs are in `data`.
+    `history`: that part of the manifest; with `storage` in it, the logs are in `data`.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Scene:
             yield sub
 
     async def publish(self) -> int:
-        """One whole epoch of a record in each segment; its time."""
+        """Publish one whole epoch with a record in each segment; returns its time."""
         time = next(self._times)
         async with asyncio.timeout(PATIENCE):
             for key in (b"a", b"b", b"c", b"d"):

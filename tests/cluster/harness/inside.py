@@ -2,7 +2,7 @@
 
 It runs in namespaces of its own (mounts, network, processes, host name). So the node can be thrown away: its links,
 rules, routes, mounts and processes exist only there, and are gone when this process ends, however that happens. The
-machine's kernel settings stay unchanged too: the kubelet sees the values that it requires, but only the node does.
+machine's kernel settings stay unchanged too: files that only the node sees show the kubelet the values that it wants.
 """
 
 import os
@@ -63,6 +63,7 @@ def _furnish(layout: Layout, cache: Path) -> None:
         outer.mkdir(parents=True, exist_ok=True)
         Path(inner).mkdir(parents=True, exist_ok=True)
         _run("mount", "--bind", outer, inner)
+    # The kubelet reads these settings and writes only those that differ, so files mounted over them are enough.
     shown = Path("/run/kernel")
     shown.mkdir()
     for number, (setting, value) in enumerate(_WANTED.items()):

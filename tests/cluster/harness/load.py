@@ -122,14 +122,14 @@ class Load:
         eventually(lambda: all(now >= then + 3 for now, then in zip(self._given(), before, strict=True)), PATIENCE, 1.0)
 
     def join(self) -> None:
-        """One more reader comes late, and begins at the start; returns when it was given an epoch."""
+        """Start one more reader, which begins at the start of the stream; returns when it was given an epoch."""
         name = f"late{len(self._joined)}"
         self._joined.append(name)
         self._run("touch", f"{_HISTORY}/{name}.join")
         eventually(lambda: self._given(name) != [0], PATIENCE, 1.0)
 
     def finish(self) -> tuple[list[str], dict[str, Any]]:
-        """Have the writers finish and the readers read to the end; what was broken, and how much happened."""
+        """Let the writers finish and the readers read to the end; returns what was broken, and how much happened."""
         self.tell("over")
         self._run("touch", f"{_HISTORY}/over")
         ended = eventually(self._ended, PATIENCE, 1.0)
