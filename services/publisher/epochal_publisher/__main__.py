@@ -1,14 +1,14 @@
 """The command `epochal-publisher`.
 
-Apart from the publisher because here are the process's own concerns: options, signals, standard streams, exit codes.
+Separate from the publisher because it deals with the process: options, signals, standard streams, exit codes.
 
-Exit codes: 0 stopped, or the stream was deleted; 1 cannot run; 2 wrong usage; 3 superseded by a newer
-publisher of the same segments, now or before a start beside its mark.
+Exit codes: 0 stopped, or the stream was deleted; 1 cannot run; 2 wrong usage; 3 superseded by a newer publisher of the
+same segments, in this run or in an earlier one that left its mark.
 """
 
 import gc
 
-gc.disable()  # nothing that is being loaded is garbage, and looking for it takes a third of the start
+gc.disable()  # imports make no garbage, and looking for it takes a third of the start
 
 import asyncio
 import logging
@@ -100,7 +100,7 @@ async def _until_stopped(stop: asyncio.Event, given: dict[str, Any]) -> int:
             reason,
         )
         return EXIT_SUPERSEDED
-    # Retained events are many and make no cycles; going through all of them now and then would only hold the loop up.
+    # Retained events are many and make no cycles: collections that visit all of them would only hold up the loop.
     gc.freeze()
     gc.set_threshold(20_000, 50, 100)
     async with PublisherLease(settings) as lease:
@@ -147,7 +147,7 @@ async def _start(
     publisher: PublisherProcess,
     addresses: Mapping[str, str],
 ) -> None:
-    """Own the logs, then the segments at the catalog, and begin: in this order nobody else writes meanwhile (E12)."""
+    """Own the logs, then the segments at the catalog, then begin. In this order no other process can write (E12)."""
     stream = await lease.look_up()
     stores = await stack.enter_async_context(SegmentStores(settings, stream, lease.instance))
     granted = await lease.acquire(stream, addresses, stores.incarnations)
@@ -164,7 +164,7 @@ async def _until_over(
     await asyncio.wait((stopped, publisher.over, *running), return_when=asyncio.FIRST_COMPLETED)
     for task in running:
         if task.done() and not publisher.over.done():
-            task.result()  # a bug ends the process; another one starts where the catalog says
+            task.result()  # a bug ends the process; the next one starts where the catalog says
     if not publisher.over.done():
         logger.info("stopping")
         publisher.drain()

@@ -1,6 +1,6 @@
-"""Plain numbers of what happened, raised on the hot path and read by metrics and lease reports.
+"""Counters as plain numbers, raised on the hot path and read by metrics and lease reports.
 
-Apart from `telemetry` so that counting costs one addition and knows no metrics library.
+Separate from `telemetry` so that counting costs one addition and needs no metrics library.
 """
 
 from dataclasses import asdict, dataclass, field
@@ -19,14 +19,14 @@ class SegmentCounters:
     pushed_bytes: int = 0
     joins: int = 0
     unsent_events: int = 0
-    """Events that nobody had subscribed to: not even encoded (S21)."""
+    """Events to which no one had subscribed; they are not even encoded (S21)."""
     truncated_answers: int = 0
-    """Questions for history (`since`) of which the beginning, or what came next, was gone (Q2)."""
+    """Requests for history (`since`) of which the beginning, or a later part, was gone (Q2)."""
     corrupt_answers: int = 0
-    """Those that came upon damage (fault 29)."""
+    """Requests for history that met damage in the log."""
 
     def answered(self, message: m.Message) -> None:
-        """Count what a question for history is answered with."""
+        """Count the answer to a request for history."""
         code = message.code if isinstance(message, m.Refused) else ""
         self.truncated_answers += isinstance(message, m.Truncated) or code == HistoryTruncated.code
         self.corrupt_answers += code == CorruptLog.code
@@ -40,18 +40,18 @@ class ProcessCounters:
     received_bytes: int = 0
     refused_messages: int = 0
     refusals: dict[tuple[str, str], int] = field(default_factory=dict)
-    """The same by socket and by the code of the error that was told."""
+    """The same by socket and by the code of the error that was answered."""
     discarded_messages: int = 0
     """Messages of peers that had broken the protocol."""
     dropped_answers: int = 0
     """Answers to peers that read too slowly, or had left."""
     stalls: int = 0
     webhook_deliveries: int = 0
-    """Deliveries of web-hooks that were taken."""
+    """Deliveries of web-hooks that were accepted."""
     webhook_failures: int = 0
     """Those that were not; each is tried again."""
     webhook_ends: dict[str, int] = field(default_factory=dict)
-    """Web-hooks that are over, by why."""
+    """Web-hooks that have ended, by reason."""
     failures: int = 0
     """Messages on which this process failed: bugs."""
 
@@ -61,7 +61,7 @@ class ProcessCounters:
         self.refusals[socket, code] = self.refusals.get((socket, code), 0) + 1
 
     def webhook_ended(self, why: str) -> None:
-        """Count a web-hook that is over."""
+        """Count a web-hook that has ended."""
         self.webhook_ends[why] = self.webhook_ends.get(why, 0) + 1
 
     def snapshot(self) -> dict[str, int]:

@@ -1,7 +1,7 @@
 """The publisher's metrics, in a registry of its own.
 
-Apart from the counters because names, units and the exporter are one concern; nothing else imports OpenTelemetry. It
-reads plain numbers when somebody asks, so the hot path pays nothing for it.
+Separate from the counters because names, units and the exporter are one concern. Metrics are plain numbers that are
+read only when someone collects them, so the hot path pays nothing.
 """
 
 from collections.abc import Callable, Iterable
@@ -72,7 +72,7 @@ _SHOWN: tuple[tuple[str, str, str, Read], ...] = (
 
 
 class PublisherTelemetry(ServiceTelemetry):
-    """Shows the numbers of `publisher` whenever metrics are read."""
+    """Exports the numbers of `publisher` whenever metrics are read."""
 
     def __init__(self, publisher: PublisherProcess) -> None:
         super().__init__("publisher")

@@ -1,6 +1,6 @@
-"""The spans `append STREAM`: one for each group commit and each trace in it, when it is durable and carried out.
+"""The spans `append STREAM`: for each group commit, one for each trace in it, made when it is durable and carried out.
 
-Separate from the process, which without tracing never comes here.
+Separate from the process, which does not use this module without tracing.
 """
 
 import time
@@ -15,7 +15,7 @@ from epochal.protocol.publisher.effects import Push
 
 
 class Appends:
-    """Makes them; only for batches whose writers have sampled them."""
+    """Makes these spans, only for batches whose trace is sampled."""
 
     def __init__(self, tell: Callable[[Finished], None], stream: str) -> None:
         self._tell = tell
@@ -23,7 +23,7 @@ class Appends:
 
     @classmethod
     def start(cls, stream: str) -> Self | None:
-        """None where this process sends no traces."""
+        """None if this process sends no traces."""
         tell = sdk.finished()
         return None if tell is None else cls(tell, stream)
 

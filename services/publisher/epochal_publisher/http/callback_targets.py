@@ -1,11 +1,12 @@
 """Where web-hooks may go: nowhere, unless the setting says so.
 
-Apart from the deliveries because this is what keeps a publisher from being made to send requests into its own network.
-A host is judged by its name when a web-hook is registered, and each address once more when a connection is made, so
-that a name that leads elsewhere by then leads nowhere.
+Separate from the deliveries because these checks keep clients from making a publisher send requests into its own
+network. A host is checked by name when a web-hook is registered. Each address is checked again when a connection is
+made, so that a name cannot later be pointed at a forbidden address.
 
 The setting is a list by comma: host names (`hooks.example.org`, `*.example.org`), addresses, networks (`10.1.0.0/16`).
-A name reaches public addresses only, and others if a network in the list has them; an address in a URL, only those.
+A host name may resolve to public addresses, and to addresses in a network of the list. An address in a URL must be in
+a network of the list.
 """
 
 import errno
@@ -25,7 +26,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _NAME = re.compile(r"(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*")
 _NUMBERS = re.compile(r"[0-9.]+|0x[0-9a-f.x]+")
 _EMBEDDING = ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Network("64:ff9b:1::/48")
-"""Addresses that a gateway turns into IPv4 ones, of whichever network."""
+"""Addresses that a gateway translates to IPv4, of any network."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class Targets:
 
     @classmethod
     def parse(cls, text: str) -> "Targets":
-        """Read the setting. Raises `ValueError`, naming the part that is none of these."""
+        """Read the setting. Raises `ValueError`, which names a part that is none of these."""
         names, networks = list[str](), list[Network]()
         for part in filter(None, (part.strip().lower() for part in text.split(","))):
             try:
@@ -91,7 +92,7 @@ class Targets:
 
 
 def _plain(address: Address) -> Address:
-    """The IPv4 address that an IPv6 one stands for on this machine."""
+    """The IPv4 address that is mapped into an IPv6 one; else the address itself."""
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return mapped or address
 

@@ -1,6 +1,7 @@
-"""The refusals that only a publisher's HTTP side gives, beside those of `epochal.errors`, and how each is answered.
+"""The errors that only a publisher's HTTP side raises, and the HTTP status of each error.
 
-Apart from the routes because what reads history and what delivers it refuse too, and know no status codes.
+Separate from the routes because the code that reads and delivers history raises these errors too, and knows no status
+codes. All other errors are in `epochal.errors`.
 """
 
 from typing import Any
@@ -15,7 +16,7 @@ from epochal.service.errors import InvalidRequest, SegmentNotFound, UnknownSubsc
 
 
 class NotAcceptable(UsageError):
-    """The client takes none of the forms in which events are told."""
+    """The client accepts none of the formats in which events are sent."""
 
     code = "not_acceptable"
 
@@ -27,13 +28,13 @@ class WebhookTarget(UsageError):
 
 
 class SubscriptionUsed(UsageError):
-    """A subscription id is used once (Q4, Q9)."""
+    """A subscription id can be used only once (Q4, Q9)."""
 
     code = "subscription_used"
 
 
 class EventsTruncated(HistoryTruncated):
-    """Events behind the position are gone; the first position that can be had, and the lower frontier there (Q2)."""
+    """Events after the position are gone. Names the first position that is kept, and the lower frontier there (Q2)."""
 
     def __init__(self, asked: int, first: Position, frontier: tuple[Time, ...]) -> None:
         self.first, self.frontier = first, frontier
@@ -41,7 +42,7 @@ class EventsTruncated(HistoryTruncated):
 
     @property
     def told(self) -> dict[str, Any]:
-        """The fields beside those that every problem has."""
+        """The fields besides those that every problem document has."""
         return {"first_available": list(self.first), "frontier": [to_json(time) for time in self.frontier]}
 
 

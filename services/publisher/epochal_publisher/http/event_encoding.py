@@ -1,7 +1,7 @@
-"""Events as HTTP clients are told them: JSON lines, server-sent events, msgpack.
+"""Events as they are sent to HTTP clients: as JSON lines, server-sent events or msgpack.
 
-Apart from the routes because web-hooks send the same lines, and because it takes long enough to run on threads. Only
-here does a publisher look into payloads, and only for who asked for JSON.
+Separate from the routes because web-hooks send the same lines, and because encoding takes so long that it runs on
+threads. Only here does a publisher decode payloads, and only for clients that want JSON.
 """
 
 import base64
@@ -20,16 +20,17 @@ from epochal.protocol.messages import Aborted, Data, Event, Frontier, Meta, Posi
 from epochal.protocol.times import Time, to_json
 
 MOST_DECODED = 256 * 1024
-"""Bytes of a payload that is looked into: meanwhile nothing else runs, and empty lists take many times their bytes.
+"""Bytes of the largest payload that is decoded.
 
-At this size for some ten milliseconds at the worst.
+Nothing else runs meanwhile: at this size for some ten milliseconds at worst. And decoded lists that are empty take many
+times the bytes of their encoding.
 """
 Placed = tuple[Position, Event]
 """An event and its position."""
 
 
 class Form(StrEnum):
-    """How events are told; the value is the content type."""
+    """A format in which events are sent; the value is the content type."""
 
     LINES = "application/x-ndjson"
     MSGPACK = "application/msgpack"
@@ -37,7 +38,7 @@ class Form(StrEnum):
 
 
 def opening(position: Position, incarnation: int, state: SegmentState) -> dict[str, Any]:
-    """What every answer begins with: the state just behind `position`, where its events start (E13)."""
+    """The first item of every answer: the state just after `position`, where its events start (E13)."""
     return {
         "kind": "opening",
         "position": list(position),
@@ -50,7 +51,7 @@ def opening(position: Position, incarnation: int, state: SegmentState) -> dict[s
 
 
 class Telling:
-    """Tells the events of a stream of one encoding."""
+    """Encodes the events of a stream for HTTP clients; `encoding`: that of the stream's payloads."""
 
     def __init__(self, encoding: str) -> None:
         self._encoding = encoding
@@ -64,7 +65,7 @@ class Telling:
         return b"".join(_json(item) + b"\n" for item in told)
 
     def packed(self, first: dict[str, Any], events: Sequence[Placed]) -> bytes:
-        """One msgpack map behind the other, payloads untouched."""
+        """One msgpack map after the other; payloads are sent as they are."""
         pack = msgpack.Packer(autoreset=True).pack
         parts: list[bytes] = [pack(first)]
         for placed in events:
@@ -93,7 +94,7 @@ class Telling:
         return told
 
     def _records(self, event: Data) -> dict[str, Any]:
-        """The records as JSON; a payload that has none, or is not what the stream declares, as base64 (S12)."""
+        """The records as JSON; base64 for a payload that has no JSON form, or is not what the stream declares (S12)."""
         if len(event.payload) > MOST_DECODED:
             return self._whole(event)
         try:
@@ -131,7 +132,7 @@ def _head(placed: Placed) -> dict[str, Any]:
 
 
 def _meta(meta: Meta) -> dict[str, Any]:
-    """What a batch says of itself, as far as it does."""
+    """The optional fields of a batch, those that it has."""
     told: dict[str, Any] = {}
     if meta.key is not None:
         told["key"] = meta.key
@@ -147,7 +148,7 @@ def _meta(meta: Meta) -> dict[str, Any]:
 
 
 def _readable(told: dict[str, Any]) -> dict[str, Any]:
-    """The same for JSON: bytes as texts where they are, else as base64 with a field that says so."""
+    """The same for JSON: bytes as text if they are UTF-8, else as base64 with a field that says so."""
     if "key" in told:
         told |= _text("key", told["key"])
     if "headers" in told:

@@ -1,8 +1,8 @@
-"""The events of a segment over HTTP, for clients without ZeroMQ: what there is, a long poll, server-sent events.
+"""The events of a segment over HTTP, for clients without ZeroMQ: present events, long polls, server-sent events.
 
-Apart from the follower, which knows history and no HTTP. Each answer is bounded, so are those at once, and none of
-them can hold up the others or the protocol: files are read and events told on threads, one answer told at a time, and
-no payload is looked into that takes long.
+Separate from the follower, which reads history and knows no HTTP. Each answer is bounded, and so is the number of
+answers at once. No answer can hold up the others or the protocol: files are read and events are encoded on threads,
+one answer is encoded at a time, and payloads that take long to decode are not decoded.
 
 Sources: rules Q1-Q3, Q5, Q7; E9, E13.
 """
@@ -24,13 +24,13 @@ from epochal_publisher.segments.follower import HistoryFollower
 from epochal_publisher.settings import Settings
 
 PIECE = 64 * 1024
-"""Bytes of events that are told at once as server-sent events."""
+"""Bytes of events that are sent at once as server-sent events."""
 _STILL_HERE = b": still here\n\n"
 _NO_STORE = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
 class EventReaders:
-    """Answers GETs of events; as many at once as `max_readers` allows, the waiting ones among them."""
+    """Answers GETs of events, at most `max_readers` at once, including those that wait."""
 
     def __init__(self, settings: Settings, publisher: PublisherProcess) -> None:
         self._settings, self._publisher = settings, publisher
@@ -53,7 +53,7 @@ class EventReaders:
         return HistoryFollower(self._publisher, served)
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
-        """The events behind a position. Raises `EpochalError`."""
+        """The events after a position. Raises `EpochalError`."""
         question = history_query.read_question(request, self._settings.max_wait)
         follower = self.follower(request.match_info["segment"])
         with self._one_more():
@@ -87,7 +87,7 @@ class EventReaders:
         tell = telling.lines if question.form is Form.LINES else telling.packed
         body = await self._publisher.tell(lambda: tell(first, events))
         response = web.Response(body=body, headers={"Content-Type": question.form, **_NO_STORE})
-        with suppress(ConnectionError):  # here, so that it counts as under way until it was taken
+        with suppress(ConnectionError):  # sent here, so that it counts as under way until the client has taken it
             await response.prepare(request)
             await response.write_eof()
         return response
@@ -98,10 +98,10 @@ class EventReaders:
         self, request: web.Request, question: Question, follower: HistoryFollower, state: SegmentState
     ) -> web.StreamResponse:
         if question.resumes and follower.complete:
-            return web.Response(status=204)  # tells a browser not to come back
+            return web.Response(status=204)  # so a browser does not connect again
         response = web.StreamResponse(headers={"Content-Type": Form.SERVER_SENT, **_NO_STORE})
         first = opening(follower.position, follower.served.publisher.incarnation, state)
-        with suppress(ConnectionError):  # it left, or was cut as it did not read
+        with suppress(ConnectionError):  # it left, or was disconnected because it did not read
             await response.prepare(request)
             await response.write(b"retry: 1000\n\n" + server_sent("opening", first, follower.position))
             await self._follow(response, follower)
@@ -109,7 +109,7 @@ class EventReaders:
         return response
 
     async def _follow(self, response: web.StreamResponse, follower: HistoryFollower) -> None:
-        """Write every event as it comes, until the end of the stream, of the publisher or of the client's patience."""
+        """Write every event as it comes, until the stream completes, the publisher stops, or the client leaves."""
         telling = Telling(self._publisher.encoding)
         try:
             while not follower.complete:
@@ -121,7 +121,7 @@ class EventReaders:
             complete = {"kind": "complete", "position": list(follower.position)}
             await response.write(server_sent("complete", complete, follower.position))
         except Unavailable:
-            return  # it comes back, to whoever serves then
+            return  # the client connects again, to the next owner
         except EpochalError as error:
             told = errors.answer(error).text or "{}"
             await response.write(b"event: refused\ndata: " + told.encode() + b"\n\n")

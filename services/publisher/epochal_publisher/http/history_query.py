@@ -1,6 +1,6 @@
-"""Reads what HTTP clients ask for, with every problem named at once.
+"""Reads the requests of HTTP clients for events and web-hooks, and names all problems at once.
 
-Apart from the routes because what a client can get wrong is the same in a query, a header and a body.
+Separate from the routes because a client can make the same mistakes in a query, a header and a body.
 """
 
 import math
@@ -33,11 +33,11 @@ _PACKED = frozenset((Form.MSGPACK, "application/x-msgpack", "application/vnd.msg
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a GET of events asks; `wait` in seconds."""
+    """What a GET of events asks for; `wait` in seconds."""
 
     since: Asked
     resumes: bool
-    """Whether the place comes from Last-Event-ID."""
+    """Whether the position comes from Last-Event-ID."""
     wait: float
     limit: int
     form: Form
@@ -59,7 +59,7 @@ def read_question(request: web.Request, max_wait: float) -> Question:
     resumes = form is Form.SERVER_SENT and bool(last)
     asked = (last or "") if resumes else query.get("since", NamedPlace.START)
     since = _place(asked)
-    if last and _place(last) is None:  # also where it would not count: who sends it means something by it
+    if last and _place(last) is None:  # also where it is not used: a client that sends it means something by it
         problems.append(_no_place("Last-Event-ID", last))
     elif since is None:
         problems.append(_no_place("since", asked))
@@ -85,7 +85,7 @@ def read_question(request: web.Request, max_wait: float) -> Question:
 
 
 def read_form(accept: str) -> Form:
-    """The form of an answer by the Accept header: lines where anything goes. Raises `NotAcceptable`."""
+    """The format of an answer by the Accept header; lines if any is accepted. Raises `NotAcceptable`."""
     kinds = [part.partition(";")[0].strip().lower() for part in accept.split(",")]
     if Form.SERVER_SENT in kinds:
         return Form.SERVER_SENT
@@ -99,7 +99,7 @@ def read_form(accept: str) -> Form:
 
 async def read_webhook(request: web.Request, timeout: float) -> tuple[NewWebhook, Asked]:
     """The body of a registration, and where it begins. Raises `InvalidRequest`, as `read_model` does."""
-    if request.content_type != "application/json":  # nor can a page of another site send it unasked
+    if request.content_type != "application/json":  # so no page of another site can send it, as browsers ask first
         raise InvalidRequest("the body must be JSON", [Problem("Content-Type", "must be application/json")])
     asked = await read_model(request, NewWebhook, timeout)
     if asked.since is None:
@@ -127,5 +127,5 @@ def _no_place(name: str, text: str) -> Problem:
 
 
 def _number(text: str) -> float:
-    """What a client in any language writes as a number; NaN for all else that Python would take for one."""
+    """A number as a client in any language writes it; NaN for anything else, even if Python would accept it."""
     return float(text) if _NUMBER.fullmatch(text) else math.nan

@@ -1,6 +1,6 @@
-"""The publisher's HTTP side: is it alive, is it ready, what are its numbers, and events for who has no ZeroMQ.
+"""The publisher's HTTP side: health, readiness, metrics, and events for clients that have no ZeroMQ.
 
-Apart from the sockets of the protocol because people, probes, monitoring and simple clients come here.
+It is for people, probes, monitoring and simple clients; writers and subscribers use the sockets of the protocol.
 """
 
 from types import TracebackType
@@ -18,11 +18,11 @@ from epochal_publisher.settings import Settings
 from epochal_publisher.telemetry import PublisherTelemetry
 
 _DRAIN = 0.5
-"""Seconds; who waits is sent home at once."""
+"""Seconds; requests that wait are ended at once."""
 
 
 class PublisherHttp:
-    """Listens while entered; `address` says where. Raises `ConfigError` if it cannot."""
+    """Listens at `address` while entered. Raises `ConfigError` if it cannot."""
 
     def __init__(self, settings: Settings, publisher: PublisherProcess) -> None:
         self._settings, self._publisher = settings, publisher

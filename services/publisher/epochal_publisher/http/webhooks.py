@@ -1,8 +1,8 @@
-"""Web-hooks: a segment's events, posted to a callback in order, each delivery behind the one before it.
+"""Web-hooks: a segment's events, posted to a callback in order, one delivery after the other.
 
-Apart from the follower, whose position is all that is kept for a receiver. Push here is only the fast way (Q7): a
-delivery that fails is tried again for a while, then the web-hook ends, and its receiver asks for what it missed. They
-live with the process; a receiver that hears nothing for too long asks as well.
+For a receiver, only the position of its follower is kept. Push is only the fast way (Q7): a delivery that fails is
+tried again for a while, then the web-hook ends, and its receiver asks for what it missed. Web-hooks end with the
+process, so a receiver that hears nothing for too long must ask too.
 
 Sources: rules Q4-Q9, Q14; Push-Pull Publish-Subscribe.
 """
@@ -39,12 +39,12 @@ REMEMBERED = 10_000
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 30.0
 """Seconds before a delivery is tried again; each pause is twice the one before."""
 _MOST_ANSWER = 4096
-"""Bytes of a receiver's answer that are looked at."""
+"""Bytes of a receiver's answer that are read."""
 
 
 @dataclass(eq=False, slots=True)
 class Webhook:
-    """One subscription; `since` is where it is, behind the last delivery that was taken."""
+    """One subscription; `since` is its position, after the last delivery that was accepted."""
 
     id: str
     segment: str
@@ -54,11 +54,11 @@ class Webhook:
     failing_since: float | None = None
     failures: int = 0
     why: str = ""
-    """What the last delivery failed of, while it does."""
+    """Why the last delivery failed; empty after one that was accepted."""
     task: "asyncio.Task[None] | None" = None
 
     def shown(self) -> dict[str, Any]:
-        """What clients see of it."""
+        """The fields that clients see."""
         return {
             "subscription": self.id,
             "callback": str(self.callback),
@@ -69,19 +69,19 @@ class Webhook:
 
 
 class Ended(Exception):
-    """A web-hook is over, as it may be; the message says why."""
+    """A web-hook has ended, without an error in this process; the message says why."""
 
     reason = "ended"
 
 
 class GivenUp(Ended):
-    """Its receiver did not take what was sent, or not in time: it misses events until it asks for them."""
+    """The receiver did not accept events, or not in time. It misses events until it asks for them."""
 
     reason = "given_up"
 
 
 class Webhooks:
-    """All of a process, each a task of its own until `close`."""
+    """All web-hooks of a process; each is a task until `close`."""
 
     def __init__(self, settings: Settings, publisher: PublisherProcess) -> None:
         self._settings, self._publisher = settings, publisher
@@ -91,20 +91,20 @@ class Webhooks:
         self._client: aiohttp.ClientSession | None = None
 
     def __len__(self) -> int:
-        """How many stand."""
+        """The number of web-hooks that have not ended."""
         return len(self._live)
 
     async def register(
         self, segment: str, follower: HistoryFollower, subscription: str, callback: str, since: Asked
     ) -> dict[str, Any]:
-        """Begin one; returns where it starts, and the state there.
+        """Begin a web-hook; returns its first position, and the state there.
 
         Raises `WebhookTarget`, `SubscriptionUsed`, `Overloaded`, and what `HistoryFollower.open` does.
         """
         url, key = self._targets.check(callback), (segment, subscription)
         self._check(key)
         state = await follower.open(since)
-        self._check(key)  # once more, after waiting
+        self._check(key)  # again, because others may have registered during the wait
         hook = Webhook(subscription, segment, url, follower, follower.position)
         self._live[key] = hook
         hook.task = asyncio.create_task(self._run(hook))
@@ -119,7 +119,7 @@ class Webhooks:
             raise Overloaded(f"{most} web-hooks stand already (EPOCHAL_PUBLISHER_MAX_WEBHOOKS); try again later")
 
     def cancel(self, segment: str, subscription: str) -> None:
-        """End one: nothing is sent to it any more. Raises `UnknownSubscription`."""
+        """End a web-hook: nothing more is sent to it. Raises `UnknownSubscription`."""
         hook = self._live.get((segment, subscription))
         if hook is None:
             raise UnknownSubscription(f"no web-hook {subscription[:128]!r} stands for segment {segment!r}")
@@ -129,7 +129,7 @@ class Webhooks:
             hook.task.cancel()
 
     def of(self, segment: str) -> Iterator[dict[str, Any]]:
-        """Those of a segment, as clients see them."""
+        """The web-hooks of a segment, as clients see them."""
         return (hook.shown() for (of, _), hook in sorted(self._live.items()) if of == segment)
 
     async def close(self) -> None:
@@ -167,7 +167,7 @@ class Webhooks:
         self._forget(hook)
 
     async def _next(self, hook: Webhook) -> list[Placed]:
-        """The next events, once there are any. Raises `Ended` where none can come."""
+        """The next events; waits until there are any. Raises `Ended` if none can follow."""
         while True:
             try:
                 events = await read_on(hook.follower, MOST_EVENTS, self._settings.answer_bytes)
@@ -180,7 +180,7 @@ class Webhooks:
             await hook.follower.news(None)
 
     async def _deliver(self, hook: Webhook, events: list[Placed]) -> None:
-        """Post events until they are taken. Raises `Ended` when they are not wanted, or not taken for too long."""
+        """Post events until they are accepted. Raises `Ended` if they are not wanted, or not accepted for too long."""
         telling = Telling(self._publisher.encoding)
         body = await self._publisher.tell(partial(telling.lines, None, events, subscription=hook.id))
         pause = _FIRST_PAUSE
@@ -198,7 +198,7 @@ class Webhooks:
         hook.failing_since, hook.why, hook.since = None, "", events[-1][0]
 
     async def _post(self, hook: Webhook, body: bytes) -> str:
-        """Deliver once; returns why it was not taken, empty if it was. Raises `Ended` for who is not wanted."""
+        """Deliver once; returns why it failed, empty if accepted. Raises `Ended` if the receiver does not want it."""
         headers = {
             "Content-Type": Form.LINES,
             "Epochal-Stream": self._settings.stream,

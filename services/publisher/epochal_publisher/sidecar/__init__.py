@@ -1,1 +1,1 @@
-"""The sidecar: a process that stays in a pod and passes on what writers beside it publish (docs/sidecar.md)."""
+"""The sidecar: a process that runs in a pod and forwards what writers in this pod publish (docs/sidecar.md)."""

@@ -1,6 +1,6 @@
-"""The sidecar's sockets: writers on one side, publishers on the other, frames passed between them as they are.
+"""The sidecar's sockets: writers on one side, publishers on the other, frames passed between them unchanged.
 
-Apart from `lanes`, which decides who goes through where: here bytes are moved.
+Separate from `lanes`, which decides which writer uses which connection. This module only moves bytes.
 """
 
 import asyncio
@@ -25,14 +25,14 @@ from epochal_publisher.sockets.socket_timeouts import Patience
 logger = logging.getLogger("epochal.sidecar")
 
 PUBLISHER_QUEUE = 8
-"""Messages of up to 240 KiB that wait in the library for one publisher; what it does not take waits in `Lanes`."""
+"""Messages of up to 240 KiB that wait in the library for one publisher. Further ones wait in `Front`."""
 MAX_SOCKETS = 8192
 
 Control = Callable[[bytes, m.Message], None]
 
 
 class Front:
-    """Binds `addresses` and passes on; `control(peer, message)` gets what is meant for the sidecar itself."""
+    """Binds `addresses` and forwards frames. `control(peer, message)` gets the messages for the sidecar itself."""
 
     def __init__(self, addresses: list[str], lanes: Lanes, control: Control) -> None:
         self._lanes, self._control = lanes, control
@@ -42,12 +42,12 @@ class Front:
         self._waiting: dict[int, deque[list[Any]]] = {}
         self._discarded = Discarded(1024, 60.0)
         self._cut = Discarded(4096, 60.0)
-        """Writers whose way is broken, and who have not heard it yet: what they sent meanwhile is dropped."""
+        """Writers that were disconnected from their publisher and may not know it yet: what they send is dropped."""
         self.forwards = Forwards.start()
         self.refused = 0
-        """Messages that were not as the protocol has them."""
+        """Messages that broke the protocol."""
         self.passed_bytes = 0
-        """From writers to publishers."""
+        """Bytes from writers to publishers."""
         self._writers = Socket(
             self._context, zmq.ROUTER, self._from_writer, self._act,
             max_message=MAX_FRAME, send_queue=SEND_QUEUE, copy=False,
@@ -71,11 +71,11 @@ class Front:
         self._context.destroy(linger=0)
 
     def tell(self, peer: bytes, message: m.Message) -> None:
-        """Send a message of the sidecar's own."""
+        """Send a message from the sidecar itself."""
         for frames in wire.encode(message):
             try:
                 self._writers.send([peer, b"", *frames])
-            except zmq.ZMQError:  # it left, or does not read
+            except zmq.ZMQError:  # the writer left, or does not read
                 self._gone(peer)
 
     def tick(self) -> None:
@@ -127,7 +127,7 @@ class Front:
                     self._lanes.passes(peer, message, monotonic())
                     if self.forwards is not None and self._lanes.stands(peer):
                         self.forwards.begins(peer, message)
-                    self._do()  # what follows needs the connection
+                    self._do()  # make the connection now: the next frames need it
                 case m.Free():
                     self._lanes.freed(peer, monotonic())
                     if self.forwards is not None:
@@ -145,7 +145,7 @@ class Front:
             self._refuse(peer, wrong)
 
     def _refuse(self, peer: bytes, error: EpochalError) -> None:
-        """Say no, once, and read nothing more from this peer."""
+        """Send one refusal, and read nothing more from this peer."""
         self.refused += 1
         self._discarded.add(peer, monotonic())
         self._gone(peer)
@@ -176,10 +176,10 @@ class Front:
     def _from_publisher(self, number: int, frames: Frames) -> None:
         peer = self._lanes.peer(number)
         if peer is None:
-            return  # what is told late to a writer that has left
+            return  # a late message for a writer that has left
         try:
             self._writers.send([peer, *frames])
-        except zmq.ZMQError:  # it left without a word, or does not read
+        except zmq.ZMQError:  # the writer left without notice, or does not read
             self._gone(peer)
             self._do()
 
@@ -189,7 +189,7 @@ class Front:
             self.forwards.ends(peer, code)
 
     def _flush(self, number: int) -> None:
-        """Give the publisher what waits for it, as far as it takes it."""
+        """Send what waits for a publisher, as much as it takes."""
         waiting = self._waiting.get(number)
         if waiting is None:
             return

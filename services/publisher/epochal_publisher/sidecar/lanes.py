@@ -1,11 +1,11 @@
-"""Which writer's connection goes through which connection to a publisher: the sidecar's decisions, without any I/O.
+"""Which writer uses which connection to a publisher: the sidecar's decisions, without any I/O.
 
-A publisher knows a session by its connection and segment, so a connection serves one writer at a time. One that a
-writer left with all its answers (`Free`) is kept warm for the next writer of the same publisher; any other is closed
-with its writer, for what comes late through it must never reach another (E6).
+A publisher knows a session by its connection and segment, so a connection serves one writer at a time. If a writer has
+left with all its answers (`Free`), its connection is kept warm for the next writer to the same publisher. Any other
+connection is closed with its writer, because late messages on it must never reach another writer (E6).
 
-Nothing is acknowledged here and nothing is kept for a publisher that is away: the acknowledgement is the publisher's,
-and what has none is still with its writer, which sends it again (E1, E10).
+The sidecar acknowledges nothing, and keeps nothing for a publisher that is away. Only the publisher acknowledges. A
+writer keeps what is not acknowledged, and sends it again (E1, E10).
 """
 
 from collections import deque
@@ -17,7 +17,7 @@ from epochal.errors import EpochalError, LimitExceeded, NoPublisher, SidecarUnav
 from epochal.protocol import messages as m
 
 MOST_ADDRESSES = 4096
-"""Publishers' addresses that are remembered; the one that was told longest ago is forgotten first."""
+"""Publishers' addresses that are remembered; the one that the catalog named longest ago is forgotten first."""
 
 Peer: TypeAlias = bytes
 """A writer's connection: its routing id at the sidecar."""
@@ -31,13 +31,13 @@ class Connect(NamedTuple):
 
 
 class Close(NamedTuple):
-    """Close it; what waits for it is dropped."""
+    """Close connection `number`; what waits for it is dropped."""
 
     number: int
 
 
 class Tell(NamedTuple):
-    """Send a message of the sidecar's own to a writer."""
+    """Send a writer a message from the sidecar itself."""
 
     peer: Peer
     message: m.Message
@@ -48,20 +48,20 @@ Effect: TypeAlias = Connect | Close | Tell
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the sidecar holds; durations in seconds."""
+    """Limits of what the sidecar holds; durations in seconds."""
 
     held: int = 64 * 2**20
-    """Bytes that publishers have not taken yet, of all writers; above it nothing more is read."""
+    """Bytes that publishers have not taken yet, of all writers. Above this, writers are not read."""
     held_each: int = 32 * 2**20
-    """Of one writer at one segment. Its window is 8 MiB, so only one that keeps no window comes here."""
+    """The same for one writer at one segment. Its window is 8 MiB, so only a writer that ignores it gets here."""
     lanes: int = 1024
     """Connections of writers at once."""
     silence: float = 120.0
-    """How long a writer may say nothing: an open one sends heartbeats, so after that it is gone."""
+    """How long a writer may be silent. An open one sends heartbeats, so after this time it is gone."""
     warm: float = 60.0
     """How long a connection waits for its next writer."""
     warm_most: int = 64
-    """How many wait."""
+    """The most connections that wait for their next writer."""
 
 
 @dataclass(slots=True)
@@ -83,7 +83,7 @@ class Warm(NamedTuple):
 
 
 class Lanes:
-    """`take` returns what must be done, in order."""
+    """Decides about connections; `take` returns what must be done, in order."""
 
     def __init__(self, instance: str, limits: Limits) -> None:
         self._instance, self._limits = instance, limits
@@ -97,10 +97,10 @@ class Lanes:
         self.held = 0
         """Bytes that publishers have not taken yet."""
         self.waits = 0
-        """How often reading stopped because of them."""
+        """How often reading stopped because `held` was too large."""
         self._full = False
         self.draining = False
-        """Whether no writer is taken any more."""
+        """Whether no new writer is taken."""
 
     def take(self) -> list[Effect]:
         """What must be done now."""
@@ -119,11 +119,11 @@ class Lanes:
 
     @property
     def full(self) -> bool:
-        """Whether nothing more may be read from writers until publishers have taken half of what is held."""
+        """Whether writers may not be read until publishers have taken half of what may be held."""
         return self._full
 
     def know(self, addresses: Iterable[str]) -> None:
-        """The catalog told these addresses: to them, and to no others, is passed on."""
+        """The catalog named these addresses of publishers. Writers are connected to no others."""
         for address in addresses:
             self._known.pop(address, None)
             self._known[address] = None
@@ -133,7 +133,7 @@ class Lanes:
     # ---- writers ----
 
     def passes(self, peer: Peer, asked: m.Pass, now: float) -> None:
-        """A writer wants to go through to a publisher."""
+        """A writer wants a connection to a publisher."""
         refusal = self._refusal(peer, asked)
         if refusal is not None:
             self._effects.append(Tell(peer, m.Refused(asked.request, refusal.code, str(refusal))))
@@ -165,11 +165,11 @@ class Lanes:
         return None
 
     def stands(self, peer: Peer) -> bool:
-        """Whether this writer has a way to a publisher."""
+        """Whether this writer has a connection to a publisher."""
         return peer in self._lanes
 
     def came(self, peer: Peer, now: float) -> int | None:
-        """A writer sent something for its publisher: through which connection it goes, None where there is none."""
+        """A writer sent something for its publisher; returns the connection for it, None if the writer has none."""
         lane = self._lanes.get(peer)
         if lane is None:
             return None
@@ -177,7 +177,7 @@ class Lanes:
         return lane.connection
 
     def waits_for(self, connection: int, size: int) -> None:
-        """The publisher does not take this now."""
+        """The publisher does not take `size` bytes now."""
         lane = self._lanes[self._by_connection[connection]]
         lane.waiting += size
         self.held += size
@@ -189,7 +189,7 @@ class Lanes:
             self.waits += 1
 
     def taken(self, connection: int, size: int) -> None:
-        """The publisher took what had waited."""
+        """The publisher took `size` bytes that had waited."""
         lane = self._lanes[self._by_connection[connection]]
         lane.waiting -= size
         self._less(size)
@@ -199,7 +199,7 @@ class Lanes:
         lane = self._lanes.get(peer)
         if lane is None:
             return
-        clean = not lane.waiting
+        clean = not lane.waiting  # else the rest would be sent after the next writer has the connection
         self._forget(lane)
         if clean and not self.draining and self.warm < self._limits.warm_most:
             self._warm.setdefault(self._addresses[lane.connection], deque()).append(Warm(lane.connection, now))
@@ -207,7 +207,7 @@ class Lanes:
             self._close(lane.connection)
 
     def gone(self, peer: Peer) -> None:
-        """A writer's connection is no more, or broke the protocol."""
+        """A writer's connection is lost, or the writer broke the protocol."""
         lane = self._lanes.get(peer)
         if lane is not None:
             self._forget(lane)
@@ -216,7 +216,7 @@ class Lanes:
     # ---- publishers ----
 
     def peer(self, connection: int) -> Peer | None:
-        """Whom to give what a publisher says; None where nobody is there any more."""
+        """The writer that gets what comes from a publisher on `connection`; None if it has left."""
         return self._by_connection.get(connection)
 
     def lost(self, connection: int) -> None:
@@ -238,7 +238,7 @@ class Lanes:
     # ---- time ----
 
     def tick(self, now: float) -> None:
-        """Let go who has said nothing for long, and connections that nobody wanted."""
+        """End writers that were silent for too long, and connections that waited too long for a writer."""
         for lane in [lane for lane in self._lanes.values() if now - lane.heard > self._limits.silence]:
             self._cut(lane, Unavailable(f"nothing was heard of the writer for {self._limits.silence:g} s"))
         for address, waiting in list(self._warm.items()):
@@ -248,7 +248,7 @@ class Lanes:
                 del self._warm[address]
 
     def drain(self) -> None:
-        """Take no more writers; those that are there go on."""
+        """Take no more writers; present ones go on."""
         self.draining = True
         for waiting in self._warm.values():
             for warm in waiting:

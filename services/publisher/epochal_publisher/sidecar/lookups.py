@@ -1,8 +1,8 @@
-"""The catalog as writers see it through the sidecar: one answer serves all that ask within a moment.
+"""Look-ups at the catalog for writers: one answer serves all writers that ask at about the same time.
 
-Apart from the sockets because it is HTTP. A look-up is remembered for `remember` seconds: what can change in it is
-where publishers are, which a writer finds out by itself (E48), and whether the stream was made anew, which its session
-tells. Sessions are another matter (`sessions`): each fences the one before (E6).
+A look-up is remembered for `remember` seconds. Two things in it can change. If a publisher has moved, a writer finds
+out by itself (E48). If the stream was deleted and created again, the uid in the answer for its session shows it.
+Sessions are never remembered like this (see `sessions`), because each fences the one before (E6).
 """
 
 import asyncio
@@ -19,10 +19,10 @@ from epochal.resources import parse_stream_name
 from epochal_publisher.sidecar.sessions import Sessions
 
 PATIENCE = 10.0
-"""Seconds for which a catalog that is away is tried again; the writer asks again after that."""
+"""Seconds for which a catalog that is away is tried again; after that, the writer asks again."""
 TRY = 10.0
 MAX_WAIT = 20.0
-"""Seconds of one look-up at the catalog; a longer wait is made of several."""
+"""Seconds of one look-up at the catalog; a longer wait takes several look-ups."""
 MOST_REMEMBERED = 1024
 
 Key = tuple[str, tuple[str, ...]]
@@ -40,7 +40,7 @@ def _path(stream: str) -> str:
 
 
 class CatalogLookups:
-    """Answers `Ask`; `found(addresses)` is told of every publisher that the catalog names."""
+    """Answers `Ask`; calls `found(addresses)` for the publishers that the catalog names."""
 
     def __init__(self, catalog: str, found: Callable[[Iterable[str]], None], *, remember: float) -> None:
         self._http = HttpCaller(catalog, patience=PATIENCE, timeout=TRY)
@@ -66,7 +66,7 @@ class CatalogLookups:
         return True
 
     async def answer(self, ask: m.Ask) -> m.Answer:
-        """The catalog's answer to a question; raises what the catalog says instead."""
+        """The catalog's answer to a question; raises the error that the catalog answers."""
         path = _path(ask.stream)
         session: dict[str, Any] | None = None
         looked_up = b""
@@ -81,14 +81,14 @@ class CatalogLookups:
                 key = (ask.stream, ask.expected)
                 uid, looked_up = await self._look_up(key, path, ask)
                 session = await self.sessions.give(path, ask.writer)
-                if session.get("uid") != uid:  # made anew since one of them was asked for
+                if session.get("uid") != uid:  # the stream was created again between the two answers
                     session = await self.sessions.fresh(path, ask.writer)
                     self._known.pop(key, None)
                     _, looked_up = await self._look_up(key, path, ask)
         return m.Answer(ask.request, "" if session is None else _json(session).decode(), looked_up)
 
     def left(self, left: m.Left) -> None:
-        """A writer's session has left every segment. Raises `EpochalError` where the stream's name is none."""
+        """A writer's session has left every segment. Raises `EpochalError` if the stream's name is not valid."""
         self.sessions.left(_path(left.stream), left.writer, left.session)
 
     async def _look_up(self, key: Key, path: str, ask: m.Ask) -> LookedUp:

@@ -1,6 +1,6 @@
-"""A sidecar from start to stop: its sockets, its HTTP side, its lock, its end.
+"""A sidecar from start to stop: its sockets, its HTTP side, its locks, its shutdown.
 
-Apart from the parts that it puts together, each of which knows none of the others.
+Only this module connects the parts; none of them knows the others.
 """
 
 import asyncio
@@ -30,11 +30,11 @@ logger = logging.getLogger("epochal.sidecar")
 
 TICK = 0.1
 MODE = 0o660
-"""Of the socket: writers run under other users, in the pod's group, which owns the directory."""
+"""Mode of the socket: writers run as other users, in the pod's group, which owns the directory."""
 
 
 class SidecarProcess:
-    """Answers writers and passes on what they publish."""
+    """Answers writers and forwards what they publish."""
 
     def __init__(self, settings: SidecarSettings) -> None:
         self._settings = settings
@@ -53,7 +53,7 @@ class SidecarProcess:
             path.chmod(MODE)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Serve until `stop` is set, and then until the writers have gone or their time is over."""
+        """Serve until `stop` is set, then until all writers have left or `drain_timeout` is over."""
         self.front.start()
         loop = asyncio.get_running_loop()
         deadline: float | None = None
@@ -151,7 +151,7 @@ async def _http(settings: SidecarSettings, sidecar: SidecarProcess) -> AsyncIter
 async def serve(settings: SidecarSettings, stop: asyncio.Event) -> int:
     """Run a sidecar until `stop`; returns the exit code.
 
-    Raises `ConfigError` where another sidecar has the socket, or where it cannot be made.
+    Raises `ConfigError` if another sidecar has the socket, or if it cannot be made.
     """
     locks = [FileLock(path.with_name(f"{path.name}.lock"), str(os.getpid())) for path in _paths(settings)]
     held: list[FileLock] = []
@@ -168,7 +168,7 @@ async def serve(settings: SidecarSettings, stop: asyncio.Event) -> int:
                     f"{path} cannot be made: {error.strerror}; its directory must be there and belong to this user's "
                     "group (in a pod: an emptyDir and securityContext.fsGroup)"
                 ) from None
-            path.unlink(missing_ok=True)  # a stale one: nobody else holds the lock
+            path.unlink(missing_ok=True)  # a stale one: this process has the lock
         sidecar = SidecarProcess(settings)
         try:
             async with _http(settings, sidecar) as port:

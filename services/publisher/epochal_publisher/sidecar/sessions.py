@@ -1,9 +1,9 @@
-"""Numbers of writers' sessions, from the catalog; the next one ahead for a writer id that keeps coming here.
+"""Session numbers of writers, from the catalog; for a writer id that comes often, the next number is fetched ahead.
 
-Separate from look-ups, which may be remembered: a number is given to one writer and fences those before (E6). The
-catalog syncs each to its disk, for which the opening of a Spark task would wait. So when a session has left every
-segment, the number of the next one is asked for while nobody waits, if the sessions before it were this sidecar's too.
-It is given out only if the session that left is still the newest, so that it never fences one that is open.
+Separate from look-ups, which may be remembered: a number is for one writer, and fences the sessions before it (E6). The
+catalog syncs each number to its disk, and a Spark task would wait for that when it opens. So when a session has left
+every segment, the next number is requested while no writer waits, if the sessions before it were this sidecar's too.
+The catalog gives it only if the session that left is still the newest, so that it never fences an open session.
 """
 
 import asyncio
@@ -18,12 +18,12 @@ from epochal.client.catalog.http import HttpCaller
 from epochal.errors import EpochalError
 
 AHEAD = 30.0
-"""Seconds for which a number that was asked for ahead is given out, and within which a writer must come again to have
-one: later somebody else has likely opened."""
+"""Seconds for which a number that was fetched ahead may be used. A number is fetched ahead only for a writer id that
+came again within this time. Later, a session has likely been opened elsewhere."""
 PATIENCE = 2.0
-"""Seconds to wait for one that is being asked for, before another is."""
+"""Seconds to wait for a number that is being fetched ahead, before a new one is requested."""
 MOST_WRITERS = 4096
-"""Writer ids that are remembered; the one that opened longest ago is forgotten first."""
+"""Writer ids that are remembered; the one that opened a session longest ago is forgotten first."""
 
 Key = tuple[str, str]
 """The path of the stream at the catalog, and the writer id."""
@@ -31,21 +31,21 @@ Key = tuple[str, str]
 
 @dataclass(slots=True)
 class KnownWriter:
-    """A writer id that has opened here."""
+    """A writer id that has opened a session through this sidecar."""
 
     newest: int
-    """The newest number that this sidecar has of it."""
+    """The newest session number that this sidecar has for it."""
     given: float
-    """When one was given out last."""
+    """When a number was last given to a writer."""
     ours: bool = False
-    """Whether the number before that one was this sidecar's too, and not long ago: it is likely to come again."""
+    """Whether this sidecar had the number before too, not long ago: then the writer id is likely to come again."""
     ahead: "asyncio.Task[dict[str, Any] | None] | None" = None
     asked: float = 0.0
-    """When the number ahead was asked for."""
+    """When the number ahead was requested."""
 
 
 class Sessions:
-    """Gives numbers out; `ahead` counts those that had been asked for before."""
+    """Gives session numbers to writers; `ahead` counts those that had been fetched ahead."""
 
     def __init__(self, http: HttpCaller) -> None:
         self._http = http
@@ -54,13 +54,13 @@ class Sessions:
         self.ahead = 0
 
     async def close(self) -> None:
-        """Ask for nothing more."""
+        """Cancel all requests for numbers ahead."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def give(self, path: str, writer: str) -> dict[str, Any]:
-        """The catalog's answer for a new session, with `ahead` true if it was asked for before; raises as it does."""
+        """The catalog's answer for a new session, with `ahead` true if it was fetched ahead. Raises as `fresh` does."""
         known = self._writers.get((path, writer))
         if known is not None and known.ahead is not None:
             task, known.ahead = known.ahead, None
@@ -74,7 +74,7 @@ class Sessions:
         return await self.fresh(path, writer)
 
     async def fresh(self, path: str, writer: str) -> dict[str, Any]:
-        """The same, asked for now."""
+        """The catalog's answer for a new session, requested now. Raises `EpochalError`."""
         session = await self._ask(path, writer)
         known = self._forget((path, writer))
         now = monotonic()
@@ -96,7 +96,7 @@ class Sessions:
     async def _ask_ahead(self, known: KnownWriter, path: str, writer: str, number: int) -> dict[str, Any] | None:
         try:
             session = await self._ask(path, writer, {"after": str(number)})
-        except EpochalError:  # most often: another has opened meanwhile
+        except EpochalError:  # most often because another session was opened meanwhile
             known.ours = False
             return None
         known.newest = session["session"]

@@ -1,6 +1,6 @@
-"""What can be set at a sidecar, each with the reason of its default.
+"""The settings of a sidecar, each with the reason for its default.
 
-Apart from the publisher's own settings because the two processes share an image and nothing else.
+Separate from the publisher's settings because the two processes share only an image.
 """
 
 import os
@@ -21,29 +21,29 @@ def _pod() -> str:
 
 
 class SidecarSettings(ServiceSettings):
-    """Read from `EPOCHAL_SIDECAR_*`; what is given to `read` wins. Durations in seconds, sizes in bytes."""
+    """Read from `EPOCHAL_SIDECAR_*`; arguments of `read` win. Durations in seconds, sizes in bytes."""
 
     model_config = SettingsConfigDict(env_prefix="EPOCHAL_SIDECAR_")
     service: ClassVar[str] = "sidecar"
 
     listen: str = "ipc:///run/epochal/ingest.sock"
-    """Where writers connect: `ipc://PATH`, and by comma `tcp://127.0.0.1:PORT` for who cannot share a directory."""
+    """Where writers connect: `ipc://PATH`, and by comma `tcp://127.0.0.1:PORT` for those that share no directory."""
     catalog: str = ""
     """The URL of the catalog; empty for EPOCHAL_CATALOG."""
     pod: str = Field(default_factory=_pod)
-    """The uid of the pod, from EPOCHAL_POD_UID: writers of another pod, with another one, do not use this sidecar."""
+    """The uid of the pod, from EPOCHAL_POD_UID. Writers in another pod have another uid and do not use this sidecar."""
     http_port: int = Field(default=8705, ge=0, le=65535)
-    """Health and metrics; 0 takes a free one."""
+    """Port of health and metrics; 0 takes a free one."""
     held_bytes: int = Field(default=64 * 2**20, ge=2**20)
-    """What publishers have not taken yet, in all; above it nothing is read, so that writers' own windows fill."""
+    """What publishers have not taken yet, in all. Above this, nothing is read, so that the writers' windows fill."""
     max_lanes: int = Field(default=1024, ge=1)
-    """Writers' connections at once, one a segment."""
+    """Writers' connections at once; a writer has one for each segment."""
     silence: float = Field(default=120.0, gt=0.0)
-    """How long a writer may say nothing before its way to the publisher is closed: open ones send heartbeats."""
+    """How long a writer may be silent before its connection to the publisher is closed; open ones send heartbeats."""
     remember: float = Field(default=1.0, ge=0.0, le=60.0)
-    """How long a look-up serves further writers: the tasks of one batch begin within a second."""
+    """How long a look-up serves other writers too: the tasks of one batch begin within a second."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """What is logged: from this severity on."""
+    """The least severity that is logged."""
     drain_timeout: float = Field(default=15.0, ge=0.0, le=20.0)
     """How long writers may go on after SIGTERM."""
 
@@ -54,7 +54,7 @@ class SidecarSettings(ServiceSettings):
 
     @property
     def limits(self) -> Limits:
-        """What the lanes are bound by."""
+        """The limits for `Lanes`."""
         return Limits(held=self.held_bytes, lanes=self.max_lanes, silence=self.silence)
 
     @field_validator("listen")

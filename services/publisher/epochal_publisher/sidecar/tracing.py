@@ -1,7 +1,7 @@
-"""The spans `forward STREAM`: one for each opening of a writer at a segment, from there to its end.
+"""The spans `forward STREAM`: one for each connection of a writer to a segment, from its opening to its end.
 
-Separate from the sockets, which without tracing never come here. What is passed on is not looked into; whose trace it
-is, the writer says when it opens.
+Separate from the sockets, which do not use this module without tracing. Forwarded messages are not decoded; the writer
+names its trace when it opens the connection.
 """
 
 from typing import TYPE_CHECKING, Self
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Forwards:
-    """Makes them; only for writers whose trace is sampled."""
+    """Makes these spans, only for writers whose trace is sampled."""
 
     def __init__(self, tracer: "Tracer") -> None:
         self._tracer = tracer
@@ -23,12 +23,12 @@ class Forwards:
 
     @classmethod
     def start(cls) -> Self | None:
-        """None where this process sends no traces."""
+        """None if this process sends no traces."""
         provider = sdk.provider()
         return None if provider is None else cls(provider.get_tracer(names.SCOPE))
 
     def begins(self, peer: bytes, asked: m.Pass) -> None:
-        """A writer goes through to a publisher."""
+        """A writer has a connection to a publisher."""
         if asked.trace is None or not asked.trace[24] & 1:
             return
         from opentelemetry.trace import NonRecordingSpan, set_span_in_context
@@ -40,13 +40,13 @@ class Forwards:
         )  # fmt: skip
 
     def waits(self, peer: bytes | None, held: int) -> None:
-        """Its publisher does not take what it sends; told once for each time that it begins to wait."""
+        """The publisher does not take what the writer sends. Called once each time that the writer begins to wait."""
         span = None if peer is None else self._spans.get(peer)
         if span is not None:
             span.add_event("waiting for credit", {names.HELD: held})
 
     def ends(self, peer: bytes, error: str = "") -> None:
-        """It has left, or its way is broken."""
+        """The writer has left, or its connection is lost."""
         span = self._spans.pop(peer, None)
         if span is None:
             return
