@@ -99,7 +99,7 @@ class HistoryFollower:
         end = history.end_of(incarnation)
         if end is None or seq < history.first:
             return min(history.first, told), False
-        return min(seq, end, told), True  # what came after the end did not survive: back to there (E10)
+        return min(seq, end, told), True  # events after that end did not survive: go back to it (E10)
 
     async def _state(self) -> SegmentState:
         history, store, at = self.served.publisher.history, self.served.store, self.at

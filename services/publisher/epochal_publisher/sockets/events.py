@@ -1,4 +1,4 @@
-"""The `events` socket: live push to all subscribers, and notice of who comes and goes.
+"""The `events` socket: live push to all subscribers, and notice of joins and leaves.
 
 An XPUB, unlike the ROUTERs: it receives only subscriptions. If the queue of a subscriber is full, messages for that
 subscriber alone are dropped. The queue is bounded in bytes, although the library counts messages.

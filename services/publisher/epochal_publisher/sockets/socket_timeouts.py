@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import zmq
 
 BACKLOG = 4096
-"""Connections that may wait to be accepted, where the system allows it.
+"""Connections that may wait to be accepted, if the system allows so many.
 
 With the library's default of 100, a burst of connections made every client that connected meanwhile wait for seconds,
 until its kernel tried again.
