@@ -3,6 +3,8 @@
 Separate from the faults: an actor knows nothing about them. It does what an application should do with each error, and
 never judges. When it is restarted after a kill, a writer resumes its session and a subscriber its saved cursor. The
 subscriber without an event loop can be interrupted (Ctrl-C) as well: then it saves its cursor, and goes on.
+
+Only public names of `epochal` are used: tests of upgrades run this file with the client of an earlier version.
 """
 
 import asyncio
@@ -30,7 +32,6 @@ from epochal.errors import (
     Unavailable,
     WriterLost,
 )
-from epochal.protocol.subscriber.cursor import Cursor
 
 KEYS = 32
 """So many different keys that every segment gets some."""
@@ -204,7 +205,7 @@ class _Reader:
         document = json.loads(saved.read_text())
         self._saved = document["n"]
         self._recorder.write("join", since="cursor", n=self._saved)
-        return Cursor.from_json(document["cursor"])
+        return epochal.Cursor.from_json(document["cursor"])
 
     def _failed(self, error: EpochalError) -> None:
         """Go on after some errors; raise the others."""
@@ -247,7 +248,7 @@ class _Reader:
         self._write_whole(sub, range(self._last + NEAR))
         self._recorder.write("end", frontier=times(sub.frontier()))
 
-    def _save(self, cursor: Cursor) -> None:
+    def _save(self, cursor: epochal.Cursor) -> None:
         """Write down the cursor and its number, then replace the file: the next life writes which number it found."""
         self._saved += 1
         self._recorder.write("save", n=self._saved, frontier=times(cursor.frontier), untold=times(cursor.untold))
