@@ -1,7 +1,7 @@
 """A segment's log as files: one writer, any number of readers, and nothing lost that was acknowledged.
 
-Apart from `epochal.protocol`, which knows the bytes and decides: here is what touches a disk. Apart from the publisher
-because `epochal log` reads the same files.
+The format, and what recovery decides, are in `epochal.protocol.log`; this package does the disk work. Separate from the
+publisher because `epochal log` reads the same files.
 """
 
 from epochal.logfiles.log import LogOpening, LogSettings, SegmentLog

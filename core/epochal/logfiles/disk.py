@@ -1,6 +1,6 @@
-"""The few things a log asks of a disk, and the real one.
+"""The few operations that a log needs from a disk, and the real disk.
 
-Apart from the log so that a test can put a disk in its place that forgets what was not synced, runs full, or fails.
+Separate from the log so that a test can use another disk: one that forgets what was not synced, runs full, or fails.
 """
 
 import errno
@@ -14,7 +14,7 @@ from epochal.errors import LogFull
 
 MAX_BUFFERS: Final = os.sysconf("SC_IOV_MAX")
 PIECE: Final = 256 * 1024
-"""Bytes of a file that are read at once, where less is asked for."""
+"""Bytes of a file that are read at once when fewer are needed."""
 NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
@@ -25,12 +25,12 @@ def wall_clock() -> int:
 
 
 def steady_clock() -> int:
-    """Milliseconds since the machine was started, asleep or not; nobody sets it."""
+    """Milliseconds since the machine was started, sleep included. No one can set this clock."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
 
 
 def boot_id() -> str | None:
-    """Another one each time that the machine starts; None where it cannot be known."""
+    """The machine's boot id, a new one after each start; None if it cannot be read."""
     try:
         return BOOT_ID.read_text().strip() or None
     except OSError:
@@ -49,7 +49,7 @@ class Disk(Protocol):
         ...
 
     def close(self, descriptor: int) -> None:
-        """Give a descriptor up."""
+        """Close a descriptor."""
         ...
 
     def size(self, descriptor: int) -> int:
@@ -61,7 +61,7 @@ class Disk(Protocol):
         ...
 
     def write(self, descriptor: int, buffers: Sequence[bytes], offset: int) -> None:
-        """All of the buffers, one behind another; after an error any part of them may have been written."""
+        """Write all of the buffers, one after another; after an error any part of them may have been written."""
         ...
 
     def truncate(self, descriptor: int, size: int) -> None:
@@ -77,7 +77,7 @@ class Disk(Protocol):
         ...
 
     def remove(self, path: Path) -> None:
-        """Take a file's name away; whoever has it open keeps it."""
+        """Remove a file's name; anyone who has the file open can still use it."""
         ...
 
     def sync_directory(self, path: Path) -> None:
@@ -117,7 +117,7 @@ class OSDisk:
             some = buffers[first : first + MAX_BUFFERS]
             size = sum(map(len, some))
             written = os.pwritev(descriptor, some, offset)
-            if written < size:  # the disk is full, or nearly: the next write says which
+            if written < size:  # the disk is full, or nearly: the next write shows which
                 self._write_rest(descriptor, memoryview(b"".join(some))[written:], offset + written)
             offset += size
 
@@ -167,9 +167,9 @@ def make_directory(disk: Disk, path: Path) -> None:
 def write_or_undo(disk: Disk, descriptor: int, buffers: Sequence[bytes], offset: int) -> None:
     """Write at the end of a file, which is at `offset`; after an error the file ends there again, on disk too.
 
-    Else a crash could bring back what was refused, in the place of what was written after it.
+    Otherwise a crash could bring back what was refused, in the place of what was written after it.
 
-    Raises `LogFull` when there is no room (fault 26), else `OSError`.
+    Raises `LogFull` when there is no room, else `OSError`.
     """
     try:
         disk.write(descriptor, buffers, offset)
@@ -182,7 +182,7 @@ def write_or_undo(disk: Disk, descriptor: int, buffers: Sequence[bytes], offset:
 
 
 def write_aside(disk: Disk, path: Path, buffers: Sequence[bytes]) -> int:
-    """Write what is to become `path` under the name `aside(path)`, synced; nothing is left of it after an error.
+    """Write a file that is to become `path` under the name `aside(path)`, and sync it; an error leaves no file.
 
     Returns a descriptor for reading and writing. Raises `LogFull`, `OSError`.
     """
@@ -198,18 +198,18 @@ def write_aside(disk: Disk, path: Path, buffers: Sequence[bytes]) -> int:
 
 
 def put_in_place(disk: Disk, path: Path) -> None:
-    """Give what `write_aside` wrote its name, durably: a crash leaves the old file of that name or the new one."""
+    """Give the file that `write_aside` wrote its name, durably. A crash leaves either the old or the new file there."""
     disk.rename(aside(path), path)
     disk.sync_directory(path.parent)
 
 
 def aside(path: Path) -> Path:
-    """The name of a file that is not whole yet."""
+    """The temporary name of a file that is not complete yet."""
     return path.with_name(f"{path.name}.tmp")
 
 
 class FileBytes:
-    """An open file as bytes that are read where they are asked for: a slice costs no more memory than itself.
+    """An open file as bytes, of which only the needed part is read: a slice costs no more memory than itself.
 
     For one thread. Every call may raise `OSError`.
     """
@@ -234,7 +234,7 @@ class FileBytes:
         return self._piece[begin : begin + size]
 
     def find(self, what: bytes, start: int, end: int) -> int:
-        """The offset of the first `what` that stands between two offsets, -1 for none."""
+        """The offset of the first `what` between two offsets; -1 if there is none."""
         end = min(end, self._size)
         while start + len(what) <= end:
             begin = start - self._at

@@ -1,6 +1,6 @@
 """The files of a log directory: what is known of each, and the last one, which is written.
 
-Apart from the log because these know paths, offsets and checksums, and the log knows sequence numbers.
+Here are paths, offsets and checksums; `log` knows sequence numbers only.
 """
 
 import os
@@ -39,7 +39,7 @@ NO_FOOTER = "the footer is missing or damaged: perhaps the file was cut"
 
 @dataclass(slots=True, eq=False)
 class LogFile:
-    """One file as readers need it; of the last one, `end`, `last` and `newest` move when a frame has been written."""
+    """One file as readers need it. In the last file, each frame that is written moves `end`, `last` and `newest`."""
 
     path: Path
     seed: int
@@ -57,7 +57,7 @@ class LogFile:
     """Milliseconds since 1970 of the last frame."""
     sealed: bool
     index: Index | None = None
-    """Kept here while the file is written; later read from beside it."""
+    """Kept here while the file is written; later it is in a file beside it."""
 
     @property
     def size(self) -> int:
@@ -71,7 +71,7 @@ class LogFile:
 
 
 def log_path(directory: Path, base: int) -> Path:
-    """The name of the log file whose first event is `base`; names sort as the events do."""
+    """The path of the log file whose first event is `base`; names sort in the order of the events."""
     return directory / f"{base:020d}.log"
 
 
@@ -93,7 +93,7 @@ def read_header(disk: Disk, descriptor: int, path: Path) -> FileHeader:
 
 
 def read_sealed(disk: Disk, path: Path) -> tuple[LogFile, FileHeader]:
-    """What a sealed file says of itself at both ends. Raises `CorruptLog` when an end is missing or damaged."""
+    """What the header and the footer of a sealed file say. Raises `CorruptLog` if either is missing or damaged."""
     descriptor = disk.open(path)
     try:
         header = read_header(disk, descriptor, path)
@@ -121,10 +121,10 @@ def read_whole(disk: Disk, path: Path) -> bytes:
 
 
 def read_index(disk: Disk, file: LogFile) -> Index:
-    """The index of a sealed file; one that is lost, damaged or old is made anew from the frames (fault 30).
+    """The index of a sealed file; if it is lost, damaged or old, it is made again from the frames.
 
-    Raises `FileNotFoundError` for a file that was removed. One that cannot be read has an empty index: whoever reads it
-    is told where.
+    Raises `FileNotFoundError` for a file that was removed. For one that cannot be read it is an empty index: a reader
+    of the file then gets the error, with the offset.
     """
     try:
         index = decode_index(read_whole(disk, file.index_path), file.seed, file.end)
@@ -143,7 +143,7 @@ def read_index(disk: Disk, file: LogFile) -> Index:
 
 
 def index_of(found: Iterable[Frame | Damage]) -> Index:
-    """An index of the sound frames among `found`."""
+    """An index of the sound frames in `found`."""
     index = Index()
     for frame in found:
         if isinstance(frame, Frame):
@@ -166,7 +166,7 @@ class TailFile:
         cls, disk: Disk, directory: Path, identity: tuple[str, str], checkpoint: LogCheckpoint,
         incarnations: Incarnations, now: int,
     ) -> Self:  # fmt: skip
-        """A new file, on disk but without its name: `put_in_place` gives it. Raises `LogFull`."""
+        """A new file, on disk but not yet under its name: `put_in_place` does that. Raises `LogFull`."""
         data = encode_header(*identity, checkpoint, incarnations, created=now, salt=os.urandom(SALT_BYTES))
         header = decode_header(data)
         path = log_path(directory, header.base)
@@ -177,7 +177,7 @@ class TailFile:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it holds no events; notes it may hold."""
+        """Whether it holds no events; it may hold notes."""
         return self.file.last < self.file.base
 
     def append(self, count: int, events: Sequence[bytes], notes: bytes, now: int, begins: int | None = None) -> None:
@@ -196,15 +196,15 @@ class TailFile:
         file.last += count
 
     def sync(self) -> None:
-        """Have all that was written on disk."""
+        """Put all that was written on disk."""
         if self._synced < self.file.end:
             self._disk.sync(self._descriptor)
             self._synced = self.file.end
 
     def vouch(self, now: int) -> None:
-        """Say behind the last frame, in one that holds nothing, that it is on disk. Raises `LogFull`.
+        """Write an empty frame, which says that all frames before it are on disk. Raises `LogFull`.
 
-        Only where all is on disk, and nothing has said so yet.
+        Does nothing if not all is on disk, or if such a frame was the last one.
         """
         if self._vouched or self._synced < self.file.end:
             return
@@ -218,7 +218,7 @@ class TailFile:
         self._keep_index()
 
     def end(self) -> None:
-        """Write the footer, behind frames that `sync` has put on disk. Raises `LogFull`, with the file as it was."""
+        """Write the footer; `sync` must have put all frames on disk. Raises `LogFull`, with the file as it was."""
         file = self.file
         footer = encode_footer(Footer(self._frames, file.last, file.newest, file.end), file.seed)
         write_or_undo(self._disk, self._descriptor, [footer], file.end)
@@ -235,7 +235,7 @@ class TailFile:
         self._disk.remove(aside(self.file.path))
 
     def close(self) -> None:
-        """Give the descriptor up."""
+        """Close the descriptor."""
         self._disk.close(self._descriptor)
 
     def _keep_index(self) -> None:

@@ -1,8 +1,8 @@
 """One segment's log: opened and recovered, appended to, rolled, cut from the front, and read.
 
-Apart from the files below it because here is what a publisher sees: sequence numbers and checkpoints, no paths.
+This is what a publisher sees: sequence numbers and checkpoints. Files and offsets are in the modules below.
 
-Sources: rules E9, E10, E12, E13, Q2, Q3; faults 26 to 31.
+Sources: rules E9, E10, E12, E13, Q2, Q3; docs/log.md.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -35,7 +35,7 @@ _REPLAY_BYTES: Final = 2**20
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    """When log files are ended, and when they go; sizes in bytes, ages in seconds."""
+    """When log files are ended, and when they are removed; sizes in bytes, ages in seconds."""
 
     file_bytes: int = 64 * 2**20
     """Large enough that ending a file costs nothing, small enough to be read twice when the log is opened."""
@@ -51,7 +51,7 @@ OS_DISK: Final = OSDisk()
 
 @dataclass(frozen=True, slots=True)
 class LogOpening:
-    """How to know the state just behind some event: begin with `state`, and apply the events of `batches` to it."""
+    """How to compute the state just after an event: begin with `state`, and apply the events of `batches` to it."""
 
     state: SegmentState
     batches: tuple[LogBatch, ...]
@@ -88,7 +88,7 @@ class SegmentLog:
         self._failed: str | None = None
         self._begun = self._closed = False
         self._claimed = 0
-        """An incarnation that was claimed and has not begun."""
+        """An incarnation that was claimed but has not begun, because the disk was full; else 0."""
         found = recover_log(disk, directory, *identity)
         if found is not None:
             self._tail, self._incarnations, self._recovered = found.tail, found.incarnations, found.recovery
@@ -111,9 +111,9 @@ class SegmentLog:
     ) -> Self:
         """Own the log in `directory` (made if it is not there) and recover it; `begin` must follow.
 
-        `stream` is the stream's uid; `instance` names this process to whoever finds the log taken. Old files are
-        checked by header and footer, the last one whole: a torn tail is cut off, and the cut is on disk when this
-        returns.
+        `stream` is the stream's uid; `instance` names this process to anyone who finds the log taken. Of old files the
+        header and the footer are checked, of the last one every byte. A torn tail is cut off, and the cut is on disk
+        when this returns.
 
         Raises `LogTaken`, `CorruptLog` (damage that no crash can explain; nothing is changed), `LogMismatch`,
         `LogFull` for a directory that cannot be made, `LogFailed`.
@@ -132,19 +132,19 @@ class SegmentLog:
 
     @property
     def recovered(self) -> Recovery | None:
-        """What was found, until `begin` or `forget_recovered`; None for a new log."""
+        """What recovery found, until `begin` or `forget_recovered`; None for a new log."""
         return self._recovered
 
     def forget_recovered(self) -> None:
-        """Free what was found."""
+        """Free the memory of what recovery found."""
         self._recovered = None
 
     def may_lack(self, *, relaxed: bool) -> bool:
         """Whether acknowledged events after `last` may be missing, because the machine died (E11).
 
-        So it is where the last owner acknowledged what was not synced, the end of the log is not vouched for, and the
-        machine has started again since, or that cannot be known. To be asked before `begin`. Where the last owner does
-        not tell how it kept the log, it was as `relaxed` as this one.
+        True if the last owner acknowledged what was not synced, the end of the log is not vouched for, and the machine
+        has started again since, or that cannot be known. Call it before `begin`. If it is not recorded how the last
+        owner kept the log, it is taken to have been as `relaxed` as this one.
         """
         found, owner = self._recovered, self._last_owner
         if found is None or found.vouched or not (relaxed if owner.relaxed is None else owner.relaxed):
@@ -158,7 +158,7 @@ class SegmentLog:
 
     @property
     def incarnations(self) -> Incarnations:
-        """(incarnation, its first seq), oldest first: where older cursors must go back to (E10).
+        """(incarnation, its first seq), oldest first: the positions that older cursors must go back to (E10).
 
         Of incarnations that begin at the same seq the first and the last are kept.
         """
@@ -188,7 +188,7 @@ class SegmentLog:
     def roll_due(self) -> bool:
         """Whether the last file is over its size or age, so that `roll` should follow.
 
-        What a file holds counts, and never less than four times the checkpoint that it begins with.
+        Only the frames count, and a file takes at least four times the size of its header with the checkpoint.
         """
         file, settings = self._open_tail().file, self._settings
         return (
@@ -208,11 +208,12 @@ class SegmentLog:
     ) -> None:
         """Start an incarnation, durably: the owner's file, then a frame that says so, with its first events if any.
 
-        `checkpoint` is the state at `last`; it is stored only when a first file has to be made. The frame's notes are
-        the incarnation as msgpack, then `notes`. `relaxed` says that it will acknowledge what is not synced.
+        `checkpoint` is the state at `last`; it is stored only if a first file has to be made. The frame's notes are
+        the incarnation as msgpack, then `notes`. `relaxed` says that this incarnation will acknowledge what is not
+        synced.
 
-        Raises `Superseded` unless `incarnation` is higher than any before (E12), `LogFull`, after which the same call
-        can be made again, `LogFailed`.
+        Raises `Superseded` unless `incarnation` is higher than any before (E12); `LogFull`, after which the same call
+        can be made again; `LogFailed`.
         """
         with self._guarded():
             if incarnation == self._claimed:  # the disk was full then
@@ -232,13 +233,13 @@ class SegmentLog:
             self._owner.note_boot(self._boot, relaxed=relaxed)
 
     def write(self, count: int, events: Sequence[bytes], notes: bytes = b"") -> int:
-        """Append one frame, one group commit: `count` events behind `last`, and the machine's `notes` with them.
+        """Append one frame, which is one group commit: `count` events after `last`, and the publisher's `notes`.
 
-        `events` are buffers whose concatenation is `count` entries (`logframes.entry` makes them); nothing is copied.
-        Returns the seq of the last event. Nothing is durable, or served, before `sync`.
+        `events` are buffers whose concatenation is `count` entries (see `frames.entry`); nothing is copied. Returns the
+        seq of the last event. Nothing is durable, or served, before `sync`.
 
         Raises `LogFull`, with nothing written: the same call can be made again; `LogFailed`; `Superseded` when another
-        owns the log now (E12); `LocalProtocolError` for a frame over 64 MiB.
+        process owns the log now (E12); `LocalProtocolError` for a frame over 64 MiB.
         """
         with self._guarded():
             tail = self._open_tail()
@@ -247,9 +248,9 @@ class SegmentLog:
             return self.last
 
     def sync(self) -> int:
-        """Secure all that was written (fdatasync), let it be served, and return `durable`.
+        """Put all that was written on disk (fdatasync), let it be served, and return `durable`.
 
-        Raises `LogFailed`; a failed sync is never tried again (fault 27).
+        Raises `LogFailed`. A failed sync is never tried again.
         """
         with self._guarded():
             self._open_tail().sync()
@@ -257,10 +258,10 @@ class SegmentLog:
             return self._durable
 
     def vouch(self) -> None:
-        """Have the log say that its last frame is on disk: else damage to it looks as if a crash had torn it.
+        """Have the log say that its last frame is on disk. Otherwise damage to it looks as if a crash had torn it.
 
-        Fault 29. For when nothing has been written for a moment, as each frame says so of those before it. Does
-        nothing where that is said already, or where not all is synced. Raises `LogFull`, with the log as it was;
+        Each frame says this of the frames before it, so call this when nothing has been written for a moment. Does
+        nothing if the log says so already, or if not all is synced. Raises `LogFull`, with the log as it was;
         `LogFailed`; `Superseded`.
         """
         with self._guarded():
@@ -277,7 +278,7 @@ class SegmentLog:
     def keep_state(self, state: SegmentState) -> None:
         """Remember the state at an event of the last file, so that `opening` has less to replay.
 
-        To be given every 1,024 events or 4 MiB or so; kept with the index, and lost with it without harm.
+        Call it about every 1,024 events or 4 MiB. States are kept with the index; losing them with it does no harm.
         """
         self._open_tail().keep_state(state)
 
@@ -297,12 +298,12 @@ class SegmentLog:
             self._start_file(checkpoint)
 
     def retain(self) -> int:
-        """Remove whole files, oldest first, that are over the bounds of the settings; never the last one.
+        """Remove whole files, oldest first, that are over the limits of the settings; never the last one.
 
-        By the time that has passed since the log was opened where the time of day says more: a clock that is set
-        forward makes no file old.
+        If the time of day went forward by more than the time that has passed since the log was opened, the latter
+        counts: a clock that is set forward makes no file old.
 
-        Returns how many. A reader inside a removed file finishes it (fault 31). Raises `LogFailed`.
+        Returns how many files. A reader inside a removed file can still finish it. Raises `LogFailed`.
         """
         removed = 0
         with self._guarded():
@@ -318,20 +319,20 @@ class SegmentLog:
     def read(self, after: int, max_events: int, max_bytes: int) -> LogBatch | None:
         """The next events strictly after position `after`: at least one if there is any, within the given sizes.
 
-        None when there is none yet. Only durable events are served (E9), and each byte has passed its checksum. Going
-        on behind the last answer costs no search.
+        None when there is none yet. Only durable events are served (E9), and each byte has passed its checksum. Reading
+        on after the last answer costs no search.
 
-        Raises `HistoryTruncated` when event `after` + 1 is gone (Q2), `CorruptLog` when it is damaged: `behind` is
-        where to go on.
+        Raises `HistoryTruncated` when event `after` + 1 is gone (Q2), `CorruptLog` when it is damaged: its `behind` is
+        the position from which to read on.
         """
         if after >= self._durable:
             return None
         return self._retained.read(after, max_events, max_bytes, self._durable)
 
     def opening(self, seq: int) -> LogOpening:
-        """How to know the state just behind event `seq`, for `first <= seq <= durable`.
+        """How to compute the state just after event `seq`, for `first <= seq <= durable`.
 
-        Raises `HistoryTruncated`; `CorruptLog` where damage lies between the last state that is known and the event:
+        Raises `HistoryTruncated`; `CorruptLog` if there is damage between the last known state and the event: its
         `behind` is then the first position whose state is known again.
         """
         if seq > self._durable:
@@ -350,20 +351,20 @@ class SegmentLog:
         return LogOpening(state, tuple(batches))
 
     def newest_state(self, holds: Callable[[SegmentState], bool]) -> SegmentState:
-        """The last known state that `holds`, which must do so up to some event of the log, and never again behind it.
+        """The last known state for which `holds` is true; it must be true up to some event of the log, then false.
 
-        At most 1,024 events before that event if `keep_state` was given as many, at most a file else. The state where
-        the log begins if no other is known to hold, whether it does or not. Costs the heads of some files, as many as
-        a bisection takes, and one index; a damaged head counts as one that does not hold.
+        The state is at most 1,024 events before that event if `keep_state` was called that often, else at most a file.
+        If `holds` is true for no known state, the answer is the state where the log begins. Reads the headers of some
+        files, as many as a bisection takes, and one index. A damaged header counts as one for which it is false.
 
         Raises `HistoryTruncated`, `CorruptLog`.
         """
         return self._retained.newest_state(lambda state: state.seq <= self._durable and holds(state))
 
     def close(self) -> None:
-        """Sync and end the last file unless the log has failed, and give the log up; closing again does nothing.
+        """Sync and end the last file unless the log has failed, and release the log; closing again does nothing.
 
-        The end vouches for all before it, as `vouch` does, until the file is used again.
+        The footer says that all before it is on disk, as `vouch` does, until the file is used again.
         """
         if self._closed:
             return
@@ -393,7 +394,7 @@ class SegmentLog:
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:
-        """Whatever the disk refuses, other than space, is the end of writing."""
+        """Turn any error of the disk, other than a lack of space, into the end of all writing."""
         if self._failed is not None:
             raise LogFailed(self._failed)
         try:
@@ -408,7 +409,7 @@ class SegmentLog:
             self._open_tail().end()
 
     def _start_file(self, checkpoint: LogCheckpoint) -> TailFile:
-        """Put a new file behind the last one, or in its place when it has no events; on `LogFull` all is as it was."""
+        """Put a new file after the last one, or in its place if that has no events; on `LogFull` nothing changes."""
         old = self._tail
         new = TailFile.prepare(
             self._disk, self._directory, self._identity, checkpoint, self._incarnations, self._clock()
@@ -428,7 +429,7 @@ class SegmentLog:
         return new
 
     def _outdated(self) -> LogFile | None:
-        """The oldest file, if it is over the bounds."""
+        """The oldest file, if the settings no longer allow it."""
         oldest, settings = self._retained.oldest(), self._settings
         if oldest is None:
             return None

@@ -45,7 +45,7 @@ class LogOwner:
         self._claimed: tuple[int, ...] = ()
 
     def incarnation(self) -> int:
-        """The last one that was claimed here, 0 if none was. Raises `CorruptLog` for a file that does not tell."""
+        """The last incarnation that was claimed here, 0 if none was. Raises `CorruptLog` for an unreadable file."""
         try:
             return int(json.loads(self._path.read_bytes())["incarnation"])
         except FileNotFoundError:
@@ -64,7 +64,7 @@ class LogOwner:
         self._claimed = self._identity()
 
     def last(self) -> LastOwner:
-        """What `note_boot` wrote last."""
+        """What `note_boot` wrote last; both fields None if that cannot be read."""
         try:
             told = json.loads(self._boot.read_bytes())
             return LastOwner(str(told["boot"]), bool(told["relaxed"]))
@@ -94,7 +94,7 @@ class LogOwner:
             raise Superseded(f"another process has claimed {self._path.parent}")
 
     def leave(self) -> None:
-        """Let others own the log."""
+        """Release the lock, so that others can own the log."""
         self._lock.__exit__()
 
     def _identity(self) -> tuple[int, ...]:

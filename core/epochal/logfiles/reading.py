@@ -1,8 +1,9 @@
-"""Reading a log from a position on: frame by frame, file by file, each byte checked before it is given out.
+"""Reading a log from a position on: frame by frame, file by file, each byte checked before it is returned.
 
-Apart from the log, which writes: a reader has its own descriptor, and needs of the log only which file holds an event.
+Separate from `log`, which writes. A reader has a descriptor of its own, and needs only to know which file holds an
+event.
 
-Sources: rules Q2, Q3; faults 29 to 31.
+Sources: rules Q2, Q3; docs/log.md.
 """
 
 from collections.abc import Callable
@@ -18,12 +19,12 @@ from epochal.protocol.log.history import SegmentState
 CHUNK = 256 * 1024
 """Bytes read at once where frames are small."""
 APART = 64 * 1024
-"""Bytes of a body from which on it is read by itself, so that it is not copied once more."""
+"""A body of at least so many bytes is read by itself, which saves a copy."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogBatch:
-    """Events `first` to `last`, in order and without holes, as the wire has them (`logframes.entries`)."""
+    """Events `first` to `last`, in order and without holes, as log entries (see `frames.entries`)."""
 
     first: int
     last: int
@@ -37,7 +38,7 @@ class LogBatch:
 
 
 class FileReader:
-    """The frames of one file from `offset` on, which is where the frame with first seq `base` begins."""
+    """The frames of one file from `offset` on, where the frame whose first event is `base` begins."""
 
     def __init__(self, disk: Disk, file: LogFile, offset: int, base: int) -> None:
         self.file = file
@@ -52,7 +53,7 @@ class FileReader:
     def frame(self, seq: int) -> Frame | None:
         """The next sound frame with event `seq` or a later one; None at the end of what is written.
 
-        Bad frames that hold no such event are passed over. Raises `CorruptLog` for one that does.
+        Damage that holds no such event is skipped. Raises `CorruptLog` for damage that does, or may.
         """
         while self._offset < self.file.end:
             frame = self._read() or self._behind_damage(seq)
@@ -68,23 +69,23 @@ class FileReader:
         return read_header(self._disk, self._descriptor, self.file.path).checkpoint.state
 
     def close(self) -> None:
-        """Give the descriptor up."""
+        """Close the descriptor."""
         self._disk.close(self._descriptor)
 
     def _read(self) -> Frame | None:
-        """The frame at the offset, None when it is bad."""
+        """The frame at the offset; None if it is bad."""
         at, file = self._offset, self.file
         head = read_head(self._bytes(at, FRAME_HEAD, self._ahead), 0, file.seed)
         if head is None or head.base != self._base or at + head.size > file.end:
             return None
         size = head.body
-        # Large bodies are read apart: what comes from the disk is checked and handed on without being copied.
+        # A large body is read by itself, so that it can be checked and passed on without a copy.
         self._ahead = CHUNK if size < APART else FRAME_HEAD
         body = self._bytes(at + FRAME_HEAD, size, size)
         return Frame(head, at, body) if is_sound(head, body, file.seed) else None
 
     def _bytes(self, at: int, size: int, ahead: int) -> bytes:
-        """`size` bytes of the file, and, where they must be read, up to `ahead` of them for later."""
+        """`size` bytes of the file at `at`. A read from disk takes up to `ahead` bytes, kept for later."""
         begin = at - self._chunk_at
         if not 0 <= begin <= len(self._chunk) - size:
             self._chunk = self._from_disk(at, min(max(size, ahead), self.file.end - at))
@@ -100,11 +101,11 @@ class FileReader:
             raise CorruptLog(self.file.path, at, at + size, str(error.strerror), self._next_file()) from error
 
     def _next_file(self) -> int | None:
-        """From which position the next file can be read, if there is one."""
+        """The position from which the next file can be read; None if there is no next file."""
         return self.file.last if self.file.sealed else None
 
     def _behind_damage(self, seq: int) -> Frame | None:
-        """What the offset holds on a second look; goes on behind damage before `seq`, raises for other."""
+        """Read the offset again. Moves past damage that is all before `seq`; raises `CorruptLog` for other damage."""
         end = self.file.end
         data = self._from_disk(0, end)
         data += bytes(end - len(data))  # a file that was cut is damaged up to where it ended
@@ -119,9 +120,9 @@ class FileReader:
 
 
 class LogCursor:
-    """A place in the log, just behind event `at`, from which reading goes on without a search.
+    """A place in the log, just after event `at`, from which reading goes on without a search.
 
-    `locate` tells the file that holds an event, and its index; it raises `HistoryTruncated` for one that is gone.
+    `locate` returns the file that holds an event, and its index. It raises `HistoryTruncated` if the event is gone.
     """
 
     def __init__(self, disk: Disk, locate: Callable[[int], tuple[LogFile, Index]], at: int) -> None:
@@ -129,13 +130,13 @@ class LogCursor:
         self._disk, self._locate = disk, locate
         self._reader: FileReader | None = None
         self._rest = memoryview(b"")
-        """Entries of the last frame that were not given out, from event `at` + 1 to `_rest_last`."""
+        """Entries of the last frame that were not returned yet, from event `at` + 1 to `_rest_last`."""
         self._rest_last = at
 
     def take(self, max_events: int, max_bytes: int, until: int) -> LogBatch:
-        """The next events, at least one, none behind event `until`, which is there and behind `at`.
+        """The next events, at least one, none after event `until`, which must exist and come after `at`.
 
-        Raises `HistoryTruncated`, `CorruptLog`; never after events that could be given out.
+        Raises `HistoryTruncated`, `CorruptLog`, but only if no event before the error could be returned.
         """
         first, parts, room = self.at + 1, list[memoryview](), max_bytes
         until = min(until, self.at + max_events)
@@ -155,25 +156,25 @@ class LogCursor:
         return LogBatch(first, self.at, tuple(parts))
 
     def close(self) -> None:
-        """Give the file up."""
+        """Close the file."""
         if self._reader is not None:
             self._reader.close()
             self._reader = None
 
     def _next(self, max_events: int, max_bytes: int, *, alone: bool) -> tuple[int, int]:
-        """(bytes, events) to take from the rest of the frame: all of it, or, if it stands `alone`, what fits."""
+        """(bytes, events) to take from the rest of the frame: all of it, or what fits if it comes first (`alone`)."""
         if not self._rest:
             self._load()
         there = self._rest_last - self.at
         if there <= max_events and len(self._rest) <= max_bytes:
             return len(self._rest), there
-        if not alone:  # a shorter answer is right too, and entries are looked for only where they must be
+        if not alone:  # a shorter answer is also right, and saves cutting the frame into entries
             return 0, 0
         size, count = self._cut(self._rest, max_events, max_bytes)
         return (size, count) if count else self._cut(self._rest, 1, len(self._rest))
 
     def _load(self) -> None:
-        """Make the rest that of the frame which holds the next event."""
+        """Load the frame that holds the next event; its entries from that event on become the rest."""
         frame = self._frame()
         self._rest, self._rest_last = frame.events, frame.head.last
         passed = self.at + 1 - frame.head.base
@@ -199,6 +200,6 @@ class LogCursor:
     def _cut(self, data: memoryview, max_events: int, max_bytes: int) -> tuple[int, int]:
         try:
             return cut(data, max_events, max_bytes)
-        except Damaged as damage:  # its checksum is right: it was written so
+        except Damaged as damage:  # its checksum is right, so it was written like this
             path = None if self._reader is None else self._reader.file.path
             raise CorruptLog(path, reason=str(damage)) from None

@@ -1,9 +1,9 @@
-"""Opening a log that is there already: what is sound, what a crash has left, and what must not be touched.
+"""Opening an existing log: what is sound, what a crash has left, and what must not be changed.
 
-Apart from the log because this happens once, before anything else, and is all that decides whether an acknowledged
-event is still there afterwards. What a torn end is, `logframes.recover` decides.
+Separate from the log because this happens once, before anything else, and it alone decides whether an acknowledged
+event is still there afterwards. Whether an end is torn is decided in `frames.recover`.
 
-Sources: rules E10, E12; faults 27 to 29.
+Sources: rules E10, E12; docs/log.md.
 """
 
 from collections.abc import Sequence
@@ -29,26 +29,26 @@ from epochal.protocol.log.file_format import (
 from epochal.protocol.log.frames import Damage, Frame, Frames, Tail, recover
 
 ASIDE: Final = "nothing was changed; bring the file back from a copy of the volume, see docs/log.md"
-"""What whoever runs the publisher can do about a last file that is damaged."""
+"""What the operator of the publisher can do about a damaged last file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What opening found in a log that was there already."""
+    """What opening found in an existing log."""
 
     checkpoint: LogCheckpoint
     """The state just before the first frame of the last file."""
     frames: Frames
-    """Every frame behind it, to be replayed: `notes` first, then `events`. They are read from the file again."""
+    """Every frame after it, to be replayed: `notes` first, then `events`. Each iteration reads them from the file."""
     torn: int
-    """Bytes at the end that were never secured, and are cut off; 0 after an orderly end."""
+    """Bytes at the end that were never synced, and are cut off; 0 after an orderly end."""
     vouched: bool
-    """Whether the end says of itself that all before it was on disk: nothing follows it but what was synced first."""
+    """Whether the log ends with a footer or an empty frame that says that all before it was on disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A log as it is after recovery."""
+    """A log after recovery."""
 
     sealed: tuple[LogFile, ...]
     tail: TailFile
@@ -57,9 +57,9 @@ class Found:
 
 
 def recover_log(disk: Disk, directory: Path, stream: str, segment: str) -> Found | None:
-    """The log in `directory`, on disk as it is returned; None when there is none.
+    """The log in `directory`; None if there is none. All that is returned is on disk.
 
-    Raises `CorruptLog`, with nothing changed but what was never part of the log; `LogMismatch`; `OSError`.
+    Raises `CorruptLog`, in which case only files that were never part of the log are removed; `LogMismatch`; `OSError`.
     """
     paths = _whole_files(disk, directory)
     if not paths:
@@ -83,13 +83,13 @@ def recover_log(disk: Disk, directory: Path, stream: str, segment: str) -> Found
 
 
 class _Seen:
-    """What is remembered of frames that have gone by."""
+    """What is remembered of the frames that were read."""
 
     def __init__(self, header: FileHeader) -> None:
         self.index, self.incarnations = Index(), header.incarnations
         self.last, self.newest = header.base - 1, header.created
         self.vouched = False
-        """Whether the last frame was one that vouches."""
+        """Whether the last frame is empty and says that all before it is on disk (`TailFile.vouch`)."""
 
     def add(self, frame: Frame) -> None:
         self.vouched = frame.head.body == 0 and frame.head.synced == frame.offset
@@ -100,9 +100,9 @@ class _Seen:
 
 
 def _whole_files(disk: Disk, directory: Path) -> list[Path]:
-    """The log files, without what was never finished: files under a name aside.
+    """The log files. Removes what was never finished, which has a temporary name, and indexes without a log file.
 
-    A file is synced before it has its own name, so one that is short under that name was cut later.
+    A file is synced before it gets its own name, so a file that is too short under that name was cut later.
     """
     paths = log_paths(directory)
     unfinished = sorted(directory.glob("*.tmp"))
@@ -116,7 +116,7 @@ def _whole_files(disk: Disk, directory: Path) -> list[Path]:
 
 
 def _examine(disk: Disk, descriptor: int, path: Path) -> tuple[FileHeader, Tail, _Seen]:
-    """The last file's header, and what of it is to be kept."""
+    """The last file's header, and what is to be kept of the file."""
     data = FileBytes(disk, descriptor)
     try:
         header = decode_header(data[: header_length(data[:HEAD_BYTES])])
@@ -144,7 +144,7 @@ def _agree(
 
 
 def _mend(disk: Disk, descriptor: int, path: Path, header: FileHeader, kept: Tail, seen: _Seen) -> TailFile:
-    """Cut off what is not to be kept, and have the rest on disk before anybody builds on it (fault 28)."""
+    """Cut off what is not to be kept, and put the rest on disk before anything is written after it."""
     if kept.torn or kept.sealed:  # sealed: the crash came before the next file had its name
         disk.truncate(descriptor, kept.end)
     disk.sync(descriptor)

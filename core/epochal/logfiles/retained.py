@@ -1,9 +1,9 @@
-"""The files of a log as readers see them: oldest first, the one that is written last, while both ends move.
+"""The files of a log as readers see them, oldest first. The last one is being written, and both ends move.
 
-Apart from the log because any thread reads while one writes: everything that they share is here, under one lock, which
-is never held while the disk is at work.
+Separate from the log because any thread may read while one writes. Everything that they share is here, under one lock,
+which is never held during disk work.
 
-Sources: rules E13, Q2, Q3; faults 30 and 31.
+Sources: rules E13, Q2, Q3; docs/log.md.
 """
 
 from bisect import bisect_left, bisect_right
@@ -21,9 +21,9 @@ from epochal.protocol.log.history import SegmentState
 from epochal.protocol.messages import NOTHING_YET
 
 PARKED: Final = 16
-"""Readers that keep their place, each with a descriptor and at most one frame."""
+"""Most readers that keep their place, each with a descriptor and at most one frame."""
 INDEXES: Final = 8
-"""Indexes of sealed files in memory, some 100 KiB each."""
+"""Most indexes of sealed files in memory, about 100 KiB each."""
 
 
 class Retained:
@@ -56,17 +56,17 @@ class Retained:
             return sum(file.size for file in self._files)
 
     def oldest(self) -> LogFile | None:
-        """The file that may go first, unless it is the last one."""
+        """The file that may be removed first; None if only the last file is left."""
         with self._lock:
             return self._files[0] if len(self._files) > 1 else None
 
     def add(self, file: LogFile, *, in_place: bool = False) -> None:
-        """Put a file behind the last one, or in its place."""
+        """Add a file after the last one, or in its place."""
         with self._lock:
             self._files = [*(self._files[:-1] if in_place else self._files), file]
 
     def forget_oldest(self) -> None:
-        """The first file is about to be removed; readers inside it finish."""
+        """The first file is about to be removed; readers inside it can finish it."""
         with self._lock:
             self._indexed.pop(self._files.pop(0), None)
 
@@ -91,7 +91,7 @@ class Retained:
         return self._head(file)
 
     def newest_state(self, holds: Callable[[SegmentState], bool]) -> SegmentState:
-        """The last known state that `holds` (`SegmentLog.newest_state`), by a bisection of the files."""
+        """The last known state for which `holds` is true (`SegmentLog.newest_state`), by a bisection of the files."""
         with self._lock:
             files = list(self._files)
 
@@ -99,7 +99,7 @@ class Retained:
             try:
                 return not holds(self._head(file))
             except CorruptLog:
-                return True  # what begins before it is right as well, and who comes to it is told
+                return True  # an earlier beginning is also right, and a reader that comes to it gets the error
 
         at = bisect_left(files, True, key=over)
         if not at:
@@ -109,13 +109,13 @@ class Retained:
         return states[known - 1] if known else self._head(files[at - 1])
 
     def next_state(self, seq: int) -> int | None:
-        """The first position from `seq` on whose state is known without what is before it, if there is one as yet."""
+        """The first position from `seq` on whose state is known without earlier events; None if there is none yet."""
         file = self._holding(seq + 1)
         known = (state.seq for state in self._index(file).states if state.seq >= seq)
         return next(known, file.last if file.sealed else None)
 
     def close(self) -> None:
-        """Give up the readers that keep their place."""
+        """Close the readers that keep their place."""
         with self._lock:
             self._closed = True
             parked = list(self._parked.values())
@@ -139,7 +139,7 @@ class Retained:
         return file, self._index(file)
 
     def _holding(self, seq: int) -> LogFile:
-        """The file that holds event `seq`, or will."""
+        """The file that holds event `seq`, or will hold it."""
         with self._lock:
             if seq <= self._first() or not self._files:
                 raise HistoryTruncated(f"event {seq} is gone; the first retained position is {self._first()}")
@@ -160,7 +160,7 @@ class Retained:
         return index
 
     def _park(self, cursor: LogCursor) -> None:
-        """Keep the reader for whoever asks next for what is behind it."""
+        """Keep the reader for the next request that goes on where it stopped."""
         unused = []
         with self._lock:
             if cursor.at in self._parked or self._closed:

@@ -1,9 +1,9 @@
-"""Looking at a log that may be in use, without owning it, and without changing a byte.
+"""Reading a log that may be in use, without owning it and without changing a byte.
 
-Apart from recovery, which prepares for writing: a survey tells everything that is wrong instead of the first thing, and
-takes an unfinished end for what it may be, the next frame on its way.
+Separate from recovery, which prepares for writing. A survey reports everything that is wrong, not only the first thing,
+and an unfinished end is no damage to it: it may be the next frame, half written.
 
-Sources: faults 28 to 30; docs/log.md.
+Sources: docs/log.md.
 """
 
 import json
@@ -32,7 +32,7 @@ from epochal.protocol.log.history import SegmentState
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a file says of itself."""
+    """What the header and the end of a log file say."""
 
     path: Path
     stream: str
@@ -62,7 +62,7 @@ class Checked:
     events: int
     frames: int
     torn: int
-    """Bytes at the end of the last file that are no whole frame: cut off when the log is next opened to be written."""
+    """Bytes at the end of the last file that are no whole frame; cut off when the log is next opened for writing."""
     index: str
     """`sound`, `stale` or `none`; nothing is lost without one."""
     damage: tuple[CorruptLog, ...]
@@ -75,7 +75,7 @@ def log_directories(path: Path) -> list[Path]:
 
 
 def owner_of(directory: Path) -> tuple[int, str]:
-    """(incarnation, instance) of the last owner; (0, "") when none is told."""
+    """(incarnation, instance) of the last owner; (0, "") if that cannot be read."""
     try:
         told = json.loads((directory / INCARNATION).read_bytes())
         return int(told["incarnation"]), str(told["instance"])
@@ -87,7 +87,7 @@ def owner_of(directory: Path) -> tuple[int, str]:
 
 
 def summarize(path: Path, *, is_last: bool, disk: Disk | None = None) -> Summary:
-    """A sealed file's two ends, or the whole of the last one. Raises `CorruptLog`, `LogMismatch`, `OSError`."""
+    """Reads both ends of a sealed file, or all of the last one. Raises `CorruptLog`, `LogMismatch`, `OSError`."""
     disk = disk or OSDisk()
     if not is_last:
         file, header = read_sealed(disk, path)
@@ -133,13 +133,13 @@ def _summary(file: LogFile, header: FileHeader, incarnations: Incarnations) -> S
 
 
 def verify(directory: Path, disk: Disk | None = None) -> Iterator[Checked]:
-    """Read every byte of a log, one file at a time, oldest first, and tell all that is wrong."""
+    """Read every byte of a log, one file at a time, oldest first, and report all that is wrong."""
     disk = disk or OSDisk()
     paths, following = log_paths(directory), None
     for path in paths:
         try:
             data = read_whole(disk, path)
-        except FileNotFoundError:  # retention was quicker
+        except FileNotFoundError:  # removed by retention in the meantime
             following = None
             continue
         checked, following = _check(disk, path, data, following, is_last=path == paths[-1])
@@ -192,7 +192,7 @@ def _judge(
 def _damaged_end(
     path: Path, data: bytes, header: FileHeader, found: list[Frame | Damage], kept: Tail
 ) -> list[CorruptLog]:
-    """A footer of which one bit is not what was written: no crash does that, though nothing is lost by it."""
+    """The damage of a footer with exactly one wrong bit. No crash does that, though no event is lost by it."""
     heads = [frame.head for frame in found if isinstance(frame, Frame)]
     if kept.sealed or kept.torn != FOOTER_BYTES or not heads:
         return []
@@ -204,7 +204,7 @@ def _damaged_end(
 
 
 def _lost(damage: Damage, before: list[Frame | Damage], header: FileHeader) -> str:
-    """Which events stood there."""
+    """Which events the damaged bytes held."""
     good = [frame.head.last for frame in before if isinstance(frame, Frame)]
     first = good[-1] + 1 if good else header.base
     if damage.behind is None:
@@ -221,7 +221,7 @@ def _out_of_place(path: Path, header: FileHeader, expected: int | None) -> list[
 
 
 def _miscounted(path: Path, frames: list[Frame]) -> list[CorruptLog]:
-    """Frames whose events are not as many as they say: sound bytes, wrongly written."""
+    """Frames that hold another number of events than they say: the bytes are sound, but were written wrongly."""
     return [
         CorruptLog(path, frame.offset, frame.end, f"it says {frame.head.entries} events and holds others")
         for frame in frames
