@@ -17,7 +17,7 @@ from epochal.client.sidecar.connections import MOST_IDLE, Connections, Use, conn
 from epochal.client.sidecar.sidecar import Way
 from epochal.client.sockets import Socket
 from epochal.client.writer.segment_writer import SegmentWriter
-from epochal.errors import WriterClosed, WriterFenced
+from epochal.errors import ConfigError, WriterClosed, WriterFenced
 from epochal.protocol import messages as m
 from epochal.protocol import wire
 from epochal_publisher.sidecar.sessions import Sessions
@@ -291,6 +291,26 @@ async def test_a_client_that_is_closed_while_a_writer_opens_leaves_none_open(
     monkeypatch.setattr("epochal.client.catalog.directory.Directory.look_up", close_after)
     with pytest.raises(WriterClosed, match="client"):
         await client.writer(stream).__aenter__()
+
+
+async def test_a_writer_that_cannot_encode_leaves_its_connection_to_the_next(
+    realm: Realm, start: Start, taken: list[Socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the stream's encoding needs a package that is not installed."""
+    await start()
+    stream = await realm.stream()
+
+    def missing(*_: Any) -> None:
+        raise ConfigError("a package is missing")
+
+    async with epochal.connect(realm.url) as client:
+        with monkeypatch.context() as patch:
+            patch.setattr("epochal.client.writer.writer.encoder", missing)
+            with pytest.raises(ConfigError, match="missing"):
+                await client.writer(stream).__aenter__()
+        async with client.writer(stream) as writer:
+            await writer.append(1, ["x"])
+    assert taken[1] is taken[0], "the one for questions"
 
 
 async def _is_above(newest: Any, number: int) -> bool:

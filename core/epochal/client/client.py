@@ -110,11 +110,11 @@ class Client:
 
         A stable `writer_id` lets a restarted writer go on where it was, and fences the one before (E6); without one the
         writer is anonymous and never resumes. `linger` (seconds) and `max_batch` (records) gather single records into
-        batches. With `clock` each batch carries the time by this machine's wall
-        clock (`Data.published`). Where EPOCHAL_SIDECAR names a sidecar that answers, publishers are reached through it
-        (see `Writer.way`); `direct` never does so. `encoding` and `schema` (a mapping as in the manifest, a `Schema` or
-        a `pyarrow.Schema`), if given, must be the declared ones, else opening raises `SchemaMismatch` (S28). Raises
-        `ConfigError` for a `schema` that is not valid.
+        batches. With `clock` each batch carries the time by this machine's wall clock (`Data.published`). Where
+        EPOCHAL_SIDECAR names a sidecar that answers, publishers are reached through it (see `Writer.way`); `direct`
+        never does so. `encoding` and `schema` (a mapping as in the manifest, a `Schema` or a `pyarrow.Schema`), if
+        given, must be the declared ones, else opening raises `SchemaMismatch` (S28). Raises `ConfigError` for a
+        `schema` that is not valid.
         """
         options = WriterOptions(
             linger=linger, max_batch=max_batch, clock=clock, direct=direct, named=writer_id is not None,

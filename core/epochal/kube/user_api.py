@@ -43,8 +43,8 @@ class Forbidden(ClusterError):
 class UserApi(Api):
     """The API server of `choice`, with the user's credentials.
 
-    All methods raise `ClusterUnavailable`, `ClusterError` (`NotThere`, `Conflict`, `Forbidden`) or, for a stream that
-    is not valid, `ManifestError`.
+    The methods below raise `ClusterUnavailable`, `ClusterError` (`NotThere`, `Conflict`, `Forbidden`) or, for a stream
+    that is not valid, `ManifestError`. `merge` and `replace`, which only services use, are those of `Api`.
     """
 
     def __init__(self, choice: Choice, timeout: float = TIMEOUT) -> None:

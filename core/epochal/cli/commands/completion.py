@@ -38,7 +38,7 @@ LISTED = ("streams", "publishers", "writers", "subscriptions")
 
 
 class Shell(StrEnum):
-    """A shell that can be told how to complete."""
+    """A shell for which there is a completion script."""
 
     BASH = "bash"
     ZSH = "zsh"

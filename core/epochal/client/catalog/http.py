@@ -91,7 +91,7 @@ class HttpCaller:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._patience
         delays = _delays()
-        told = False
+        reported = False
         while True:
             try:
                 async with asyncio.timeout(self._timeout + waits):
@@ -100,9 +100,9 @@ class HttpCaller:
                 reason = _reason(error)
             except aiohttp.ClientError as error:  # what came is no HTTP, or not what HTTP allows
                 raise _no_catalog(self._url, f"something that is no HTTP ({str(error)[:200]})") from None
-            if not told and self._on_unreachable is not None:
+            if not reported and self._on_unreachable is not None:
                 self._on_unreachable(reason)
-            told = True
+            reported = True
             delay = next(delays)
             if loop.time() + delay > deadline:
                 raise self._unavailable(reason)

@@ -271,12 +271,12 @@ class Subscription:
         machine = self._machine
         if self._error is not None:
             return  # the machine stays as it was at the error, for `cursor()`
-        for told in follower.reports():
-            if type(told) is Began:
-                self._count_beginning(segment, told)
-                machine.began(segment, told)
-            elif type(told) is not Broke:
-                machine.event(segment, told)  # type: ignore[arg-type]  # what is left are events
+        for report in follower.reports():
+            if type(report) is Began:
+                self._count_beginning(segment, report)
+                machine.began(segment, report)
+            elif type(report) is not Broke:
+                machine.event(segment, report)  # type: ignore[arg-type]  # what is left are events
         if machine.ready and not self.ready.is_set():
             self.ready.set()
         if machine.waiting_bytes > MAX_WAITING_BYTES and not self._paused:
@@ -285,8 +285,8 @@ class Subscription:
                 link.pause()
         self._changed.set()
 
-    def _count_beginning(self, segment: str, told: Began) -> None:
-        if told.gap:
+    def _count_beginning(self, segment: str, began: Began) -> None:
+        if began.gap:
             self._counters["gaps"] += 1
         elif segment in self._began:
             self._counters["healed"] += 1  # joined again, with nothing lost between

@@ -94,9 +94,9 @@ class Session:
         self._acting = False
         self._left = False
         self._error: EpochalError | None = None
-        """Why the session is over; `_told` is true once it was raised to a caller."""
-        self._told = False
-        self._last_told: EpochalError | None = None
+        """Why the session is over; `_raised` is true once it was raised to a caller."""
+        self._raised = False
+        self._last_raised: EpochalError | None = None
         self._earlier = _Earlier()
         self._reopening: asyncio.Task[None] | None = None
         self.sidecar: Sidecar | None = None
@@ -166,11 +166,11 @@ class Session:
             except WriterLost:
                 await backoff.pause()  # lost again before it was open everywhere
             except EpochalError as failed:
-                self._error, self._told = failed, False
+                self._error, self._raised = failed, False
                 self.machine.give_up(failed)
                 self.act()
                 return
-        if not self._told:
+        if not self._raised:
             self.machine.fail_quietly(error)
         self._error = None
 
@@ -187,7 +187,7 @@ class Session:
 
     def _raise_error(self) -> None:
         if self._error is not None:
-            self._told = True
+            self._raised = True
             raise self._error
 
     async def _new_machine(self) -> None:
@@ -299,7 +299,7 @@ class Session:
         if future.done() and not future.cancelled():
             error = future.exception()
             if error is not None and error is self._error:
-                self._told = False
+                self._raised = False
             elif isinstance(error, EpochalError):
                 self.machine.fail_quietly(error)
             return
@@ -328,8 +328,8 @@ class Session:
                 self._links[effect.segment].lose(Unavailable(effect.reason))
         for link in self._links.values():
             link.flush()
-        for told in machine.reports():
-            self._tell(told)
+        for report in machine.reports():
+            self._take_report(report)
         if not machine.busy:
             idle, self._idle = self._idle, []
             for waiter in idle:
@@ -337,26 +337,26 @@ class Session:
                     waiter.set_result(None)
         self._room.set()
 
-    def _tell(self, told: SessionReady | Acked | Moved | Failed | Over) -> None:
-        match told:
+    def _take_report(self, report: SessionReady | Acked | Moved | Failed | Over) -> None:
+        match report:
             case Acked():
-                self._resolve(told.ticket, told.position)
+                self._resolve(report.ticket, report.position)
             case Moved():
-                self._resolve(told.ticket, None)
+                self._resolve(report.ticket, None)
             case Failed():
-                future = self._futures.pop(told.ticket, None)
+                future = self._futures.pop(report.ticket, None)
                 if future is not None:
                     self._parts.pop(future, None)
                 if future is not None and future.cancelled():
-                    self.machine.fail_quietly(told.error)  # its caller is being cancelled and will not see the error
+                    self.machine.fail_quietly(report.error)  # its caller is being cancelled and will not see the error
                 elif future is not None:
-                    self._last_told = told.error
-                    fail(future, told.error)
+                    self._last_raised = report.error
+                    fail(future, report.error)
             case SessionReady():
                 if self._opening is not None and not self._opening.done():
                     self._opening.set_result(None)
             case Over():
-                self._session_over(told.error)
+                self._session_over(report.error)
 
     def _resolve(self, ticket: int, result: m.Position | None) -> None:
         future = self._futures.pop(ticket, None)
@@ -374,7 +374,7 @@ class Session:
 
     def _session_over(self, error: EpochalError) -> None:
         if self._error is None:
-            self._error, self._told = error, self._last_told is error
+            self._error, self._raised = error, self._last_raised is error
         self._end(error)
         # A task that writes a group runs again from the group's start instead (E6). A task writer has no capability of
         # its own, so it lost nothing.

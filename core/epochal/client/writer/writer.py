@@ -79,18 +79,14 @@ class Writer(Session):
         await self._find_way()
         try:
             await self.directory.look_up(options.expected)
-        except BaseException:
-            await self._stop()
-            raise
-        self._encode = encoder(self.directory.encoding, self.directory.schema)
-        self._placement: Placement = self.directory.placement()
-        self._sends = Sends.of(self.directory.qualified)
-        if options.linger > 0:
-            batcher = Batcher(self._placement, options.max_batch)
-            self._gathering = Gathering(
-                batcher, options.linger, self._send_batch, lambda error: self.machine.fail_quietly(error)
-            )
-        try:
+            self._encode = encoder(self.directory.encoding, self.directory.schema)
+            self._placement: Placement = self.directory.placement()
+            self._sends = Sends.of(self.directory.qualified)
+            if options.linger > 0:
+                batcher = Batcher(self._placement, options.max_batch)
+                self._gathering = Gathering(
+                    batcher, options.linger, self._send_batch, lambda error: self.machine.fail_quietly(error)
+                )
             await self._open_session()
         except BaseException:
             try:
@@ -107,7 +103,7 @@ class Writer(Session):
         try:
             if self._reopening is not None:
                 await asyncio.wait([self._reopening])
-            if not self._left and not (self._error is not None and self._told):
+            if not self._left and not (self._error is not None and self._raised):
                 await self._leave(m.Leaving.CLOSE if kind is None else m.Leaving.ABORT)
         except (EpochalError, asyncio.CancelledError):
             if kind is None:
