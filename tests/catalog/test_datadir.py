@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from epochal.service import filesystems
-from epochal_catalog.api.errors import DataDirectoryError
+from epochal_catalog.errors import DataDirectoryError
 from epochal_catalog.storage.datadir import DataDirectory
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from epochal_catalog.api.errors import StoredStreamError
+from epochal_catalog.errors import StoredStreamError
 
 
 def edit(data: Path, sql: str, *values: str) -> None:

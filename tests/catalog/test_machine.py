@@ -28,7 +28,11 @@ from epochal.errors import (
 from epochal.resources import StreamManifest
 from epochal.service.errors import InvalidRequest, Overloaded, UnknownSubscription
 from epochal_catalog.api import views
-from epochal_catalog.api.errors import (
+from epochal_catalog.domain import subscriptions
+from epochal_catalog.domain.records import SubscriptionRecord, SubscriptionRenewed
+from epochal_catalog.domain.registry import FinishingMark, Registering, Registry, Report
+from epochal_catalog.domain.state import CatalogState
+from epochal_catalog.errors import (
     ImmutableField,
     NotOwner,
     ReservedName,
@@ -37,10 +41,6 @@ from epochal_catalog.api.errors import (
     WriterNotFound,
     WriterNotLost,
 )
-from epochal_catalog.domain import subscriptions
-from epochal_catalog.domain.records import SubscriptionRecord, SubscriptionRenewed
-from epochal_catalog.domain.registry import FinishingMark, Registering, Registry, Report
-from epochal_catalog.domain.state import CatalogState
 from epochal_catalog.storage.store import CatalogStore
 
 NAMES = st.sampled_from(["a", "b"])

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from epochal_catalog.api.errors import UnknownPublisher
 from epochal_catalog.domain.records import SegmentRecord
 from epochal_catalog.domain.registry import Renewing, Report
+from epochal_catalog.errors import UnknownPublisher
 
 
 async def publisher_of(client: Any) -> Any:

@@ -13,7 +13,6 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import create_engine, event
 
 from epochal.errors import Superseded
-from epochal_catalog.api.errors import SchemaTooNew, StoreFailed, StoreUnavailable
 from epochal_catalog.domain.records import (
     Change,
     CounterRecord,
@@ -25,6 +24,7 @@ from epochal_catalog.domain.records import (
     StreamRecord,
     StreamRemoved,
 )
+from epochal_catalog.errors import SchemaTooNew, StoreFailed, StoreUnavailable
 from epochal_catalog.storage import tables
 from epochal_catalog.storage.store import CatalogStore
 

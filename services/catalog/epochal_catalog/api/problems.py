@@ -8,7 +8,7 @@ from aiohttp import web
 from epochal import errors
 from epochal.service import errors as shared
 from epochal.service.problems import explain
-from epochal_catalog.api import errors as own
+from epochal_catalog import errors as own
 
 _STATUS: dict[type[errors.EpochalError], int] = {
     errors.ManifestError: 422,

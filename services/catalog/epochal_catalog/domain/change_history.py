@@ -9,8 +9,8 @@ from bisect import bisect_right
 from operator import itemgetter
 
 from epochal.errors import HistoryTruncated
-from epochal_catalog.api.errors import RevisionAhead
 from epochal_catalog.domain.records import ChangeRecord, fields_of
+from epochal_catalog.errors import RevisionAhead
 
 
 class ChangeHistory:

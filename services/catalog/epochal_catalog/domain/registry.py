@@ -17,14 +17,6 @@ from epochal.protocol.times import TimeShape, from_json, less_equal, less_than, 
 from epochal.resources import StreamManifest, immutable_changes
 from epochal.resources.schemas import Schema, differences
 from epochal.service.errors import InvalidRequest, SegmentNotFound
-from epochal_catalog.api.errors import (
-    ImmutableField,
-    OtherStream,
-    ReservedName,
-    UnknownPublisher,
-    WriterNotFound,
-    WriterNotLost,
-)
 from epochal_catalog.domain.decisions import Decision, write
 from epochal_catalog.domain.numbering import following
 from epochal_catalog.domain.records import (
@@ -43,6 +35,14 @@ from epochal_catalog.domain.records import (
     SubscriptionRemoved,
 )
 from epochal_catalog.domain.state import CatalogState, StreamEntry
+from epochal_catalog.errors import (
+    ImmutableField,
+    OtherStream,
+    ReservedName,
+    UnknownPublisher,
+    WriterNotFound,
+    WriterNotLost,
+)
 
 A = TypeVar("A")
 

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from epochal.errors import Problem, StreamGone, TimeShapeError
 from epochal.protocol.times import to_json
 from epochal.service.errors import InvalidRequest, Overloaded, UnknownSubscription
-from epochal_catalog.api.errors import NotOwner
 from epochal_catalog.domain.decisions import Decision
 from epochal_catalog.domain.records import Json, SubscriptionRecord, SubscriptionRemoved, SubscriptionRenewed
 from epochal_catalog.domain.registry import Registry
 from epochal_catalog.domain.state import CatalogState
+from epochal_catalog.errors import NotOwner
 
 
 def subscribe(

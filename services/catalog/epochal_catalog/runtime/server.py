@@ -11,9 +11,9 @@ from aiohttp import web
 from epochal.errors import EpochalError
 from epochal.service.http import HttpServer
 from epochal_catalog.api import problems
-from epochal_catalog.api.errors import StoreUnavailable
 from epochal_catalog.api.queries import CATALOG
 from epochal_catalog.api.routes import add_routes
+from epochal_catalog.errors import StoreUnavailable
 from epochal_catalog.runtime.service import Catalog
 from epochal_catalog.runtime.settings import Settings
 from epochal_catalog.runtime.telemetry import CatalogTelemetry

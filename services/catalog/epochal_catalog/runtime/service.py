@@ -12,7 +12,6 @@ from typing import Any, TypeAlias, TypeVar
 
 from epochal.errors import NoPublisher, StreamNotFound
 from epochal.service.errors import Overloaded, ShuttingDown
-from epochal_catalog.api.errors import StoreFailed, StoreUnavailable
 from epochal_catalog.api.lookup_cache import Remembered
 from epochal_catalog.api.lookup_waiters import WaitingRoom
 from epochal_catalog.api.watchers import Watchers
@@ -21,6 +20,7 @@ from epochal_catalog.domain.numbering import least
 from epochal_catalog.domain.records import Change, InMemory, Json
 from epochal_catalog.domain.registry import ExpectedStream, Registry, RenewalDecision, Renewing
 from epochal_catalog.domain.state import CatalogState, StreamEntry
+from epochal_catalog.errors import StoreFailed, StoreUnavailable
 from epochal_catalog.runtime.settings import Settings
 from epochal_catalog.runtime.telemetry import CatalogTelemetry
 from epochal_catalog.storage.store import CatalogStore

@@ -11,7 +11,7 @@ from typing import Self
 
 from epochal.locks import FileLock, LockTaken
 from epochal.service.filesystems import objection
-from epochal_catalog.api.errors import DataDirectoryError
+from epochal_catalog.errors import DataDirectoryError
 
 
 class DataDirectory:

@@ -10,8 +10,8 @@ from typing import Any
 
 from epochal.errors import ManifestError
 from epochal.resources import StreamManifest
-from epochal_catalog.api.errors import StoredStreamError
 from epochal_catalog.domain.records import Json, StreamRecord
+from epochal_catalog.errors import StoredStreamError
 
 _OLD = {
     "spec.payload.schema": "of a form that is no longer read: nothing is compared with it; declare its fields in a new"

@@ -11,7 +11,7 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection
 
-from epochal_catalog.api.errors import SchemaTooNew
+from epochal_catalog.errors import SchemaTooNew
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
 

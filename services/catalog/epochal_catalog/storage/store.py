@@ -19,7 +19,6 @@ from sqlalchemy.exc import DatabaseError, IntegrityError
 from sqlalchemy.pool import StaticPool
 
 from epochal.errors import Superseded
-from epochal_catalog.api.errors import StoreFailed, StoreUnavailable
 from epochal_catalog.domain.records import (
     Change,
     ChangeRecord,
@@ -39,6 +38,7 @@ from epochal_catalog.domain.records import (
     SubscriptionRenewed,
     fields_of,
 )
+from epochal_catalog.errors import StoreFailed, StoreUnavailable
 from epochal_catalog.storage import tables
 from epochal_catalog.storage.schema import migrate
 
