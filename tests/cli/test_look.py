@@ -18,7 +18,7 @@ from epochal.local.child import console_script
 
 def once_writers_have_left(run, stream: str) -> list[str]:
     """The rows of the stream's writers, once its publishers have reported that none is open: at their next renewal."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 150
     while True:
         _, *rows = run("get", "writers", stream).out.splitlines()
         if all(row.split()[-1] == "no" for row in rows) or time.monotonic() > deadline:

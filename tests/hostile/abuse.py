@@ -31,6 +31,10 @@ IMPATIENT = {
 }
 
 
+PATIENCE = 150
+"""Seconds that something may take on a busy machine before it counts as stuck."""
+
+
 class Honest:
     """One writer and one subscriber in a thread: epoch after epoch of three records, each checked as it completes."""
 
@@ -48,11 +52,11 @@ class Honest:
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
-        self._thread.join(60)
+        self._thread.join(PATIENCE)
 
     def check(self, more: int = 3) -> None:
         """Wait until `more` further epochs came exactly."""
-        target, deadline = self.epochs + more, time.monotonic() + 30
+        target, deadline = self.epochs + more, time.monotonic() + PATIENCE
         while self.epochs < target:
             assert self.error is None, repr(self.error)
             assert time.monotonic() < deadline, f"only {self.epochs} of {target} epochs came"
@@ -67,7 +71,7 @@ class Honest:
 
     def _socket(self, context: "zmq.Context[Any]", kind: int, name: str) -> Any:
         made = context.socket(kind)
-        made.linger, made.rcvtimeo = 0, 20_000
+        made.linger, made.rcvtimeo = 0, PATIENCE * 1000
         made.connect(self._publisher.addresses[name])
         return made
 
