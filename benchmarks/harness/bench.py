@@ -1,6 +1,6 @@
-"""What one run of the benchmark gives its measures: a local mode, streams in it, rounds, and somewhere to tell.
+"""What one run of the benchmark gives its measures: a local mode, streams in it, rounds, and a place for messages.
 
-Apart from the measures because streams are made, found and removed alike in all of them.
+Only names that every version has are imported here: `versions.py` runs this with another version's code.
 """
 
 import itertools
@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from epochal.client.catalog.catalog import CatalogClient
-from epochal.client.catalog.types import StreamInfo
+import epochal
 from epochal.local import LocalMode
 from harness.processes import cpu_seconds
 from harness.rounds import in_turn
@@ -26,7 +25,8 @@ class Served:
     """A stream that publishers serve; `pids` are theirs."""
 
     name: str
-    info: StreamInfo
+    info: Any
+    """What the catalog says of it."""
     pids: tuple[int, ...]
 
     def cpu(self) -> float:
@@ -83,11 +83,11 @@ class Bench:
             "metadata": {"name": name, "namespace": NAMESPACE},
             "spec": spec,
         }
-        async with CatalogClient(self.catalog) as catalog:
-            await catalog.apply(manifest, NAMESPACE, name)
-            info = await catalog.lookup(NAMESPACE, name, wait=60)
+        async with epochal.connect(self.catalog) as client:
+            await client.catalog.apply(manifest, NAMESPACE, name)
+            info = await client.catalog.lookup(NAMESPACE, name, wait=60)
             owners = {known.publisher.id for known in info.segments if known.publisher is not None}
             try:
                 yield Served(f"{NAMESPACE}/{name}", info, tuple(self.local.processes[owner] for owner in owners))
             finally:
-                await catalog.delete(NAMESPACE, name)
+                await client.catalog.delete(NAMESPACE, name)
