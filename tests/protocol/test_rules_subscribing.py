@@ -2,7 +2,7 @@
 
 import pytest
 
-from epochal.errors import CursorError
+from epochal.errors import CursorError, TimeShapeError
 from epochal.protocol import messages as m
 from epochal.protocol.log.history import SegmentState
 from epochal.protocol.subscriber.cursor import Cursor
@@ -77,6 +77,56 @@ def test_a_gap_before_all_segments_have_answered_does_not_empty_the_frontier() -
     joins(sub, "b", [7])
     assert not sub.complete
     assert list(sub.frontier) == [3]  # and what a had completed stays so
+
+
+def rewound(sub: Subscriber, segment: str, lower: list[Time], seq: int) -> None:
+    """A new incarnation of `segment` that kept nothing after event `seq`, and no gap."""
+    sub.began(segment, Began(2, SegmentState(seq, tuple(lower), (), ()), False, False, True))
+
+
+@pytest.mark.rule("E10", "E17", "E18")
+@pytest.mark.parametrize("loses", ["its history", "its end"])
+def test_an_epoch_that_lost_data_before_all_segments_had_begun_is_aborted_and_not_seen_whole(loses: str) -> None:
+    sub = subscriber()
+    joins(sub, "a", [0])
+    sub.event("a", data(0, 1))
+    sub.event("a", data(1, 2))
+    if loses == "its history":
+        joins(sub, "a", [0], incarnation=2, gap=True)
+        torn = [1, 2]
+    else:
+        rewound(sub, "a", [0], 0)  # event 1 is lost
+        torn = [2]
+    joins(sub, "b", [0], [1])  # 1 was under way there, so it is no epoch of this subscriber, whole or not
+    sub.event("b", data(0, 2))
+    sub.event("b", moved(1, 0, 4))
+    sub.event("a", moved(0 if loses == "its history" else 1, 0, 4))
+    assert epochs(sub) == [EpochWasAborted(2)]
+    assert [event.time for event in events(sub) if isinstance(event, EpochWasAborted)] == [2]
+    assert not any(sub.saw_whole(time) for time in torn)
+    assert sub.saw_whole(3)
+
+
+@pytest.mark.rule("E17")
+def test_who_resumes_and_loses_data_before_all_segments_have_begun_gets_the_report_of_its_own_epochs() -> None:
+    sub = subscriber(Cursor("uid", {"a": m.Position(1, -1), "b": m.Position(1, -1)}, (1,)))
+    joins(sub, "a", [0], filters=False)
+    sub.event("a", data(0, 0))  # before the cursor, and so not reported
+    sub.event("a", data(1, 1))
+    joins(sub, "a", [2], incarnation=2, gap=True)  # of 1 the publisher knows nothing any more
+    joins(sub, "b", [0], filters=False)
+    sub.event("b", data(0, 1))
+    sub.event("b", moved(1, 0, 2))
+    assert epochs(sub) == [EpochWasAborted(1)]
+    assert not sub.saw_whole(1)
+
+
+def test_a_time_of_another_shape_that_waited_for_other_segments_is_refused_as_any_other() -> None:
+    sub = subscriber()
+    joins(sub, "a", [0])
+    sub.event("a", data(0, (1, 2)))
+    with pytest.raises(TimeShapeError):
+        joins(sub, "a", [0], incarnation=2, gap=True)
 
 
 @pytest.mark.rule("S33", "E11")

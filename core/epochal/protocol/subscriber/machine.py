@@ -7,7 +7,7 @@ Sources: Strymon's publish-subscribe protocol (subscriber logic), rules S10-S19,
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from epochal.errors import CursorError, EpochTooLarge, RemoteProtocolError, TimeShapeError
@@ -106,6 +106,8 @@ class Subscriber:
         """
         self._unjudged_bytes = 0
         """Bytes that wait for every segment to begin."""
+        self._torn: set[Time] = set()
+        """Times of data that came and was lost again before every segment had begun."""
         self._resumed = cursor
         self.ready = False
         """Whether every segment has begun; the first event comes after that (S17)."""
@@ -289,7 +291,7 @@ class Subscriber:
         if again:
             segment.floor = segment.joined()  # what it had completed stays so, also while other segments are awaited
         segment.lower = MutableAntichain(began.state.lower)
-        self._keep_waiting(segment, [])
+        self._keep_waiting(segment, lambda event: False)
         if began.state.below:
             lost = Antichain(began.state.lower), Downset(began.state.below)
             if lost not in self._lost:  # a publisher that dies again and again loses the same
@@ -316,7 +318,7 @@ class Subscriber:
         Frontier changes and aborts are always secured before they are pushed, so only data can be among it.
         """
         segment.seq = seq
-        self._keep_waiting(segment, [event for event in segment.waiting if event.seq <= seq])
+        self._keep_waiting(segment, lambda event: event.seq <= seq)
         for time in sorted(time for time, epoch in self._open.items() if epoch.last.get(name, seq) > seq):
             self._drop_epoch(time, report=True)
 
@@ -324,7 +326,8 @@ class Subscriber:
         if not all(segment.began for segment in self._segments.values()):
             return
         self.ready = True
-        for time in sorted(self._untold):  # what the cursor carries; their own events may come before its positions
+        self._untold.update(filter(self._admitted, self._torn))
+        for time in sorted(self._untold):  # torn, or from the cursor: their own events may come before its positions
             self._happened(EpochWasAborted(time))
         # At once: progress of some alone would drop filters that the others need.
         self._advance(*self._segments.values())
@@ -394,7 +397,11 @@ class Subscriber:
         """Whether data at `time` may be delivered: still possible for us, not aborted, and seen whole."""
         if not self._merged.less_equal(time) or time in self._aborted:
             return False
-        return all(active.admits(time) for active in self._filters)  # with `partial` only what was asked for
+        return self._admitted(time)
+
+    def _admitted(self, time: Time) -> bool:
+        """Whether `time` was seen whole from its beginning; with `partial`, whether it was asked for."""
+        return all(active.admits(time) for active in self._filters)
 
     def _tell_if_lost(self, time: Time) -> None:
         """Report the abort of `time` if a lost memory covers it: no event of the log says so."""
@@ -402,9 +409,21 @@ class Subscriber:
         if is_lost and time not in self._aborted and self._merged.less_equal(time):
             self._drop_epoch(time, report=self._reached is None or self._reached.less_equal(time))
 
-    def _keep_waiting(self, segment: FollowedSegment, kept: list[m.Event]) -> None:
-        """Of the events that wait for the other segments to begin, keep these."""
-        segment.waiting = kept
+    def _keep_waiting(self, segment: FollowedSegment, kept: Callable[[m.Event], bool]) -> None:
+        """Keep of the events that wait for the other segments to begin only `kept`.
+
+        Epochs that lose data by this are not seen whole (E10, E17). Whether they are reported is known when every
+        segment has begun; only who resumes knows already that they are its own.
+        """
+        torn = {event.time for event in segment.waiting if type(event) is m.Data and not kept(event)}
+        for time in torn:
+            self.shape.check(time)
+        self._know_aborted(sorted(torn))
+        if self._resumed is None:
+            self._torn |= torn
+        else:
+            self._untold.update(filter(self._admitted, torn))
+        segment.waiting = list(filter(kept, segment.waiting))
         self._unjudged_bytes = sum(_size(event) for one in self._segments.values() for event in one.waiting)
 
     def _check_buffer(self) -> None:
@@ -465,8 +484,7 @@ class Subscriber:
         for time in times:
             if time in self._aborted or not self._merged.less_equal(time):
                 continue
-            report = all(active.admits(time) for active in self._filters)
-            self._drop_epoch(time, report=report)
+            self._drop_epoch(time, report=self._admitted(time))
 
     def _drop_epoch(self, time: Time, *, report: bool) -> None:
         epoch = self._open.pop(time, None)
