@@ -831,6 +831,23 @@ def test_times_under_way_stay_within_what_a_snapshot_can_say() -> None:
     assert [message.code for message in refused if isinstance(message, m.Refused)] == ["too_many_epochs"]
 
 
+@pytest.mark.rule("E7", "E47")
+@pytest.mark.parametrize("leaves", ["finishes", "is lost"])
+def test_a_writer_that_a_restored_catalog_did_not_know_leaves_nothing_held_in_a_complete_stream(leaves: str) -> None:
+    settings = PublisherSettings(TimeShape.parse("int"), writer_timeout=4.0)
+    publisher = SegmentPublisher("uid", "0", settings, incarnation=1, now=0.0)
+    publisher.receive(b"w", m.Open(1, "uid", "0", "w", 1, None, None), 0.0)
+    publisher.completed()  # an older copy of the catalog was put back, in which the writer had not opened again
+    assert list(publisher.state().lower) == [0], "it may still end its epoch"
+    if leaves == "finishes":
+        publisher.receive(b"w", m.Leave(2, "0", m.Leaving.FINISH), 1.0)
+    else:
+        for now in range(1, 6):
+            publisher.tick(float(now))
+    assert list(publisher.state().lower) == []
+    assert not any(isinstance(effect, ReportFinishing) for effect in publisher.take())
+
+
 @pytest.mark.rule("E7")
 def test_a_finish_is_confirmed_once_the_catalog_knows_of_it() -> None:
     publisher = SegmentPublisher("uid", "0", PublisherSettings(TimeShape.parse("int")), incarnation=1, now=0.0)

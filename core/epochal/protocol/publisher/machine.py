@@ -983,13 +983,17 @@ class SegmentPublisher:
         self._abort(times)
 
     def _depart(self, state: WriterState, *, abort: bool, finish: bool) -> None:
-        """A writer leaves: its capability is released, or parked if it was the last (E3, E4, E7)."""
+        """A writer leaves: its capability is released, or parked if it was the last (E3, E4, E7).
+
+        In a complete stream nothing is parked. A catalog restored from an older copy, which had lost that a writer
+        opened again, may complete the stream while that writer is there; its epochs end with it.
+        """
         if abort:
             self._abort(state.touched)
         self._admitted.clear()
         state.present = False
         held = state.held
-        last = len(held) > 0 and not any(len(w.held) for w in self._writers if w is not state)
+        last = len(held) > 0 and not self.complete and not any(len(w.held) for w in self._writers if w is not state)
         self._finishing.asked = self._finishing.asked or finish
         over = finish or (abort and self._finishing.asked)  # a loss does not undo an earlier finish (E47)
         # Parked before the writer's own counts go below, so that the frontier never moves in between.
