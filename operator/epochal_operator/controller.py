@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from time import monotonic
 
+from epochal.backoff import Backoff
 from epochal.client.catalog.types import StreamInfo
 from epochal.errors import EpochalError
 from epochal.kube.api import KINDS, STREAM, ApiError, ResourceKind
@@ -45,7 +46,7 @@ class WorkQueue:
         self._queued: set[Place] = set()
         self._again: set[Place] = set()
         self._later: dict[Place, asyncio.TimerHandle] = {}
-        self._failures: dict[Place, int] = {}
+        self._failures: dict[Place, Backoff] = {}
         self._news = asyncio.Event()
         self.running: dict[Place, float] = {}
         """Under way, since when."""
@@ -83,8 +84,7 @@ class WorkQueue:
         """It was looked at. One that failed is tried again; `after`: when to look again anyway."""
         del self.running[place]
         if failed:
-            tries = self._failures[place] = self._failures.get(place, 0) + 1
-            after = min(self._first * 2.0 ** (tries - 1), self._last)
+            after = self._failures.setdefault(place, Backoff(self._first, self._last, jitter=0)).delay()
         else:
             self._failures.pop(place, None)
         if place in self._again:
@@ -189,7 +189,7 @@ class Controller:
 
     async def resync_forever(self) -> None:
         """List everything again, every so often, and sooner while that fails or something waits for it."""
-        pause = self._settings.retry_first
+        backoff = Backoff(self._settings.retry_first, self._settings.retry_last, jitter=0)
         self._beat = monotonic()
         while True:
             self._list_now.clear()
@@ -197,11 +197,12 @@ class Controller:
                 await self.resync()
             except ApiError as error:
                 self._report(str(error))
-                wait, pause = pause, min(pause * 2, self._settings.retry_last)
+                wait = backoff.delay()
             else:
                 self._report("")
                 self._listed_again.set()
-                wait, pause = self._settings.resync, self._settings.retry_first
+                wait = self._settings.resync
+                backoff.reset()
             self._beat = monotonic()
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(wait, self._settings.resync)):

@@ -21,6 +21,7 @@ from typing import Any
 import aiohttp
 import kopf
 
+from epochal.backoff import Backoff
 from epochal.kube.access import Access
 from epochal.kube.api import STREAM, retry_after_of
 from epochal.resources.cluster.names import SELECTOR
@@ -57,17 +58,17 @@ async def watch(settings: Settings, controller: Controller, access: Access, stop
     loop.set_task_factory(_make_task)
     loop.set_exception_handler(_report)
     await controller.listed.wait()
-    pause, reported = settings.retry_first, ""
+    backoff, reported = Backoff(settings.retry_first, settings.retry_last, jitter=0), ""
     while True:
         began = monotonic()
         why = await _Kopf(settings, controller, access, stop).run()
         if monotonic() - began > _LONG:
-            pause, reported = settings.retry_first, ""
+            backoff.reset()
+            reported = ""
         if why != reported:
             logger.warning("watching begins again, until then only lists show what changes: %s", why)
         reported = why
-        await asyncio.sleep(pause)
-        pause = min(pause * 2, settings.retry_last)
+        await backoff.pause()
         await controller.list_again()
 
 

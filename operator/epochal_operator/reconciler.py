@@ -5,14 +5,13 @@ order of the calls, and what happens when one fails.
 """
 
 import logging
-import random
-from asyncio import sleep
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+from epochal.backoff import Backoff
 from epochal.errors import EpochalError, ManifestError, ProtocolError, Unavailable
 from epochal.kube.api import ApiError
 from epochal.resources.cluster import (
@@ -41,6 +40,8 @@ logger = logging.getLogger("epochal.operator")
 
 _TRIES = 5
 """Looks after conflicts before the stream is left to a later one."""
+_PAUSE_FIRST, _PAUSE_LAST = 0.2, 1.6
+"""Seconds between them, at most."""
 _BY_POST = frozenset(("Pod", "PersistentVolumeClaim"))
 """What is made once and not changed afterwards; the others are applied, so that their fields have one manager."""
 
@@ -214,6 +215,7 @@ class Reconciler:
         Of the plan that is returned the actions were done; what Kubernetes refused is beside it.
         """
         named = frozenset(map(key, wanted))
+        backoff = Backoff(_PAUSE_FIRST, _PAUSE_LAST, jitter=1)
         for tried in range(_TRIES):
             observed = self.cache.children(target.namespace, target.name, named)
             plan = plan_cluster(target, wanted, observed, may_roll=may_roll)
@@ -222,7 +224,7 @@ class Reconciler:
             if tried == 0:
                 await self._check_still_there(stream)
             else:
-                await sleep(random.uniform(0.0, 0.1 * 2**tried))
+                await backoff.pause()
             done, refusals = await self._act_on_all(stream, plan.actions)
             if not refusals.otherwise:
                 return replace(plan, actions=done), refusals

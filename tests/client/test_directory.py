@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from epochal.client.catalog.catalog import CatalogClient
-from epochal.client.catalog.directory import BACKOFF_LEAST, BACKOFF_MOST, Backoff, Directory, worth_retrying
+from epochal.client.catalog.directory import Directory, worth_retrying
 from epochal.client.options import Expected
 from epochal.errors import CatalogUnavailable, NoPublisher, StreamGone, StreamNotFound, TimedOut, WriterFenced
 
@@ -76,17 +76,6 @@ async def test_the_way_to_an_address_is_asked_for_each_time(realm) -> None:
         assert await directory.address("0", "events") == "tcp://127.0.0.1:1"
         assert await directory.address("0", "events") == "tcp://127.0.0.1:2"
         assert asked == [info.segments[0].publisher.addresses["events"]] * 2
-
-
-@pytest.mark.parametrize("most", [BACKOFF_MOST, 0.5, 0.01])
-def test_pauses_grow_to_the_longest_and_start_anew(most: float) -> None:
-    backoff = Backoff(most)
-    delays = [backoff.delay() for _ in range(20)]
-    for number, delay in enumerate(delays):
-        longest = min(BACKOFF_LEAST * 2**number, most)
-        assert longest / 2 <= delay <= longest
-    backoff.reset()
-    assert backoff.delay() <= BACKOFF_LEAST
 
 
 def test_what_is_worth_retrying() -> None:

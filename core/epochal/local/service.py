@@ -9,6 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
+from epochal.backoff import Backoff
 from epochal.errors import TimedOut, Unavailable
 from epochal.local.child import Child
 from epochal.local.settings import LocalSettings
@@ -63,15 +64,15 @@ class Service:
         if after is not None:
             await asyncio.wait([after])
         loop = asyncio.get_running_loop()
-        delay = self._settings.restart_first
+        backoff = Backoff(self._settings.restart_first, self._settings.restart_last, jitter=0)
         while True:
             began = loop.time()
             outcome = await self._run_once()
             if loop.time() - began >= self._settings.restart_reset:
-                delay = self._settings.restart_first
+                backoff.reset()
+            delay = backoff.delay()
             logger.warning("%s %s; starting it again in %.1f s (log: %s)", self.name, outcome, delay, self.log)
             await asyncio.sleep(delay)
-            delay = min(delay * 2, self._settings.restart_last)
             self.restarts += 1
 
     async def _run_once(self) -> str:

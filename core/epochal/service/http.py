@@ -14,6 +14,7 @@ from typing import Any
 
 from aiohttp import web
 
+from epochal.backoff import Backoff
 from epochal.errors import ConfigError, EpochalError
 from epochal.service import problems
 from epochal.service.connection import Connection, Gate
@@ -26,6 +27,8 @@ _HEALTH = frozenset(("/healthz", "/readyz", "/metrics"))
 """Paths that are answered even above the limits: probes and monitoring must see the state of the service."""
 _WAITING = 1024
 """Connections that the system queues until they are accepted."""
+_PORT_FIRST, _PORT_LAST = 0.1, 60.0
+"""Seconds between tries to listen on a port that is taken."""
 _ACCEPTED_AT_ONCE = 8
 """Connections that asyncio accepts before open ones get their turn.
 
@@ -87,7 +90,7 @@ class HttpServer:
         await self._runner.cleanup()
 
     async def _listen(self, port: int) -> asyncio.Server:
-        host, pause = self._settings.host, 0.1
+        host, backoff = self._settings.host, Backoff(_PORT_FIRST, _PORT_LAST, jitter=0)
         for attempt in range(self._settings.port_retries + 1):
             try:
                 listener = await asyncio.get_running_loop().create_server(
@@ -97,9 +100,9 @@ class HttpServer:
                 if error.errno != errno.EADDRINUSE:
                     raise ConfigError(f"cannot listen on {host}:{port}: {error}") from error
                 if attempt < self._settings.port_retries:
+                    pause = backoff.delay()
                     _log.warning("port %d is taken; trying again in %.1f s", port, pause)
                     await asyncio.sleep(pause)
-                    pause *= 2
             else:
                 # a second listen() makes the system's queue longer; asyncio goes on to accept few at once
                 for listening in listener.sockets:

@@ -4,7 +4,6 @@ Writers and subscribers both need the same answer, checked in the same way: the 
 """
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
@@ -17,7 +16,7 @@ from epochal.protocol.times import TimeShape
 from epochal.resources import StreamSpec, parse_stream_name
 from epochal.resources.schemas import Schema
 
-BACKOFF_LEAST, BACKOFF_MOST = 0.05, 5.0
+RECONNECT_FIRST, RECONNECT_LAST = 0.05, 5.0
 """Seconds between attempts to connect: doubled each time, with jitter."""
 
 PATIENCE = 2.0
@@ -162,28 +161,6 @@ class Directory:
     def placement(self) -> Placement:
         """Which segment takes a key."""
         return Placement([(known.id, KeyRange(known.lo, known.hi)) for known in self.info.segments])
-
-
-class Backoff:
-    """Pauses between attempts, none longer than `most` seconds; `reset` after one that worked."""
-
-    def __init__(self, most: float = BACKOFF_MOST) -> None:
-        self._next = BACKOFF_LEAST
-        self._most = most
-
-    def reset(self) -> None:
-        """The next pause is the shortest again."""
-        self._next = BACKOFF_LEAST
-
-    def delay(self) -> float:
-        """Seconds of the next pause: up to twice as long as the one before."""
-        longest = min(self._next, self._most)
-        self._next = 2 * longest
-        return longest * (0.5 + random.random() / 2)
-
-    async def pause(self) -> None:
-        """Wait for the next delay."""
-        await asyncio.sleep(self.delay())
 
 
 def worth_retrying(error: BaseException) -> bool:

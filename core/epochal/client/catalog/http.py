@@ -7,14 +7,14 @@ a call that got no answer, or a code of `AGAIN`. Any other answer is final, also
 import asyncio
 import json as json_module
 import os
-import random
 import reprlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import aiohttp
 from yarl import URL
 
+from epochal.backoff import Backoff
 from epochal.client.tracing import trace_headers
 from epochal.errors import (
     CatalogUnavailable,
@@ -90,7 +90,7 @@ class HttpCaller:
         """Status and decoded body; `waits`: seconds for which the server itself may wait before it answers."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._patience
-        delays = _delays()
+        backoff = Backoff(FIRST_DELAY, MAX_DELAY)
         reported = False
         while True:
             try:
@@ -103,7 +103,7 @@ class HttpCaller:
             if not reported and self._on_unreachable is not None:
                 self._on_unreachable(reason)
             reported = True
-            delay = next(delays)
+            delay = backoff.delay()
             if loop.time() + delay > deadline:
                 raise self._unavailable(reason)
             await asyncio.sleep(delay)
@@ -146,13 +146,6 @@ class HttpCaller:
 
 
 _NO_TIMEOUT = aiohttp.ClientTimeout(total=None)  # asyncio.timeout around the try covers connecting as well
-
-
-def _delays() -> Iterator[float]:
-    ceiling = FIRST_DELAY
-    while True:
-        yield random.uniform(ceiling / 2, ceiling)
-        ceiling = min(ceiling * 2, MAX_DELAY)
 
 
 def _reason(error: BaseException) -> str:

@@ -11,6 +11,7 @@ from contextlib import aclosing
 
 import aiohttp
 
+from epochal.backoff import Backoff
 from epochal.client.catalog.answers import read
 from epochal.client.catalog.http import AGAIN, GATEWAY
 from epochal.client.catalog.types import CatalogEvent
@@ -88,7 +89,7 @@ class Parser:
 async def follow(url: str, since: int | None, patience: float) -> AsyncIterator[CatalogEvent]:
     """The changes of the catalog at `url` after `since`; `CatalogClient.watch` says what is raised."""
     loop = asyncio.get_running_loop()
-    delay, deadline = FIRST_DELAY, loop.time() + patience
+    backoff, deadline = Backoff(FIRST_DELAY, MAX_DELAY), loop.time() + patience
     last = None if since is None else str(since)
     async with aiohttp.ClientSession(
         timeout=aiohttp.ClientTimeout(sock_connect=10.0, sock_read=SILENCE),
@@ -105,15 +106,15 @@ async def follow(url: str, since: int | None, patience: float) -> AsyncIterator[
                         deadline = loop.time() + patience
                         last = parser.last_id
                         if event is not None:
-                            delay = FIRST_DELAY  # not when it merely opens: it could end at once, again and again
+                            backoff.reset()  # not when it merely opens: it could end at once, again and again
                             yield event
                 reason = "it ended the watch"
             except (aiohttp.ClientError, OSError, TimeoutError, _Refused) as error:
                 reason = str(error) or type(error).__name__
+            delay = backoff.delay()
             if loop.time() + delay > deadline:
                 raise CatalogUnavailable(f"the catalog at {url} cannot be watched ({reason}; tried for {patience:g} s)")
             await asyncio.sleep(delay)
-            delay = min(delay * 2, MAX_DELAY)
 
 
 async def _connection(session: aiohttp.ClientSession, url: str, parser: Parser) -> AsyncGenerator[CatalogEvent | None]:

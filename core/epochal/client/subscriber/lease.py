@@ -8,8 +8,9 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
+from epochal.backoff import Backoff
 from epochal.client.catalog.catalog import CatalogClient
-from epochal.client.catalog.directory import Backoff
+from epochal.client.catalog.directory import RECONNECT_FIRST, RECONNECT_LAST
 from epochal.client.catalog.types import StreamInfo, SubscriptionLease
 from epochal.client.shutdown import ended
 from epochal.errors import EpochalError, StreamGone, StreamNotFound
@@ -40,7 +41,7 @@ class Announcement:
 
     async def run(self) -> None:
         """Enter, renew each third of the lease with a report, enter again when it lapsed; until the stream is gone."""
-        backoff = Backoff()
+        backoff = Backoff(RECONNECT_FIRST, RECONNECT_LAST)
         while True:
             try:
                 ttl = await self._enter() if self._lease is None else await self._renew(self._lease)

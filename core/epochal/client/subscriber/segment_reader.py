@@ -12,7 +12,8 @@ from typing import Any, Protocol
 
 import zmq
 
-from epochal.client.catalog.directory import Backoff, Directory, worth_retrying
+from epochal.backoff import Backoff
+from epochal.client.catalog.directory import RECONNECT_FIRST, RECONNECT_LAST, Directory, worth_retrying
 from epochal.client.sockets import Frames, Socket
 from epochal.errors import EpochalError, NoPublisher, StreamGone, Unavailable
 from epochal.protocol import messages as m
@@ -73,7 +74,7 @@ class SegmentReader:
 
     async def run(self) -> None:
         """Follow until cancelled, or until an error that no retry can help with."""
-        reader, backoff = self._reader, Backoff()
+        reader, backoff = self._reader, Backoff(RECONNECT_FIRST, RECONNECT_LAST)
         while True:
             try:
                 error = self._judged(await self._follow_once(backoff))

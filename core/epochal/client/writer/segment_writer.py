@@ -12,7 +12,8 @@ from typing import Any, Protocol
 
 import zmq
 
-from epochal.client.catalog.directory import BACKOFF_LEAST, BACKOFF_MOST, Backoff, Directory, worth_retrying
+from epochal.backoff import Backoff
+from epochal.client.catalog.directory import RECONNECT_FIRST, RECONNECT_LAST, Directory, worth_retrying
 from epochal.client.sidecar.connections import Use, connections
 from epochal.client.sidecar.sidecar import LINGER_MS, PACK, Sidecar
 from epochal.client.sockets import Frames, Socket
@@ -67,7 +68,8 @@ class SegmentWriter:
     async def run(self) -> None:
         """Connect, and connect again while a retry can help."""
         timeout = self._writer.directory.declared.progress.writer_timeout
-        backoff = Backoff(max(BACKOFF_LEAST, min(BACKOFF_MOST, timeout / TRIES)))  # each try asks the catalog
+        longest = max(RECONNECT_FIRST, min(RECONNECT_LAST, timeout / TRIES))  # each try asks the catalog
+        backoff = Backoff(RECONNECT_FIRST, longest)
         while True:
             try:
                 error = await self._connect_once(backoff)

@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 
 import zmq
 
-from epochal.client.catalog.directory import Backoff, Directory
+from epochal.backoff import Backoff
+from epochal.client.catalog.directory import RECONNECT_FIRST, RECONNECT_LAST, Directory
 from epochal.client.options import NOTHING, Expected
 from epochal.client.shutdown import ended
 from epochal.client.sidecar.sidecar import Sidecar, SidecarCatalog, SidecarOptions, Way, find, opening
@@ -158,7 +159,7 @@ class Session:
         A publisher gave the session up; its open epochs are aborted everywhere, and a new session opens on the same
         connections.
         """
-        backoff = Backoff()
+        backoff = Backoff(RECONNECT_FIRST, RECONNECT_LAST)
         while True:
             try:
                 await self._open_again()

@@ -9,7 +9,6 @@ Sources: rules Q4-Q9, Q14; Push-Pull Publish-Subscribe.
 
 import asyncio
 import logging
-import random
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from typing import Any
 import aiohttp
 from yarl import URL
 
+from epochal.backoff import Backoff
 from epochal.errors import EpochalError, HistoryTruncated
 from epochal.protocol.messages import Position
 from epochal.service.errors import Overloaded, UnknownSubscription
@@ -183,7 +183,7 @@ class Webhooks:
         """Post events until they are accepted. Raises `Ended` if they are not wanted, or not accepted for too long."""
         telling = Telling(self._publisher.encoding)
         body = await self._publisher.tell(partial(telling.lines, None, events, subscription=hook.id))
-        pause = _FIRST_PAUSE
+        backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
         while why := await self._post(hook, body):
             now = monotonic()
             if hook.failing_since is None:
@@ -192,8 +192,7 @@ class Webhooks:
             self._publisher.counters.webhook_failures += 1
             if now - hook.failing_since >= self._settings.webhook_give_up:
                 raise GivenUp(f"given up, its receiver asks for what it missed; the last delivery failed: {why}")
-            await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # not all at once when a receiver comes back
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            await backoff.pause()  # not all at once when a receiver comes back
         self._publisher.counters.webhook_deliveries += 1
         hook.failing_since, hook.why, hook.since = None, "", events[-1][0]
 
