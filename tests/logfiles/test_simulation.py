@@ -5,8 +5,11 @@ dies, while the time of day jumps. What must hold is what the simulation checks;
 """
 
 import os
+import pickle
 import random
+import shlex
 import tempfile
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from math import inf
@@ -14,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.simulation import simulate
+from tests.simulation import Report, SimulationFailed, __main__, simulate
 from tests.simulation.disk import Disk, doubted, events_of
 from tests.simulation.world import World
 
@@ -250,9 +253,12 @@ def volumes(shim: Callable[[], Any], seen: set[str]) -> Iterator[Callable[[World
                 files.die()
 
 
-def run(seed: int, shim: Callable[[], Any], seen: set[str], **overrides: Any) -> None:
+def run(
+    seed: int, shim: Callable[[], Any], seen: set[str], trace: Callable[[str], object] | None = None, **overrides: Any
+) -> Report:
+    """Run `seed` on files; also `python -m tests.simulation --files` does so."""
     with volumes(shim, seen) as make_disk:
-        simulate(seed, make_disk=make_disk, durable=True, longest_sync=0.1, **overrides)
+        return simulate(seed, trace=trace, make_disk=make_disk, **{"durable": True, "longest_sync": 0.1, **overrides})
 
 
 @pytest.mark.rule("E9", "E10", "E12", "E13", "E16")
@@ -273,6 +279,19 @@ def test_fresh_seeds_keep_every_rule_on_real_log_files(bench: Any, count: int, o
     seen: set[str] = set()
     for seed in range(base, base + count):
         run(seed, type(bench.disk), seen, **overrides)
+
+
+def test_a_run_on_files_is_replayed_as_its_failure_says(
+    bench: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SegmentPublisher, "completed", lambda machine: None)
+    with pytest.raises(SimulationFailed) as failed:
+        deque((run(seed, type(bench.disk), set(), all_finish=True) for seed in range(20)), maxlen=0)
+    assert pickle.loads(pickle.dumps(failed.value)).args == failed.value.args
+    command = shlex.split(str(failed.value).rpartition("replay: python -m tests.simulation ")[2])
+    assert command[0] == "--files"
+    assert __main__.main(command) == 1
+    assert str(failed.value) in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

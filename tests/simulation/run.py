@@ -6,6 +6,7 @@ The story of a run is read here, in one place.
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tests.simulation.catalog import Catalog
@@ -33,14 +34,18 @@ _DRAIN = 3.0
 class SimulationFailed(AssertionError):
     """A run broke a rule; the message holds the seed and the command that replays it."""
 
-    def __init__(self, seed: int, why: str, overrides: dict[str, Any]) -> None:
-        self.seed, self.why, self.overrides = seed, why, overrides
+    def __init__(self, seed: int, why: str, overrides: dict[str, Any], *, on_files: bool = False) -> None:
+        self.seed = seed
+        self.why = why
+        self.overrides = overrides
+        self.on_files = on_files
+        files = "--files " if on_files else ""
         fixed = "".join(f' "{name}={value!r}"' for name, value in overrides.items())
-        super().__init__(f"seed {seed}: {why}; replay: python -m tests.simulation {seed}{fixed}")
+        super().__init__(f"seed {seed}: {why}; replay: python -m tests.simulation {files}{seed}{fixed}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travels between processes as what it was made of."""
-        return type(self), (self.seed, self.why, self.overrides)
+        return partial(type(self), on_files=self.on_files), (self.seed, self.why, self.overrides)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +63,18 @@ def simulate(
     seed: int,
     *,
     trace: Callable[[str], object] | None = None,
-    make_disk: Callable[[World, str], Disk] = lambda world, segment: Disk(world),
+    make_disk: Callable[[World, str], Disk] | None = None,
     **overrides: Any,
 ) -> Report:
     """Run `seed`; `overrides` fixes fields of its `Scenario`. Raises `SimulationFailed` when a rule is broken.
 
-    `make_disk` makes what durable segments keep their logs on.
+    `make_disk` makes what durable segments keep their logs on; without it, a disk that is itself simulated.
     """
     try:
-        return _Run(seed, trace, make_disk, overrides).run()
+        return _Run(seed, trace, make_disk or (lambda world, segment: Disk(world)), overrides).run()
     except Exception as error:
-        raise SimulationFailed(seed, f"{type(error).__name__}: {error}", overrides) from error
+        why = f"{type(error).__name__}: {error}"
+        raise SimulationFailed(seed, why, overrides, on_files=make_disk is not None) from error
 
 
 class _Run:
