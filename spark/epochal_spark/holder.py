@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 import epochal
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.errors import EpochalError, Unavailable, from_code
-from epochal_spark.declared import Declared, look_up
-from epochal_spark.handover import Committed, Handed, HandoverServer, HeldCapability
-from epochal_spark.holding import Holding
+from epochal_spark.capability import CapabilityMoves
+from epochal_spark.commit_channel import Committed, Handed, HandoverServer, HeldCapability
+from epochal_spark.declaration import Declared, look_up
 from epochal_spark.options import Complete, SinkOptions
 from epochal_spark.tracing import Batches
 
@@ -99,7 +99,7 @@ class _Job:
         self._order = order
         self._outcome: asyncio.Future[_Outcome] = asyncio.get_running_loop().create_future()
         self._left = asyncio.Event()
-        self._holding: Holding
+        self._holding: CapabilityMoves
         self._batches = Batches(order.stream, order.writer)
 
     async def run(self) -> None:
@@ -114,7 +114,7 @@ class _Job:
                     async with client.capability_writer(
                         order.stream, writer_id=order.writer, direct=True, wait=order.wait
                     ) as writer:
-                        self._holding = Holding(writer, declared.shape, Complete(order.complete))
+                        self._holding = CapabilityMoves(writer, declared.shape, Complete(order.complete))
                         self._batches.begun_job(None if order.trace is None else Handed(*order.trace))
                         _tell({"address": await server.start(), "trace": self._batches.handed})
                         if await self._outcome is _Outcome.FAILED:

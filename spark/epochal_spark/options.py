@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from epochal.errors import ConfigError, ManifestError, Problem
-from epochal_spark.handover import Handed
+from epochal_spark.commit_channel import Handed
 
 
 class Complete(StrEnum):

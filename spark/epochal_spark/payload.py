@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from epochal.client.encoding.arrow_schemas import to_arrow
 from epochal.errors import RecordTypeError
-from epochal_spark.declared import Declared
+from epochal_spark.declaration import Declared
 from epochal_spark.schemas import payload_columns
 
 APPEND_RECORDS = 4096

@@ -27,16 +27,15 @@ from epochal.errors import ConfigError, EpochalError, Unavailable, UsageError, W
 from epochal.protocol.times import Time
 from epochal.resources import parse_stream_name
 from epochal_spark import earlier_runs
+from epochal_spark.capability import CapabilityMoves
 from epochal_spark.checkpoints import QueryCheckpoint
-from epochal_spark.declared import Declared
+from epochal_spark.commit_channel import Committed, Handed, HandoverServer
+from epochal_spark.declaration import Declared
 from epochal_spark.earlier_runs import StartRequest
-from epochal_spark.failures import ours
-from epochal_spark.handover import Committed, Handed, HandoverServer
-from epochal_spark.holding import Holding
 from epochal_spark.options import Complete, SinkOptions
-from epochal_spark.running import ENDING, ended_by_itself, planned
 from epochal_spark.schemas import check_schema
 from epochal_spark.sessions import register
+from epochal_spark.spark_internals import ENDING, ended_by_itself, ours, planned
 from epochal_spark.tracing import Batches
 
 T = TypeVar("T")
@@ -240,7 +239,7 @@ class _Holder:
         self._leaving: asyncio.Event
         self._task: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop
-        self._holding: Holding
+        self._holding: CapabilityMoves
         self._thread = threading.Thread(target=self._run, name=f"epochal {query}", daemon=True)
         self._error: BaseException | None = None
         self._refusal: EpochalError | None = None
@@ -358,7 +357,7 @@ class _Holder:
             async with client.capability_writer(
                 self.stream, writer_id=self.query, direct=True, wait=self._wait
             ) as writer:
-                self._holding = Holding(writer, Declared.of(info).shape, self.complete)
+                self._holding = CapabilityMoves(writer, Declared.of(info).shape, self.complete)
                 await self._hold_while_running(writer)
 
     async def _hold_while_running(self, writer: epochal.Writer) -> None:

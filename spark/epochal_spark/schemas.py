@@ -12,7 +12,7 @@ from pyspark.sql import types as t
 from epochal.errors import ConfigError, Problem, TimeShapeError
 from epochal.protocol.times import TimeShape
 from epochal.resources.schemas import Decimal, ListOf, Plain, Schema, Struct, Timestamp, Type
-from epochal_spark.declared import Declared
+from epochal_spark.declaration import Declared
 from epochal_spark.options import SinkOptions
 
 _MSGPACK = (t.NullType, t.BooleanType, t.IntegralType, t.FloatType, t.DoubleType, t.StringType, t.BinaryType)

@@ -25,7 +25,7 @@ from pyspark.sql.types import StructType
 
 from epochal.errors import ConfigError, EpochalError, LocalProtocolError, UsageError
 from epochal.protocol.times import Time, join
-from epochal_spark.handover import Committed, Handed, HeldCapability, ask_to_begin, call_off, hand_over
+from epochal_spark.commit_channel import Committed, Handed, HeldCapability, ask_to_begin, call_off, hand_over
 from epochal_spark.interpreter import check_workers
 from epochal_spark.options import SinkOptions
 

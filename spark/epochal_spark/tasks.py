@@ -17,8 +17,8 @@ from epochal.errors import CapabilityError, EpochAbortedError, EpochalError, Rep
 from epochal.protocol.times import Time, join
 from epochal_spark import tracing
 from epochal_spark.columns import Group, groups
-from epochal_spark.declared import Declared
-from epochal_spark.handover import Handed
+from epochal_spark.commit_channel import Handed
+from epochal_spark.declaration import Declared
 from epochal_spark.options import SinkOptions
 from epochal_spark.payload import Payload
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from epochal.errors import ConfigError, EpochalError
 from epochal.otel import names, sdk
 from epochal.protocol.times import Time, to_json
-from epochal_spark.handover import Handed
+from epochal_spark.commit_channel import Handed
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context

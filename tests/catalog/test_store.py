@@ -25,7 +25,7 @@ from epochal_catalog.domain.records import (
     StreamRemoved,
 )
 from epochal_catalog.errors import SchemaTooNew, StoreFailed, StoreUnavailable
-from epochal_catalog.storage import tables
+from epochal_catalog.storage import schema
 from epochal_catalog.storage.store import CatalogStore
 
 STREAM = StreamRecord("u", "demo", "s", 1, {"kind": "Stream"}, "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z")
@@ -167,7 +167,7 @@ async def test_the_migrations_build_what_the_tables_declare(store: CatalogStore,
     engine = create_engine(f"sqlite:///{tmp_path / 'catalog.sqlite'}")
     with engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
-        assert compare_metadata(context, tables.metadata) == []
+        assert compare_metadata(context, schema.metadata) == []
     engine.dispose()
 
 

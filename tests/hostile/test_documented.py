@@ -17,12 +17,12 @@ from epochal.protocol.publisher import server as serving
 from epochal.protocol.subscriber import follower
 from epochal_catalog.runtime.settings import Settings as CatalogSettings
 from epochal_publisher.settings import Settings as PublisherSettings
-from epochal_publisher.sockets import events, ingest, requests, socket_timeouts
+from epochal_publisher.sockets import events, ingest, peer_limits, requests
 
 PAGE = Path(__file__).parents[2] / "docs" / "hostile-input.md"
 SERVING, FOLLOWING = serving.ServingSettings(), follower.FollowerSettings()
 CODE: dict[str, float] = {
-    "connections waiting to be accepted": socket_timeouts.BACKLOG,
+    "connections waiting to be accepted": peer_limits.BACKLOG,
     "frames of one message": wire.MAX_FRAMES,
     "bytes of the first frame": wire.MAX_FIRST_FRAME,
     "bytes of one header": wire.MAX_HEADER,

@@ -20,8 +20,8 @@ import pyarrow as pa
 
 import epochal_spark
 from epochal_spark import EpochalDataSource, sessions
-from epochal_spark.handover import Committed
-from epochal_spark.holding import Holding
+from epochal_spark.capability import CapabilityMoves
+from epochal_spark.commit_channel import Committed
 
 
 async def die(_: Any, commit: Committed) -> None:
@@ -60,7 +60,7 @@ def main() -> None:
         source = source.option("maxFilesPerTrigger", options.per_batch)
     rows = source.schema("t bigint, n bigint, part int").parquet(options.input)
     if options.fault == "commit":
-        Holding.committed = die  # type: ignore[method-assign, assignment]
+        CapabilityMoves.committed = die  # type: ignore[method-assign, assignment]
     if options.fault == "stall":
         rows = rows.mapInArrow(stall, rows.schema)
     if options.fault == "flaky":

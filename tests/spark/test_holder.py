@@ -11,7 +11,7 @@ import pytest
 
 import epochal
 from epochal.errors import StreamNotFound, Unavailable
-from epochal_spark.handover import Committed, call_off, hand_over
+from epochal_spark.commit_channel import Committed, call_off, hand_over
 from epochal_spark.holder import start_holder
 from epochal_spark.options import SinkOptions
 

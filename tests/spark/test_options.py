@@ -8,7 +8,7 @@ from pyspark.sql import types as t
 
 from epochal.errors import ConfigError, UsageError
 from epochal.protocol.times import TimeShape
-from epochal_spark.declared import Declared
+from epochal_spark.declaration import Declared
 from epochal_spark.options import Complete, SinkOptions
 from epochal_spark.schemas import check_schema
 from epochal_spark.sink import EpochalDataSource, EpochalSink

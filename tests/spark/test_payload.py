@@ -14,7 +14,7 @@ from epochal.client.encoding.encodings import decoder, encoder
 from epochal.errors import ConfigError, RecordTypeError
 from epochal.protocol.times import TimeShape
 from epochal.resources.schemas import Schema
-from epochal_spark.declared import Declared
+from epochal_spark.declaration import Declared
 from epochal_spark.options import OPTIONS, SinkOptions
 from epochal_spark.payload import APPEND_RECORDS, Payload
 from epochal_spark.schemas import check_schema

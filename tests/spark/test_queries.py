@@ -16,9 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 import epochal
 import epochal_spark
 from epochal.errors import CapabilityError, PartitionsChanged, QueryIsNew, QueryRunning, RepeatDiffers, WriterFenced
+from epochal_spark.capability import CapabilityMoves
+from epochal_spark.commit_channel import Committed
 from epochal_spark.earlier_runs import StartRequest, check
-from epochal_spark.handover import Committed
-from epochal_spark.holding import Holding
 
 pytestmark = [
     pytest.mark.java,
@@ -278,7 +278,7 @@ async def test_a_lost_checkpoint_publishes_nothing_twice(
         assert await numbers(sub) == {5 + part: list(range(part * ROWS, (part + 1) * ROWS)) for part in range(3)}
 
 
-async def fail(_: Holding, commit: Committed) -> None:
+async def fail(_: CapabilityMoves, commit: Committed) -> None:
     """Stands for what a commit makes the writer say."""
     raise CapabilityError(f"batch {commit.batch} fails on purpose")
 
@@ -295,7 +295,7 @@ async def test_a_begun_batch_does_not_run_again_with_other_partitions(
     async with epochal.connect(catalog) as client, client.subscribe(stream) as sub:
         await sub.ready.wait()
         with monkeypatch.context() as broken:
-            broken.setattr(Holding, "committed", fail)
+            broken.setattr(CapabilityMoves, "committed", fail)
             with pytest.raises(CapabilityError, match=r"^batch 0 fails on purpose$"):
                 await asyncio.to_thread(run, parts, **where)
         spark.conf.unset("spark.sql.files.openCostInBytes")
@@ -338,7 +338,7 @@ async def test_rows_that_come_again_in_another_order_fail_the_query_by_name_and_
     async with epochal.connect(catalog) as client, client.subscribe(stream) as sub:
         await sub.ready.wait()
         with monkeypatch.context() as broken:
-            broken.setattr(Holding, "committed", fail)
+            broken.setattr(CapabilityMoves, "committed", fail)
             with pytest.raises(CapabilityError, match=r"^batch 0 fails on purpose$"):
                 await asyncio.to_thread(run, parts, **where)
         with pytest.raises(

@@ -13,7 +13,7 @@ from tests.sidecar.conftest import Process
 import epochal
 from epochal.client.tracing import current_trace
 from epochal.errors import RepeatDiffers, SidecarUnavailable
-from epochal_spark.handover import Handed
+from epochal_spark.commit_channel import Handed
 from epochal_spark.options import SinkOptions
 from epochal_spark.tasks import TaskRun, publish_partition
 from epochal_spark.tracing import Batches, Task, root_id, sending, trace_id, trace_options

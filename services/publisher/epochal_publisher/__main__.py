@@ -25,9 +25,8 @@ from epochal.errors import LogError, StreamGone, Superseded
 from epochal.service.process import command_line, run
 from epochal_publisher.http.server import PublisherHttp
 from epochal_publisher.publisher import PublisherProcess
-from epochal_publisher.segments.lease import Forgotten, PublisherLease
+from epochal_publisher.segments.lease import Forgotten, PublisherLease, find_mark, leave_mark
 from epochal_publisher.segments.store import SegmentStores
-from epochal_publisher.segments.superseded_marker import find_mark, leave_mark
 from epochal_publisher.settings import Settings
 from epochal_publisher.sidecar.server import serve as serve_sidecar
 from epochal_publisher.sidecar.settings import SidecarSettings

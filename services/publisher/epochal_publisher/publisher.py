@@ -50,9 +50,9 @@ from epochal_publisher.segments.segment import HostedSegment
 from epochal_publisher.segments.store import Commit, SegmentStore, SegmentStores
 from epochal_publisher.settings import Settings
 from epochal_publisher.sockets import ingest, requests
-from epochal_publisher.sockets.blocked_peers import Discarded
 from epochal_publisher.sockets.events import Events
 from epochal_publisher.sockets.ingest import Ingest
+from epochal_publisher.sockets.peer_limits import BlockedPeers
 from epochal_publisher.sockets.requests import Requests
 from epochal_publisher.sockets.router import Router
 from epochal_publisher.tracing import Appends
@@ -113,8 +113,8 @@ class PublisherProcess:
         )
         self._alive = monotonic()
 
-    def _new_discarded(self) -> Discarded:
-        return Discarded(self.settings.max_discarded, self.settings.discard_ttl)
+    def _new_discarded(self) -> BlockedPeers:
+        return BlockedPeers(self.settings.max_discarded, self.settings.discard_ttl)
 
     def _address(self, port: int) -> str:
         host = self.settings.host

@@ -15,7 +15,7 @@ from epochal.errors import ConfigError
 from epochal.protocol.wire import MAX_PAYLOAD
 from epochal.service.settings import ByComma, ServiceSettings
 from epochal_publisher.http.callback_targets import Targets
-from epochal_publisher.sockets.socket_timeouts import Patience
+from epochal_publisher.sockets.peer_limits import SocketTimeouts
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 """0 takes a free port: several publishers share a machine, and clients learn addresses from the catalog."""
@@ -105,9 +105,9 @@ class Settings(ServiceSettings):
     """No retries: a port that is in use is reported at once, and a free one (0) never is in use."""
 
     @property
-    def patience(self) -> Patience:
+    def patience(self) -> SocketTimeouts:
         """How long the sockets wait for peers."""
-        return Patience(self.handshake_timeout, self.heartbeat_interval, self.heartbeat_timeout)
+        return SocketTimeouts(self.handshake_timeout, self.heartbeat_interval, self.heartbeat_timeout)
 
     @field_validator("webhook_targets")
     @classmethod

@@ -17,8 +17,7 @@ from epochal.protocol.times import TimeShape, from_json, less_equal, less_than, 
 from epochal.resources import StreamManifest, immutable_changes
 from epochal.resources.schemas import Schema, differences
 from epochal.service.errors import InvalidRequest, SegmentNotFound
-from epochal_catalog.domain.decisions import Decision, write
-from epochal_catalog.domain.numbering import following
+from epochal_catalog.domain.decisions import Decision, following, write
 from epochal_catalog.domain.records import (
     Change,
     CounterRecord,

@@ -31,9 +31,9 @@ from epochal_catalog.domain.records import (
     SubscriptionRecord,
     SubscriptionRemoved,
     SubscriptionRenewed,
+    readable,
 )
 from epochal_catalog.domain.subscribers import Subscribers
-from epochal_catalog.storage.legacy_streams import readable
 
 _NOBODY = SortedKeys()
 FLOOR = "floor"

@@ -12,11 +12,9 @@ from typing import Any, TypeAlias, TypeVar
 
 from epochal.errors import NoPublisher, StreamNotFound
 from epochal.service.errors import Overloaded, ShuttingDown
-from epochal_catalog.api.lookup_cache import Remembered
-from epochal_catalog.api.lookup_waiters import WaitingRoom
+from epochal_catalog.api.lookups import LookupCache, LookupWaiters
 from epochal_catalog.api.watchers import Watchers
-from epochal_catalog.domain.decisions import Decision
-from epochal_catalog.domain.numbering import least
+from epochal_catalog.domain.decisions import Decision, least
 from epochal_catalog.domain.records import Change, InMemory, Json
 from epochal_catalog.domain.registry import ExpectedStream, Registry, RenewalDecision, Renewing
 from epochal_catalog.domain.state import CatalogState, StreamEntry
@@ -59,9 +57,9 @@ class Catalog:
         self.state = CatalogState(
             settings.lease_ttl, subscription_ttl=settings.subscription_ttl, watch_events=settings.watch_events
         )
-        self.room = WaitingRoom(settings.max_waiters)
+        self.room = LookupWaiters(settings.max_waiters)
         self.watchers = Watchers(self.state.history, settings.max_watchers, settings.watch_queue, telemetry.watcher_cut)
-        self.lookups = Remembered()
+        self.lookups = LookupCache()
         self.telemetry = telemetry
         self.broken = asyncio.Event()
         """Set when memory and disk may differ; the process must end, and the next one reads the disk again."""

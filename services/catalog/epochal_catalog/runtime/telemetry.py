@@ -6,7 +6,7 @@ from opentelemetry.metrics import CallbackOptions, Observation
 
 from epochal.protocol.blockers import HolderKind
 from epochal.service.telemetry import ServiceTelemetry
-from epochal_catalog.api.lookup_waiters import WaitingRoom
+from epochal_catalog.api.lookups import LookupWaiters
 from epochal_catalog.api.watchers import Watchers
 from epochal_catalog.domain.blockers import held_back
 from epochal_catalog.domain.state import CatalogState
@@ -28,7 +28,7 @@ class CatalogTelemetry(ServiceTelemetry):
             "epochal.catalog.watchers.cut", unit="{watcher}", description="Watchers that did not read"
         )
 
-    def observe(self, state: CatalogState, room: WaitingRoom, watchers: Watchers, now: Callable[[], float]) -> None:
+    def observe(self, state: CatalogState, room: LookupWaiters, watchers: Watchers, now: Callable[[], float]) -> None:
         """Show sizes of the state whenever metrics are read."""
         self.gauge("epochal.catalog.streams", "{stream}", "Declared streams", lambda: len(state.names))
         self.gauge("epochal.catalog.publishers", "{publisher}", "Registrations", lambda: len(state.registrations))

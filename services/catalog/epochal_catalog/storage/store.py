@@ -39,19 +39,19 @@ from epochal_catalog.domain.records import (
     fields_of,
 )
 from epochal_catalog.errors import StoreFailed, StoreUnavailable
-from epochal_catalog.storage import tables
+from epochal_catalog.storage import schema
 from epochal_catalog.storage.schema import migrate
 
 T = TypeVar("T")
 
 _TABLES: dict[type[Any], Table] = {
-    StreamRecord: tables.streams,
-    SegmentRecord: tables.segments,
-    RegistrationRecord: tables.registrations,
-    SessionRecord: tables.sessions,
-    SubscriptionRecord: tables.subscriptions,
-    ChangeRecord: tables.changes,
-    CounterRecord: tables.counters,
+    StreamRecord: schema.streams,
+    SegmentRecord: schema.segments,
+    RegistrationRecord: schema.registrations,
+    SessionRecord: schema.sessions,
+    SubscriptionRecord: schema.subscriptions,
+    ChangeRecord: schema.changes,
+    CounterRecord: schema.counters,
 }
 """In the order of their references: a row comes after those that it refers to."""
 
@@ -214,13 +214,13 @@ def _write_one(connection: Connection, change: Change) -> None:
         case LeaseRenewed() | SubscriptionRenewed() | LivenessNoticed():
             return  # leases depend on a monotonic clock, which does not survive a restart
         case SubscriptionRemoved(key):
-            connection.execute(tables.subscriptions.delete().where(tables.subscriptions.c.id == key))
+            connection.execute(schema.subscriptions.delete().where(schema.subscriptions.c.id == key))
         case ChangesForgotten(before):
-            connection.execute(tables.changes.delete().where(tables.changes.c.revision < before))
+            connection.execute(schema.changes.delete().where(schema.changes.c.revision < before))
         case StreamRemoved(uid):
-            connection.execute(tables.streams.delete().where(tables.streams.c.uid == uid))
+            connection.execute(schema.streams.delete().where(schema.streams.c.uid == uid))
         case RegistrationRemoved(publisher, token):
-            table = tables.registrations
+            table = schema.registrations
             connection.execute(table.delete().where(table.c.publisher == publisher, table.c.token == token))
         case HorizonRecorded(segment):
             _put(connection, segment)
@@ -242,7 +242,7 @@ def _statement(kind: type[Any]) -> Insert:
     new, old = statement.excluded[column], table.c[column]
     fence = new > old if strictly else new >= old
     if kind is StreamRecord:  # completion is recorded once, for ever (E7)
-        done = tables.streams.c.completed
+        done = schema.streams.c.completed
         fence = and_(fence, or_(done.is_(None), done == statement.excluded.completed))
     if kind is SessionRecord:  # the same number again only to release it (E46)
         fence = or_(fence, and_(new == old, statement.excluded.released == new))
@@ -261,14 +261,14 @@ _PUT = {kind: _statement(kind) for kind in _TABLES}
 
 def _identify(connection: Connection) -> str:
     """The number that identifies the database for ever; a new database gets one here."""
-    statement = insert(tables.counters).values(name=_IDENTITY, value=secrets.randbits(62))
+    statement = insert(schema.counters).values(name=_IDENTITY, value=secrets.randbits(62))
     connection.execute(statement.on_conflict_do_nothing())
-    number = connection.scalar(select(tables.counters.c.value).where(tables.counters.c.name == _IDENTITY))
+    number = connection.scalar(select(schema.counters.c.value).where(schema.counters.c.name == _IDENTITY))
     return f"{number:016x}"
 
 
 def _count_check(connection: Connection) -> None:
-    statement = insert(tables.counters).values(name="checks", value=1)
+    statement = insert(schema.counters).values(name="checks", value=1)
     connection.execute(
-        statement.on_conflict_do_update(index_elements=["name"], set_={"value": tables.counters.c.value + 1})
+        statement.on_conflict_do_update(index_elements=["name"], set_={"value": schema.counters.c.value + 1})
     )

@@ -2,18 +2,25 @@
 
 Touches no sockets: each answer of the catalog becomes a call of `LeaseOwner`. While the catalog is away, streams go on.
 Only after a stall must the process have its lease confirmed before it goes on (E12).
+
+A superseded process leaves a mark, a file by which it keeps itself from being started again. An exit status is not
+enough: what starts processes may ignore it (a pod's containers are always started again), and to the catalog a process
+that begins is a newer owner than the one that took over.
 """
 
 import asyncio
 import logging
+import os
 import secrets
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Protocol, Self
 
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.client.catalog.types import Registration, Renewal, SegmentReport, StreamInfo
 from epochal.errors import EpochalError, ProtocolError, StreamGone, StreamNotFound, Superseded, Unavailable
+from epochal.logfiles.disk import sync_directory
 from epochal_publisher.settings import Settings
 
 logger = logging.getLogger("epochal.publisher")
@@ -221,3 +228,24 @@ def _meaning(error: EpochalError) -> EpochalError:
     if isinstance(error, ProtocolError):
         return error
     return ReportRefused(f"the catalog refused what this publisher reports: {error}; this is a bug, report it")
+
+
+def find_mark(path: Path | None) -> str | None:
+    """Why an earlier life of this publisher was superseded; None if there is no mark, or no `path` is set."""
+    if path is None or not path.exists():
+        return None
+    return path.read_text(encoding="utf-8", errors="replace").strip()
+
+
+def leave_mark(path: Path | None, reason: str) -> None:
+    """Write the mark, durably. If the disk fails, that is logged, and the process ends all the same."""
+    if path is None:
+        return
+    try:
+        with path.open("w", encoding="utf-8") as file:
+            file.write(f"{reason}\n")
+            file.flush()
+            os.fsync(file.fileno())
+        sync_directory(path.parent)
+    except OSError as error:
+        logger.error("%s cannot be written, so that a start of this publisher would take over again: %s", path, error)

@@ -18,9 +18,8 @@ from epochal.protocol import messages as m
 from epochal.protocol import wire
 from epochal_publisher.sidecar.lanes import Close, Connect, Lanes
 from epochal_publisher.sidecar.tracing import Forwards
-from epochal_publisher.sockets.blocked_peers import Discarded
 from epochal_publisher.sockets.ingest import MAX_FRAME, SEND_QUEUE
-from epochal_publisher.sockets.socket_timeouts import Patience
+from epochal_publisher.sockets.peer_limits import BlockedPeers, SocketTimeouts
 
 logger = logging.getLogger("epochal.sidecar")
 
@@ -40,8 +39,8 @@ class Front:
         self._context.set(zmq.MAX_SOCKETS, MAX_SOCKETS)
         self._publishers: dict[int, Socket] = {}
         self._waiting: dict[int, deque[list[Any]]] = {}
-        self._discarded = Discarded(1024, 60.0)
-        self._cut = Discarded(4096, 60.0)
+        self._discarded = BlockedPeers(1024, 60.0)
+        self._cut = BlockedPeers(4096, 60.0)
         """Writers that were disconnected from their publisher and may not know it yet: what they send is dropped."""
         self.forwards = Forwards.start()
         self.refused = 0
@@ -53,7 +52,7 @@ class Front:
             max_message=MAX_FRAME, send_queue=SEND_QUEUE, copy=False,
         )  # fmt: skip
         self._writers.zmq.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        Patience().apply(self._writers.zmq)
+        SocketTimeouts().apply(self._writers.zmq)
         for address in addresses:
             self._writers.zmq.bind(address)
 

@@ -14,7 +14,7 @@ from epochal.errors import RemoteProtocolError
 from epochal.protocol.wire import CHANNEL_PREFIX, NONCE_PREFIX
 from epochal_publisher.counters import ProcessCounters
 from epochal_publisher.segments.segment import HostedSegment
-from epochal_publisher.sockets.socket_timeouts import Patience
+from epochal_publisher.sockets.peer_limits import SocketTimeouts
 
 MAX_SUBSCRIPTION = 512
 """Bytes of the largest message that a subscriber may send: what a handshake needs.
@@ -44,7 +44,7 @@ class Events:
         segments: Mapping[str, HostedSegment],
         on_idle: Callable[[], None],
         counters: ProcessCounters,
-        patience: Patience,
+        patience: SocketTimeouts,
     ) -> None:
         self._segments, self._counters = segments, counters
         self._slot = _MOST_SLOT

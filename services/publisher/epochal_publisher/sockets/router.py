@@ -15,8 +15,7 @@ from epochal.errors import EpochalError, LocalProtocolError, RemoteProtocolError
 from epochal.protocol import messages as m
 from epochal.protocol.wire import decode, encode
 from epochal_publisher.counters import ProcessCounters
-from epochal_publisher.sockets.blocked_peers import Discarded
-from epochal_publisher.sockets.socket_timeouts import Patience
+from epochal_publisher.sockets.peer_limits import BlockedPeers, SocketTimeouts
 
 logger = logging.getLogger("epochal.publisher")
 
@@ -43,10 +42,10 @@ class Router:
         *,
         send_queue: int,
         counters: ProcessCounters,
-        discarded: Discarded,
+        discarded: BlockedPeers,
         max_frame: int,
         max_messages: int,
-        patience: Patience,
+        patience: SocketTimeouts,
     ) -> None:
         self._name, self._handle, self._counters, self._discarded = name, handle, counters, discarded
         self._max_messages = max_messages

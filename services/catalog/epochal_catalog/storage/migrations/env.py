@@ -5,7 +5,7 @@ Alembic executes this file by its name.
 
 from alembic import context
 
-from epochal_catalog.storage.tables import metadata
+from epochal_catalog.storage.schema import metadata
 
 connection = context.config.attributes["connection"]
 context.configure(connection=connection, target_metadata=metadata, transactional_ddl=True)

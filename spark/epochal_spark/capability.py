@@ -7,11 +7,11 @@ must do the same. This is the only place that turns a commit into complete times
 import epochal
 from epochal.protocol.frontier import Antichain
 from epochal.protocol.times import Time, TimeShape, join
-from epochal_spark.handover import Committed
+from epochal_spark.commit_channel import Committed
 from epochal_spark.options import Complete
 
 
-class Holding:
+class CapabilityMoves:
     """Moves of an open writer, within its event loop."""
 
     def __init__(self, writer: epochal.Writer, shape: TimeShape, complete: Complete) -> None:

@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from epochal.errors import CapabilityError, EpochalError, LocalProtocolError, RemoteProtocolError, Unavailable
-from epochal_spark.handover import Committed, HandoverServer, ask_to_begin, hand_over
+from epochal_spark.commit_channel import Committed, HandoverServer, ask_to_begin, hand_over
 
 
 async def test_a_commit_is_answered_after_the_writer_has_acted() -> None:

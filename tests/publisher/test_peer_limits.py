@@ -1,10 +1,10 @@
 """The table of peers that are not read any more."""
 
-from epochal_publisher.sockets.blocked_peers import Discarded
+from epochal_publisher.sockets.peer_limits import BlockedPeers
 
 
 def test_the_table_is_bounded_and_expires():
-    table = Discarded(limit=2, ttl=10.0)
+    table = BlockedPeers(limit=2, ttl=10.0)
     for number in range(3):
         table.add(bytes([number]), float(number))
     assert (len(table), b"\x00" in table, b"\x01" in table, b"\x02" in table) == (2, False, True, True)
@@ -13,7 +13,7 @@ def test_the_table_is_bounded_and_expires():
 
 
 def test_a_peer_that_offends_again_is_kept_longer():
-    table = Discarded(limit=2, ttl=10.0)
+    table = BlockedPeers(limit=2, ttl=10.0)
     table.add(b"a", 0.0)
     table.add(b"b", 1.0)
     table.add(b"a", 5.0)

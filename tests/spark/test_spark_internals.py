@@ -6,7 +6,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from epochal.errors import CapabilityError, ConfigError, EpochalError
-from epochal_spark.failures import ours
+from epochal_spark.spark_internals import ours
 
 SPARK = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted due to stage failure:
 Task 0 in stage 3.0 failed 1 times: Lost task 0.0 in stage 3.0 (driver): org.apache.spark.api.python.PythonException:
