@@ -1,4 +1,4 @@
-"""How long the long tests look: `make test-long LONG=4` runs four times as many chaos rounds and simulated seeds."""
+"""How long the long tests look: `make test-long LONG=4` does four times as many rounds, seeds and schedules."""
 
 import os
 

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from tests.scale import LONG
 
 from epochal.errors import HistoryTruncated, LogFailed, LogFull
 from epochal.logfiles import SegmentLog
@@ -218,7 +219,7 @@ class LogMachine(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize(
-    ("examples", "steps"), [(40, 25), pytest.param(500, 60, marks=pytest.mark.long)], ids=["some", "many"]
+    ("examples", "steps"), [(40, 25), pytest.param(250 * LONG, 60, marks=pytest.mark.long)], ids=["some", "many"]
 )
 @pytest.mark.rule("E9")
 @pytest.mark.rule("Q2")

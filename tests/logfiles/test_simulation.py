@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.scale import LONG
 from tests.simulation import Report, SimulationFailed, __main__, simulate
 from tests.simulation.disk import Disk, doubted, events_of
 from tests.simulation.world import World
@@ -35,7 +36,7 @@ from epochal.protocol.publisher.machine import SegmentPublisher
 FRESH = 40
 FIXED = 10
 """Seeds that are the same in each run, each for so long that what happens rarely happens in one of them."""
-LONG = 900
+MANY = 300 * LONG
 LARGE = 1 << 30
 """Bytes that no log here reaches: all of it must be kept."""
 STEP = 200
@@ -268,9 +269,9 @@ def run(
         pytest.param(FRESH, {"crash_rate": 0.2}, id="batch"),
         pytest.param(FRESH, {"retention_bytes": 6_000, "subscribers": 6, "crash_rate": 0.1}, id="history is on disk"),
         pytest.param(FRESH, {"interval": True, "crash_rate": 0.3}, id="interval"),
-        pytest.param(LONG, {"interval": True, "crash_rate": 0.3}, id="interval, long", marks=pytest.mark.long),
-        pytest.param(LONG, {"crash_rate": 0.2}, id="batch, long", marks=pytest.mark.long),
-        pytest.param(LONG, {"retention_bytes": 6_000, "crash_rate": 0.1}, id="history, long", marks=pytest.mark.long),
+        pytest.param(MANY, {"interval": True, "crash_rate": 0.3}, id="interval, long", marks=pytest.mark.long),
+        pytest.param(MANY, {"crash_rate": 0.2}, id="batch, long", marks=pytest.mark.long),
+        pytest.param(MANY, {"retention_bytes": 6_000, "crash_rate": 0.1}, id="history, long", marks=pytest.mark.long),
     ],
 )
 def test_fresh_seeds_keep_every_rule_on_real_log_files(bench: Any, count: int, overrides: dict[str, Any]) -> None:

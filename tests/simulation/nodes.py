@@ -181,10 +181,12 @@ class Node:
         gathering.begins(self.world.now - self._fair_since)
         self.world.count("gathered")
         self.world.note(f"segment {self.segment}: has heard {sorted(gathering.heard)}")
-        began = self.publisher.history.states()[0]  # it may have gone on by now
-        complete = self.publisher.complete  # then nothing more is recorded
-        below = self._reporting.horizon if self._disk is None and not complete else began.below
-        start = began.lower if complete and not began.lower else self.log.start
+        # It may have gone on by now, and its history may have dropped its beginning. Only what was complete before it
+        # began has no record of that, and logs nothing.
+        began = self.publisher.history.states()[0]
+        unrecorded = self.publisher.complete and self.publisher.seq == m.NOTHING_YET
+        below = self._reporting.horizon if self._disk is None and not unrecorded else began.below
+        start = began.lower if unrecorded else self.log.start
         self.oracle.gathered(self.log, start, below, gathering.heard)
         if self._disk is not None:
             self._carry_out(self._disk.begin(self.publisher))
