@@ -81,7 +81,7 @@ def segment(state: CatalogState, segment: SegmentRecord, now: float) -> dict[str
         "publisher": None if owner is None else _owner(state, owner),
         "reported": None if report is None else max(now - report[0], 0.0),
         "counters": {} if report is None else report[1].counters,
-        "holders": blockers.holders(state, segment, now) if owner is not None else [],
+        "holders": [_holder(held) for held in blockers.holders(state, segment, now)] if owner is not None else [],
     }
 
 
@@ -131,13 +131,15 @@ def subscription(state: CatalogState, record: SubscriptionRecord) -> dict[str, A
     }
 
 
-def _held_back(item: HeldBack) -> dict[str, Any]:
+def _held_back(held: HeldBack) -> dict[str, Any]:
+    return {"segment": held.segment, **_holder(held), "words": describe_holder(held)}
+
+
+def _holder(held: HeldBack) -> dict[str, Any]:
     return {
-        "segment": item.segment,
-        "time": None if item.time is None else to_json(item.time),
-        "kind": item.kind,
-        "writer": item.writer,
-        "seconds": item.seconds,
-        "silent": item.silent,
-        "words": describe_holder(item),
+        "time": None if held.time is None else to_json(held.time),
+        "kind": held.kind,
+        "writer": held.writer,
+        "seconds": held.seconds,
+        "silent": held.silent,
     }

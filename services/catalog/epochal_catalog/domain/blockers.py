@@ -4,27 +4,26 @@ Separate from the views because the metrics need it too. The merge of frontiers 
 `now` is monotonic seconds: between two reports, the durations of holders grow.
 """
 
-from collections.abc import Iterator
-from typing import Any
+from dataclasses import replace
 
 from epochal.client.catalog.blockers import NO_PUBLISHER, HeldBack
 from epochal.protocol.blockers import HolderKind
 from epochal.protocol.frontier import Antichain
 from epochal.protocol.times import from_json
-from epochal_catalog.domain.records import Json, SegmentRecord
+from epochal_catalog.domain.records import SegmentRecord
 from epochal_catalog.domain.state import CatalogState, StreamEntry
 
 
-def holders(state: CatalogState, segment: SegmentRecord, now: float) -> list[dict[str, Json]]:
-    """The holders of one segment as JSON. Their durations include the time since the report."""
+def holders(state: CatalogState, segment: SegmentRecord, now: float) -> list[HeldBack]:
+    """The holders of one segment. Their durations include the time since the report."""
     found = state.report_of(segment)
     if found is None:
         return []
     at, report = found
     passed = max(now - at, 0.0)
     return [
-        {**holder, "seconds": holder["seconds"] + passed, "silent": _older(holder["silent"], passed)}
-        for holder in report.holders
+        replace(held, seconds=_older(held.seconds, passed), silent=_older(held.silent, passed))
+        for held in report.holders
     ]
 
 
@@ -38,13 +37,10 @@ def held_back(state: CatalogState, entry: StreamEntry, now: float) -> list[HeldB
         if segment.lower is None or not state.leases.live(segment.token):
             found.append(_unserved(state, segment, now))
         else:
-            found += [held for held in _held(state, segment, now) if held.time in least or held.kind == HolderKind.LOST]
+            found += [
+                held for held in holders(state, segment, now) if held.time in least or held.kind == HolderKind.LOST
+            ]
     return sorted(found, key=lambda held: -(held.seconds or 0.0))
-
-
-def _held(state: CatalogState, segment: SegmentRecord, now: float) -> Iterator[HeldBack]:
-    for holder in holders(state, segment, now):
-        yield HeldBack.from_json({**holder, "segment": segment.id})
 
 
 def _unserved(state: CatalogState, segment: SegmentRecord, now: float) -> HeldBack:
@@ -54,5 +50,5 @@ def _unserved(state: CatalogState, segment: SegmentRecord, now: float) -> HeldBa
     return HeldBack(segment.id, time, NO_PUBLISHER, None, seconds, None)
 
 
-def _older(seconds: Any, passed: float) -> Any:
+def _older(seconds: float | None, passed: float) -> float | None:
     return None if seconds is None else seconds + passed

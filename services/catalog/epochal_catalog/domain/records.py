@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeAlias
 
+from epochal.client.catalog.blockers import HeldBack
 from epochal.errors import ManifestError
 from epochal.protocol.blockers import HolderKind
 from epochal.resources import StreamManifest
@@ -173,18 +174,18 @@ class LivenessNoticed:
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """A publisher's counters of a segment, and who holds time back there (`Holder` as JSON).
+    """A publisher's counters of a segment, and who holds time back there.
 
     Every time that is <= one of `below` is aborted, because its memory was lost (E11).
     """
 
     counters: dict[str, float] = field(default_factory=dict)
-    holders: tuple[dict[str, Json], ...] = ()
+    holders: tuple[HeldBack, ...] = ()
     below: tuple[Json, ...] = ()
 
     def lost(self, writer: str) -> bool:
         """Whether time is held for this writer because it is lost (E46)."""
-        return any(holder["kind"] == HolderKind.LOST and holder["writer"] == writer for holder in self.holders)
+        return any(held.kind == HolderKind.LOST and held.writer == writer for held in self.holders)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
+from epochal.client.catalog.blockers import HeldBack
 from epochal.errors import Problem, SchemaMismatch, StreamComplete, StreamGone, Superseded, TimeShapeError, WriterFenced
 from epochal.protocol.blockers import HolderKind
 from epochal.protocol.frontier import Antichain
 from epochal.protocol.segments import key_ranges
-from epochal.protocol.times import TimeShape, from_json, less_equal, less_than, to_json
+from epochal.protocol.times import Time, TimeShape, from_json, less_equal, less_than, to_json
 from epochal.resources import StreamManifest, immutable_changes
 from epochal.resources.schemas import Schema, differences
 from epochal.service.errors import InvalidRequest, SegmentNotFound
@@ -290,11 +291,14 @@ class Registry:
             if updated != segment:
                 unseen = (updated.lower, updated.writers) == (segment.lower, segment.writers)
                 changed.append(HorizonRecorded(updated) if unseen else updated)
-            holders = _shaped([holder["time"] for holder in report.holders], shape, f"segments.{name}.holders")
-            shown = ({**holder, "time": time} for holder, time in zip(report.holders, holders, strict=True))
+            times = _times([holder["time"] for holder in report.holders], shape, f"segments.{name}.holders")
+            holders = [
+                HeldBack(name, time, holder["kind"], holder["writer"], holder["seconds"], holder["silent"])
+                for holder, time in zip(report.holders, times, strict=True)
+            ]
             below = tuple(_shaped(report.below, shape, f"segments.{name}.below"))
-            if report.counters or report.holders or below:
-                reported[name] = Reported(dict(report.counters), tuple(shown), below)
+            if report.counters or holders or below:
+                reported[name] = Reported(dict(report.counters), tuple(holders), below)
         renewed = LeaseRenewed(token, reported)
 
         def answer() -> dict[str, Json]:
@@ -417,11 +421,11 @@ class Registry:
             return "none ever does with progress.whenLost: release, which lets lost writers go by itself"
         found = ((segment.id, self.state.report_of(segment)) for segment in entry.open_segments())
         lost = [
-            f"segment {key} waits for {holder['writer']}"
+            f"segment {key} waits for {held.writer}"
             for key, known in found
             if known is not None
-            for holder in known[1].holders
-            if holder["kind"] == HolderKind.LOST
+            for held in known[1].holders
+            if held.kind == HolderKind.LOST
         ]
         waits = ", ".join(dict.fromkeys(lost[:10])) or "none waits for a lost writer"
         return f"{waits}; a publisher reports within a second, and a writer counts as lost after progress.writerTimeout"
@@ -483,8 +487,12 @@ def check_name(namespace: str, name: str) -> None:
 
 
 def _shaped(times: Sequence[Json], shape: TimeShape, path: str) -> list[Json]:
+    return list(map(to_json, _times(times, shape, path)))
+
+
+def _times(times: Sequence[Json], shape: TimeShape, path: str) -> list[Time]:
     try:
-        return [to_json(shape.from_json(time)) for time in times]
+        return list(map(shape.from_json, times))
     except TimeShapeError as error:
         problem = Problem(path, str(error), f"the stream's time shape is {shape}")
         raise InvalidRequest(f"{path} has a time of another shape: {error}", [problem]) from None

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from epochal.errors import StreamNotFound
+from epochal.protocol.times import Time
 from epochal.resources import StreamManifest
 from epochal_catalog.domain.change_history import ChangeHistory
 from epochal_catalog.domain.leases import Leases
@@ -336,5 +337,5 @@ def _same(known: tuple[float, Reported] | None, new: Reported) -> bool:
     return _holds(known[1]) == _holds(new)
 
 
-def _holds(report: Reported) -> list[tuple[Json, ...]]:
-    return [(holder["time"], holder["kind"], holder["writer"]) for holder in report.holders]
+def _holds(report: Reported) -> list[tuple[Time | None, str, str | None]]:
+    return [(held.time, held.kind, held.writer) for held in report.holders]
