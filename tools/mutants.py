@@ -339,7 +339,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("patches", nargs="*", type=Path, help="only these; otherwise all of tests/mutants")
     parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parent.parent, help="the source tree")
     parser.add_argument("--report", type=Path, help="write what became of each to this file, for `make rules`")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="so many at a time (one a processor)")
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=(os.cpu_count() or 1) + 1,
+        help="so many at a time (one more than processors: they also wait)",
+    )
     given = parser.parse_args(arguments)
     patches = given.patches or sorted((given.root / "tests" / "mutants").glob("*.patch"))
     try:

@@ -7,9 +7,8 @@ process that was stopped for a while sends nothing until the catalog has confirm
 """
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from time import monotonic
 from typing import Any, TypeVar
@@ -21,11 +20,8 @@ from epochal.client.sockets import Socket
 from epochal.errors import (
     EpochalError,
     LocalProtocolError,
-    LogError,
     LogFailed,
-    LogFull,
     StreamGone,
-    Superseded,
     Unavailable,
 )
 from epochal.protocol import messages as m
@@ -42,12 +38,12 @@ from epochal.protocol.publisher.effects import (
     SendAnswers,
 )
 from epochal.protocol.publisher.effects import PublisherEffect as Effect
-from epochal.protocol.times import Time
 from epochal.protocol.wire import encode
 from epochal_publisher.counters import ProcessCounters
+from epochal_publisher.segments.commits import CommitPipeline, Durable
 from epochal_publisher.segments.lease import PublisherLease
 from epochal_publisher.segments.segment import HostedSegment
-from epochal_publisher.segments.store import Commit, SegmentStore, SegmentStores
+from epochal_publisher.segments.store import SegmentStore, SegmentStores
 from epochal_publisher.settings import Settings
 from epochal_publisher.sockets import ingest, requests
 from epochal_publisher.sockets.events import Events
@@ -87,7 +83,6 @@ class PublisherProcess:
         self._draining = False
         self.http_closing = False
         self.encoding = "bytes"
-        self._disk_did_something = asyncio.Event()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._context.max_sockets = 64
         self.discarded = (self._new_discarded(), self._new_discarded())
@@ -146,6 +141,7 @@ class PublisherProcess:
     async def serve(self, stream: StreamInfo, registration: Registration, stores: SegmentStores) -> None:
         """Make the machines, then begin to read; what arrived before waits in the sockets. Raises `LogError`."""
         self._stores = stores
+        self._commits = CommitPipeline(stores, self.settings.log_retry, self.over, self._written)
         self.encoding = stream.declared().spec.payload.encoding
         started = {}
         for grant in registration.segments:
@@ -155,7 +151,7 @@ class PublisherProcess:
             )
             started[grant.id] = await stores.write(start)
             if store is not None and store.begun:
-                await self._begin(store)
+                await self._commits.begin(store)
         now = monotonic()
         self.segments.update(started)
         self._events.bound(stream.declared().spec.push.buffer_bytes)
@@ -177,7 +173,7 @@ class PublisherProcess:
             reads = not self._ingest.router.socket.paused
             for served in self.segments.values():
                 served.tick(now, reads=reads)  # a writer that is not read is not silent (E8)
-                self._sweep(served, now)
+                self._commits.sweep(served, now)
             for discarded in self.discarded:
                 discarded.expire(now)
             self.flush()
@@ -201,22 +197,25 @@ class PublisherProcess:
         if self._must_wait(monotonic()):
             return
         for served in self.segments.values():
-            if served.store is None:
-                effects = served.publisher.take()
-                if served.publisher.waiting_bytes > MOST_WAITING:
-                    self._ingest.router.socket.pause()
+            publisher, store = served.publisher, served.store
+            if max(publisher.waiting_bytes, 0 if store is None else publisher.untaken_bytes) > MOST_WAITING:
+                self._ingest.router.socket.pause()
+            if store is None:
+                effects = publisher.take()
                 if effects:
-                    self._tell(served, effects, served.publisher.progress.lower.frontier)
+                    self._publish(served, Durable(effects, tuple(publisher.progress.lower.frontier), None))
+                continue
+            if served.told is not None and (answers := served.told.take()):
+                self._carry_out(served, answers)  # first: they cover no event published below (S9)
+            if publisher.gathering:
+                self._carry_out(served, publisher.take())
             else:
-                if served.told is not None and (answers := served.told.take()):
-                    self._carry_out(served, answers)  # first: they cover no event published below (S9)
-                self._flush_stored(served, served.store)
+                for durable in self._commits.durable(served, store):
+                    self._publish(served, durable)
 
-    def _tell(
-        self, served: HostedSegment, effects: Sequence[Effect], lower: Iterable[Time], began: float | None = None
-    ) -> None:
-        """Carry out effects that are durable. `began`: when they were sent to the disk, or None if they were not."""
-        served.told_lower = tuple(lower)
+    def _publish(self, served: HostedSegment, durable: Durable) -> None:
+        """Carry out effects, so that readers and the catalog may know of them."""
+        effects, served.told_lower, began = durable
         served.carried_out(effects)
         self._carry_out(served, effects)
         if self.appends is not None:
@@ -225,48 +224,12 @@ class PublisherProcess:
 
     # ---- the disk ----
 
-    async def _begin(self, store: SegmentStore) -> None:
-        """Write to the log that this incarnation begins. While the disk is full, what the log holds already is served.
-
-        Raises `LogError`, `Superseded`.
-        """
-        commit = store.commit
-        assert commit is not None
-        try:
-            await self._stores.write(commit.run)
-        except LogFull as error:
-            self._wait_for_space(store, commit, error)
-        else:
-            commit.done = True  # the first flush carries out its effects
-
-    def _flush_stored(self, served: HostedSegment, store: SegmentStore) -> None:
-        """Run one commit at a time. What is decided meanwhile waits for the next one, which secures all of it at once.
-
-        The wait is bounded: while too much waits, writers are not read.
-        """
-        if served.publisher.gathering:
-            self._carry_out(served, served.publisher.take())
-            return
-        if not store.begun:
-            store.begin(served.publisher.incarnation, served.publisher)
-            assert store.commit is not None
-            self._write(store, store.commit)
-        if served.publisher.untaken_bytes > MOST_WAITING:
-            self._ingest.router.socket.pause()
-        while store.commit is None or store.commit.done:
-            done, store.commit = store.commit, None
-            if done is not None:
-                served.publisher.history.archived = store.log.first
-                lower = served.told_lower if done.lower is None else done.lower
-                self._tell(served, done.effects, lower, done.began)
-            effects = served.publisher.take()
-            if not effects:
-                return
-            if type(effects[-1]) is Log:  # it is last, and only there when something must be written first
-                self._write(store, store.prepare(served.publisher, effects[:-1], effects[-1]))
-                return
-            # Nothing to write, and no commit is open: these effects overtake nothing.
-            self._tell(served, effects, served.publisher.progress.lower.frontier)
+    def _written(self, seconds: float | None) -> None:
+        """A commit is on disk."""
+        if seconds is not None:
+            self.on_commit(seconds)
+        self.flush()
+        self._read_writers()
 
     def _read_writers(self) -> None:
         """Read writers again, if the lease is confirmed and not too much waits."""
@@ -274,45 +237,6 @@ class PublisherProcess:
         waiting = any(max(each.untaken_bytes, each.waiting_bytes) > MOST_WAITING for each in publishers)
         if self._confirmed == self.stalls and not waiting:
             self._ingest.router.socket.resume()
-
-    def _sweep(self, served: HostedSegment, now: float) -> None:
-        if served.store is not None and served.store.begun and served.store.commit is None:
-            commit = served.store.sweep(served.publisher, now)
-            if commit is not None:
-                self._write(served.store, commit)
-
-    def _write(self, store: SegmentStore, commit: Commit) -> None:
-        if not self.over.done() and not self._stores.closed:
-            commit.began = monotonic()
-            self._stores.write(commit.run).add_done_callback(lambda future: self._written(store, commit, future))
-
-    def _written(self, store: SegmentStore, commit: Commit, future: "asyncio.Future[None]") -> None:
-        self._disk_did_something.set()
-        if future.cancelled() or self.over.done():
-            return
-        error = future.exception()
-        if isinstance(error, LogFull):
-            self._wait_for_space(store, commit, error)
-            return
-        if error is not None:
-            self.over.set_result(error if isinstance(error, LogError | Superseded) else LogFailed(f"{error!r}"))
-            return
-        if store.full is not None:
-            logger.info("there is space again; going on")
-            store.full = None
-        if commit.lower is not None:  # None: it was housekeeping
-            self.on_commit(monotonic() - commit.began)
-        commit.done = True
-        self.flush()
-        self._read_writers()
-
-    def _wait_for_space(self, store: SegmentStore, commit: Commit, error: LogFull) -> None:
-        """Try again later. Meanwhile readers are served up to the last durable event (E9)."""
-        if store.full is None:
-            logger.warning("appends wait, and none is acknowledged, until there is space again: %s", error)
-        store.full = str(error)
-        store.no_space(commit)
-        asyncio.get_running_loop().call_later(self.settings.log_retry, self._write, store, commit)
 
     def _read(self, served: HostedSegment, store: SegmentStore, ask: FindState | FindBeginning | ReadLog) -> None:
         if self._stores.closed:
@@ -500,11 +424,8 @@ class PublisherProcess:
     async def settle(self) -> None:
         """Wait until everything decided is on disk, for at most the drain time-out."""
         stores = [served.store for served in self.segments.values() if served.store is not None]
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self.settings.drain_timeout):
-                while any(store.commit is not None for store in stores) and not self.over.done():
-                    self._disk_did_something.clear()
-                    await self._disk_did_something.wait()
+        if stores:
+            await self._commits.settle(stores, self.settings.drain_timeout)
 
     def close(self) -> None:
         """Close the sockets. Waits for slow peers, for at most the drain time-out."""

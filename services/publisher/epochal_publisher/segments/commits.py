@@ -1,0 +1,136 @@
+"""Group commits: what the machines decide goes to the disk, and comes back when it may be carried out (E9).
+
+A segment has one commit at a time. What is decided meanwhile waits for the next one, which secures all of it at once.
+Separate from the process, which carries effects out, and from `store`, which knows what a commit writes.
+
+Sources: rules E9, E10, E12.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from time import monotonic
+from typing import NamedTuple
+
+from epochal.errors import EpochalError, LogError, LogFailed, LogFull, Superseded
+from epochal.protocol.publisher.effects import Log
+from epochal.protocol.publisher.effects import PublisherEffect as Effect
+from epochal.protocol.times import Time
+from epochal_publisher.segments.segment import HostedSegment
+from epochal_publisher.segments.store import Commit, SegmentStore, SegmentStores
+
+logger = logging.getLogger("epochal.publisher")
+
+
+class Durable(NamedTuple):
+    """Effects that may be carried out: no crash undoes them."""
+
+    effects: Sequence[Effect]
+    lower: tuple[Time, ...]
+    """The lower frontier after them."""
+    began: float | None
+    """When they were sent to the disk, in seconds of the process's clock; None if they were not."""
+
+
+class CommitPipeline:
+    """The commits of all segments of a process, on the threads of `stores`.
+
+    - `retry`: seconds until a commit for which the disk had no space is tried again.
+    - `over`: the reason why this process ends; nothing is written after that. A failed disk sets it.
+    - `on_written`: called when a commit is on disk, with its seconds, or with None for housekeeping.
+    """
+
+    def __init__(
+        self,
+        stores: SegmentStores,
+        retry: float,
+        over: "asyncio.Future[EpochalError]",
+        on_written: Callable[[float | None], object],
+    ) -> None:
+        self._stores = stores
+        self._retry = retry
+        self._over = over
+        self._on_written = on_written
+        self._disk_did_something = asyncio.Event()
+
+    async def begin(self, store: SegmentStore) -> None:
+        """Write to the log that this incarnation begins. While the disk is full, what the log holds already is served.
+
+        Raises `LogError`, `Superseded`.
+        """
+        commit = store.commit
+        assert commit is not None
+        try:
+            await self._stores.write(commit.run)
+        except LogFull as error:
+            self._wait_for_space(store, commit, error)
+        else:
+            commit.done = True  # the first flush carries out its effects
+
+    def durable(self, served: HostedSegment, store: SegmentStore) -> Iterator[Durable]:
+        """What may be carried out now, in order; whatever must be on disk before is sent there."""
+        publisher = served.publisher
+        if not store.begun:
+            store.begin(publisher.incarnation, publisher)
+            assert store.commit is not None
+            self._write(store, store.commit)
+        commit = store.commit
+        if commit is not None:
+            if not commit.done:
+                return
+            store.commit = None
+            publisher.history.archived = store.log.first
+            yield Durable(commit.effects, served.told_lower if commit.lower is None else commit.lower, commit.began)
+        effects = publisher.take()
+        if effects and type(effects[-1]) is Log:  # it is last, and only there when something must be written first
+            self._write(store, store.prepare(publisher, effects[:-1], effects[-1]))
+        elif effects:  # nothing to write, and no commit is open: these effects overtake nothing
+            yield Durable(effects, tuple(publisher.progress.lower.frontier), None)
+
+    def sweep(self, served: HostedSegment, now: float) -> None:
+        """Let the log do its housekeeping, if no commit is open."""
+        store = served.store
+        if store is not None and store.begun and store.commit is None:
+            commit = store.sweep(served.publisher, now)
+            if commit is not None:
+                self._write(store, commit)
+
+    async def settle(self, stores: Iterable[SegmentStore], patience: float) -> None:
+        """Wait until everything decided is on disk, for at most `patience` seconds."""
+        waiting = list(stores)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                while any(store.commit is not None for store in waiting) and not self._over.done():
+                    self._disk_did_something.clear()
+                    await self._disk_did_something.wait()
+
+    def _write(self, store: SegmentStore, commit: Commit) -> None:
+        if not self._over.done() and not self._stores.closed:
+            commit.began = monotonic()
+            self._stores.write(commit.run).add_done_callback(lambda future: self._written(store, commit, future))
+
+    def _written(self, store: SegmentStore, commit: Commit, future: "asyncio.Future[None]") -> None:
+        self._disk_did_something.set()
+        if future.cancelled() or self._over.done():
+            return
+        error = future.exception()
+        if isinstance(error, LogFull):
+            self._wait_for_space(store, commit, error)
+            return
+        if error is not None:
+            self._over.set_result(error if isinstance(error, LogError | Superseded) else LogFailed(f"{error!r}"))
+            return
+        if store.full is not None:
+            logger.info("there is space again; going on")
+            store.full = None
+        commit.done = True
+        self._on_written(None if commit.lower is None else monotonic() - commit.began)
+
+    def _wait_for_space(self, store: SegmentStore, commit: Commit, error: LogFull) -> None:
+        """Try again later. Meanwhile readers are served up to the last durable event (E9)."""
+        if store.full is None:
+            logger.warning("appends wait, and none is acknowledged, until there is space again: %s", error)
+        store.full = str(error)
+        store.no_space(commit)
+        asyncio.get_running_loop().call_later(self._retry, self._write, store, commit)
