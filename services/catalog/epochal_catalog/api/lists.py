@@ -12,7 +12,7 @@ from aiohttp import ETag, web
 
 from epochal_catalog.api import queries, views
 from epochal_catalog.api.queries import CATALOG
-from epochal_catalog.domain.pages import PageRequest, cursor, page
+from epochal_catalog.domain.pages import PageRequest, after, cursor, page
 from epochal_catalog.domain.state import StreamEntry
 from epochal_catalog.runtime.service import Catalog
 
@@ -75,7 +75,7 @@ def _segments(catalog: Catalog, asked: PageRequest) -> _Items:
     last = int(text) if text.isdigit() else -1
     found: list[tuple[str, dict[str, Any]]] = []
     here = [name] if name in state.names else []
-    for qualified in chain(here, state.names.after(name)):
+    for qualified in chain(here, after(state.names, name)):
         if not asked.wants(qualified):
             continue
         for at, segment in enumerate(state.named(qualified).segments.values()):

@@ -6,9 +6,10 @@ listed exactly once, whatever is added or deleted between two pages (S32).
 
 import base64
 import binascii
-from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+
+from sortedcontainers import SortedSet
 
 MOST, USUAL = 1000, 500
 """Items of a page: the maximum, and the default."""
@@ -27,52 +28,21 @@ class PageRequest:
         return self.namespace is None or qualified.startswith(f"{self.namespace}/")
 
 
-class SortedKeys:
-    """A sorted set of strings.
+def after(keys: SortedSet[str], key: str) -> Iterator[str]:
+    """The `keys` greater than `key`, which need not be one of them.
 
-    >>> keys = SortedKeys()
-    >>> for key in "cab": keys.add(key)
-    >>> list(keys), list(keys.after("a"))
-    (['a', 'b', 'c'], ['b', 'c'])
+    >>> list(after(SortedSet("cab"), "a"))
+    ['b', 'c']
     """
-
-    def __init__(self) -> None:
-        self._keys: list[str] = []
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._keys)
-
-    def __len__(self) -> int:
-        return len(self._keys)
-
-    def __contains__(self, key: object) -> bool:
-        at = bisect_left(self._keys, key) if isinstance(key, str) else len(self._keys)
-        return at < len(self._keys) and self._keys[at] == key
-
-    def add(self, key: str) -> None:
-        """Add a key, unless it is there."""
-        at = bisect_left(self._keys, key)
-        if at == len(self._keys) or self._keys[at] != key:
-            insort(self._keys, key)
-
-    def discard(self, key: str) -> None:
-        """Take a key out, if it is there."""
-        at = bisect_left(self._keys, key)
-        if at < len(self._keys) and self._keys[at] == key:
-            del self._keys[at]
-
-    def after(self, key: str) -> Iterator[str]:
-        """The keys greater than `key`, which need not be in the set."""
-        keys = self._keys
-        return (keys[at] for at in range(bisect_right(keys, key), len(keys)))
+    return keys.irange(key, inclusive=(False, True))
 
 
 def page(
-    keys: SortedKeys, asked: PageRequest, wanted: Callable[[str], bool] = lambda _: True
+    keys: SortedSet[str], asked: PageRequest, wanted: Callable[[str], bool] = lambda _: True
 ) -> tuple[list[str], str | None]:
     """The `wanted` keys of a page, and the `after` of the next page; None on the last page."""
     found: list[str] = []
-    for key in keys.after(asked.after):
+    for key in after(keys, asked.after):
         if not wanted(key):
             continue
         if len(found) == asked.limit:

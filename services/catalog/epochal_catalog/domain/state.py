@@ -7,12 +7,13 @@ It does no I/O and reads no clock; `now` is monotonic seconds.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from sortedcontainers import SortedSet
+
 from epochal.errors import StreamNotFound
 from epochal.protocol.times import Time
 from epochal.resources import StreamManifest
 from epochal_catalog.domain.change_history import ChangeHistory
 from epochal_catalog.domain.leases import Leases
-from epochal_catalog.domain.pages import SortedKeys
 from epochal_catalog.domain.records import (
     Change,
     ChangeRecord,
@@ -36,7 +37,7 @@ from epochal_catalog.domain.records import (
 )
 from epochal_catalog.domain.subscribers import Subscribers
 
-_NOBODY = SortedKeys()
+_NOBODY: SortedSet[str] = SortedSet()
 FLOOR = "floor"
 """The counter of the oldest revision that watchers can resume from."""
 
@@ -78,8 +79,8 @@ class CatalogState:
         self.subscribers = Subscribers(subscription_ttl)
         self.history = ChangeHistory(watch_events)
         self.registrations: dict[str, RegistrationRecord] = {}
-        self.publishers = SortedKeys()
-        self.names = SortedKeys()
+        self.publishers: SortedSet[str] = SortedSet()
+        self.names: SortedSet[str] = SortedSet()
         self.noticed: list[LivenessNoticed] = []
         """Leases that lapsed or came back, and of which watchers are not notified yet."""
         self.version = 0
@@ -88,7 +89,7 @@ class CatalogState:
         self._streams: dict[str, StreamEntry] = {}
         self._by_uid: dict[str, StreamEntry] = {}
         self._sessions: dict[str, dict[str, SessionRecord]] = {}
-        self._writers: dict[str, SortedKeys] = {}
+        self._writers: dict[str, SortedSet[str]] = {}
         self._opened: dict[str, dict[str, float]] = {}
         """Uid -> writer -> when it got its newest session, or when that was loaded, in monotonic seconds."""
         self._released: dict[str, dict[str, int]] = {}
@@ -184,7 +185,7 @@ class CatalogState:
 
     def _take_session(self, record: SessionRecord, now: float) -> None:
         self._sessions.setdefault(record.uid, {})[record.writer] = record
-        self._writers.setdefault(record.uid, SortedKeys()).add(record.writer)
+        self._writers.setdefault(record.uid, SortedSet()).add(record.writer)
         released = self._released.setdefault(record.uid, {})
         if record.released is None:
             self._opened.setdefault(record.uid, {})[record.writer] = now
@@ -302,7 +303,7 @@ class CatalogState:
         found = ((segment.id, self.report_of(segment)) for segment in entry.open_segments())
         return [key for key, known in found if known is not None and known[0] >= opened and known[1].lost(writer)]
 
-    def writers(self, uid: str) -> SortedKeys:
+    def writers(self, uid: str) -> SortedSet[str]:
         """The ids of all writers that ever had a session of the stream."""
         return self._writers.get(uid, _NOBODY)
 

@@ -4,11 +4,12 @@ Separate from the rest of the state because nothing about a stream depends on th
 It decides nothing; `now` is monotonic seconds.
 """
 
+from sortedcontainers import SortedSet
+
 from epochal_catalog.domain.leases import Leases
-from epochal_catalog.domain.pages import SortedKeys
 from epochal_catalog.domain.records import SubscriptionRecord, SubscriptionRenewed
 
-_NOTHING = SortedKeys()
+_NOTHING: SortedSet[str] = SortedSet()
 
 
 class Subscribers:
@@ -16,11 +17,11 @@ class Subscribers:
 
     def __init__(self, ttl: float) -> None:
         self.leases: Leases[str] = Leases(ttl)
-        self.keys = SortedKeys()
+        self.keys: SortedSet[str] = SortedSet()
         self.version = 0
         self._records: dict[str, SubscriptionRecord] = {}
         self._reports: dict[str, SubscriptionRenewed] = {}
-        self._by_stream: dict[str, SortedKeys] = {}
+        self._by_stream: dict[str, SortedSet[str]] = {}
 
     def __len__(self) -> int:
         return len(self._records)
@@ -33,7 +34,7 @@ class Subscribers:
         """The last report of its reader since the catalog started."""
         return self._reports.get(key)
 
-    def of(self, uid: str) -> SortedKeys:
+    def of(self, uid: str) -> SortedSet[str]:
         """The ids of a stream's subscriptions."""
         return self._by_stream.get(uid, _NOTHING)
 
@@ -45,7 +46,7 @@ class Subscribers:
         """Take over a stored subscription."""
         self._records[record.id] = record
         self.keys.add(record.id)
-        self._by_stream.setdefault(record.uid, SortedKeys()).add(record.id)
+        self._by_stream.setdefault(record.uid, SortedSet()).add(record.id)
         self.leases.grant(record.id, now, verified=verified)
 
     def renew(self, renewed: SubscriptionRenewed, now: float) -> None:
