@@ -16,8 +16,8 @@ from sqlalchemy import create_engine
 
 import epochal_catalog
 from epochal_catalog.api import models, openapi
-from epochal_catalog.runtime.server import Server
 from epochal_catalog.runtime.settings import Settings
+from epochal_catalog.server import Server
 
 ADDRESSES = {"events": "tcp://h:1", "requests": "tcp://h:2", "ingest": "tcp://h:3", "http": "http://h:4"}
 

@@ -7,7 +7,7 @@ from itertools import count
 import pytest
 
 from epochal.service.errors import Overloaded, ShuttingDown
-from epochal_catalog.api.lookups import AGE, LookupCache, LookupWaiters
+from epochal_catalog.runtime.lookups import AGE, LookupCache, LookupWaiters
 
 
 @pytest.fixture

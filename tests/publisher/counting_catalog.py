@@ -7,7 +7,7 @@ import sys
 from functools import partial
 
 import epochal_catalog.__main__ as program
-from epochal_catalog.runtime.server import Server
+from epochal_catalog.server import Server
 
 COMMAND = (sys.executable, __file__)
 

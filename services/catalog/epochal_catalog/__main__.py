@@ -15,8 +15,8 @@ from typing import Annotated, Any
 import typer
 
 from epochal.service.process import any_set, command_line, run
-from epochal_catalog.runtime.server import Server
 from epochal_catalog.runtime.settings import Settings
+from epochal_catalog.server import Server
 from epochal_catalog.storage.datadir import DataDirectory
 
 gc.freeze()

@@ -1,1 +1,1 @@
-"""The catalog as a process: settings, start and stop, metrics, and writes one at a time."""
+"""What runs in a catalog: settings, metrics, writes one at a time, and the look-ups and watchers that wait."""

@@ -12,15 +12,15 @@ from typing import Any, TypeAlias, TypeVar
 
 from epochal.errors import NoPublisher, StreamNotFound
 from epochal.service.errors import Overloaded, ShuttingDown
-from epochal_catalog.api.lookups import LookupCache, LookupWaiters
-from epochal_catalog.api.watchers import Watchers
 from epochal_catalog.domain.decisions import Decision, least
 from epochal_catalog.domain.records import Change, InMemory, Json
 from epochal_catalog.domain.registry import ExpectedStream, Registry, RenewalDecision, Renewing
 from epochal_catalog.domain.state import CatalogState, StreamEntry
 from epochal_catalog.errors import StoreFailed, StoreUnavailable
+from epochal_catalog.runtime.lookups import LookupCache, LookupWaiters
 from epochal_catalog.runtime.settings import Settings
 from epochal_catalog.runtime.telemetry import CatalogTelemetry
+from epochal_catalog.runtime.watchers import Watchers
 from epochal_catalog.storage.store import CatalogStore
 
 A = TypeVar("A")

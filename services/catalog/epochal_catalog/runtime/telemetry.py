@@ -6,10 +6,10 @@ from opentelemetry.metrics import CallbackOptions, Observation
 
 from epochal.protocol.blockers import HolderKind
 from epochal.service.telemetry import ServiceTelemetry
-from epochal_catalog.api.lookups import LookupWaiters
-from epochal_catalog.api.watchers import Watchers
 from epochal_catalog.domain.blockers import held_back
 from epochal_catalog.domain.state import CatalogState
+from epochal_catalog.runtime.lookups import LookupWaiters
+from epochal_catalog.runtime.watchers import Watchers
 
 
 class CatalogTelemetry(ServiceTelemetry):
