@@ -199,7 +199,9 @@ class RepeatDiffers(StreamError):
     code = "repeat_differs"
 
     def __init__(self, detail: str, writer: str = "", segment: str = "", number: int = -1) -> None:
-        self.writer, self.segment, self.number = writer, segment, number
+        self.writer = writer
+        self.segment = segment
+        self.number = number
         super().__init__(detail)
 
     @classmethod
@@ -250,7 +252,8 @@ class QueryRunning(StreamError):
     retryable = True
 
     def __init__(self, message: str, *, stream: str = "", query: str = "") -> None:
-        self.stream, self.query = stream, query
+        self.stream = stream
+        self.query = query
         super().__init__(message)
 
 
@@ -266,7 +269,10 @@ class QueryIsNew(StreamError):
     def __init__(
         self, message: str, *, stream: str = "", query: str = "", checkpoint: str = "", batch: int | None = None
     ) -> None:
-        self.stream, self.query, self.checkpoint, self.batch = stream, query, checkpoint, batch
+        self.stream = stream
+        self.query = query
+        self.checkpoint = checkpoint
+        self.batch = batch
         super().__init__(message)
 
 
@@ -280,7 +286,10 @@ class PartitionsChanged(StreamError):
     code = "partitions_changed"
 
     def __init__(self, message: str, *, query: str = "", batch: int = -1, before: int = 0, now: int = 0) -> None:
-        self.query, self.batch, self.before, self.now = query, batch, before, now
+        self.query = query
+        self.batch = batch
+        self.before = before
+        self.now = now
         super().__init__(message)
 
 
@@ -302,7 +311,11 @@ class CorruptLog(LogError):
     def __init__(
         self, path: object, first: int = 0, last: int = 0, reason: str = "", behind: int | None = None
     ) -> None:
-        self.path, self.first, self.last, self.reason, self.behind = path, first, last, reason, behind
+        self.path = path
+        self.first = first
+        self.last = last
+        self.reason = reason
+        self.behind = behind
         where = f"{path}: bytes {first} to {last} are damaged" if last else str(path)
         super().__init__(where + (f": {reason}" if reason else ""))
 

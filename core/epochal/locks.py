@@ -26,7 +26,8 @@ class FileLock:
     """
 
     def __init__(self, path: Path, holder: str) -> None:
-        self._path, self._holder = path, holder
+        self._path = path
+        self._holder = holder
         self._descriptor = -1
 
     def __enter__(self) -> Self:

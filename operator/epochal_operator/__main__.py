@@ -18,7 +18,7 @@ from epochal.service.process import run as run_process
 from epochal_operator.api import ThrottledApi
 from epochal_operator.app import operate
 from epochal_operator.ownership import release_all
-from epochal_operator.settings import Settings, own_operator
+from epochal_operator.settings import OperatorSettings, own_operator
 from epochal_operator.telemetry import write_json
 
 _app = command_line("The Epochal operator: makes the streams that are declared in a Kubernetes cluster run there.")
@@ -71,7 +71,7 @@ async def _release(operator: str, namespaces: list[str], settle: float) -> int:
 
 
 async def _run(stop: asyncio.Event, given: dict[str, Any]) -> int:
-    settings = Settings.read(**given)
+    settings = OperatorSettings.read(**given)
     if settings.log_format == "json":
         write_json()
     logging.getLogger("kopf").setLevel(logging.CRITICAL)  # `handlers` reports what matters

@@ -19,7 +19,7 @@ from epochal_operator.lease import Leadership, LeaseLost
 from epochal_operator.ownership import Claims
 from epochal_operator.reconciler import Reconciler
 from epochal_operator.reporter import Reporter
-from epochal_operator.settings import Settings
+from epochal_operator.settings import OperatorSettings
 from epochal_operator.telemetry import OperatorTelemetry, Web
 
 EXIT_LEASE_LOST = 3
@@ -27,7 +27,7 @@ EXIT_LEASE_LOST = 3
 logger = logging.getLogger("epochal.operator")
 
 
-async def operate(settings: Settings, stop: asyncio.Event, ready: Callable[[str], None]) -> int:
+async def operate(settings: OperatorSettings, stop: asyncio.Event, ready: Callable[[str], None]) -> int:
     """Run until `stop` is set or the lease is lost; returns the exit code. `ready` is called once it acts.
 
     Raises `ConfigError` and `Unavailable` when it cannot start.
@@ -53,7 +53,11 @@ async def operate(settings: Settings, stop: asyncio.Event, ready: Callable[[str]
 
 
 def _controller(
-    settings: Settings, api: ThrottledApi, catalog: CatalogClient, leadership: Leadership, telemetry: OperatorTelemetry
+    settings: OperatorSettings,
+    api: ThrottledApi,
+    catalog: CatalogClient,
+    leadership: Leadership,
+    telemetry: OperatorTelemetry,
 ) -> Controller:
     cache = Cache()
     catalog_sync = CatalogSync(catalog, leadership.check)
@@ -73,7 +77,7 @@ def _controller(
 
 
 async def _act(
-    settings: Settings, api: ThrottledApi, controller: Controller, leadership: Leadership, stop: asyncio.Event
+    settings: OperatorSettings, api: ThrottledApi, controller: Controller, leadership: Leadership, stop: asyncio.Event
 ) -> int:
     """Everything at once, until one of it ends."""
     listing = asyncio.create_task(controller.resync_forever(), name="resync")

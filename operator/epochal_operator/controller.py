@@ -23,7 +23,7 @@ from epochal_operator.catalog_sync import NO_CONCERNS, CatalogSync, Concerns, co
 from epochal_operator.lease import LeaseLost
 from epochal_operator.ownership import Claims
 from epochal_operator.reconciler import OutOfDate, Reconciler
-from epochal_operator.settings import Settings
+from epochal_operator.settings import OperatorSettings
 from epochal_operator.telemetry import OperatorTelemetry
 
 logger = logging.getLogger("epochal.operator")
@@ -102,7 +102,7 @@ class Controller:
     """The cache, the queue, and what moves them."""
 
     def __init__(
-        self, settings: Settings, api: ThrottledApi, reconciler: Reconciler, telemetry: OperatorTelemetry
+        self, settings: OperatorSettings, api: ThrottledApi, reconciler: Reconciler, telemetry: OperatorTelemetry
     ) -> None:
         self._settings = settings
         self._api = api

@@ -29,7 +29,7 @@ from epochal.resources.crd import GROUP
 from epochal.service.process import stop_on_signals
 from epochal_operator.api import CHILDREN, Throttle
 from epochal_operator.controller import Controller
-from epochal_operator.settings import Settings
+from epochal_operator.settings import OperatorSettings
 
 logger = logging.getLogger("epochal.operator")
 
@@ -49,7 +49,7 @@ _ADVICE = {
 }
 
 
-async def watch(settings: Settings, controller: Controller, access: Access, stop: asyncio.Event) -> None:
+async def watch(settings: OperatorSettings, controller: Controller, access: Access, stop: asyncio.Event) -> None:
     """Watch streams and their children for ever; signals set `stop`.
 
     What cannot be listed is not watched either: watching begins, and begins again, after a list of everything.
@@ -75,7 +75,7 @@ async def watch(settings: Settings, controller: Controller, access: Access, stop
 class _Kopf:
     """Kopf, from one start to its end."""
 
-    def __init__(self, settings: Settings, controller: Controller, access: Access, stop: asyncio.Event) -> None:
+    def __init__(self, settings: OperatorSettings, controller: Controller, access: Access, stop: asyncio.Event) -> None:
         self._settings = settings
         self._controller = controller
         self._access = access
@@ -203,7 +203,7 @@ def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         loop.default_exception_handler(context)
 
 
-def operator_settings(own: Settings) -> kopf.OperatorSettings:
+def operator_settings(own: OperatorSettings) -> kopf.OperatorSettings:
     """How Kopf behaves here."""
     settings = kopf.OperatorSettings()
     # Not our own one: without handlers of deletions Kopf removes the one of this name from every object.

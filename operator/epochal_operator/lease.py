@@ -12,7 +12,7 @@ from time import monotonic
 from epochal.kube.api import ApiError
 from epochal.resources.cluster.names import Object
 from epochal_operator.api import ThrottledApi
-from epochal_operator.settings import Settings
+from epochal_operator.settings import OperatorSettings
 
 logger = logging.getLogger("epochal.operator")
 
@@ -24,7 +24,7 @@ class LeaseLost(Exception):
 class Leadership:
     """Acquire it, then `keep` it; `check` raises once it may be another's."""
 
-    def __init__(self, settings: Settings, api: ThrottledApi) -> None:
+    def __init__(self, settings: OperatorSettings, api: ThrottledApi) -> None:
         self._api = api
         self._identity = settings.identity
         self._duration = settings.lease_duration

@@ -34,7 +34,7 @@ from epochal_operator.cache import Cache, Place
 from epochal_operator.catalog_sync import CatalogSync, DeclaredStream, declared_of, manifest_of, refused, trouble_of
 from epochal_operator.ownership import Claims, without_claim
 from epochal_operator.reporter import Reporter
-from epochal_operator.settings import Settings
+from epochal_operator.settings import OperatorSettings
 
 logger = logging.getLogger("epochal.operator")
 
@@ -85,7 +85,7 @@ class Refusals:
 class Reconciler:
     """Looks at streams; holds nothing of them itself."""
 
-    settings: Settings
+    settings: OperatorSettings
     api: ThrottledApi
     cache: Cache
     catalog_sync: CatalogSync

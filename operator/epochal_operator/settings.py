@@ -65,7 +65,7 @@ Environment: TypeAlias = Annotated[tuple[tuple[str, str], ...], NoDecode, Before
 """Names and values of variables, given as a JSON object."""
 
 
-class Settings(ServiceSettings):
+class OperatorSettings(ServiceSettings):
     """Read from `EPOCHAL_OPERATOR_*`; what is given to `read` wins. Durations in seconds."""
 
     model_config = SettingsConfigDict(env_prefix="EPOCHAL_OPERATOR_")

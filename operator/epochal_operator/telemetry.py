@@ -15,7 +15,7 @@ from epochal.otel.logs import ids
 from epochal.service import problems
 from epochal.service.http import Handler, HttpServer
 from epochal.service.telemetry import ServiceTelemetry
-from epochal_operator.settings import Settings
+from epochal_operator.settings import OperatorSettings
 
 _DRAIN = 0.5
 """Seconds; nothing that is answered here takes longer."""
@@ -79,7 +79,11 @@ class Web:
     """Two ports while entered: one for probes, one for metrics. `healthy` and `ready` answer probes."""
 
     def __init__(
-        self, settings: Settings, telemetry: ServiceTelemetry, healthy: Callable[[], bool], ready: Callable[[], bool]
+        self,
+        settings: OperatorSettings,
+        telemetry: ServiceTelemetry,
+        healthy: Callable[[], bool],
+        ready: Callable[[], bool],
     ) -> None:
         self._settings = settings
         self._telemetry = telemetry

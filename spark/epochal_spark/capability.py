@@ -15,7 +15,9 @@ class CapabilityMoves:
     """Moves of an open writer, within its event loop."""
 
     def __init__(self, writer: epochal.Writer, shape: TimeShape, complete: Complete) -> None:
-        self.writer, self._shape, self._complete = writer, shape, complete
+        self.writer = writer
+        self._shape = shape
+        self._complete = complete
         self._done: Time | None = None
         """The join of all times committed."""
 

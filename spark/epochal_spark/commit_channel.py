@@ -63,7 +63,9 @@ class HandoverServer:
         on_abort: Callable[[], Awaitable[None]] | None = None,
         on_begin: Callable[[], Awaitable[Handed | None]] | None = None,
     ) -> None:
-        self._on_commit, self._on_abort, self._on_begin = on_commit, on_abort, on_begin
+        self._on_commit = on_commit
+        self._on_abort = on_abort
+        self._on_begin = on_begin
         self._token = secrets.token_hex(16)
         self._turn = asyncio.Lock()
         self._server: asyncio.Server | None = None

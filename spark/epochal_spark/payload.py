@@ -27,7 +27,8 @@ class Payload:
     """Turns rows into the records of one stream."""
 
     def __init__(self, declared: Declared, time: str) -> None:
-        self._declared, self._time = declared, time
+        self._declared = declared
+        self._time = time
         self._arrow = declared.encoding == "arrow"
         self._given: pa.Schema | None = None
         self._wanted: pa.Schema

@@ -230,7 +230,10 @@ class _Holder:
     """The writer that holds the query's capability, in a thread of its own while entered."""
 
     def __init__(self, stream: str, query: str, catalog: str, complete: Complete, wait: float) -> None:
-        self.stream, self.query, self.catalog, self.complete = stream, query, catalog, complete
+        self.stream = stream
+        self.query = query
+        self.catalog = catalog
+        self.complete = complete
         self._wait = wait
         self._batches = Batches(stream, query)
         self._opened: Future[None] = Future()
@@ -347,7 +350,8 @@ class _Holder:
             self._task.cancel()
 
     async def _hold(self) -> None:
-        self._loop, self._leaving = asyncio.get_running_loop(), asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._leaving = asyncio.Event()
         self._task = asyncio.current_task()
         if self._how is not None:
             self._leave()

@@ -66,7 +66,8 @@ class EpochalSink(DataSourceStreamArrowWriter):
     """
 
     def __init__(self, options: SinkOptions, trace: Handed | None = None) -> None:
-        self._options, self._trace = options, trace
+        self._options = options
+        self._trace = trace
 
     def write(self, iterator: Iterator["RecordBatch"]) -> TaskCommit:
         """Publish one partition of a batch; runs in a task."""
@@ -95,7 +96,9 @@ class EpochalBatch(DataSourceArrowWriter):
     """Writes one batch job, under the capability of a process that lives as long as the job."""
 
     def __init__(self, options: SinkOptions, held: HeldCapability) -> None:
-        self._options, self._handover, self._trace = options, held.address, held.trace
+        self._options = options
+        self._handover = held.address
+        self._trace = held.trace
 
     def write(self, iterator: Iterator["RecordBatch"]) -> TaskCommit:
         """Publish one partition; runs in a task."""

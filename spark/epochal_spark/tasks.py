@@ -101,7 +101,9 @@ class _Part:
     """Appends in order and remembers what a commit must know."""
 
     def __init__(self, writer: epochal.Writer, declared: Declared, options: SinkOptions, run: TaskRun) -> None:
-        self._writer, self._options, self._run = writer, options, run
+        self._writer = writer
+        self._options = options
+        self._run = run
         self._payload = Payload(declared, options.time)
         self._unflushed = 0
         self._unacknowledged: list[Time] = []

@@ -99,7 +99,8 @@ class _Given:
     """Gives out ids that were given to it, once, in the thread that gave them; else those of another generator."""
 
     def __init__(self, otherwise: Any) -> None:
-        self._otherwise, self._ids = otherwise, threading.local()
+        self._otherwise = otherwise
+        self._ids = threading.local()
 
     @contextlib.contextmanager
     def give(self, trace: int, span: int) -> Iterator[None]:
@@ -130,7 +131,8 @@ class Batches:
 
     def __init__(self, stream: str, query: str, *, here: bool = True) -> None:
         sdk.start(DRIVER, quick=True)
-        self._stream, self._query = stream, query
+        self._stream = stream
+        self._query = query
         self._tracer = _tracer()
         self._links: list[Link] = []
         self._root: Span | None = None

@@ -16,7 +16,7 @@ from sqlalchemy import create_engine
 
 import epochal_catalog
 from epochal_catalog.api import models, openapi
-from epochal_catalog.runtime.settings import Settings
+from epochal_catalog.runtime.settings import CatalogSettings
 from epochal_catalog.server import Server
 
 ADDRESSES = {"events": "tcp://h:1", "requests": "tcp://h:2", "ingest": "tcp://h:3", "http": "http://h:4"}
@@ -157,7 +157,7 @@ def start(tmp_path: Path, clock: Clock, wall: Wall) -> Start:
 
     @asynccontextmanager
     async def started(**given: Any) -> AsyncIterator[Client]:
-        settings = Settings.read(**{"port": 0, "data": tmp_path, "lease_ttl": 1.0, **given})
+        settings = CatalogSettings.read(**{"port": 0, "data": tmp_path, "lease_ttl": 1.0, **given})
         async with Server(settings, clock, wall) as server, ClientSession() as session:
             client = Client(session, server.url)
             client.server = server  # type: ignore[attr-defined]  # for tests that look inside

@@ -9,7 +9,7 @@ from pydantic_core import PydanticUndefined
 
 from epochal.errors import ConfigError
 from epochal.service.settings import ServiceSettings
-from epochal_catalog.runtime.settings import Settings as CatalogSettings
+from epochal_catalog.runtime.settings import CatalogSettings
 from epochal_publisher.settings import Settings as PublisherSettings
 
 PAGE = (Path(__file__).parents[2] / "docs" / "operating.md").read_text(encoding="utf-8")

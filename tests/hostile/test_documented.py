@@ -15,7 +15,7 @@ from epochal.protocol.log import epoch_query
 from epochal.protocol.publisher import limits
 from epochal.protocol.publisher import server as serving
 from epochal.protocol.subscriber import follower
-from epochal_catalog.runtime.settings import Settings as CatalogSettings
+from epochal_catalog.runtime.settings import CatalogSettings
 from epochal_publisher.settings import Settings as PublisherSettings
 from epochal_publisher.sockets import events, ingest, peer_limits, requests
 

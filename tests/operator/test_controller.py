@@ -17,10 +17,10 @@ from epochal_operator.controller import Controller
 from epochal_operator.lease import LeaseLost
 from epochal_operator.ownership import Claims
 from epochal_operator.reconciler import Reconciler
-from epochal_operator.settings import Settings
+from epochal_operator.settings import OperatorSettings
 from epochal_operator.telemetry import OperatorTelemetry
 
-SETTINGS = Settings(catalog="http://c:1", image="i", retry_first=0.05, retry_last=0.1)
+SETTINGS = OperatorSettings(catalog="http://c:1", image="i", retry_first=0.05, retry_last=0.1)
 SERVES = PublisherInfo("n.a-0", 1, True, {}, "now")
 
 

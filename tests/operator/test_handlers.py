@@ -13,9 +13,9 @@ from aiohttp import web
 from epochal.kube.access import Access
 from epochal_operator import handlers
 from epochal_operator.controller import Controller
-from epochal_operator.settings import Settings
+from epochal_operator.settings import OperatorSettings
 
-SETTINGS = Settings(catalog="http://c:1", image="i", retry_first=0.01, retry_last=0.01)
+SETTINGS = OperatorSettings(catalog="http://c:1", image="i", retry_first=0.01, retry_last=0.01)
 
 
 def _kind(name: str, kind: str, *, namespaced: bool) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 from epochal.kube.api import ApiError
 from epochal_operator.api import ThrottledApi
 from epochal_operator.lease import Leadership, LeaseLost
-from epochal_operator.settings import Settings
+from epochal_operator.settings import OperatorSettings
 
 
 class Store(ThrottledApi):
@@ -50,7 +50,7 @@ class Store(ThrottledApi):
 
 
 def leadership(store: Store, identity: str, duration: float = 1.0) -> Leadership:
-    settings = Settings(
+    settings = OperatorSettings(
         catalog="http://c:1", image="i", identity=identity, lease_duration=duration, lease_namespace="n"
     )
     return Leadership(settings, store)

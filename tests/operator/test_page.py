@@ -10,7 +10,7 @@ from tests.operator.exposing import exposed
 from epochal.resources.cluster import status
 from epochal.service.settings import ServiceSettings
 from epochal_operator import reconciler
-from epochal_operator.settings import Settings
+from epochal_operator.settings import OperatorSettings
 
 PAGE = (Path(__file__).parents[2] / "docs" / "operator.md").read_text(encoding="utf-8")
 
@@ -25,8 +25,10 @@ def shown(field: Any) -> str:
 
 def test_every_setting_of_its_own_is_described() -> None:
     rows = re.findall(r"^\| `EPOCHAL_OPERATOR_([A-Z_]+)` \|(.*?)\|(.*?)\|", PAGE, re.MULTILINE)
-    own = {name: field for name, field in Settings.model_fields.items() if name not in ServiceSettings.model_fields}
-    own["host"] = Settings.model_fields["host"]
+    own = {
+        name: field for name, field in OperatorSettings.model_fields.items() if name not in ServiceSettings.model_fields
+    }
+    own["host"] = OperatorSettings.model_fields["host"]
     assert {name.lower(): default.strip() for name, default, _ in rows} == {
         name: shown(field) for name, field in own.items()
     }

@@ -10,7 +10,7 @@ import pytest
 
 from epochal.errors import ConfigError
 from epochal.resources.crd import crd_text
-from epochal_operator.settings import Settings
+from epochal_operator.settings import OperatorSettings
 from epochal_operator.telemetry import JsonLines
 
 ROOT = Path(__file__).parents[2]
@@ -35,14 +35,14 @@ def test_settings_are_read_with_every_problem(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("EPOCHAL_OPERATOR_CATALOG", "epochal-catalog:8700")
     monkeypatch.setenv("EPOCHAL_OPERATOR_WORKERS", "0")
     with pytest.raises(ConfigError) as caught:
-        Settings.read()
+        OperatorSettings.read()
     assert {problem.path for problem in caught.value.problems} == {"catalog", "image", "workers"}
 
 
 def test_lists_are_given_by_comma(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EPOCHAL_OPERATOR_NAMESPACES", "a, b,,a")
     monkeypatch.setenv("EPOCHAL_OPERATOR_PULL_SECRETS", "")
-    settings = Settings.read(catalog="http://c:1", image="i")
+    settings = OperatorSettings.read(catalog="http://c:1", image="i")
     assert (settings.namespaces, settings.pull_secrets) == (("a", "b"), ())
     assert settings.cluster.image == "i"
 
@@ -63,18 +63,21 @@ def test_a_line_of_the_log_is_an_object() -> None:
 
 def test_what_is_set_for_publishers_reaches_their_pods() -> None:
     given = {"catalog": "http://c:1", "image": "i"}
-    drawn = Settings.read(**given).cluster
+    drawn = OperatorSettings.read(**given).cluster
     assert (drawn.listen, drawn.fixed_user) == ("0.0.0.0", True)
-    drawn = Settings.read(**given, publisher_host="::", fixed_user=False).cluster
+    drawn = OperatorSettings.read(**given, publisher_host="::", fixed_user=False).cluster
     assert (drawn.listen, drawn.fixed_user) == ("::", False)
 
 
 def test_more_environment_of_publishers_is_an_object_of_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     given = {"catalog": "http://c:1", "image": "i"}
     monkeypatch.setenv("EPOCHAL_OPERATOR_PUBLISHER_ENV", '{"OTEL_TRACES_SAMPLER": "always_on", "A": "1,2=3"}')
-    assert Settings.read(**given).cluster.publisher_env == (("A", "1,2=3"), ("OTEL_TRACES_SAMPLER", "always_on"))
+    assert OperatorSettings.read(**given).cluster.publisher_env == (
+        ("A", "1,2=3"),
+        ("OTEL_TRACES_SAMPLER", "always_on"),
+    )
     monkeypatch.setenv("EPOCHAL_OPERATOR_PUBLISHER_ENV", "")
-    assert Settings.read(**given).cluster.publisher_env == ()
+    assert OperatorSettings.read(**given).cluster.publisher_env == ()
 
 
 @pytest.mark.parametrize(
@@ -94,7 +97,7 @@ def test_wrong_environment_of_publishers_is_told_at_the_start(
 ) -> None:
     monkeypatch.setenv("EPOCHAL_OPERATOR_PUBLISHER_ENV", given)
     with pytest.raises(ConfigError) as caught:
-        Settings.read(catalog="http://c:1", image="i")
+        OperatorSettings.read(catalog="http://c:1", image="i")
     (problem,) = caught.value.problems
     assert problem.path == "publisher_env"
     assert told in problem.reason

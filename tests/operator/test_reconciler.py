@@ -17,7 +17,7 @@ from epochal_operator.catalog_sync import CatalogSync, Confirm, DeclaredStream
 from epochal_operator.ownership import Claims
 from epochal_operator.reconciler import OutOfDate, Reconciler
 from epochal_operator.reporter import Reporter
-from epochal_operator.settings import Settings
+from epochal_operator.settings import OperatorSettings
 
 STREAM: dict[str, Any] = {
     "apiVersion": "epochal.dev/v1alpha1",
@@ -48,7 +48,7 @@ class Vanishing(CatalogSync):
 
 
 async def test_a_stream_that_vanishes_meanwhile_is_looked_at_again():
-    settings, api, cache = Settings(catalog="http://127.0.0.1:1", image="publisher"), ThrottledApi(1.0), Cache()
+    settings, api, cache = OperatorSettings(catalog="http://127.0.0.1:1", image="publisher"), ThrottledApi(1.0), Cache()
     cache.put(STREAM)
     async with CatalogClient(settings.catalog) as catalog:
         reporter, claims = Reporter(api, cache, 1.0), Claims(settings.operator, cache)
@@ -76,7 +76,7 @@ class Noting(Reporter):
 
 
 async def test_a_wrong_manifest_while_the_catalog_is_away_leaves_what_is_told_of_pods_true():
-    settings, api, cache = Settings(catalog="http://127.0.0.1:1", image="publisher"), ThrottledApi(1.0), Cache()
+    settings, api, cache = OperatorSettings(catalog="http://127.0.0.1:1", image="publisher"), ThrottledApi(1.0), Cache()
     wrong = {**STREAM["spec"], "segments": 2, "publishers": {"advertise": "not a host {index}"}}
     status = {"segments": 2, "catalogUid": "c1", "notInEffect": ["spec.relays"]}
     cache.put({**STREAM, "spec": wrong, "status": status})

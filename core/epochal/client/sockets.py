@@ -82,7 +82,8 @@ class Socket:
         self.zmq.setsockopt(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
         self.zmq.setsockopt(zmq.RECONNECT_IVL, -1)
         self.zmq.setsockopt(zmq.IPV6, 1)
-        self._on_message, self._on_idle = on_message, on_idle
+        self._on_message = on_message
+        self._on_idle = on_idle
         self._on_lost: Callable[[], None] | None = None
         self._loop = asyncio.get_running_loop()
         self._fd: int | None = None
@@ -162,7 +163,9 @@ class Socket:
         What arrives meanwhile waits for the next user, who calls `wake` and must be able to recognise and drop it.
         """
         self._stop_reading()
-        self._on_message, self._on_idle, self._on_lost = _nothing, None, None  # also releases its last user from memory
+        self._on_message = _nothing
+        self._on_idle = None
+        self._on_lost = None  # also releases its last user from memory
 
     def wake(
         self, on_message: Callable[[Frames], None], on_idle: Callable[[], None] | None, on_lost: Callable[[], None]
@@ -171,7 +174,9 @@ class Socket:
         if self.broken():
             return False
         self._loop = asyncio.get_running_loop()
-        self._on_message, self._on_idle, self._on_lost = on_message, on_idle, on_lost
+        self._on_message = on_message
+        self._on_idle = on_idle
+        self._on_lost = on_lost
         self._watch()
         self.start()
         return True

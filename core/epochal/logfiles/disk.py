@@ -215,9 +215,11 @@ class FileBytes:
     """
 
     def __init__(self, disk: Disk, descriptor: int) -> None:
-        self._disk, self._descriptor = disk, descriptor
+        self._disk = disk
+        self._descriptor = descriptor
         self._size = disk.size(descriptor)
-        self._piece, self._at = b"", 0
+        self._piece = b""
+        self._at = 0
 
     def __len__(self) -> int:
         return self._size

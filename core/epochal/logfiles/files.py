@@ -157,7 +157,9 @@ class TailFile:
     def __init__(self, disk: Disk, descriptor: int, file: LogFile, index: Index, frames: int) -> None:
         self.file = file
         file.index = self._index = index
-        self._disk, self._descriptor, self._frames = disk, descriptor, frames
+        self._disk = disk
+        self._descriptor = descriptor
+        self._frames = frames
         self._synced = file.end
         self._vouched = False
 

@@ -78,10 +78,16 @@ class SegmentLog:
         steady: Callable[[], int],
         boot: str | None,
     ) -> None:
-        self._directory, self._identity, self._owner = directory, identity, owner
-        self._settings, self._disk, self._clock = settings, disk, clock
-        self._steady, self._ahead = steady, clock() - steady()
-        self._boot, self._last_owner = boot, owner.last()
+        self._directory = directory
+        self._identity = identity
+        self._owner = owner
+        self._settings = settings
+        self._disk = disk
+        self._clock = clock
+        self._steady = steady
+        self._ahead = clock() - steady()
+        self._boot = boot
+        self._last_owner = owner.last()
         self._tail: TailFile | None = None
         self._incarnations: Incarnations = ()
         self._recovered: Recovery | None = None
@@ -91,7 +97,9 @@ class SegmentLog:
         """An incarnation that was claimed but has not begun, because the disk was full; else 0."""
         found = recover_log(disk, directory, *identity)
         if found is not None:
-            self._tail, self._incarnations, self._recovered = found.tail, found.incarnations, found.recovery
+            self._tail = found.tail
+            self._incarnations = found.incarnations
+            self._recovered = found.recovery
         self._retained = Retained(disk, () if found is None else (*found.sealed, found.tail.file))
         self._durable = self.last
 
@@ -226,7 +234,8 @@ class SegmentLog:
             tail, first = self._tail or self._start_file(checkpoint), self.last + 1
             tail.append(count, events, notes, self._clock(), begins=incarnation)
             tail.sync()
-            self._begun, self._claimed = True, 0
+            self._begun = True
+            self._claimed = 0
             self._incarnations = with_incarnation(self._incarnations, incarnation, first)
             self._durable = self.last
             self._recovered = None

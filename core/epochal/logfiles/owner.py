@@ -35,7 +35,9 @@ class LogOwner:
     """
 
     def __init__(self, directory: Path, instance: str, disk: Disk) -> None:
-        self._path, self._instance, self._disk = directory / INCARNATION, instance, disk
+        self._path = directory / INCARNATION
+        self._instance = instance
+        self._disk = disk
         self._boot = directory / BOOT
         self._lock = FileLock(directory / LOCK, instance)
         try:

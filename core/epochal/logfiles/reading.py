@@ -42,8 +42,11 @@ class FileReader:
 
     def __init__(self, disk: Disk, file: LogFile, offset: int, base: int) -> None:
         self.file = file
-        self._disk, self._offset, self._base = disk, offset, base
-        self._chunk, self._chunk_at = b"", offset
+        self._disk = disk
+        self._offset = offset
+        self._base = base
+        self._chunk = b""
+        self._chunk_at = offset
         self._ahead = CHUNK
         try:
             self._descriptor = disk.open(file.path)
@@ -59,7 +62,8 @@ class FileReader:
             frame = self._read() or self._behind_damage(seq)
             if frame is None:
                 continue
-            self._offset, self._base = frame.end, frame.head.last + 1
+            self._offset = frame.end
+            self._base = frame.head.last + 1
             if frame.head.last >= seq:
                 return frame
         return None
@@ -115,7 +119,8 @@ class FileReader:
         behind = self._next_file() if found.behind is None else found.behind
         if behind is None or behind >= seq:
             raise CorruptLog(self.file.path, *found[:2], f"events from {self._base} on cannot be read", behind)
-        self._offset, self._base = found.last, behind + 1
+        self._offset = found.last
+        self._base = behind + 1
         return None
 
 
@@ -127,7 +132,8 @@ class LogCursor:
 
     def __init__(self, disk: Disk, locate: Callable[[int], tuple[LogFile, Index]], at: int) -> None:
         self.at = at
-        self._disk, self._locate = disk, locate
+        self._disk = disk
+        self._locate = locate
         self._reader: FileReader | None = None
         self._rest = memoryview(b"")
         """Entries of the last frame that were not returned yet, from event `at` + 1 to `_rest_last`."""
@@ -176,7 +182,8 @@ class LogCursor:
     def _load(self) -> None:
         """Load the frame that holds the next event; its entries from that event on become the rest."""
         frame = self._frame()
-        self._rest, self._rest_last = frame.events, frame.head.last
+        self._rest = frame.events
+        self._rest_last = frame.head.last
         passed = self.at + 1 - frame.head.base
         if passed:
             size, _ = self._cut(self._rest, passed, len(self._rest))

@@ -86,15 +86,18 @@ class _Seen:
     """What is remembered of the frames that were read."""
 
     def __init__(self, header: FileHeader) -> None:
-        self.index, self.incarnations = Index(), header.incarnations
-        self.last, self.newest = header.base - 1, header.created
+        self.index = Index()
+        self.incarnations = header.incarnations
+        self.last = header.base - 1
+        self.newest = header.created
         self.vouched = False
         """Whether the last frame is empty and says that all before it is on disk (`TailFile.vouch`)."""
 
     def add(self, frame: Frame) -> None:
         self.vouched = frame.head.body == 0 and frame.head.synced == frame.offset
         self.index.add(Point(frame.head.base, frame.offset, frame.head.milliseconds))
-        self.last, self.newest = frame.head.last, frame.head.milliseconds
+        self.last = frame.head.last
+        self.newest = frame.head.milliseconds
         if frame.incarnation is not None:
             self.incarnations = with_incarnation(self.incarnations, frame.incarnation, frame.head.base)
 

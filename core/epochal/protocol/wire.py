@@ -388,7 +388,8 @@ class Packer:
     __slots__ = ("_most", "_parts", "_prefix", "_size", "full")
 
     def __init__(self, prefix: bytes = b"", most: int = PACK_BYTES) -> None:
-        self._prefix, self._most = prefix, most
+        self._prefix = prefix
+        self._most = most
         self._parts: list[bytes] = []
         self._size = 0
         self.full: list[Frames] = []
@@ -422,7 +423,8 @@ class Packer:
 
     def _close(self, *apart: bytes) -> None:
         self.full.append([b"".join((self._prefix, *self._parts)), *apart])
-        self._parts, self._size = [], 0
+        self._parts = []
+        self._size = 0
 
 
 def encode(*messages: m.Message, prefix: bytes = b"") -> list[Frames]:

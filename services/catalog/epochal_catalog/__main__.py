@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from epochal.service.process import any_set, command_line, run
-from epochal_catalog.runtime.settings import Settings
+from epochal_catalog.runtime.settings import CatalogSettings
 from epochal_catalog.server import Server
 from epochal_catalog.storage.datadir import DataDirectory
 
@@ -40,7 +40,7 @@ def serve(
 
 async def _serve(stop: asyncio.Event, given: dict[str, Any]) -> int:
     logging.getLogger("alembic").setLevel(logging.WARNING)
-    settings = Settings.read(**given)
+    settings = CatalogSettings.read(**given)
     with DataDirectory(settings.data, settings.trust_file_system):
         async with Server(settings) as server:
             print(f"ready {server.url}", flush=True)

@@ -15,7 +15,7 @@ from epochal_catalog.api.queries import CATALOG
 from epochal_catalog.api.routes import add_routes
 from epochal_catalog.errors import StoreUnavailable
 from epochal_catalog.runtime.service import Catalog
-from epochal_catalog.runtime.settings import Settings
+from epochal_catalog.runtime.settings import CatalogSettings
 from epochal_catalog.runtime.telemetry import CatalogTelemetry
 from epochal_catalog.storage.store import CatalogStore
 
@@ -30,7 +30,7 @@ class Server:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: CatalogSettings,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:

@@ -71,7 +71,8 @@ class PublisherProcess:
     """
 
     def __init__(self, settings: Settings, lease: PublisherLease) -> None:
-        self.settings, self._lease = settings, lease
+        self.settings = settings
+        self._lease = lease
         self.counters = ProcessCounters()
         self.segments: dict[str, HostedSegment] = {}
         self.over: asyncio.Future[EpochalError] = asyncio.get_running_loop().create_future()
@@ -86,7 +87,8 @@ class PublisherProcess:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._context.max_sockets = 64
         self.discarded = (self._new_discarded(), self._new_discarded())
-        self._ingest, self._requests = Ingest(self.segments), Requests(self.segments)
+        self._ingest = Ingest(self.segments)
+        self._requests = Requests(self.segments)
         try:
             self._events = Events(
                 self._context,

@@ -19,7 +19,8 @@ class Appends:
 
     def __init__(self, tell: Callable[[Finished], None], stream: str) -> None:
         self._tell = tell
-        self._name, self._on_stream = names.span_name("append", stream), names.on_stream("append", stream)
+        self._name = names.span_name("append", stream)
+        self._on_stream = names.on_stream("append", stream)
 
     @classmethod
     def start(cls, stream: str) -> Self | None:

@@ -121,7 +121,8 @@ class Publishing:
         if not sending.done() or sending.exception() is None:
             self._under_way(append)
         position = await asyncio.shield(sending)
-        self.acknowledged, self.last_acknowledged = self.sent, append.last
+        self.acknowledged = self.sent
+        self.last_acknowledged = append.last
         self.sends.over(writer.way)
         if not self.quiet:
             told = {"where": append.last.where, "time": to_json(append.time), "position": list(position)}
@@ -137,7 +138,8 @@ class Publishing:
         sent, last = self.sent, self._last
         await writer.flush()
         self.sends.over(writer.way)
-        self.acknowledged, self.last_acknowledged = sent, last
+        self.acknowledged = sent
+        self.last_acknowledged = last
 
     def known(self) -> str:
         """What is certainly published: `16 records (up to flights.jsonl:16) are published`."""

@@ -36,7 +36,8 @@ class _Blocking(Generic[Async]):
     """An asynchronous object and the thread whose event loop it is used in."""
 
     def __init__(self, loop: LoopThread, inner: Async) -> None:
-        self._loop, self._inner = loop, inner
+        self._loop = loop
+        self._inner = inner
 
 
 def _waiting(
@@ -77,7 +78,10 @@ class Items(Generic[T]):
         timeout: float | None,
         wake: Callable[[], None] = lambda: None,
     ) -> None:
-        self._loop, self._fill, self._timeout, self._wake = loop, fill, timeout, wake
+        self._loop = loop
+        self._fill = fill
+        self._timeout = timeout
+        self._wake = wake
 
     def __iter__(self) -> Self:
         return self
@@ -102,7 +106,9 @@ class _Repeated(Generic[T]):
     """An asynchronous generator as a source of `Items`: started again by `iterate` after a call ended within it."""
 
     def __init__(self, iterate: Callable[[], AsyncIterator[T]]) -> None:
-        self._iterate, self._source, self._over = iterate, iterate(), False
+        self._iterate = iterate
+        self._source = iterate()
+        self._over = False
         self._hands = Hands[T](lambda _: None)
         self._fetched: deque[T] = deque()
         self._lock = asyncio.Lock()
@@ -138,7 +144,8 @@ class Ready:
     """`Subscription.ready` with the methods of a `threading.Event`."""
 
     def __init__(self, loop: LoopThread, inner: Subscription) -> None:
-        self._loop, self._inner = loop, inner
+        self._loop = loop
+        self._inner = inner
 
     def is_set(self) -> bool:
         """Whether the snapshots of all segments are in (S17)."""
@@ -158,7 +165,8 @@ class _Opened(_Blocking[Either]):
 
     def __init__(self, loop: LoopThread, inner: Either, opened: "set[_Opened[Any]]") -> None:
         super().__init__(loop, inner)
-        self._opened, self._entered = opened, False
+        self._opened = opened
+        self._entered = False
 
     def __enter__(self) -> Self:
         """Open it; raises what `async with` raises."""

@@ -26,7 +26,8 @@ class _Call(Generic[R]):
     """
 
     def __init__(self, work: Callable[[], Coroutine[Any, Any, R]], timeout: float | None) -> None:
-        self._work, self._timeout = work, timeout
+        self._work = work
+        self._timeout = timeout
         self._task: asyncio.Task[R] | None = None
         self.ended = threading.Lock()
         self.ended.acquire()
@@ -71,7 +72,9 @@ class LoopThread:
 
     def __init__(self, name: str) -> None:
         # Reentrant: a signal handler may call the client while its thread holds the lock.
-        self._pid, self._lock, self._stopped = os.getpid(), threading.RLock(), False
+        self._pid = os.getpid()
+        self._lock = threading.RLock()
+        self._stopped = False
         self._running = threading.Event()
         # A daemon thread, so that a program which forgets to close its client can still end.
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name=name, daemon=True)
@@ -79,7 +82,8 @@ class LoopThread:
         self._running.wait()
 
     async def _serve(self) -> None:
-        self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._over = asyncio.Event()
         self._running.set()
         await self._over.wait()
 

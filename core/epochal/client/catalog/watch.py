@@ -59,7 +59,8 @@ class Parser:
         lines: list[bytes] = []
         if b"\n" in chunk:
             *lines, rest = b"".join(self._parts).split(b"\n")
-            self._parts, self._size = [rest], len(rest)
+            self._parts = [rest]
+            self._size = len(rest)
         if self._size > MAX_LINE:
             raise RemoteProtocolError(f"a line of the catalog's events is longer than {MAX_LINE} bytes")
         for line in lines:
@@ -70,7 +71,9 @@ class Parser:
                 self.last_id = self._id
             if self._data:
                 yield self._event, self._data
-            self._event, self._data, self._id = "message", "", ""
+            self._event = "message"
+            self._data = ""
+            self._id = ""
 
     def _take(self, line: str) -> None:
         name, _, value = line.partition(":")

@@ -46,7 +46,8 @@ class _ArrowEncoder:
     """Record batches as one IPC stream; each batch is of the declared schema, where there is one (S28)."""
 
     def __init__(self, declared: Schema | None) -> None:
-        self._arrow, self._declared = pyarrow(), declared
+        self._arrow = pyarrow()
+        self._declared = declared
         self._accepted = None if declared is None else to_arrow(declared)
 
     def __call__(self, records: Sequence[Any]) -> bytes:

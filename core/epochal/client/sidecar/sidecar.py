@@ -178,7 +178,8 @@ class Sidecar:
     """One writer's view of the sidecar: asked over a connection that the writer has while it is open."""
 
     def __init__(self, options: SidecarOptions) -> None:
-        self.address, self._pod = options.address, options.pod
+        self.address = options.address
+        self._pod = options.pod
         self.instance = ""
         self._requests = itertools.count(1)
         self._futures: dict[int, asyncio.Future[m.Message]] = {}
@@ -330,7 +331,8 @@ class SidecarCatalog:
     """What a writer needs from the catalog, asked through the sidecar: opening takes one round trip."""
 
     def __init__(self, sidecar: Sidecar, writer: str) -> None:
-        self._sidecar, self._writer = sidecar, writer
+        self._sidecar = sidecar
+        self._writer = writer
         self._session: WriterSession | None = None
         """The one that came with the look-up, for the first call of `session`."""
         self._given_ahead = float("-inf")

@@ -89,7 +89,9 @@ class Reading(Generic[T]):
         wait: Callable[[], Coroutine[Any, Any, None]],
         wake: Callable[[], None],
     ) -> None:
-        self._take, self._wait, self.wake = take, wait, wake
+        self._take = take
+        self._wait = wait
+        self.wake = wake
 
     def __aiter__(self) -> Self:
         return self

@@ -35,7 +35,10 @@ class Announcement:
     def __init__(
         self, catalog: CatalogClient, stream: StreamInfo, subscriber: str, report: Callable[[], Report]
     ) -> None:
-        self._catalog, self._stream, self._subscriber, self._report = catalog, stream, subscriber, report
+        self._catalog = catalog
+        self._stream = stream
+        self._subscriber = subscriber
+        self._report = report
         self._lease: SubscriptionLease | None = None
         self._entering: asyncio.Task[SubscriptionLease] | None = None
 

@@ -147,7 +147,8 @@ class SegmentReader:
         self._damaged += follower.damaged
         # Before a follower began nothing was taken in, so the next one begins at the same place.
         if follower.began:
-            self._begin, self._continuing = self._reader.position(self.segment), True
+            self._begin = self._reader.position(self.segment)
+            self._continuing = True
 
     def follow_pushes(self, follow: bool) -> None:
         """Follow pushes from now on, or pull only."""
@@ -174,7 +175,8 @@ class _Connection:
         self.follower = follower
         self.incarnation = 0
         """The highest that a publisher has named here, even if the join failed (E12)."""
-        self._reader, self._segment = reader, segment
+        self._reader = reader
+        self._segment = segment
         self._lost: asyncio.Future[EpochalError] = asyncio.get_running_loop().create_future()
         self._was_live = False
         self._paused = self._closed = False

@@ -70,9 +70,12 @@ class Subscription:
     ) -> None:
         if poll is not None and not poll > 0:
             raise UsageError(f"poll is the seconds between two pulls, above 0, not {poll!r}")
-        self.context, self.directory, self._since = context, directory, read_since(since)
+        self.context = context
+        self.directory = directory
+        self._since = read_since(since)
         self._topics = None if topics is None and not list(reject) else TopicChoice(topics, reject)
-        self._partial, self._max_buffer = partial, max_buffer_bytes
+        self._partial = partial
+        self._max_buffer = max_buffer_bytes
         self._expected = expected
         self._announce = announce
         self._announcement: Announcement | None = None

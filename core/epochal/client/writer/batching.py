@@ -45,7 +45,8 @@ class Batcher:
     __slots__ = ("_max_records", "_open", "_placement", "_without_key")
 
     def __init__(self, placement: Placement, max_records: int) -> None:
-        self._placement, self._max_records = placement, max_records
+        self._placement = placement
+        self._max_records = max_records
         self._open: dict[Slot, GatheredBatch] = {}
         self._without_key: dict[tuple[Time, bytes, Headers], str] = {}
 
@@ -103,7 +104,10 @@ class Gathering:
         send: Callable[[Slot, GatheredBatch, Trace | None, bool, asyncio.Future[Position]], None],
         tell: Callable[[EpochalError], None],
     ) -> None:
-        self._batcher, self._linger, self._send, self._tell = batcher, linger, send, tell
+        self._batcher = batcher
+        self._linger = linger
+        self._send = send
+        self._tell = tell
         self._promises: dict[Slot, asyncio.Future[Position]] = {}
         self._traces: dict[Slot, Trace] = {}
         """The trace of each batch that was begun within one."""

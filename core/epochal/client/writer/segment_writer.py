@@ -51,7 +51,8 @@ class SegmentWriter:
     """One segment's connection on `ingest`: kept up until cancelled."""
 
     def __init__(self, writer: "Writer", segment: str) -> None:
-        self._writer, self._segment = writer, segment
+        self._writer = writer
+        self._segment = segment
         self._socket: Socket | None = None
         self._packer = self._new_packer()
         self._lost: asyncio.Future[EpochalError] | None = None
@@ -87,7 +88,8 @@ class SegmentWriter:
         writer, sidecar = self._writer, self._writer.sidecar
         address = await writer.directory.address(self._segment, "ingest")
         self._lost = asyncio.get_running_loop().create_future()
-        self._backoff, self._freed = backoff, False
+        self._backoff = backoff
+        self._freed = False
         try:
             if sidecar is None:
                 self._socket = Socket(writer.context, zmq.DEALER, self._received, writer.act)
@@ -109,7 +111,9 @@ class SegmentWriter:
         """Ask the sidecar to forward this connection to a publisher."""
         trace = current_trace()  # this task was started where the writer was opened, so that is the trace
         stream = self._writer.directory.qualified
-        self._passes, self._passed, self._asked = True, False, next(_requests)
+        self._passes = True
+        self._passed = False
+        self._asked = next(_requests)
         self._say(m.Pass(self._asked, sidecar.instance, address, stream, None if trace is None else trace[0]))
 
     @property

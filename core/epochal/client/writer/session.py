@@ -82,7 +82,10 @@ class Session:
     machine: WriterMachine
 
     def __init__(self, context: zmq.Context[Any], directory: Directory, writer_id: str, options: WriterOptions) -> None:
-        self.context, self.directory, self.writer_id, self._options = context, directory, writer_id, options
+        self.context = context
+        self.directory = directory
+        self.writer_id = writer_id
+        self._options = options
         self._futures: dict[int, asyncio.Future[Any]] = {}
         self._parts: dict[asyncio.Future[Any], int] = {}
         """How many appends of a divided batch are not confirmed yet."""
@@ -167,7 +170,8 @@ class Session:
             except WriterLost:
                 await backoff.pause()  # lost again before it was open everywhere
             except EpochalError as failed:
-                self._error, self._raised = failed, False
+                self._error = failed
+                self._raised = False
                 self.machine.give_up(failed)
                 self.act()
                 return
@@ -260,7 +264,8 @@ class Session:
         try:
             await ended(tasks)
         finally:  # also when this is cancelled: nothing would close the sockets later
-            self._tasks, self._reopening = [], None
+            self._tasks = []
+            self._reopening = None
             for link in self._links.values():
                 link.close()
             if self.sidecar is not None:
@@ -375,7 +380,8 @@ class Session:
 
     def _session_over(self, error: EpochalError) -> None:
         if self._error is None:
-            self._error, self._raised = error, self._last_raised is error
+            self._error = error
+            self._raised = self._last_raised is error
         self._end(error)
         # A task that writes a group runs again from the group's start instead (E6). A task writer has no capability of
         # its own, so it lost nothing.

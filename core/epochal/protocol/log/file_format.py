@@ -191,7 +191,8 @@ class Index:
     """
 
     def __init__(self, points: Iterable[Point] = (), states: Iterable[SegmentState] = ()) -> None:
-        self.points, self.states = list(points), list(states)
+        self.points = list(points)
+        self.states = list(states)
 
     def add(self, point: Point) -> None:
         """Note a frame, unless one less than `INDEX_STEP` before it is noted already."""

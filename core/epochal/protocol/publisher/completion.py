@@ -77,7 +77,8 @@ class SegmentCompletion:
 
     def completed(self) -> list[tuple[bytes, m.Open]]:
         """The stream is complete; returns the opens that came too late."""
-        self.complete, self.stands = True, False
+        self.complete = True
+        self.stands = False
         return self._take_waiting()
 
     def _take_waiting(self) -> list[tuple[bytes, m.Open]]:

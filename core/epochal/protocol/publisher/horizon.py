@@ -92,7 +92,9 @@ class Pace:
         if self._first is None or passed >= PACE_SECONDS:
             recent = self._count > 1 and passed < 2 * PACE_SECONDS
             self._used = _difference(self._last, self._first) if recent else None
-            self._began, self._first, self._count = now, last if self._last is None else self._last, 0
+            self._began = now
+            self._first = last if self._last is None else self._last
+            self._count = 0
         self._count += 1
         self._last = last
 
@@ -208,7 +210,8 @@ class Horizon:
         if made is None or made.number != number or number <= self._answered:
             return False
         self._answered = number
-        self._lower, self._recorded = Antichain(made.lower), Downset(made.horizon)
+        self._lower = Antichain(made.lower)
+        self._recorded = Downset(made.horizon)
         self.marks = Marks.from_texts(made.marks)
         return True
 

@@ -195,7 +195,9 @@ class Journal:
             return None
         secure = self._secure or len(notes) > len(self._runs)
         self._publisher = publisher
-        self._runs, self._forgotten, self._secure = [], [], False
+        self._runs = []
+        self._forgotten = []
+        self._secure = False
         self._changed.clear()
         return Entry(notes, secure)
 

@@ -28,7 +28,9 @@ class SegmentLimits:
     """The limits of one segment, and the size of each active epoch. Bytes; `retention_bytes` is 0 for no history."""
 
     def __init__(self, shape: TimeShape, *, max_payload: int, retention_bytes: int) -> None:
-        self._shape, self._max_payload, self._retention = shape, max_payload, retention_bytes
+        self._shape = shape
+        self._max_payload = max_payload
+        self._retention = retention_bytes
         self._max_times = shape.most_times(STATE_BYTES)
         self._sizes: dict[Time, int] = {}
 

@@ -140,7 +140,10 @@ class SegmentPublisher:
         restored: Restored | None = None,
         incarnations: Iterable[tuple[int, int]] = (),
     ) -> None:
-        self.stream, self.segment, self.settings, self.incarnation = stream, segment, settings, incarnation
+        self.stream = stream
+        self.segment = segment
+        self.settings = settings
+        self.incarnation = incarnation
         bottom = (settings.shape.bottom,)
         start = () if complete else tuple(bottom if lower is None else lower)
         self._limits = SegmentLimits(

@@ -70,7 +70,8 @@ class ReservedCapability:
 
     def park(self, held: Antichain, now: float) -> list[Change]:
         """Hold what the last writer held; returns the changes of the lower frontier's counts."""
-        self.held, self.since = Antichain(held), now
+        self.held = Antichain(held)
+        self.since = now
         return [(time, 1) for time in held]
 
     def release(self) -> list[Change]:

@@ -81,7 +81,9 @@ class SegmentServer:
     def __init__(
         self, publisher: SegmentPublisher | CommittedView, channel: bytes, settings: ServingSettings, now: float
     ) -> None:
-        self.publisher, self.channel, self.settings = publisher, channel, settings
+        self.publisher = publisher
+        self.channel = channel
+        self.settings = settings
         self.subscriptions: set[bytes] = set()
         self._pending: dict[bytes, tuple[float, bytes]] = {}
         """Nonce -> when its hello came, and from which peer."""

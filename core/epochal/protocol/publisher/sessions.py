@@ -167,7 +167,10 @@ class WriterState:
             and count < SPARE_APPENDS
         ):
             self._end_stretch()
-            self._first, self._first_seq, self._time, self._records = number, seq, time, records
+            self._first = number
+            self._first_seq = seq
+            self._time = time
+            self._records = records
         stretch.append(crc)
 
     def _end_stretch(self) -> None:
@@ -216,7 +219,8 @@ class WriterState:
     def forget_fingerprints(self) -> None:
         """Drop all fingerprints; keep the appends' numbers and positions."""
         self._end_stretch()
-        self._numbers, self._prints = array("Q"), array("Q")
+        self._numbers = array("Q")
+        self._prints = array("Q")
 
     def _forget_oldest(self) -> None:
         gone = max(len(self._numbers) - REMEMBERED_APPENDS, 0)

@@ -33,7 +33,8 @@ class Pull:
     __slots__ = ("_ends", "_left", "asked", "last", "opened", "why")
 
     def __init__(self, asked: Position | None, why: Why) -> None:
-        self.asked, self.why = asked, why
+        self.asked = asked
+        self.why = why
         self.opened = False
         self.last = NOTHING_YET if asked is None else asked.seq
         """The last event that has come, or the one after which they begin."""
@@ -55,7 +56,8 @@ class Pull:
             raise RemoteProtocolError(f"the history starts in incarnation {got.incarnation}, not in {incarnation}")
         if self.asked is not None and got != self.asked and not self._leads_back(self.asked, got, incarnation):
             raise RemoteProtocolError(f"asked for events after {tuple(self.asked)}, got {tuple(got)}")
-        self.opened, self.last = True, got.seq
+        self.opened = True
+        self.last = got.seq
 
     @staticmethod
     def _leads_back(asked: Position, got: Position, incarnation: int) -> bool:
@@ -66,7 +68,8 @@ class Pull:
         """So many events follow; returns whether a further chunk does, for which credit is to be given."""
         if not self.opened or self._ends or self._left:
             raise RemoteProtocolError("a chunk comes after the opening, and after the events of the one before")
-        self._left, self._ends = chunk.events, chunk.last
+        self._left = chunk.events
+        self._ends = chunk.last
         return not chunk.last
 
     def accept(self, event: Event) -> bool:

@@ -309,7 +309,8 @@ class Follower:
             self._effects.append(UnsubscribePrefix(b"P" + self._nonce))
             self._subscribed = False
         if self._has_begun:
-            self._begin, self._continuing = self._here, True
+            self._begin = self._here
+            self._continuing = True
         self._nonce = self._fresh_nonce()
         self._request += 1
         self._phase = _Phase.GREETING
@@ -347,7 +348,8 @@ class Follower:
         if snapshot.incarnation != self._incarnation or snapshot.subscription != self._nonce:
             raise RemoteProtocolError("the snapshot is not of the incarnation and subscription that were welcomed")
         self._check_times(snapshot.lower, snapshot.upper, snapshot.aborted, snapshot.below)
-        self._snapshot, self._newest = snapshot, snapshot.seq
+        self._snapshot = snapshot
+        self._newest = snapshot.seq
         begin = self._begin
         if begin is From.LIVE:
             self._start_from_snapshot(gap=False, now=now)
@@ -490,7 +492,9 @@ class Follower:
             self._nonce = b""  # its snapshot may be on its way, and must not be taken for a second one
         if self._channel is not None:
             self._effects.append(UnsubscribePrefix(b"C" + self._channel))
-        self._subscribed, self._channel, self._channel_last = False, None, None
+        self._subscribed = False
+        self._channel = None
+        self._channel_last = None
         self._drop_backlog()
 
     def _go_live(self, now: float) -> None:
@@ -554,7 +558,8 @@ class Follower:
             raise RemoteProtocolError(f"segment {self.segment}: {error}") from None
 
     def _drop_backlog(self) -> None:
-        self._backlog, self._backlog_bytes = [], 0
+        self._backlog = []
+        self._backlog_bytes = 0
 
     def _break(self, error: EpochalError) -> None:
         self._phase = _Phase.BROKEN

@@ -84,11 +84,13 @@ class Moves:
         """Drop what waits: the writer holds what it held before."""
         cancelled = list(self._queue)
         self._queue.clear()
-        self._capabilities, self.held = self._sent, Antichain(self._sent)
+        self._capabilities = self._sent
+        self.held = Antichain(self._sent)
         return cancelled
 
     def _ask(self, ticket: int, capabilities: Counter[Time]) -> None:
         held = Antichain(capabilities)
         changed = None if held == self.held else held
-        self._capabilities, self.held = capabilities, held
+        self._capabilities = capabilities
+        self.held = held
         self._queue.append(Move(ticket, capabilities, changed, None))

@@ -70,9 +70,11 @@ class SegmentSession:
         """The answer to this connection's `Open`; returns whether the publisher has restarted since the last one."""
         restarted = opened.incarnation > self.incarnation > 0
         if not self.ever_opened:
-            self.acked, self.next = opened.number, opened.number + 1
+            self.acked = opened.number
+            self.next = opened.number + 1
             self.touched = set(opened.touched)
-        self.opened, self.ever_opened = opened, True
+        self.opened = opened
+        self.ever_opened = True
         self.incarnation = self.least_incarnation = opened.incarnation
         self.window = opened.window
         self.held = Antichain(opened.held)

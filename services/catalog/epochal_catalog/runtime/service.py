@@ -18,7 +18,7 @@ from epochal_catalog.domain.registry import ExpectedStream, Registry, RenewalDec
 from epochal_catalog.domain.state import CatalogState, StreamEntry
 from epochal_catalog.errors import StoreFailed, StoreUnavailable
 from epochal_catalog.runtime.lookups import LookupCache, LookupWaiters
-from epochal_catalog.runtime.settings import Settings
+from epochal_catalog.runtime.settings import CatalogSettings
 from epochal_catalog.runtime.telemetry import CatalogTelemetry
 from epochal_catalog.runtime.watchers import Watchers
 from epochal_catalog.storage.store import CatalogStore
@@ -47,7 +47,7 @@ class Catalog:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: CatalogSettings,
         store: CatalogStore,
         telemetry: CatalogTelemetry,
         clock: Callable[[], float] = time.monotonic,
@@ -253,7 +253,8 @@ class Catalog:
         try:
             await work
         except StoreUnavailable as error:
-            self._store_ok, self._store_trouble = False, str(error)
+            self._store_ok = False
+            self._store_trouble = str(error)
             self.telemetry.store_failed()
             if isinstance(error, StoreFailed):
                 self._break(str(error))

@@ -12,7 +12,7 @@ from pydantic_settings import SettingsConfigDict
 from epochal.service.settings import ServiceSettings
 
 
-class Settings(ServiceSettings):
+class CatalogSettings(ServiceSettings):
     """Read from `EPOCHAL_CATALOG_*`; values given to `read` win. Durations in seconds, sizes in bytes."""
 
     model_config = SettingsConfigDict(env_prefix="EPOCHAL_CATALOG_")

@@ -37,7 +37,8 @@ class EventsTruncated(HistoryTruncated):
     """Events after the position are gone. Names the first position that is kept, and the lower frontier there (Q2)."""
 
     def __init__(self, asked: int, first: Position, frontier: tuple[Time, ...]) -> None:
-        self.first, self.frontier = first, frontier
+        self.first = first
+        self.frontier = frontier
         super().__init__(f"events after {asked} are gone; the first retained position is {first.seq}")
 
     @property

@@ -33,7 +33,8 @@ class EventReaders:
     """Answers GETs of events, at most `max_readers` at once, including those that wait."""
 
     def __init__(self, settings: Settings, publisher: PublisherProcess) -> None:
-        self._settings, self._publisher = settings, publisher
+        self._settings = settings
+        self._publisher = publisher
         self._reading = 0
 
     @property

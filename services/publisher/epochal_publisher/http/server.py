@@ -25,9 +25,11 @@ class PublisherHttp:
     """Listens at `address` while entered. Raises `ConfigError` if it cannot."""
 
     def __init__(self, settings: Settings, publisher: PublisherProcess) -> None:
-        self._settings, self._publisher = settings, publisher
+        self._settings = settings
+        self._publisher = publisher
         self._telemetry = PublisherTelemetry(publisher)
-        self._readers, self._webhooks = EventReaders(settings, publisher), Webhooks(settings, publisher)
+        self._readers = EventReaders(settings, publisher)
+        self._webhooks = Webhooks(settings, publisher)
         self._telemetry.gauge(
             "epochal.publisher.http.readers", "{answer}", "Answers with events under way", lambda: self._readers.reading
         )

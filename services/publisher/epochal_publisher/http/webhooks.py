@@ -84,7 +84,8 @@ class Webhooks:
     """All web-hooks of a process; each is a task until `close`."""
 
     def __init__(self, settings: Settings, publisher: PublisherProcess) -> None:
-        self._settings, self._publisher = settings, publisher
+        self._settings = settings
+        self._publisher = publisher
         self._targets = Targets.parse(settings.webhook_targets)
         self._live: dict[tuple[str, str], Webhook] = {}
         self._used: dict[tuple[str, str], None] = {}

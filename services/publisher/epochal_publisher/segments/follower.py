@@ -37,7 +37,8 @@ class HistoryFollower:
     """Begins with `open`; `at` is the seq of the last event that was read."""
 
     def __init__(self, publisher: PublisherProcess, served: HostedSegment) -> None:
-        self._publisher, self.served = publisher, served
+        self._publisher = publisher
+        self.served = served
         self.at = served.told_seq
         self._news = asyncio.Event()
 

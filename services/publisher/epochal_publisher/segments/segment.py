@@ -107,12 +107,14 @@ class HostedSegment:
             self.waiting_since = now
         frontier = self.publisher.progress.lower.frontier
         if frontier is not self._frontier:
-            self._frontier, self.frontier_since = frontier, now
+            self._frontier = frontier
+            self.frontier_since = now
 
     def recorded(self, number: int, now: float) -> None:
         """The catalog has stored record `number`, and none after it (E11)."""
         if number != self.recorded_number:
-            self.recorded_number, self.waiting_since = number, None
+            self.recorded_number = number
+            self.waiting_since = None
         self.publisher.recorded(number, now)
 
     def carried_out(self, effects: Sequence[Effect]) -> None:

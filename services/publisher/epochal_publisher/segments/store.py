@@ -83,7 +83,9 @@ class SegmentStore:
     """The log of one segment. `commit` is the one on its way to the disk, None if there is none."""
 
     def __init__(self, log: SegmentLog, settings: Settings, *, always_sync: bool) -> None:
-        self.log, self._settings, self._always_sync = log, settings, always_sync
+        self.log = log
+        self._settings = settings
+        self._always_sync = always_sync
         self.commit: Commit | None = None
         self.begun = False
         """Whether `begin` was called. A publisher whose log is gone must first know with what state it begins."""
@@ -167,7 +169,8 @@ class SegmentStore:
         sync = sync or now - self._synced >= self._settings.sync_interval
         if sync:
             self._synced = now
-        self._written, self._vouched = now, False
+        self._written = now
+        self._vouched = False
         commit = self.commit = Commit(effects, tuple(publisher.progress.lower.frontier))
         commit.steps.append(lambda: self.log.write(events, buffers, notes))
         commit.steps.append(self._sync if sync else self._rely_on_the_kernel)
@@ -309,7 +312,9 @@ class SegmentStores:
     """The logs of one process, locked while this is entered. A stream that is kept in memory has none."""
 
     def __init__(self, settings: Settings, stream: StreamInfo, instance: str) -> None:
-        self._settings, self._stream, self._instance = settings, stream, instance
+        self._settings = settings
+        self._stream = stream
+        self._instance = instance
         self.policy = stream.declared().spec.history.policy
         self._stores: dict[str, SegmentStore] = {}
         self.closed = False

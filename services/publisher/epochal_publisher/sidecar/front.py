@@ -34,7 +34,8 @@ class Front:
     """Binds `addresses` and forwards frames. `control(peer, message)` gets the messages for the sidecar itself."""
 
     def __init__(self, addresses: list[str], lanes: Lanes, control: Control) -> None:
-        self._lanes, self._control = lanes, control
+        self._lanes = lanes
+        self._control = control
         self._context: zmq.Context[Any] = zmq.Context()
         self._context.set(zmq.MAX_SOCKETS, MAX_SOCKETS)
         self._publishers: dict[int, Socket] = {}

@@ -86,7 +86,8 @@ class Lanes:
     """Decides about connections; `take` returns what must be done, in order."""
 
     def __init__(self, instance: str, limits: Limits) -> None:
-        self._instance, self._limits = instance, limits
+        self._instance = instance
+        self._limits = limits
         self._lanes: dict[Peer, Lane] = {}
         self._by_connection: dict[int, Peer] = {}
         self._addresses: dict[int, str] = {}

@@ -45,7 +45,8 @@ class CatalogLookups:
     def __init__(self, catalog: str, found: Callable[[Iterable[str]], None], *, remember: float) -> None:
         self._http = HttpCaller(catalog, patience=PATIENCE, timeout=TRY)
         self.sessions = Sessions(self._http)
-        self._found, self._remember = found, remember
+        self._found = found
+        self._remember = remember
         self._known: dict[Key, tuple[float, LookedUp]] = {}
         self._asking: dict[Key, asyncio.Task[LookedUp]] = {}
 

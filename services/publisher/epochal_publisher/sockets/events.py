@@ -46,7 +46,8 @@ class Events:
         counters: ProcessCounters,
         patience: SocketTimeouts,
     ) -> None:
-        self._segments, self._counters = segments, counters
+        self._segments = segments
+        self._counters = counters
         self._slot = _MOST_SLOT
         self.socket = Socket(
             context, zmq.XPUB, self._receive, on_idle,

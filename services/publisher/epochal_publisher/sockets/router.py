@@ -47,7 +47,10 @@ class Router:
         max_messages: int,
         patience: SocketTimeouts,
     ) -> None:
-        self._name, self._handle, self._counters, self._discarded = name, handle, counters, discarded
+        self._name = name
+        self._handle = handle
+        self._counters = counters
+        self._discarded = discarded
         self._max_messages = max_messages
         self.socket = Socket(
             context, zmq.ROUTER, self._receive, on_idle,
