@@ -12,7 +12,8 @@ from epochal.protocol import messages as m
 from epochal.protocol import wire
 from epochal.protocol.publisher import limits
 from epochal.protocol.publisher.effects import Reply, SendAnswers
-from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
+from epochal.protocol.publisher.limits import PublisherSettings
+from epochal.protocol.publisher.machine import SegmentPublisher
 from epochal.protocol.publisher.server import SegmentServer, ServingSettings
 from epochal.protocol.times import TimeShape
 
@@ -71,7 +72,7 @@ def test_a_writer_whose_id_the_catalog_would_not_take_is_refused(writer):
 
 
 def test_writers_are_bounded_and_room_is_made_by_those_that_leave(monkeypatch):
-    monkeypatch.setattr("epochal.protocol.publisher.machine.MAX_WRITERS", 5)
+    monkeypatch.setattr("epochal.protocol.publisher.session_opening.MAX_WRITERS", 5)
     segment = publisher()
     for number in range(5):
         assert isinstance(said(segment, b"p%d" % number, opening(f"w{number}"))[0], m.Opened)
@@ -104,7 +105,7 @@ def test_who_has_no_session_is_told_once_however_much_it_sends():
 
 
 def test_opens_that_wait_for_the_catalog_are_bounded(monkeypatch):
-    monkeypatch.setattr("epochal.protocol.publisher.machine.MAX_WAITING_OPENS", 3)
+    monkeypatch.setattr("epochal.protocol.publisher.session_opening.MAX_WAITING_OPENS", 3)
     segment = SegmentPublisher("uid", "0", PublisherSettings(INT), incarnation=2, now=0.0, lower=[3], finishing=True)
     for number in range(3):
         assert said(segment, b"p", opening(f"w{number}")) == []

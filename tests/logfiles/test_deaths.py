@@ -14,7 +14,8 @@ from epochal.protocol import messages as m
 from epochal.protocol.progress import EpochState
 from epochal.protocol.publisher.effects import AskRecord, Push, Reply
 from epochal.protocol.publisher.horizon import Record
-from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
+from epochal.protocol.publisher.limits import PublisherSettings
+from epochal.protocol.publisher.machine import SegmentPublisher
 from epochal.protocol.times import TimeShape
 
 PAGE = Path(__file__).parents[2] / "docs" / "concepts.md"

@@ -16,7 +16,8 @@ from epochal.logfiles.survey import summarize, verify
 from epochal.protocol import messages as m
 from epochal.protocol.log.frames import decode_entry, entries
 from epochal.protocol.publisher.effects import Log, Push, Reply
-from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
+from epochal.protocol.publisher.limits import PublisherSettings
+from epochal.protocol.publisher.machine import SegmentPublisher
 from epochal.protocol.times import Time, TimeShape
 from epochal_publisher.segments.store import QUIET, Commit, SegmentStore
 from epochal_publisher.settings import Settings

@@ -15,7 +15,8 @@ from epochal.protocol import messages as m
 from epochal.protocol import wire
 from epochal.protocol.publisher.effects import AskRecord, Private, Push, Reply, ReportFinishing, SendAnswers
 from epochal.protocol.publisher.horizon import Record
-from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
+from epochal.protocol.publisher.limits import PublisherSettings
+from epochal.protocol.publisher.machine import SegmentPublisher
 from epochal.protocol.publisher.server import SegmentServer, ServingSettings
 from epochal.protocol.subscriber.effects import Began, Broke, Request, SubscribePrefix, UnsubscribePrefix
 from epochal.protocol.subscriber.follower import Follower

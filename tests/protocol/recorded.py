@@ -5,7 +5,8 @@ Separate from the wired machines because a test of one publisher speaks to it al
 
 from typing import Any
 
-from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
+from epochal.protocol.publisher.limits import PublisherSettings
+from epochal.protocol.publisher.machine import SegmentPublisher
 from epochal.protocol.times import TimeShape
 
 
@@ -19,9 +20,9 @@ def recorded_publisher(shape: TimeShape | None = None, **settings: Any) -> Segme
 
 def record_all(publisher: SegmentPublisher) -> None:
     """Let nothing that the publisher does from now on wait for the catalog."""
-    assert publisher._horizon is not None
+    assert publisher._log.horizon is not None
     for time in publisher.settings.shape.not_reached(()):
-        publisher._horizon.want(time)
+        publisher._log.horizon.want(time)
     record = publisher.record()
     assert record is not None
     publisher.recorded(record.number, 0.0)

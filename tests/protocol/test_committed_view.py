@@ -9,7 +9,8 @@ from epochal.protocol import messages as m
 from epochal.protocol.publisher.committed_view import CommittedView
 from epochal.protocol.publisher.effects import Private, Push, SendAnswers
 from epochal.protocol.publisher.journal import Restoring, encode_notes
-from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
+from epochal.protocol.publisher.limits import PublisherSettings
+from epochal.protocol.publisher.machine import SegmentPublisher
 from epochal.protocol.publisher.server import SegmentServer, ServingSettings
 from epochal.protocol.times import TimeShape
 

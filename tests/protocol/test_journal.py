@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from epochal.errors import LocalProtocolError
 from epochal.protocol import messages as m
 from epochal.protocol.log.history import SegmentState
-from epochal.protocol.publisher import sessions
+from epochal.protocol.publisher import writer_state
 from epochal.protocol.publisher.effects import Log, Push, Reply
 from epochal.protocol.publisher.journal import (
     Denied,
@@ -24,7 +24,8 @@ from epochal.protocol.publisher.journal import (
     decode_notes,
     encode_notes,
 )
-from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
+from epochal.protocol.publisher.limits import PublisherSettings
+from epochal.protocol.publisher.machine import SegmentPublisher
 from epochal.protocol.times import TimeShape
 
 times = st.integers(0, 2**63 - 1) | st.tuples(st.integers(0, 9), st.integers(0, 9))
@@ -242,7 +243,7 @@ def test_every_writers_first_append_in_an_epoch_is_secured_so_that_its_loss_abor
 
 @pytest.mark.rule("E6", "E10")
 def test_a_writer_that_was_forgotten_is_forgotten_by_the_log_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "REMEMBERED_WRITERS", 1)
+    monkeypatch.setattr(writer_state, "REMEMBERED_WRITERS", 1)
     life = Life()
     life.open("w")
     life.append(0, 5)

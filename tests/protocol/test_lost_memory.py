@@ -11,10 +11,12 @@ from epochal.protocol.blockers import HolderKind
 from epochal.protocol.frontier import Antichain
 from epochal.protocol.log.history import EVENT_OVERHEAD, empty_state
 from epochal.protocol.progress import EpochState
+from epochal.protocol.publisher.appends import AppendHandler
 from epochal.protocol.publisher.effects import Push, Reply, ReportFinishing, SendAnswers
 from epochal.protocol.publisher.horizon import Horizon, Marks, Record
-from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
-from epochal.protocol.publisher.sessions import WriterState
+from epochal.protocol.publisher.limits import PublisherSettings
+from epochal.protocol.publisher.machine import SegmentPublisher
+from epochal.protocol.publisher.writer_state import WriterState
 from epochal.protocol.subscriber.effects import EpochWasAborted, GapFound
 from epochal.protocol.subscriber.since import From
 from epochal.protocol.times import TimeShape
@@ -121,14 +123,14 @@ def test_what_waits_still_is_left_in_line_as_it_is(wire_up: WireUp, monkeypatch:
     assert record is not None
     assert record.horizon == (5,)
     writer.append("0", 6, *[b"c"] * 100)
-    waiting, take = publisher.waiting_bytes, SegmentPublisher._take_append
+    waiting, take = publisher.waiting_bytes, AppendHandler.take
     looked_at: list[m.Append] = []
 
-    def taken(self: SegmentPublisher, state: WriterState, append: m.Append) -> None:
+    def taken(self: AppendHandler, state: WriterState, append: m.Append) -> None:
         looked_at.append(append)
         take(self, state, append)
 
-    monkeypatch.setattr(SegmentPublisher, "_take_append", taken)
+    monkeypatch.setattr(AppendHandler, "take", taken)
     publisher.recorded(record.number, wiring.now)
     assert len(looked_at) == 3, "two are logged; the third still waits, and nothing after it is looked at"
     assert publisher.waiting_bytes == waiting - 2 * (EVENT_OVERHEAD + 1)
@@ -151,7 +153,7 @@ def test_moves_go_past_appends_that_wait_and_who_leaves_by_an_exception_waits_fo
     writer.append("0", 5)  # waits for the catalog, and was sent first
     record_all(wiring.publishers["1"])
     writer.let_through("1")
-    assert list(wiring.publishers["0"]._held.frontier) == [2], "the move was taken"
+    assert list(wiring.publishers["0"]._log.held.frontier) == [2], "the move was taken"
     writer.machine.abort(9)
     wiring.run()
     writer.leave(m.Leaving.ABORT)
@@ -363,7 +365,7 @@ def test_a_stream_that_is_complete_keeps_nobody_waiting_for_a_record_of_what_may
     publisher.completed()
     assert not publisher.gathering
     assert publisher.history.states() == [empty_state(())], "what a writer that left had at 5 must not pass for whole"
-    assert not any(isinstance(effect, Push) for effect in publisher._effects), "no event of before is pushed"
+    assert not any(isinstance(effect, Push) for effect in publisher._log.effects), "no event of before is pushed"
     answers = replies(publisher, b"one")
     assert [answer.code for answer in answers] == ["stream_complete"]
 

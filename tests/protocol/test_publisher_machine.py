@@ -9,8 +9,8 @@ from epochal.protocol import messages as m
 from epochal.protocol import wire
 from epochal.protocol.progress import EpochState
 from epochal.protocol.publisher.effects import AskRecord, Push, Reply, ReportFinishing
-from epochal.protocol.publisher.limits import STATE_BYTES
-from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
+from epochal.protocol.publisher.limits import STATE_BYTES, PublisherSettings
+from epochal.protocol.publisher.machine import SegmentPublisher
 from epochal.protocol.subscriber.effects import EpochWasAborted
 from epochal.protocol.subscriber.since import From
 from epochal.protocol.times import MAX_TIME, Time, TimeShape, less_equal

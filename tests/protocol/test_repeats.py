@@ -10,11 +10,12 @@ from epochal.errors import LocalProtocolError, RepeatDiffers
 from epochal.protocol import messages as m
 from epochal.protocol.log.history import SegmentState
 from epochal.protocol.messages import GROUP
-from epochal.protocol.publisher import sessions
+from epochal.protocol.publisher import writer_state
 from epochal.protocol.publisher.effects import Log, Push, Reply
 from epochal.protocol.publisher.journal import Fingerprints, Ran, Restoring, decode_notes, encode_notes
-from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
-from epochal.protocol.publisher.sessions import REMEMBERED_APPENDS, WriterState, fingerprint
+from epochal.protocol.publisher.limits import PublisherSettings
+from epochal.protocol.publisher.machine import SegmentPublisher
+from epochal.protocol.publisher.writer_state import REMEMBERED_APPENDS, WriterState, fingerprint
 from epochal.protocol.times import TimeShape
 from epochal.protocol.writer.effects import Failed, Moved
 
@@ -293,7 +294,7 @@ def test_what_is_remembered_of_a_writer_is_bounded() -> None:
 def test_what_is_remembered_of_writers_that_left_is_bounded_oldest_forgotten_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sessions, "DEPARTED_BYTES", 16 * 5)
+    monkeypatch.setattr(writer_state, "DEPARTED_BYTES", 16 * 5)
     life = Life()
     for writer in ("a", "b", "c"):
         life.open(writer)

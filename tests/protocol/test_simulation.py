@@ -18,9 +18,13 @@ from epochal.errors import CapabilityError, EpochalError, StreamGone
 from epochal.protocol import frontier
 from epochal.protocol import messages as m
 from epochal.protocol.log.history import History
+from epochal.protocol.publisher.appends import AppendHandler
+from epochal.protocol.publisher.event_log import EventLog
 from epochal.protocol.publisher.horizon import Horizon
 from epochal.protocol.publisher.machine import SegmentPublisher
-from epochal.protocol.publisher.sessions import WriterState
+from epochal.protocol.publisher.session_opening import SessionOpener
+from epochal.protocol.publisher.writer_sessions import WriterSessions
+from epochal.protocol.publisher.writer_state import WriterState
 from epochal.protocol.subscriber.effects import Began, EpochBatches, EpochWasAborted
 from epochal.protocol.subscriber.join_filter import JoinFilter
 from epochal.protocol.subscriber.machine import Subscriber
@@ -335,37 +339,37 @@ def _forgets_earlier_lives(patch: pytest.MonkeyPatch) -> None:
 
 
 def _reports_only_in_a_quiet_moment(patch: pytest.MonkeyPatch) -> None:
-    publish = SegmentPublisher._publish
+    publish = EventLog.publish
 
-    def waits(self: SegmentPublisher) -> None:
-        if self._horizon is None or self._horizon.allows(self._held.frontier):
+    def waits(self: EventLog) -> None:
+        if self.horizon is None or self.horizon.allows(self.held.frontier):
             publish(self)
         else:
-            self._horizon.urgent = True
+            self.horizon.urgent = True
 
-    patch.setattr(SegmentPublisher, "_publish", waits)
+    patch.setattr(EventLog, "publish", waits)
 
 
 def _leaves_who_opens_in_line(patch: pytest.MonkeyPatch) -> None:
-    must_wait = SegmentPublisher._must_wait
+    must_wait = SessionOpener._must_wait
 
-    def waits(self: SegmentPublisher, peer: bytes, ask: m.Open) -> bool:
+    def waits(self: SessionOpener, peer: bytes, ask: m.Open) -> bool:
         if ask.session % 4:
             return must_wait(self, peer, ask)
-        self._waiting_opens[peer] = ask
+        self.waiting[peer] = ask
         return True
 
-    patch.setattr(SegmentPublisher, "_must_wait", waits)
+    patch.setattr(SessionOpener, "_must_wait", waits)
 
 
 def _refuses_who_comes_back(patch: pytest.MonkeyPatch) -> None:
-    refusal = SegmentPublisher._refusal
+    refusal = AppendHandler._refusal
 
-    def refuses(self: SegmentPublisher, holder: WriterState | None, time: Time) -> EpochalError | None:
-        forgot = self.incarnation > 1 and time not in self.progress.upper
+    def refuses(self: AppendHandler, holder: WriterState | None, time: Time) -> EpochalError | None:
+        forgot = self._log.history.incarnations[-1][0] > 1 and time not in self._log.progress.upper
         return CapabilityError("it forgot") if forgot else refusal(self, holder, time)
 
-    patch.setattr(SegmentPublisher, "_refusal", refuses)
+    patch.setattr(AppendHandler, "_refusal", refuses)
 
 
 def _records_nothing_as_it_stops(patch: pytest.MonkeyPatch) -> None:
@@ -401,16 +405,16 @@ def _moves_before_appends_are_acknowledged(patch: pytest.MonkeyPatch) -> None:
 
 
 def _aborts_nothing_of_lost_writers(patch: pytest.MonkeyPatch) -> None:
-    depart = SegmentPublisher._depart
+    depart = WriterSessions.depart
 
-    def departs(self: SegmentPublisher, state: WriterState, *, abort: bool, finish: bool) -> None:
+    def departs(self: WriterSessions, state: WriterState, *, abort: bool, finish: bool) -> None:
         depart(self, state, abort=False, finish=finish)
 
-    patch.setattr(SegmentPublisher, "_depart", departs)
+    patch.setattr(WriterSessions, "depart", departs)
 
 
 def _opens_fenced_sessions(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(SegmentPublisher, "_is_fenced", lambda self, ask: False)
+    patch.setattr(SessionOpener, "_is_fenced", lambda self, ask: False)
 
 
 def _orders_tuples_as_python_does(patch: pytest.MonkeyPatch) -> None:

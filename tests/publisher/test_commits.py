@@ -18,7 +18,8 @@ from epochal.protocol.log.history import SegmentState
 from epochal.protocol.publisher.committed_view import CommittedView
 from epochal.protocol.publisher.effects import Log, ReadLog
 from epochal.protocol.publisher.journal import encode_notes
-from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
+from epochal.protocol.publisher.limits import PublisherSettings
+from epochal.protocol.publisher.machine import SegmentPublisher
 from epochal.protocol.publisher.server import SegmentServer, ServingSettings
 from epochal.protocol.times import TimeShape
 from epochal.protocol.wire import Packer

@@ -16,7 +16,8 @@ from epochal.protocol.log.frames import entry
 from epochal.protocol.log.history import SegmentState
 from epochal.protocol.publisher.effects import Log, ReadLog, Reply
 from epochal.protocol.publisher.journal import encode_notes
-from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
+from epochal.protocol.publisher.limits import PublisherSettings
+from epochal.protocol.publisher.machine import SegmentPublisher
 from epochal.protocol.times import TimeShape
 from epochal.service import filesystems
 from epochal_publisher.segments.store import SegmentStore, SegmentStores

@@ -37,7 +37,8 @@ from epochal.protocol.publisher.effects import (
     ReportFinishing,
     SendAnswers,
 )
-from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
+from epochal.protocol.publisher.limits import PublisherSettings
+from epochal.protocol.publisher.machine import SegmentPublisher
 from epochal.protocol.publisher.server import SegmentServer, ServingSettings
 
 TICK = 0.2

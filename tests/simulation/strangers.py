@@ -11,7 +11,8 @@ from tests.simulation.world import World
 from epochal.protocol import messages as m
 from epochal.protocol import wire
 from epochal.protocol.publisher.effects import Reply, SendAnswers
-from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
+from epochal.protocol.publisher.limits import PublisherSettings
+from epochal.protocol.publisher.machine import SegmentPublisher
 from epochal.protocol.publisher.server import SegmentServer, ServingSettings
 
 

@@ -8,7 +8,8 @@ from epochal.protocol.log.history import History, SegmentState
 from epochal.protocol.messages import Event
 from epochal.protocol.progress import Progress
 from epochal.protocol.publisher.effects import PublisherEffect
-from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
+from epochal.protocol.publisher.limits import PublisherSettings
+from epochal.protocol.publisher.machine import SegmentPublisher
 
 
 class CommittedHistory:

@@ -13,9 +13,11 @@ Sources: rules S20, E7.
 """
 
 from dataclasses import dataclass, field
+from typing import Self
 
 from epochal.protocol import messages as m
 from epochal.protocol.publisher.effects import Reply, ReportFinishing
+from epochal.protocol.publisher.journal import PublisherIs
 
 
 @dataclass(slots=True)
@@ -34,6 +36,11 @@ class SegmentCompletion:
     _unanswered: bool = False
     _unconfirmed: list[Reply] = field(default_factory=list)
     _waiting: list[tuple[bytes, m.Open]] = field(default_factory=list)
+
+    @classmethod
+    def restored(cls, note: PublisherIs) -> Self:
+        """As the log on disk has it."""
+        return cls(note.complete, stands=note.finishing and not note.complete, early=note.early, asked=note.asked)
 
     def report(self, finishing: bool) -> ReportFinishing:
         """Report to the catalog that the segment is finishing, or that a writer wants to open after all."""

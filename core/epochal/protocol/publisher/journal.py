@@ -21,7 +21,7 @@ from epochal.protocol import messages as m
 from epochal.protocol.frontier import Antichain
 from epochal.protocol.log.history import SegmentState, apply, retained_size
 from epochal.protocol.progress import Progress
-from epochal.protocol.publisher.sessions import WriterState, fingerprint
+from epochal.protocol.publisher.writer_state import WriterState, fingerprint
 from epochal.protocol.times import Time
 
 KEPT_RUNS = 64

@@ -1,4 +1,4 @@
-"""How much one segment takes: bytes of an append and of an epoch, and times under way at once.
+"""What a publisher is set to, and how much one segment takes: bytes of an append and of an epoch, and times at once.
 
 Separate from the publisher's checks of who may append, because these limits hold for every writer alike.
 
@@ -6,8 +6,9 @@ Sources: rules E1, E13; docs/protocol.md.
 """
 
 from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
 
-from epochal.errors import EpochalError, EpochTooLarge, PayloadTooLarge, TooManyEpochs
+from epochal.errors import EpochalError, EpochTooLarge, PayloadTooLarge, TimeShapeError, TooManyEpochs
 from epochal.protocol.log.history import EVENT_OVERHEAD
 from epochal.protocol.times import Time, TimeShape
 
@@ -22,6 +23,29 @@ MAX_WAITING_OPENS = 1000
 """Opens that wait for the catalog's answer at once."""
 MAX_DETAIL = 1000
 """Characters of the reason for a refused append; thousands of them are remembered."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublisherSettings:
+    """What a stream's manifest says about its publishers; times in seconds."""
+
+    shape: TimeShape
+    min_writers: int = 1
+    writer_timeout: float = 30.0
+    hold_lost: bool = False
+    """Whether what a lost writer held is kept for its next session instead of being released (E46)."""
+    stall: float = 1.0
+    """A longer pause of the loop does not count as a writer's silence: all time-outs start again (E8)."""
+    window: int = 8 * 2**20
+    """Bytes that one writer may have unacknowledged."""
+    max_payload: int = 16 * 2**20
+    retention_bytes: int = 256 * 2**20
+    """Bytes of history that are kept; 0 keeps none."""
+    retention_age: float = 3600.0
+    memory_bytes: int | None = None
+    """Bytes of history that are kept in memory when more is on disk; None for all."""
+    durable: bool = False
+    """Whether there is a log on disk. The effect `Log` then says what it must hold beside the events."""
 
 
 class SegmentLimits:
@@ -70,6 +94,14 @@ class SegmentLimits:
             f"{self._max_times} epochs of this segment are active, or aborted and not past; advance before beginning "
             "more"
         )
+
+    def fits(self, time: Time) -> bool:
+        """Whether a time is of the segment's shape."""
+        try:
+            self._shape.check(time)
+        except TimeShapeError:
+            return False
+        return True
 
     def check_times(self, times: Sequence[Time], known: int) -> None:
         """Raise for times of another shape, and for more times than fit a snapshot together with the `known` ones."""

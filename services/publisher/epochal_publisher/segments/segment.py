@@ -12,7 +12,8 @@ from epochal.client.catalog.types import SegmentGrant, SegmentReport, StreamInfo
 from epochal.protocol.publisher.committed_view import CommittedView
 from epochal.protocol.publisher.effects import PublisherEffect as Effect
 from epochal.protocol.publisher.effects import Push
-from epochal.protocol.publisher.machine import PublisherSettings, SegmentPublisher
+from epochal.protocol.publisher.limits import PublisherSettings
+from epochal.protocol.publisher.machine import SegmentPublisher
 from epochal.protocol.publisher.server import SegmentServer, ServingSettings
 from epochal.protocol.times import Time
 from epochal.protocol.wire import Packer

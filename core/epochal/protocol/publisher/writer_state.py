@@ -22,6 +22,9 @@ from epochal.protocol.log.history import EVENT_OVERHEAD
 from epochal.protocol.messages import GROUP
 from epochal.protocol.times import Time
 
+Connection: TypeAlias = bytes
+"""The connection of a writer: its routing id on `ingest`."""
+
 REMEMBERED_RUNS = 4096
 """How many of a writer's last runs of appends are remembered with their positions, to answer one that is sent again.
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from epochal.errors import CapabilityError
 from epochal.protocol.frontier import Antichain, joint
 from epochal.protocol.messages import GROUP
-from epochal.protocol.publisher.sessions import REMEMBERED_DENIALS, REMEMBERED_RUNS, WriterState, follows
+from epochal.protocol.publisher.writer_state import REMEMBERED_DENIALS, REMEMBERED_RUNS, WriterState, follows
 
 
 def state(**known):

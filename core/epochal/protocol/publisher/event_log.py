@@ -1,0 +1,203 @@
+"""The log of one segment as its publisher writes it: what is held, active and aborted, and each event that reports it.
+
+Everything that decides what readers may take for complete goes through here, in three ways: an append makes its time
+active, `move` changes what is held, and `abort` ends epochs. Each change becomes an event and an effect in the same
+step, so the order of the effects is the order of the log.
+
+Sources: rules S1-S7; E1, E2, E10, E11.
+"""
+
+from collections.abc import Iterable
+
+from epochal.errors import EpochalError
+from epochal.protocol import messages as m
+from epochal.protocol.frontier import Antichain, Change, MutableAntichain
+from epochal.protocol.log.history import History, empty_state
+from epochal.protocol.progress import Progress
+from epochal.protocol.publisher.completion import SegmentCompletion
+from epochal.protocol.publisher.effects import PublisherEffect, Push, Reply
+from epochal.protocol.publisher.horizon import Horizon
+from epochal.protocol.publisher.journal import Journal, Restored
+from epochal.protocol.publisher.limits import PublisherSettings, SegmentLimits
+from epochal.protocol.publisher.writer_state import Connection, KnownWriters, WriterState
+from epochal.protocol.times import Time
+
+ABORTS_AN_EVENT = 128
+"""Most times in one abort event: as many as surely fit a header, even for times of the largest shape."""
+
+
+class EventLog:
+    """The events of one segment in this incarnation, and the effects that wait to be taken.
+
+    `start` is the frontier where it begins; every time in `lost` is aborted from the beginning (E11).
+    """
+
+    __slots__ = (
+        "acks", "admitted", "completion", "effects", "held", "history", "horizon", "journal", "lags_since", "limits",
+        "now", "progress", "segment", "settings", "writers",
+    )  # fmt: skip
+    # Slots, because it is used several times for each append.
+
+    def __init__(
+        self,
+        segment: str,
+        settings: PublisherSettings,
+        completion: SegmentCompletion,
+        *,
+        start: tuple[Time, ...],
+        lost: tuple[Time, ...],
+        now: float,
+    ) -> None:
+        self.segment = segment
+        self.settings = settings
+        self.completion = completion
+        self.writers = KnownWriters()
+        self.now = now
+        """When time last passed; publisher's clock, seconds."""
+        self.limits = SegmentLimits(
+            settings.shape, max_payload=settings.max_payload, retention_bytes=settings.retention_bytes
+        )
+        self.progress = Progress(start, below=lost)
+        self.held = MutableAntichain(start)
+        """What all capabilities together hold. The frontier in `progress` is what of that is reported (E11)."""
+        self.horizon = None if settings.durable else Horizon(settings.shape, start, lost)
+        self.journal = Journal() if settings.durable else None
+        self.lags_since = now
+        """When the held frontier went past what may be reported, while it is past that; publisher's clock, seconds."""
+        kept = settings.retention_bytes
+        self.history = History(
+            empty_state(start, tuple(self.progress.below)),
+            max_bytes=kept if settings.memory_bytes is None else min(kept, settings.memory_bytes),
+            max_age=settings.retention_age,
+        )
+        self.effects: list[PublisherEffect] = []
+        self.acks: dict[Connection, tuple[int, int, int, str]] = {}
+        """By connection, the acknowledgement that was not sent yet: number, event, how many, writer."""
+        self.admitted: dict[Connection, Time] = {}
+        """By connection, the time of its last append: a run of appends at one time is checked once.
+
+        Cleared by all that can change who may append: moves, aborts, sessions, departures.
+        """
+
+    def restore(self, restored: Restored) -> None:
+        """Go on where the log on disk ends."""
+        state = restored.state
+        held = [time for writer in restored.writers for time in writer.held]
+        self.progress = state.progress()
+        self.held = MutableAntichain([*restored.publisher.held, *held])
+        self.history = self.history.empty_behind(state)
+        self.history.told = state.seq  # what is logged from here on is on no disk yet
+        self.limits.restore(restored.sizes)
+
+    def begin_again(self, lower: tuple[Time, ...], lost: Iterable[Time], incarnation: int) -> None:
+        """Begin an empty log at `lower`, with all of `lost` aborted: what the last incarnation had is known now."""
+        told = self.history.told
+        self.progress = Progress(lower, below=lost)
+        self.history = self.history.empty_behind(empty_state(lower, tuple(self.progress.below)))
+        self.history.told = told
+        self.history.incarnations = [(incarnation, 0)]
+
+    @property
+    def seq(self) -> int:
+        """The last event of the log; -1 for none."""
+        return self.history.last
+
+    # ---- what is held ----
+
+    def move_held(self, state: WriterState, held: Antichain) -> None:
+        """A writer holds `held` now, and nothing else.
+
+        Additions and removals are one update, so that the frontier never moves in between.
+        """
+        changes: list[Change] = [(time, 1) for time in held]
+        changes += [(time, -1) for time in state.held]
+        state.move(held, self.now)
+        self.move(changes)
+
+    def move(self, changes: Iterable[Change]) -> None:
+        """Capabilities have changed; log what that does to the frontier."""
+        self.admitted.clear()
+        if self.held.update(changes):
+            self.publish()
+
+    def publish(self) -> None:
+        """Log the frontier of all that is held. If the catalog must record that first, log the one that it has."""
+        frontier, reported = self.held.frontier, self.progress.lower.frontier
+        if frontier == reported:
+            return
+        if self.horizon is not None and not self.completion.complete and not self.horizon.allows(frontier):
+            if not self.horizon.urgent:
+                self.lags_since = self.now
+            self.horizon.urgent = True
+            # What is held may move again before each answer. Reporting the recorded one makes progress all the same.
+            frontier = self.horizon.lower
+            if frontier == reported or not reported.reaches_all(frontier):
+                return
+        changes = frontier.changes_from(reported)
+        self.progress.move(changes)
+        self._append(m.Frontier(self.seq + 1, self.seq, tuple(changes)))
+        self.limits.keep_only(self.progress.upper)
+
+    @property
+    def lags(self) -> bool:
+        """Whether the held frontier is past the one that may be reported."""
+        return self.horizon is not None and self.held.frontier != self.progress.lower.frontier
+
+    def uncovered(self, times: Iterable[Time]) -> list[Time]:
+        """Those of `times` that may become active or aborted here only after the catalog has recorded them."""
+        if self.horizon is None:
+            return []
+        progress, covers = self.progress, self.horizon.covers
+        return [t for t in times if not (covers(t) or progress.is_aborted(t) or progress.lower.completed(t))]
+
+    # ---- epochs and events ----
+
+    def abort(self, times: Iterable[Time]) -> None:
+        """Abort those of `times` that are neither complete nor aborted, and log that."""
+        self.admitted.clear()
+        fresh = self.progress.abort(times)
+        for start in range(0, len(fresh), ABORTS_AN_EVENT):
+            self._append(m.Aborted(self.seq + 1, self.seq, fresh[start : start + ABORTS_AN_EVENT]))
+        self.limits.keep_only(self.progress.upper)
+        for time in fresh:
+            for state in self.writers:
+                state.touched.discard(time)
+
+    def _append(self, event: m.Frontier | m.Aborted) -> None:
+        """Log a frontier or an abort. It is on disk before anyone sees it, since a crash must not undo it (E10)."""
+        if self.journal is not None:
+            self.journal.secure()
+        self.history.append(event, self.now)
+        self.effects.append(Push(event))
+
+    # ---- what the log on disk has beside the events ----
+
+    def note(self, state: WriterState) -> None:
+        """Have the log record the writer as it is at the next take."""
+        if self.journal is not None:
+            self.journal.changed(state)
+
+    def note_forgotten(self, writer: str) -> None:
+        """Have the log record that nothing is known of the writer any more."""
+        if self.journal is not None:
+            self.journal.forgot(writer)
+
+    # ---- replies, in the order of the log ----
+
+    def flush_ack(self, peer: Connection) -> None:
+        """Queue the acknowledgement that a peer is owed, so that what comes next comes after it."""
+        ack = self.acks.pop(peer, None)
+        if ack is not None:
+            number, seq, run, writer = ack
+            if self.journal is not None:
+                self.journal.ran(writer, number, seq, run)
+            self.effects.append(Reply(peer, m.Ack(self.segment, number, seq, run)))
+
+    def reply(self, peer: Connection, message: m.Message) -> None:
+        """Answer a writer, after the acknowledgements of what it sent before."""
+        self.flush_ack(peer)
+        self.effects.append(Reply(peer, message))
+
+    def refuse(self, peer: Connection, op: int, error: EpochalError) -> None:
+        """Refuse operation `op`."""
+        self.reply(peer, m.Refused(op, error.code, str(error)))

@@ -1,0 +1,271 @@
+"""The opening of sessions: who may open or come back, what it may have held, and which capability it gets.
+
+An open is answered at once unless one of these must decide first:
+
+- the catalog, whether the stream is complete, when every writer here had finished (E7);
+- the catalog's record, when a returning writer names appends that this incarnation never had: they are to be aborted,
+  and no abort may be published that a crash could undo (E11);
+- the other known writers, when nothing is known of the last incarnation (`lost_horizon`).
+
+Sources: rules E5, E6, E7, E10, E11, E47.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from epochal.errors import (
+    EpochalError,
+    LimitExceeded,
+    StreamComplete,
+    StreamGone,
+    Unavailable,
+    WriterFenced,
+    WriterLost,
+)
+from epochal.protocol import messages as m
+from epochal.protocol.frontier import Antichain
+from epochal.protocol.publisher.completion import SegmentCompletion
+from epochal.protocol.publisher.event_log import EventLog
+from epochal.protocol.publisher.limits import MAX_WAITING_OPENS, MAX_WRITER_ID, MAX_WRITERS
+from epochal.protocol.publisher.lost_horizon import LostHorizon
+from epochal.protocol.publisher.reserved_capability import ReservedCapability
+from epochal.protocol.publisher.writer_sessions import WriterSessions
+from epochal.protocol.publisher.writer_state import Connection, WriterState
+from epochal.protocol.times import Time
+
+
+class SessionOpener:
+    """Answers `Open` at one segment of a stream.
+
+    `newest`: the newest session that the catalog has given each writer; a writer in its first may be left out.
+    """
+
+    def __init__(
+        self,
+        stream: str,
+        incarnation: int,
+        log: EventLog,
+        sessions: WriterSessions,
+        own: ReservedCapability,
+        completion: SegmentCompletion,
+        lost_horizon: LostHorizon,
+        newest: Mapping[str, int],
+    ) -> None:
+        self._stream = stream
+        self._incarnation = incarnation
+        self._log = log
+        self._sessions = sessions
+        self._own = own
+        self._completion = completion
+        self._lost_horizon = lost_horizon
+        self._newest = newest
+        self._writers = log.writers
+        self.waiting: dict[Connection, m.Open] = {}
+        """By connection, the opens that wait until the catalog has stored a record (E11)."""
+        self._put_off = False
+        """Whether the segment becomes finishing if none of the opens that wait is admitted."""
+
+    def open(self, peer: Connection, ask: m.Open, now: float) -> None:
+        """Admit one session, refuse it, or let it wait."""
+        if ask.stream != self._stream:
+            self._log.refuse(peer, ask.op, StreamGone("the stream was deleted and created anew; look it up again"))
+        elif self._has_left(ask) or self._is_fenced(ask):
+            self._admit(peer, ask, now)  # neither brings a writer back, so neither cancels anything
+        elif self._completion.complete:
+            self.refuse_complete(peer, ask.op)
+        elif self._completion.stands and len(self._completion.waiting) >= MAX_WAITING_OPENS:
+            self._log.refuse(peer, ask.op, Unavailable("too many writers wait to open; try again"))
+        elif self._completion.stands:
+            report = self._completion.wait(peer, ask)
+            if report is not None:
+                self._log.effects.append(report)
+        elif not self._must_wait(peer, ask):
+            self._admit(peer, ask, now)
+
+    def open_all(self, asks: Iterable[tuple[Connection, m.Open]], now: float) -> None:
+        """Answer the opens that waited. If none is admitted, the finish that was put off for them counts now."""
+        for peer, ask in asks:
+            self.open(peer, ask, now)
+        if self._put_off:
+            self.settle()
+
+    def open_waiting(self, now: float) -> None:
+        """A record was stored: try all opens again that waited for one."""
+        opens, self.waiting = self.waiting, {}
+        self.open_all(opens.items(), now)
+
+    def refuse_complete(self, peer: Connection, op: int) -> None:
+        """Refuse an open because the stream is complete."""
+        detail = "every writer has finished this stream; nothing more can be published"
+        self._log.refuse(peer, op, StreamComplete(detail))
+
+    def settle(self, *, lost: bool = False) -> None:
+        """Release the publisher's own capability once the writers that must be counted are there (E5, E11).
+
+        `lost`: some of them were given up just now. If no writer is left then, an earlier finish decides (E47), but
+        only once every open that waits is answered: a writer that waits for the catalog is not lost.
+        """
+        lost, self._put_off = lost or self._put_off, False
+        if not self._own.may_go:
+            return
+        holders = any(len(w.held) for w in self._writers)
+        over = self._completion.early or (lost and self._completion.asked and not holders)
+        if over and (self.waiting or self._completion.waiting):
+            self._put_off = True
+        elif over:
+            self._completion.early = False
+            self._log.effects.append(self._completion.report(True))
+        elif holders:
+            self._log.move(self._own.release())
+
+    # ---- who may open, and who must wait ----
+
+    def _must_wait(self, peer: Connection, ask: m.Open) -> bool:
+        """Whether an open waits for the catalog's record (E11)."""
+        log = self._log
+        touched = () if ask.resume is None else ask.resume.touched
+        if ask.resume is not None and not all(map(log.limits.fits, (*touched, *ask.resume.held))):
+            return False  # `_admit` refuses it
+        uncovered = log.uncovered(touched)
+        if not (self._lost_horizon.pending or uncovered):
+            return False
+        if len(self.waiting) >= MAX_WAITING_OPENS:
+            log.refuse(peer, ask.op, Unavailable("too many writers wait to open; try again"))
+            return True
+        if log.horizon is not None and not self._lost_horizon.pending:
+            for time in uncovered:
+                log.horizon.want(time)
+        self.waiting[peer] = ask
+        return True
+
+    def _has_left(self, ask: m.Open) -> bool:
+        """Whether this very session has closed or finished here. It opens again if the answer to that was lost."""
+        state = self._writers.get(ask.writer)
+        return state is not None and state.session == ask.session and not state.present and not state.lost
+
+    def _is_fenced(self, ask: m.Open) -> bool:
+        """Whether a newer session of the writer has opened here, or may have before memory was lost (E6, E11)."""
+        state = self._writers.get(ask.writer)
+        if state is None:
+            return ask.session < self._newest.get(ask.writer, 0)
+        return ask.session < state.session
+
+    def _check(self, ask: m.Open, *, known: bool) -> None:
+        """Raise for an open that would make the segment keep more than it can, or more than a message can hold."""
+        log = self._log
+        if not 1 <= len(ask.writer) <= MAX_WRITER_ID:
+            raise LimitExceeded(f"a writer's id has 1 to {MAX_WRITER_ID} characters, not {len(ask.writer)}")
+        if not known and self._writers.present >= MAX_WRITERS:
+            raise Unavailable(f"{MAX_WRITERS} writers have this segment open; try again when some have left")
+        if ask.resume is not None:
+            log.limits.check_times(ask.resume.held, len(log.progress.lower.frontier))
+            log.limits.check_times(ask.resume.touched, len(log.progress.aborted.difference(ask.resume.touched)))
+
+    # ---- admission ----
+
+    def _admit(self, peer: Connection, ask: m.Open, now: float) -> None:
+        log = self._log
+        state = self._writers.get(ask.writer)
+        if self._is_fenced(ask):
+            log.refuse(peer, ask.op, WriterFenced(f"a newer session of writer {ask.writer!r} has opened"))
+            return
+        if state is not None and state.lost and ask.session == state.session:
+            log.refuse(peer, ask.op, WriterLost(f"this session of writer {ask.writer!r} was given up; open a new one"))
+            return
+        try:
+            self._check(ask, known=state is not None)
+        except EpochalError as error:
+            log.refuse(peer, ask.op, error)
+            return
+        if state is not None and ask.resume is not None and state.session < ask.session:
+            self._evict(state, ask)
+            state = None
+        if state is None and self._went_on_without(ask.resume):
+            detail = f"this publisher restarted and went on without writer {ask.writer!r}"
+            log.refuse(peer, ask.op, WriterLost(detail))
+            return
+        returns = state is not None
+        if state is None:
+            state = WriterState(ask.writer, ask.session, peer, ask.under, now)
+            self._writers.add(state)
+        fresh = self._take_session(state, peer, ask, now)
+        lost = self._resume(state, ask.resume, known=returns)
+        if ask.under is None and fresh:
+            self._grant(state, ask.resume if not returns else None)
+            state.anew = ask.resume is None
+        log.note(state)
+        log.reply(
+            peer,
+            m.Opened(
+                ask.op, log.segment, self._incarnation, tuple(log.progress.lower.frontier), tuple(state.held),
+                state.number, tuple(sorted(state.touched)), lost, log.settings.window, state.anew,
+            ),
+        )  # fmt: skip
+        self.settle()
+
+    def _evict(self, state: WriterState, ask: m.Open) -> None:
+        """Undo what an older session did at this incarnation before the newer session came back to it.
+
+        Only a log could have known that the older one was fenced. Its appends are aborted and its numbers forgotten:
+        the newer session has used the same numbers for appends of its own, which must not be taken for those (E6).
+        """
+        self._sessions.dismiss_session(state, WriterFenced(f"a newer session of writer {ask.writer!r} has opened"))
+        self._sessions.depart(state, abort=True, finish=False)
+        self._sessions.take_waiting(state)
+        if self._writers.get(state.writer) is state:
+            self._writers.forget(state)
+            self._log.note_forgotten(state.writer)
+
+    def _went_on_without(self, resume: m.Resume | None) -> bool:
+        """Whether this incarnation does not know a returning writer and went past what it holds, or has lost its log.
+
+        A log knows every writer that ever opened, so with a log an unknown one means that the log was lost. Then it is
+        not known either what others had appended under this writer. Aborts what can still be aborted of its appends
+        (E11).
+        """
+        if resume is None:
+            return False
+        if self._log.journal is None:  # every time at which it appended is over, or aborted by the horizon
+            return not self._log.held.frontier.reaches_all(resume.held)
+        self._log.abort(resume.touched)
+        return True
+
+    def _take_session(self, state: WriterState, peer: Connection, ask: m.Open, now: float) -> bool:
+        """Bind `peer` to the writer; returns whether it needs a capability: it is new here, or was gone."""
+        log = self._log
+        log.admitted.clear()
+        self._sessions.take_waiting(state)
+        if ask.session > state.session and state.peer != peer:
+            self._sessions.dismiss_session(state, WriterFenced(f"a newer session of writer {ask.writer!r} has opened"))
+        left_for_good = self._has_left(ask)
+        needs = not len(state.held) and not left_for_good
+        state.session, state.under, state.heard, state.lost = ask.session, ask.under, now, False
+        state.present = not left_for_good
+        self._writers.bind(state, peer)
+        return needs
+
+    def _resume(self, state: WriterState, resume: m.Resume | None, *, known: bool) -> tuple[Time, ...]:
+        """Believe a returning writer where this incarnation cannot know better.
+
+        Aborts the times at which appends of it were lost, and returns them.
+        """
+        if resume is None:
+            return ()
+        if not known or resume.number > state.number:
+            state.number = max(state.number, resume.number)
+            state.answered_lost |= {time for time in resume.touched if not self._log.progress.lower.completed(time)}
+            self._log.abort(state.answered_lost)
+        return tuple(sorted(state.answered_lost))
+
+    def _grant(self, state: WriterState, resume: m.Resume | None) -> None:
+        """Give a writer its capability.
+
+        It gets what it says it held, as far as that can still be reached here, else the frontier of all that is held
+        (E5, E11). That frontier can be past the reported one, and the catalog may have recorded it already, so a time
+        that no one holds any more is never given out again.
+        """
+        held = Antichain(self._log.held.frontier)
+        if resume is not None and resume.held:
+            held = held.join(Antichain(resume.held))
+        self._log.move_held(state, held)
+        self._own.came(state.writer)
+        self._completion.early = False

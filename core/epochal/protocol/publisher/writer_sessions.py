@@ -1,0 +1,133 @@
+"""The sessions that are open at one segment: found by their connection, made to wait, and ended.
+
+A session ends when its writer leaves (E4, E7), is lost (E3, E46), or is fenced by a newer session (E6). The order is
+always the same: epochs are aborted first, then the capability is released. Else the frontier could pass an epoch that
+is about to be aborted, and readers would take half of it for whole.
+
+Sources: rules E3, E4, E6, E7, E11, E46, E47.
+"""
+
+from epochal.errors import EpochalError, RemoteProtocolError, WriterLost
+from epochal.protocol import messages as m
+from epochal.protocol.frontier import Antichain
+from epochal.protocol.publisher.completion import SegmentCompletion
+from epochal.protocol.publisher.effects import Reply
+from epochal.protocol.publisher.event_log import EventLog
+from epochal.protocol.publisher.reserved_capability import ReservedCapability
+from epochal.protocol.publisher.writer_state import Connection, QueuedMessage, WaitingLine, WriterState
+from epochal.protocol.times import Time
+
+
+class WriterSessions:
+    """The connections of writers at one segment, what waits on each, and how a session ends."""
+
+    __slots__ = ("_completion", "_log", "_own", "_told_to_open", "_writers", "waiting_bytes")
+
+    def __init__(self, log: EventLog, own: ReservedCapability, completion: SegmentCompletion) -> None:
+        self._log = log
+        self._own = own
+        self._completion = completion
+        self._writers = log.writers
+        self._told_to_open: set[Connection] = set()
+        """Peers that have had the answer "open a session first" since effects were last taken."""
+        self.waiting_bytes = 0
+
+    def at(self, peer: Connection, now: float) -> WriterState | None:
+        """The writer that speaks on `peer`, marked as heard now. A peer without one is answered that it must open."""
+        state = self._writers.at(peer)
+        if state is None:
+            if peer not in self._told_to_open:  # one answer, however much it sends: answers must not flood either
+                self._told_to_open.add(peer)
+                lost = m.Lost(self._log.segment, RemoteProtocolError.code, "open a session first")
+                self._log.effects.append(Reply(peer, lost))
+            return None
+        state.heard = now
+        return state
+
+    def effects_taken(self) -> None:
+        """Effects were taken: a peer without a session may get an answer again."""
+        self._told_to_open.clear()
+
+    # ---- what waits for the catalog's record (E11) ----
+
+    def wait(self, state: WriterState, message: QueuedMessage, *times: Time) -> None:
+        """Keep a request until the catalog has recorded a horizon that covers `times`."""
+        log = self._log
+        assert log.horizon is not None
+        for time in times:
+            log.horizon.want(time)
+        line = state.waiting = state.waiting or WaitingLine()
+        if line.payload_bytes > 2 * log.settings.window and type(message) is m.Append:
+            self.take_waiting(state)
+            detail = f"more than {log.settings.window} bytes are unacknowledged; wait for acknowledgements"
+            self.dismiss(state.peer, RemoteProtocolError(detail))
+            return
+        before = line.bytes
+        line.add(message)
+        self.waiting_bytes += line.bytes - before
+
+    def take_waiting(self, state: WriterState) -> WaitingLine:
+        """Remove and return all that waits of one writer."""
+        waiting, state.waiting = state.waiting or WaitingLine(), None
+        self.waiting_bytes -= waiting.bytes
+        return waiting
+
+    # ---- the end of a session ----
+
+    def dismiss(self, peer: Connection, error: EpochalError) -> None:
+        """Notify a peer that its session is over here. Forgets the connection, not the writer."""
+        if self._writers.unbind(peer):
+            self._log.reply(peer, m.Lost(self._log.segment, error.code, str(error)))
+
+    def dismiss_session(self, state: WriterState, error: EpochalError) -> None:
+        """The same for the connection of a session, if the session still uses it.
+
+        A session that has left is not notified: its connection may serve another writer by now, which would take the
+        message for the end of its own session.
+        """
+        if self._writers.at(state.peer) is state:
+            if state.present:
+                self.dismiss(state.peer, error)
+            else:
+                self._writers.unbind(state.peer)
+
+    def lose(self, state: WriterState, error: WriterLost) -> None:
+        """E3: abort the epochs that the writer appended to and still holds, then release it; or keep all that (E46)."""
+        self.dismiss_session(state, error)
+        state.lost = True
+        if self._log.settings.hold_lost and len(state.held):
+            self._log.note(state)
+        else:
+            self.depart(state, abort=True, finish=False)
+
+    def depart(self, state: WriterState, *, abort: bool, finish: bool) -> None:
+        """A writer leaves: its capability is released, or parked if it was the last (E3, E4, E7).
+
+        In a complete stream nothing is parked. A catalog restored from an older copy, which had lost that a writer
+        opened again, may complete the stream while that writer is there; its epochs end with it.
+        """
+        log = self._log
+        if abort:
+            log.abort(state.touched)
+        log.admitted.clear()
+        state.present = False
+        held = state.held
+        last = (
+            len(held) > 0
+            and not self._completion.complete
+            and not any(len(w.held) for w in self._writers if w is not state)
+        )
+        self._completion.asked = self._completion.asked or finish
+        over = finish or (abort and self._completion.asked)  # a loss does not undo an earlier finish (E47)
+        # Parked before the writer's own counts go below, so that the frontier never moves in between.
+        if last and not len(self._own.held):
+            log.move(self._own.park(held, log.now))
+            if over:
+                log.effects.append(self._completion.report(True))
+        elif last:
+            self._completion.early = over
+        log.move_held(state, Antichain())
+        log.note(state)
+        for forgotten in self._writers.departed(state):
+            self.take_waiting(forgotten)
+            log.note_forgotten(forgotten.writer)
