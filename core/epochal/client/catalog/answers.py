@@ -1,19 +1,21 @@
-"""Reads the catalog's answers and checks that each value has its declared type; else `RemoteProtocolError`.
+"""Reads the catalog's answers, in which each value must have its declared type; else `RemoteProtocolError`.
 
-The check is the same for all answers: the types come from the annotations in `types`. Without it, a wrong type would
-show only later, as a `TypeError` in some task that no one awaits.
+The types are the annotations in `types`, made of the kinds here, and pydantic checks them. Without the check, a wrong
+type would show only later, as a `TypeError` in some task that no one awaits. Unknown fields are ignored: a newer
+catalog may send them.
 """
 
-import math
 import re
 import reprlib
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
 from functools import cache
-from types import NoneType, UnionType
-from typing import Any, ForwardRef, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Self, TypeAlias, TypeVar
 
-from epochal.errors import EpochalError, RemoteProtocolError
+from pydantic import AfterValidator, BeforeValidator, Field, Strict, TypeAdapter, ValidationError
+from pydantic_core import core_schema
+
+from epochal.errors import EpochalError, RemoteProtocolError, TimeShapeError
+from epochal.protocol.times import Time, from_json
 
 MAX_TEXT = 1 << 20
 """Characters of one string; a manifest's texts are far below."""
@@ -23,23 +25,80 @@ _ADDRESS = re.compile(r"tcp://(\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}")
 V = TypeVar("V")
 
 
-def read(from_json: Callable[..., V], *values: Any) -> V:
-    """What `from_json(*values)` makes, with every field of its declared type; else `RemoteProtocolError`."""
+def _text(value: str) -> str:
+    """JSON can spell half a surrogate pair, and such a text could not be sent on as UTF-8."""
+    if not value.isascii() and re.search("[\ud800-\udfff]", value):
+        raise ValueError("it has half of a surrogate pair")
+    return value
+
+
+def _key(value: Any) -> int:
+    if not isinstance(value, str | int):
+        raise ValueError("a bound of a key range is a decimal string")
+    return int(value)
+
+
+class _TimeForm:
+    """Reads a time by `from_json`: pydantic cannot follow a type that contains itself."""
+
+    @staticmethod
+    def __get_pydantic_core_schema__(_source: Any, _handler: object) -> core_schema.CoreSchema:
+        return core_schema.no_info_plain_validator_function(_time)
+
+
+def _time(value: Any) -> Time:
     try:
-        found = from_json(*values)
+        return from_json(value)
+    except (TimeShapeError, RecursionError) as error:
+        raise ValueError(str(error)) from None
+
+
+Flag: TypeAlias = Annotated[bool, Strict()]
+Whole: TypeAlias = Annotated[int, Strict()]
+Seconds: TypeAlias = Annotated[float, Strict(), Field(allow_inf_nan=False)]
+Text: TypeAlias = Annotated[str, Strict(), Field(max_length=MAX_TEXT), AfterValidator(_text)]
+Number: TypeAlias = Whole | Seconds
+Key: TypeAlias = Annotated[int, BeforeValidator(_key)]
+"""A bound of a key range: 2^64 does not fit a JSON number everywhere, so it is sent as a decimal string."""
+LogicalTime: TypeAlias = Annotated[Time, _TimeForm]
+Times: TypeAlias = tuple[LogicalTime, ...]
+
+_KINDS: dict[type, Any] = {bool: Flag, int: Whole, float: Seconds, str: Text}
+
+
+class Answer:
+    """What is read from an answer: a dataclass whose fields are of the kinds of this module."""
+
+    __slots__ = ()
+
+    @classmethod
+    def from_json(cls, value: Any) -> Self:
+        """Read one; raises `ValueError` or `TypeError` for what is none."""
+        kind: Any = cls
+        found: Self = _adapter(kind).validate_python(value)
+        return found
+
+
+def read(from_json: Callable[[Any], V], value: Any) -> V:
+    """What `from_json(value)` makes, with every field of its declared type; else `RemoteProtocolError`."""
+    try:
+        return from_json(value)
+    except ValidationError as error:
+        raise RemoteProtocolError(_reason(error)) from None
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError, EpochalError) as error:
-        raise RemoteProtocolError(f"the catalog's answer cannot be read: {_short(error)}") from None
-    _check(found, type(found), type(found).__name__)
-    return found
+        reason = f"{type(error).__name__}: {str(error)[:200]}"
+        raise RemoteProtocolError(f"the catalog's answer cannot be read: {reason}") from None
 
 
 def get(answer: Any, name: str, kind: type[V]) -> V:
     """The value of `name` in an answer; raises `RemoteProtocolError` if it is not there or of another type."""
     if not isinstance(answer, dict) or name not in answer:
         raise RemoteProtocolError(f"the catalog's answer has no {name!r}: {reprlib.repr(answer)}")
-    value: Any = answer[name]
-    _check(value, kind, name)
-    return cast("V", float(value) if kind is float else value)
+    try:
+        found: V = _adapter(_KINDS.get(kind, kind)).validate_python(answer[name])
+    except ValidationError:
+        raise RemoteProtocolError(f"the catalog's answer has {reprlib.repr(answer[name])} as {name}") from None
+    return found
 
 
 def address(addresses: Mapping[str, str], socket: str) -> str:
@@ -50,47 +109,15 @@ def address(addresses: Mapping[str, str], socket: str) -> str:
     return found
 
 
-def _check(value: Any, hint: Any, path: str) -> None:
-    if not _is(value, hint, path):
-        raise RemoteProtocolError(f"the catalog's answer has {reprlib.repr(value)} as {path}")
-
-
-def _is(value: Any, hint: Any, path: str) -> bool:
-    """Whether `value` is of the annotated type; parts of it that are not raise with their own path."""
-    if hint is Any or isinstance(hint, ForwardRef):  # within a time, which was read as one
-        return True
-    if hint is float:
-        return (type(value) is float and math.isfinite(value)) or (type(value) is int and abs(value) < 2**64)
-    if hint is str:
-        return isinstance(value, str) and len(value) <= MAX_TEXT and _is_text(value)
-    origin = get_origin(hint)
-    if origin in (Union, UnionType):
-        return any(_is(value, choice, path) for choice in get_args(hint))
-    if origin is tuple:
-        return type(value) is tuple and all(_is(part, get_args(hint)[0], path) for part in value)
-    if origin is not None:
-        return isinstance(value, Mapping) and all(
-            isinstance(key, str) and _is(part, get_args(hint)[1], f"{path}.{key}") for key, part in value.items()
-        )
-    if is_dataclass(hint):
-        if isinstance(value, hint):  # type: ignore[arg-type]  # `is_dataclass` admits instances too; a hint is a class
-            for name, kind in _hints(type(value)).items():
-                _check(getattr(value, name), kind, f"{path}.{name}")
-            return True
-        return False
-    return type(value) is hint or (hint is not int and isinstance(value, hint))
-
-
 @cache
-def _hints(kind: type[Any]) -> dict[str, Any]:
-    hints = get_type_hints(kind)
-    return {field.name: NoneType if hints[field.name] is None else hints[field.name] for field in fields(kind)}
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    """Made when it is first needed, because that takes milliseconds."""
+    return TypeAdapter(kind)
 
 
-def _is_text(value: str) -> bool:
-    """Whether it can be written as UTF-8: JSON can spell half a surrogate pair, and nothing could be sent then."""
-    return value.isascii() or not re.search("[\ud800-\udfff]", value)
-
-
-def _short(error: BaseException) -> str:
-    return f"{type(error).__name__}: {str(error)[:200]}"
+def _reason(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    path = ".".join(map(str, (error.title, *first["loc"])))
+    if first["type"] == "missing":
+        return f"the catalog's answer has no {path}"
+    return f"the catalog's answer has {reprlib.repr(first['input'])} as {path}"

@@ -4,11 +4,10 @@ Separate from `types` because the catalog itself and the commands use the same s
 show the same text.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
 
-from epochal.protocol.times import Time, from_json, to_json
+from epochal.client.catalog.answers import Answer, LogicalTime, Seconds, Text
+from epochal.protocol.times import Time, to_json
 
 NO_PUBLISHER = "no_publisher"
 """The kind of a segment that no publisher serves, or about which nothing was reported yet; the others are
@@ -16,32 +15,19 @@ NO_PUBLISHER = "no_publisher"
 
 
 @dataclass(frozen=True, slots=True)
-class HeldBack:
-    """Who or what keeps `segment` at `time`. `kind` is a `HolderKind`, or `no_publisher`.
+class HeldBack(Answer):
+    """Who or what keeps `segment` at `time`. `kind` is a `HolderKind`, `no_publisher`, or one that is unknown here.
 
     `seconds`: for how long, None when not known. `silent`: how long ago `writer` was last heard; None without one.
     `time` is None for a segment that has never reported.
     """
 
-    segment: str
-    time: Time | None
-    kind: str
-    writer: str | None
-    seconds: float | None
-    silent: float | None
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Read one of the catalog's `held_back`, or of a segment's `holders`. A kind unknown here is kept."""
-        time = value["time"]
-        return cls(
-            segment=value["segment"],
-            time=None if time is None else from_json(time),
-            kind=value["kind"],
-            writer=value["writer"],
-            seconds=value["seconds"],
-            silent=value["silent"],
-        )
+    segment: Text
+    time: LogicalTime | None
+    kind: Text
+    writer: Text | None
+    seconds: Seconds | None
+    silent: Seconds | None
 
 
 def describe_holder(held: HeldBack) -> str:

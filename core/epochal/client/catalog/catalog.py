@@ -192,7 +192,8 @@ class CatalogClient:
                     params={"wait": f"{this_wait:.3f}", **expected},
                     waits=this_wait,
                 )
-                return read(StreamInfo.from_json, get(answer, "stream", dict), get(answer, "segments", list))
+                stream = {**get(answer, "stream", dict), "segments": get(answer, "segments", list)}
+                return read(StreamInfo.from_json, stream)
             except (StreamNotFound, NoPublisher):
                 if deadline - loop.time() <= 0.001:
                     raise

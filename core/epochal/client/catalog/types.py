@@ -6,113 +6,84 @@ Key bounds are ints (decimal strings on the wire), times are in the protocol's f
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Annotated, Any
 
+from pydantic import AliasChoices, BeforeValidator, Field, model_validator
+
+from epochal.client.catalog.answers import Answer, Flag, Key, Number, Seconds, Text, Times, Whole
 from epochal.client.catalog.blockers import HeldBack
 from epochal.protocol.blockers import Holder
 from epochal.protocol.messages import FIRST_SESSION
-from epochal.protocol.times import Time, from_json, to_json
+from epochal.protocol.times import Time, to_json
 from epochal.resources import StreamManifest
 
 
-def _times(value: Sequence[Any] | None) -> tuple[Time, ...] | None:
-    return None if value is None else tuple(from_json(time) for time in value)
-
-
 @dataclass(frozen=True, slots=True)
-class PublisherInfo:
+class PublisherInfo(Answer):
     """A registered publisher; `verified` is false after a catalog restart until it has renewed.
 
     `live`: its lease has not lapsed. `superseded`: another one has its segments, or its stream is gone; it must stop.
     """
 
-    id: str
-    token: int
-    verified: bool
-    addresses: Mapping[str, str]
-    since: str
-    stream: str = ""
-    segments: tuple[str, ...] = ()
-    live: bool = True
-    superseded: bool = False
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Read one of the catalog's publishers."""
-        return cls(
-            id=value.get("id") or value["publisher"],
-            token=value["token"],
-            verified=value.get("verified", True),
-            addresses=dict(value["addresses"]),
-            since=value.get("since", ""),
-            stream=value.get("stream", ""),
-            segments=tuple(value.get("segments", ())),
-            live=value.get("live", True),
-            superseded=value.get("superseded", False),
-        )
+    id: Annotated[Text, Field(validation_alias=AliasChoices("id", "publisher"))]
+    token: Whole
+    verified: Annotated[Flag, Field(default=True)]
+    addresses: Mapping[Text, Text]
+    since: Annotated[Text, Field(default="")]
+    stream: Text = ""
+    segments: Annotated[tuple[Text, ...], BeforeValidator(tuple)] = ()
+    live: Flag = True
+    superseded: Flag = False
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentInfo:
+class SegmentInfo(Answer):
     """One segment [lo, hi): who serves it, and what its publisher last reported.
 
     `lower`: its lower frontier; `holders`: who holds the elements of that, the longest first.
     """
 
-    id: str
-    lo: int
-    hi: int
-    state: str
-    incarnation: int
-    lower: tuple[Time, ...] | None
-    finishing: bool
-    publisher: PublisherInfo | None
-    counters: Mapping[str, Any]
+    id: Text
+    lo: Key
+    hi: Key
+    state: Text
+    incarnation: Whole
+    lower: Times | None = None
+    finishing: Flag = False
+    publisher: PublisherInfo | None = None
+    counters: Annotated[Mapping[Text, Any], BeforeValidator(lambda value: value or {})] = field(default_factory=dict)
     holders: tuple[HeldBack, ...] = ()
-    below: tuple[Time, ...] = ()
+    below: Times = ()
     """Every time that is <= one of these, and was not complete, is aborted: a publisher lost its memory (E11)."""
-    reported: float | None = None
+    reported: Seconds | None = None
     """How many seconds ago the publisher reported `counters` and `holders`."""
 
+    @model_validator(mode="before")
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Read one segment of a stream or of a lookup."""
-        publisher = value.get("publisher")
-        return cls(
-            id=value["id"],
-            lo=int(value["lo"]),
-            hi=int(value["hi"]),
-            state=value["state"],
-            incarnation=value["incarnation"],
-            lower=_times(value.get("lower")),
-            finishing=value.get("finishing", False),
-            publisher=None if publisher is None else PublisherInfo.from_json(publisher),
-            counters=dict(value.get("counters") or {}),
-            holders=tuple(HeldBack.from_json({**item, "segment": value["id"]}) for item in value.get("holders", ())),
-            below=tuple(from_json(time) for time in value.get("below", ())),
-            reported=value.get("reported"),
-        )
+    def _name_segment(cls, value: dict[str, Any]) -> dict[str, Any]:
+        """Holders are sent without the segment that they are of."""
+        return {**value, "holders": [{**item, "segment": value["id"]} for item in value.get("holders", ())]}
 
 
 @dataclass(frozen=True, slots=True)
-class StreamInfo:
+class StreamInfo(Answer):
     """A declared stream and its segments. `uid` is fresh for every creation, also under a used name (S26).
 
     `held_back`: what holds its time back, the longest first; `subscriptions`: how many read it now (S31).
     """
 
-    namespace: str
-    name: str
-    uid: str
-    generation: int
-    phase: str
-    manifest: Mapping[str, Any]
-    segments: tuple[SegmentInfo, ...]
-    writers: tuple[str, ...]
-    created: str
+    namespace: Text
+    name: Text
+    uid: Text
+    generation: Whole
+    phase: Text
+    manifest: Mapping[Text, Any]
+    segments: tuple[SegmentInfo, ...] = ()
+    writers: tuple[Text, ...] = ()
+    created: Text = ""
     not_in_effect: tuple[Any, ...] = ()
     held_back: tuple[HeldBack, ...] = ()
-    subscriptions: int = 0
+    subscriptions: Whole = 0
     _declared: StreamManifest | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
@@ -127,97 +98,61 @@ class StreamInfo:
         assert self._declared is not None
         return self._declared
 
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any], segments: Sequence[Mapping[str, Any]] | None = None) -> Self:
-        """Read a stream; `segments` are given apart by a lookup."""
-        found = value.get("segments", ()) if segments is None else segments
-        return cls(
-            namespace=value["namespace"],
-            name=value["name"],
-            uid=value["uid"],
-            generation=value["generation"],
-            phase=value["phase"],
-            manifest=value["manifest"],
-            segments=tuple(SegmentInfo.from_json(segment) for segment in found),
-            writers=tuple(value.get("writers", ())),
-            created=value.get("created", ""),
-            not_in_effect=tuple(value.get("not_in_effect", ())),
-            held_back=tuple(HeldBack.from_json(item) for item in value.get("held_back", ())),
-            subscriptions=value.get("subscriptions", 0),
-        )
-
 
 @dataclass(frozen=True, slots=True)
-class WriterSession:
+class WriterSession(Answer):
     """A new session of a writer id, fencing all older ones (E6); `uid` is that of the stream it is for.
 
     `first`: the writer has had no session of the stream before.
     """
 
-    number: int
-    uid: str
-    first: bool
+    number: Annotated[Whole, Field(validation_alias="session")]
+    uid: Text
+    first: Flag
 
+    @model_validator(mode="before")
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Read the answer; a catalog of the release before counts sessions from 1, and does not say which is first."""
-        number = value["session"]
-        return cls(number, value["uid"], value.get("first", number == FIRST_SESSION))
+    def _count_from_one(cls, value: dict[str, Any]) -> dict[str, Any]:
+        """A catalog of the release before counts sessions from 1, and does not say which is first."""
+        return {"first": value["session"] == FIRST_SESSION, **value}
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentGrant:
+class SegmentGrant(Answer):
     """What a publisher gets at registration about a segment: its incarnation, and what was reported last.
 
     `horizon`: the maximal times that may have been active in the last incarnation; None when that is not known (E11).
     """
 
-    id: str
-    incarnation: int
-    lo: int
-    hi: int
-    lower: tuple[Time, ...] | None
-    writers: tuple[str, ...]
-    complete: bool
-    horizon: tuple[Time, ...] | None = None
-    marks: tuple[str, ...] = ()
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Read one segment of a registration."""
-        return cls(
-            id=value["id"],
-            incarnation=value["incarnation"],
-            lo=int(value["lo"]),
-            hi=int(value["hi"]),
-            lower=_times(value.get("lower")),
-            writers=tuple(value.get("writers", ())),
-            complete=value.get("complete", False),
-            horizon=_times(value.get("horizon")),
-            marks=tuple(value.get("marks", ())),
-        )
+    id: Text
+    incarnation: Whole
+    lo: Key
+    hi: Key
+    lower: Times | None = None
+    writers: tuple[Text, ...] = ()
+    complete: Flag = False
+    horizon: Times | None = None
+    marks: tuple[Text, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Registration:
+class Registration(Answer):
     """A publisher's lease: renew within `ttl` seconds, with `token`.
 
     `sessions`: the newest session number of each writer whose newest session is not its first (E6).
     `keeps_horizons`: whether the catalog stores horizons (E11); one of the release before does not.
     """
 
-    token: int
-    ttl: float
+    token: Whole
+    ttl: Seconds
     segments: tuple[SegmentGrant, ...]
-    sessions: Mapping[str, int] = field(default_factory=dict)
-    keeps_horizons: bool = False
+    sessions: Mapping[Text, Whole] = field(default_factory=dict)
+    keeps_horizons: Flag = False
 
+    @model_validator(mode="before")
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Read the answer to a registration."""
-        segments = tuple(SegmentGrant.from_json(segment) for segment in value["segments"])
-        keeps_horizons = any("horizon" in segment for segment in value["segments"])
-        return cls(value["token"], float(value["ttl"]), segments, value.get("sessions", {}), keeps_horizons)
+    def _find_horizons(cls, value: dict[str, Any]) -> dict[str, Any]:
+        return {**value, "keeps_horizons": any("horizon" in segment for segment in value["segments"])}
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +193,7 @@ class SegmentReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Renewal:
+class Renewal(Answer):
     """The answer to a renewal; `complete` once every writer has finished the stream (E7).
 
     `recorded`: the number of the record that the catalog has of each segment that was reported, -1 for none (E11).
@@ -266,29 +201,19 @@ class Renewal:
     release before.
     """
 
-    ttl: float
-    complete: bool
-    recorded: Mapping[str, int] = field(default_factory=dict)
-    released: Mapping[str, int] = field(default_factory=dict)
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Read the answer to a renewal."""
-        return cls(value["ttl"], value["complete"], value.get("recorded", {}), value.get("released", {}))
+    ttl: Seconds
+    complete: Flag
+    recorded: Mapping[Text, Whole] = field(default_factory=dict)
+    released: Mapping[Text, Whole] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class WriterInfo:
+class WriterInfo(Answer):
     """A writer of a stream: the last session number it was given (E6), and whether a publisher has it open."""
 
-    writer: str
-    session: int
-    open: bool
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Read one of a stream's writers."""
-        return cls(value["writer"], value["session"], value["open"])
+    writer: Text
+    session: Whole
+    open: Flag
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,52 +226,34 @@ class SubscriptionLease:
 
 
 @dataclass(frozen=True, slots=True)
-class SubscriptionInfo:
+class SubscriptionInfo(Answer):
     """A live subscription to `stream`; `verified` is false after a catalog restart until it has renewed.
 
     `lower` is the frontier that the subscriber last reported, None before; `counters` what it counted.
     """
 
-    id: str
-    stream: str
-    subscriber: str
-    since: str
-    verified: bool
-    lower: tuple[Time, ...] | None
-    counters: Mapping[str, float]
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Read one of the catalog's subscriptions."""
-        return cls(
-            id=value["id"],
-            stream=value["stream"],
-            subscriber=value["subscriber"],
-            since=value["since"],
-            verified=value["verified"],
-            lower=_times(value["lower"]),
-            counters=dict(value["counters"]),
-        )
+    id: Text
+    stream: Text
+    subscriber: Text
+    since: Text
+    verified: Flag
+    lower: Times | None
+    counters: Mapping[Text, Number]
 
 
 @dataclass(frozen=True, slots=True)
-class CatalogEvent:
+class CatalogEvent(Answer):
     """One change in the catalog (S26).
 
     `kind`: stream, segment, publisher, subscription or session; `op`: put or delete; `object`: what it is now, in the
     form of docs/catalog.md, None once deleted. To resume after it, watch with `since=revision`.
     """
 
-    revision: int
-    kind: str
-    op: str
-    name: str
-    object: Mapping[str, Any] | None
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Read the data of one event."""
-        return cls(value["revision"], value["kind"], value["op"], value["name"], value["object"])
+    revision: Whole
+    kind: Text
+    op: Text
+    name: Text
+    object: Mapping[Text, Any] | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -383,8 +383,8 @@ class SidecarCatalog:
 def _looked_up(payload: bytes) -> StreamInfo:
     """A look-up as a value; cached, because a worker's next task mostly gets the same one."""
     found = _json(payload)
-    segments = get(found, "segments", list) if "segments" in found else None
-    return read(StreamInfo.from_json, get(found, "stream", dict), segments)
+    segments = {"segments": get(found, "segments", list)} if "segments" in found else {}
+    return read(StreamInfo.from_json, {**get(found, "stream", dict), **segments})
 
 
 def _json(text: str | bytes) -> dict[str, Any]:
