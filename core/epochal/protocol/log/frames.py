@@ -8,11 +8,11 @@ The field `synced` distinguishes a crash from damage. It says how many bytes of 
 written. What a crash leaves unreadable was never synced, so no later frame says that it was. A bad frame that a later
 one counts as synced was good once: it was damaged afterwards.
 
-Sources: rules E10, Q3; docs/log.md.
+Sources: rules E10, Q3, S12; docs/log.md.
 """
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
@@ -22,7 +22,7 @@ import msgpack
 from epochal.errors import LocalProtocolError
 from epochal.protocol import wire
 from epochal.protocol.log.file_format import FOOTER_BYTES, Damaged, FileHeader, Footer, decode_footer
-from epochal.protocol.messages import Event
+from epochal.protocol.messages import Event, Message
 
 FRAME_VERSION: Final = 1
 MAX_FRAME: Final = 64 * 2**20
@@ -203,13 +203,47 @@ def entries(data: memoryview) -> Iterator[memoryview]:
 
 def decode_entry(data: memoryview) -> Event:
     """The event in an entry. Raises `RemoteProtocolError` for one that no publisher wrote."""
-    header, payload = _LENGTHS.unpack_from(data)
-    frames = [bytes(data)]
-    if payload >= _LARGE:
-        behind = _LENGTHS.size + header
-        frames = [_LENGTHS.pack(header, _APART) + data[_LENGTHS.size : behind], bytes(data[behind:])]
-    (event,) = wire.decode(frames, max_payload=MAX_FRAME)
+    (event,) = wire.decode(_wire_frames(data), max_payload=MAX_FRAME)
     return event  # type: ignore[return-value]  # a log holds events and nothing else
+
+
+def packed(first: Message, data: Iterable[memoryview]) -> list[wire.Frames]:
+    """The zmq messages for `first` and then the entries in `data`, packed together as `wire.encode` does (S12).
+
+    The bytes are those of the file: no payload is decoded and no header is written again.
+    """
+    (start,) = wire.encode(first)[0]
+    messages: list[wire.Frames] = []
+    parts: list[bytes | memoryview] = [start]
+    size = len(start)
+    for run in data:
+        rest = run
+        while rest:
+            length, _ = cut(rest, len(rest), wire.PACK_BYTES)
+            alone = length == 0  # one entry, larger than what is packed together
+            if alone:
+                length, _ = cut(rest, 1, len(rest))
+            if parts and size + length > wire.PACK_BYTES:
+                messages.append([b"".join(parts)])
+                parts, size = [], 0
+            if alone:
+                messages.append(_wire_frames(rest[:length]))
+            else:
+                parts.append(rest[:length])
+                size += length
+            rest = rest[length:]
+    if parts:
+        messages.append([b"".join(parts)])
+    return messages
+
+
+def _wire_frames(entry: memoryview) -> wire.Frames:
+    """One entry as a message; a large payload has a zmq frame of its own, as the wire format wants."""
+    header, payload = _LENGTHS.unpack_from(entry)
+    if payload < _LARGE:
+        return [bytes(entry)]
+    behind = _LENGTHS.size + header
+    return [_LENGTHS.pack(header, _APART) + entry[_LENGTHS.size : behind], bytes(entry[behind:])]
 
 
 # ---- what is left of a file ----

@@ -92,7 +92,7 @@ class History:
         """(incarnation, its first event), oldest first."""
         self.archived: int | None = None
         """The position before the first event that is kept on disk as well; None without a disk."""
-        self.told: int | None = None
+        self.committed: int | None = None
         """The last committed event. Later ones are not on disk yet, so they are never dropped. None without a disk."""
 
     def empty_behind(self, state: SegmentState) -> "History":
@@ -139,7 +139,7 @@ class History:
     def trim(self, now: float) -> None:
         """Drop what is over the bounds at `now` (seconds of the publisher's clock)."""
         while self._events and (self.bytes > self._max_bytes or now - self._events[0][0] > self._max_age):
-            if self.told is not None and self.truncated_at >= self.told:
+            if self.committed is not None and self.truncated_at >= self.committed:
                 return
             _, event = self._events.popleft()
             self.bytes -= retained_size(event)

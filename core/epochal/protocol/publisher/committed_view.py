@@ -80,7 +80,7 @@ class CommittedView:
 
     @seq.setter
     def seq(self, seq: int) -> None:
-        self._seq = self.publisher.history.told = seq
+        self._seq = self.publisher.history.committed = seq
 
     @property
     def stream(self) -> str:

@@ -86,15 +86,15 @@ class EventLog:
         self.progress = state.progress()
         self.held = MutableAntichain([*restored.publisher.held, *held])
         self.history = self.history.empty_behind(state)
-        self.history.told = state.seq  # what is logged from here on is on no disk yet
+        self.history.committed = state.seq  # what is logged from here on is on no disk yet
         self.limits.restore(restored.sizes)
 
     def begin_again(self, lower: tuple[Time, ...], lost: Iterable[Time], incarnation: int) -> None:
         """Begin an empty log at `lower`, with all of `lost` aborted: what the last incarnation had is known now."""
-        told = self.history.told
+        committed = self.history.committed
         self.progress = Progress(lower, below=lost)
         self.history = self.history.empty_behind(empty_state(lower, tuple(self.progress.below)))
-        self.history.told = told
+        self.history.committed = committed
         self.history.incarnations = [(incarnation, 0)]
 
     @property

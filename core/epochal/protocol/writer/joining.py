@@ -11,9 +11,8 @@ from epochal.protocol import messages as m
 from epochal.protocol.frontier import joint
 from epochal.protocol.times import Time
 from epochal.protocol.writer.capabilities import Moves
-from epochal.protocol.writer.operations import Operations
+from epochal.protocol.writer.operations import Operations, Outcomes
 from epochal.protocol.writer.segment_session import SegmentSession
-from epochal.protocol.writer.tickets import Outcomes
 
 
 class Joining:

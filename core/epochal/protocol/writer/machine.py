@@ -64,9 +64,8 @@ from epochal.protocol.writer.effects import (
     WriterReport,
 )
 from epochal.protocol.writer.joining import Joining
-from epochal.protocol.writer.operations import Operations
+from epochal.protocol.writer.operations import Operations, Outcomes
 from epochal.protocol.writer.segment_session import SegmentSession, SentAppend
-from epochal.protocol.writer.tickets import Outcomes
 
 
 class _Phase(StrEnum):

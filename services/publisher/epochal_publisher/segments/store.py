@@ -33,9 +33,8 @@ from epochal.logfiles import LogSettings, SegmentLog
 from epochal.protocol import messages as m
 from epochal.protocol.frontier import Antichain
 from epochal.protocol.log.file_format import Damaged, LogCheckpoint, with_incarnation
-from epochal.protocol.log.frames import decode_entry, entries, entry
+from epochal.protocol.log.frames import decode_entry, entries, entry, packed
 from epochal.protocol.log.history import SegmentState, apply
-from epochal.protocol.log.packing import packed
 from epochal.protocol.publisher.effects import FindBeginning, FindState, Log, Push, ReadLog
 from epochal.protocol.publisher.effects import PublisherEffect as Effect
 from epochal.protocol.publisher.journal import Restored, Restoring, encode_notes
