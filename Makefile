@@ -8,6 +8,10 @@ MAKEFLAGS += --no-print-directory
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+# Of all that pip says, what takes long; its errors do not go through here. It takes from its cache what is there.
+PIP_SHOWING := $(BIN)/python -m pip --disable-pip-version-check
+LONG_DOWNLOADS := awk '/Downloading .*\([0-9][0-9]+\.[0-9]+ MB\)/ { print "  downloading " $$2, $$3, $$4 } \
+	/^Collecting/ { found++ } /^Installing/ { print "  installing " found " packages" } { fflush() }'
 LOCKED := $(VENV)/.locked
 READY := $(VENV)/.ready
 RULES_REPORT := .cache/rules.json
@@ -37,7 +41,7 @@ $(LOCKED): requirements.lock
 	@awk '/^[A-Za-z]/ { take = /^(pip|setuptools)==/ } take' requirements.lock > $(VENV)/build-tools.lock
 	@$(PIP) install --require-hashes -r $(VENV)/build-tools.lock
 	@echo "installing the locked packages (PySpark is 450 MB: some minutes the first time)"
-	@$(PIP) install --require-hashes --no-build-isolation -r requirements.lock
+	@$(PIP_SHOWING) install --progress-bar off --require-hashes --no-build-isolation -r requirements.lock | $(LONG_DOWNLOADS)
 	@touch $@
 
 $(READY): $(LOCKED) pyproject.toml
