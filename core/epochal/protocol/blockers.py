@@ -3,12 +3,11 @@
 The publisher finds them. Catalogs, clients and commands pass them on and put them in words.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Self
+from typing import Any
 
-from epochal.protocol.times import Time, from_json, to_json
+from epochal.protocol.times import Time, to_json
 
 MOST_HOLDERS = 16
 """Holders that one segment reports: those that have held for longest."""
@@ -55,10 +54,3 @@ class Holder:
             "seconds": self.seconds,
             "silent": self.silent,
         }
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Read one; raises `KeyError`, `ValueError` or `TypeError` for what is none."""
-        return cls(
-            from_json(value["time"]), HolderKind(value["kind"]), value["writer"], value["seconds"], value["silent"]
-        )
