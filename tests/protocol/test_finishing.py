@@ -11,22 +11,22 @@ OPEN = m.Open(1, "uid", "0", "w", 2, None, None)
 
 @pytest.mark.rule("E7")
 def test_only_the_answer_to_the_last_report_lets_writers_in() -> None:
-    finishing = SegmentCompletion(complete=False, stands=False)
-    first = finishing.report(True)
-    second = finishing.wait(b"peer", OPEN)
+    completion = SegmentCompletion(complete=False, finishing=False)
+    first = completion.report(True)
+    second = completion.wait(b"peer", OPEN)
     assert second is not None
-    assert finishing.cancelled(first.number) == []
-    assert len(finishing.waiting) == 1
-    assert finishing.cancelled(second.number) == [(b"peer", OPEN)]
-    assert not finishing.stands
+    assert completion.cancelled(first.number) == []
+    assert len(completion.waiting) == 1
+    assert completion.cancelled(second.number) == [(b"peer", OPEN)]
+    assert not completion.finishing
 
 
 @pytest.mark.rule("E7")
 def test_only_the_answer_to_the_last_report_confirms_a_finish() -> None:
-    finishing = SegmentCompletion(complete=False, stands=False)
-    first, second = finishing.report(True), finishing.report(True)
+    completion = SegmentCompletion(complete=False, finishing=False)
+    first, second = completion.report(True), completion.report(True)
     done = Reply(b"peer", m.Done(1, "0"))
-    assert finishing.confirm_later(done)
-    assert finishing.answered(first.number) == []
-    assert finishing.answered(second.number) == [done]
-    assert not finishing.confirm_later(done)
+    assert completion.confirm_later(done)
+    assert completion.answered(first.number) == []
+    assert completion.answered(second.number) == [done]
+    assert not completion.confirm_later(done)

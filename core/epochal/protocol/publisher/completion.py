@@ -26,11 +26,11 @@ class SegmentCompletion:
 
     complete: bool
     """Whether the catalog has recorded that the stream is complete. This never changes back."""
-    stands: bool
+    finishing: bool
     """Whether the segment is parked as finishing, or the catalog has not confirmed yet that it no longer is."""
     early: bool = False
     """Whether the last writer here finished while others were awaited: without those, the segment is finishing."""
-    asked: bool = False
+    finished: bool = False
     """Whether a writer has finished here. If the others are lost after that, the segment is finishing (E47)."""
     _number: int = 0
     _unanswered: bool = False
@@ -40,12 +40,14 @@ class SegmentCompletion:
     @classmethod
     def restored(cls, note: PublisherIs) -> Self:
         """As the log on disk has it."""
-        return cls(note.complete, stands=note.finishing and not note.complete, early=note.early, asked=note.asked)
+        return cls(
+            note.complete, finishing=note.finishing and not note.complete, early=note.early, finished=note.finished
+        )
 
     def report(self, finishing: bool) -> ReportFinishing:
         """Report to the catalog that the segment is finishing, or that a writer wants to open after all."""
         self._number += 1
-        self.stands = self._unanswered = True
+        self.finishing = self._unanswered = True
         return ReportFinishing(self._number, finishing)
 
     def confirm_later(self, done: Reply) -> bool:
@@ -79,13 +81,13 @@ class SegmentCompletion:
         """The catalog answered report `number`: not complete. Returns the opens that may go on now."""
         if number != self._number or not self._waiting:
             return []
-        self.stands = False
+        self.finishing = False
         return self._take_waiting()
 
     def completed(self) -> list[tuple[bytes, m.Open]]:
         """The stream is complete; returns the opens that came too late."""
         self.complete = True
-        self.stands = False
+        self.finishing = False
         return self._take_waiting()
 
     def _take_waiting(self) -> list[tuple[bytes, m.Open]]:

@@ -82,7 +82,7 @@ class PublisherIs(NamedTuple):
     finishing: bool
     early: bool
     complete: bool
-    asked: bool = False
+    finished: bool = False
     """Whether a writer has finished (E47). Added later than the other fields, so it is left out where it is false."""
 
 
@@ -120,7 +120,7 @@ def encode_notes(notes: Iterable[Note]) -> bytes:
 
 
 def _fields(note: Note) -> Sequence[object]:
-    return note[:-1] if type(note) is PublisherIs and not note.asked else note
+    return note[:-1] if type(note) is PublisherIs and not note.finished else note
 
 
 def decode_notes(data: bytes) -> list[Note]:

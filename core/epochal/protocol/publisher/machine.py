@@ -92,7 +92,9 @@ class SegmentPublisher:
         lost = () if complete or horizon is None else tuple(horizon)
         known = Marks.from_texts(marks)
         if restored is None:
-            self._completion = SegmentCompletion(complete, stands=finishing and not complete, asked=known.finished)
+            self._completion = SegmentCompletion(
+                complete, finishing=finishing and not complete, finished=known.finished
+            )
             self._own = ReservedCapability.at(
                 start,
                 tuple(known_writers),
@@ -209,7 +211,7 @@ class SegmentPublisher:
             if state.lost or time in frontier
         ]
         overdue = self.settings.hold_lost and now - self._started >= self.settings.writer_timeout
-        found += self._own.holders(now, finishing=self._completion.stands, overdue=overdue)
+        found += self._own.holders(now, finishing=self._completion.finishing, overdue=overdue)
         if log.lags:
             passed = set(self.progress.lower.frontier) - set(frontier)
             found += [Holder(time, HolderKind.RECORDING, None, now - log.lags_since, None) for time in passed]
@@ -250,7 +252,7 @@ class SegmentPublisher:
         return PublisherIs(
             tuple(self._own.held), self._own.enough, tuple(sorted(self._own.awaited)),
             () if self._own.enough else tuple(sorted(self._own.opened)),
-            self._completion.stands, self._completion.early, self._completion.complete, self._completion.asked,
+            self._completion.finishing, self._completion.early, self._completion.complete, self._completion.finished,
         )  # fmt: skip
 
     # ---- time and messages ----
@@ -407,7 +409,7 @@ class SegmentPublisher:
     def _forgettable(self, writer: str, recorded: Marks) -> bool:
         """Whether the next incarnation would not know of a finish (E47), or that `writer` has opened (E5)."""
         counts = self._own.enough or writer in self._own.opened
-        return (self._completion.asked and not recorded.finished) or (
+        return (self._completion.finished and not recorded.finished) or (
             counts and not (recorded.enough or writer in recorded.opened)
         )
 
@@ -445,7 +447,7 @@ class SegmentPublisher:
         then on nothing happens here any more.
         """
         progress, frontier = self.progress, self._log.held.frontier
-        marks, writers = Marks(self._completion.asked, self._own.enough, frozenset(self._own.opened)), self.writers
+        marks, writers = Marks(self._completion.finished, self._own.enough, frozenset(self._own.opened)), self.writers
         lost = (*progress.aborted, *progress.below)
         self._stopped = self._stopped or final
         if self._lost_horizon.pending:

@@ -72,9 +72,9 @@ class SessionOpener:
             self._admit(peer, ask, now)  # neither brings a writer back, so neither cancels anything
         elif self._completion.complete:
             self.refuse_complete(peer, ask.op)
-        elif self._completion.stands and len(self._completion.waiting) >= MAX_WAITING_OPENS:
+        elif self._completion.finishing and len(self._completion.waiting) >= MAX_WAITING_OPENS:
             self._log.refuse(peer, ask.op, Unavailable("too many writers wait to open; try again"))
-        elif self._completion.stands:
+        elif self._completion.finishing:
             report = self._completion.wait(peer, ask)
             if report is not None:
                 self._log.effects.append(report)
@@ -108,7 +108,7 @@ class SessionOpener:
         if not self._own.may_go:
             return
         holders = any(len(w.held) for w in self._writers)
-        over = self._completion.early or (lost and self._completion.asked and not holders)
+        over = self._completion.early or (lost and self._completion.finished and not holders)
         if over and (self.waiting or self._completion.waiting):
             self._put_off = True
         elif over:

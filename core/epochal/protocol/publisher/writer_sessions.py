@@ -21,14 +21,14 @@ from epochal.protocol.times import Time
 class WriterSessions:
     """The connections of writers at one segment, what waits on each, and how a session ends."""
 
-    __slots__ = ("_completion", "_log", "_own", "_told_to_open", "_writers", "waiting_bytes")
+    __slots__ = ("_answered", "_completion", "_log", "_own", "_writers", "waiting_bytes")
 
     def __init__(self, log: EventLog, own: ReservedCapability, completion: SegmentCompletion) -> None:
         self._log = log
         self._own = own
         self._completion = completion
         self._writers = log.writers
-        self._told_to_open: set[Connection] = set()
+        self._answered: set[Connection] = set()
         """Peers that have had the answer "open a session first" since effects were last taken."""
         self.waiting_bytes = 0
 
@@ -36,8 +36,8 @@ class WriterSessions:
         """The writer that speaks on `peer`, marked as heard now. A peer without one is answered that it must open."""
         state = self._writers.at(peer)
         if state is None:
-            if peer not in self._told_to_open:  # one answer, however much it sends: answers must not flood either
-                self._told_to_open.add(peer)
+            if peer not in self._answered:  # one answer, however much it sends: answers must not flood either
+                self._answered.add(peer)
                 lost = m.Lost(self._log.segment, RemoteProtocolError.code, "open a session first")
                 self._log.effects.append(Reply(peer, lost))
             return None
@@ -46,7 +46,7 @@ class WriterSessions:
 
     def effects_taken(self) -> None:
         """Effects were taken: a peer without a session may get an answer again."""
-        self._told_to_open.clear()
+        self._answered.clear()
 
     # ---- what waits for the catalog's record (E11) ----
 
@@ -117,8 +117,8 @@ class WriterSessions:
             and not self._completion.complete
             and not any(len(w.held) for w in self._writers if w is not state)
         )
-        self._completion.asked = self._completion.asked or finish
-        over = finish or (abort and self._completion.asked)  # a loss does not undo an earlier finish (E47)
+        self._completion.finished = self._completion.finished or finish
+        over = finish or (abort and self._completion.finished)  # a loss does not undo an earlier finish (E47)
         # Parked before the writer's own counts go below, so that the frontier never moves in between.
         if last and not len(self._own.held):
             log.move(self._own.park(held, log.now))
