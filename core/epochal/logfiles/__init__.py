@@ -5,7 +5,7 @@ publisher because `epochal log` reads the same files.
 """
 
 from epochal.logfiles.log import LogOpening, LogSettings, SegmentLog
-from epochal.logfiles.reading import LogBatch
-from epochal.logfiles.recovering import Recovery
+from epochal.logfiles.log_reader import LogBatch
+from epochal.logfiles.recovery import Recovery
 
 __all__ = ["LogBatch", "LogOpening", "LogSettings", "Recovery", "SegmentLog"]

@@ -23,10 +23,10 @@ from epochal.logfiles.disk import (
     wall_clock,
 )
 from epochal.logfiles.files import LogFile, TailFile
+from epochal.logfiles.log_reader import LogBatch
 from epochal.logfiles.owner import LogOwner
-from epochal.logfiles.reading import LogBatch
-from epochal.logfiles.recovering import Recovery, recover_log
-from epochal.logfiles.retained import Retained
+from epochal.logfiles.recovery import Recovery, recover_log
+from epochal.logfiles.retained_files import Retained
 from epochal.protocol.log.file_format import Incarnations, LogCheckpoint, with_incarnation
 from epochal.protocol.log.history import SegmentState
 

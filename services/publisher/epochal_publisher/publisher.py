@@ -379,7 +379,7 @@ class PublisherProcess:
     def confirmed(self, stalls: int) -> None:
         """The lease was valid after stall number `stalls`: send what waited for it."""
         if self._confirmed != stalls == self.stalls:
-            logger.info("the lease still stands; going on")
+            logger.info("the lease is still valid; going on")
         self._confirmed = max(self._confirmed, stalls)
         if self._confirmed == self.stalls:
             self.flush()

@@ -69,7 +69,10 @@ class CommitPipeline:
             commit.done = True  # the first flush carries out its effects
 
     def durable(self, served: HostedSegment, store: SegmentStore) -> Iterator[Durable]:
-        """What may be carried out now, in order; whatever must be on disk before is sent there."""
+        """What may be carried out now, in order; whatever must be on disk before is sent there.
+
+        Carry out each one before you ask for the next: only then is what it led to taken from the machine.
+        """
         publisher = served.publisher
         if not store.begun:
             store.begin(publisher.incarnation, publisher)

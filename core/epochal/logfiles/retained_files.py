@@ -15,7 +15,7 @@ from typing import Final
 from epochal.errors import CorruptLog, HistoryTruncated
 from epochal.logfiles.disk import Disk
 from epochal.logfiles.files import LogFile, read_index
-from epochal.logfiles.reading import FileReader, LogBatch, LogCursor
+from epochal.logfiles.log_reader import FileReader, LogBatch, LogCursor
 from epochal.protocol.log.file_format import Index
 from epochal.protocol.log.history import SegmentState
 from epochal.protocol.messages import NOTHING_YET
