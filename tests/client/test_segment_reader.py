@@ -2,7 +2,7 @@
 
 import asyncio
 import time as clock
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,8 +16,8 @@ from epochal.client.subscriber.segment_reader import SegmentReader
 from epochal.errors import EpochalError
 from epochal.protocol import messages as m
 from epochal.protocol import wire
-from epochal.protocol.subscriber.effects import Began, Broke
-from epochal.protocol.subscriber.follower import Follower, FollowerSettings
+from epochal.protocol.subscriber.effects import Began, Broke, FollowerReport
+from epochal.protocol.subscriber.follower import FollowerSettings
 from epochal.protocol.subscriber.since import From
 from epochal.protocol.times import TimeShape
 
@@ -97,13 +97,13 @@ class Reader:
         self._at = m.Position(0, m.NOTHING_YET)
         self._news = asyncio.Event()
 
-    def told(self, segment: str, follower: Follower) -> None:
-        for told in follower.reports():
-            if isinstance(told, Began):
-                self._at = m.Position(told.incarnation, told.state.seq)
-            elif not isinstance(told, Broke):
-                self._at = self._at._replace(seq=told.seq)
-                self.seqs.append(told.seq)
+    def take_reports(self, segment: str, reports: Sequence[FollowerReport]) -> None:
+        for report in reports:
+            if isinstance(report, Began):
+                self._at = m.Position(report.incarnation, report.state.seq)
+            elif not isinstance(report, Broke):
+                self._at = self._at._replace(seq=report.seq)
+                self.seqs.append(report.seq)
         self._news.set()
 
     async def until(self, seq: int) -> None:

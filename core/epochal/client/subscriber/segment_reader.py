@@ -7,7 +7,7 @@ S19).
 import asyncio
 import secrets
 import time as clock
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import zmq
@@ -18,7 +18,7 @@ from epochal.client.sockets import Frames, Socket
 from epochal.errors import EpochalError, NoPublisher, StreamGone, Unavailable
 from epochal.protocol import messages as m
 from epochal.protocol import wire
-from epochal.protocol.subscriber.effects import Request, SubscribePrefix, UnsubscribePrefix
+from epochal.protocol.subscriber.effects import FollowerReport, Request, SubscribePrefix, UnsubscribePrefix
 from epochal.protocol.subscriber.follower import Follower, FollowerSettings
 from epochal.protocol.subscriber.since import Begin
 
@@ -38,8 +38,8 @@ class Reader(Protocol):
     pushes: bool
     """Whether to follow pushes; else events are pulled."""
 
-    def told(self, segment: str, follower: Follower) -> None:
-        """Take what a follower reports."""
+    def take_reports(self, segment: str, reports: Sequence[FollowerReport]) -> None:
+        """Take what the follower of a segment has reported since the last call, in order."""
 
     def down(self, segment: str, reason: str) -> None:
         """The connection is lost."""
@@ -179,7 +179,8 @@ class _Connection:
         self._segment = segment
         self._lost: asyncio.Future[EpochalError] = asyncio.get_running_loop().create_future()
         self._was_live = False
-        self._paused = self._closed = False
+        self._paused = False
+        self._closed = False
         self._address, requests = addresses
         self._events = self._connected(zmq.SUB, self._pushed, self._address) if follower.pushes else None
         self._requests = self._connected(zmq.DEALER, self._answered, requests)
@@ -256,7 +257,7 @@ class _Connection:
             self._events.close()
             self._events = None
         try:
-            self._reader.told(self._segment, follower)
+            self._reader.take_reports(self._segment, follower.reports())
         except EpochalError as error:
             self._reader.fail(error)
         if follower.error is not None:

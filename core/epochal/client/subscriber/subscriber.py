@@ -5,7 +5,7 @@ application is woken up.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, TypeAlias
@@ -26,7 +26,7 @@ from epochal.protocol import messages as m
 from epochal.protocol.subscriber import effects
 from epochal.protocol.subscriber.cursor import Cursor
 from epochal.protocol.subscriber.effects import Began, Broke
-from epochal.protocol.subscriber.follower import Follower, FollowerSettings
+from epochal.protocol.subscriber.follower import FollowerSettings
 from epochal.protocol.subscriber.machine import Subscriber
 from epochal.protocol.subscriber.since import placed, read_since
 from epochal.protocol.times import Time, TimeCodec
@@ -269,12 +269,12 @@ class Subscription:
 
     # ---- what the segment readers report ----
 
-    def told(self, segment: str, follower: Follower) -> None:
+    def take_reports(self, segment: str, reports: Sequence[effects.FollowerReport]) -> None:
         """Hand a follower's reports to the machine, and wake the application."""
         machine = self._machine
         if self._error is not None:
             return  # the machine stays as it was at the error, for `cursor()`
-        for report in follower.reports():
+        for report in reports:
             if type(report) is Began:
                 self._count_beginning(segment, report)
                 machine.began(segment, report)

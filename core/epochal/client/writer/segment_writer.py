@@ -32,7 +32,7 @@ _requests = itertools.count(1)
 """Request numbers of `Pass`: no two on one connection are equal, even when it serves one writer after another."""
 
 
-class Writer(Protocol):
+class SessionOwner(Protocol):
     """What a connection needs from the writer whose machine it feeds."""
 
     context: zmq.Context[Any]
@@ -50,7 +50,7 @@ class Writer(Protocol):
 class SegmentWriter:
     """One segment's connection on `ingest`: kept up until cancelled."""
 
-    def __init__(self, writer: "Writer", segment: str) -> None:
+    def __init__(self, writer: SessionOwner, segment: str) -> None:
         self._writer = writer
         self._segment = segment
         self._socket: Socket | None = None
@@ -117,7 +117,7 @@ class SegmentWriter:
         self._say(m.Pass(self._asked, sidecar.instance, address, stream, None if trace is None else trace[0]))
 
     @property
-    def stands(self) -> bool:
+    def connected(self) -> bool:
         """Whether there is a connection now."""
         return self._socket is not None
 

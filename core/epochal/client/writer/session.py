@@ -151,7 +151,7 @@ class Session:
         """Open a new session on the connections that there are."""
         await self._new_machine()
         for segment, link in self._links.items():
-            if link.stands:
+            if link.connected:
                 self.machine.connected(segment)
         self.act()
         await self._opened()
