@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from tests.tracing.receiver import free_port, receiving
 
 from epochal.otel.destination import Collector
-from epochal.otel.sending import Sender
+from epochal.otel.span_processor import Sender
 
 SETUP = """
 import sys

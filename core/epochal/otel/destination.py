@@ -22,8 +22,8 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExportResult
 
-from epochal.otel.finished import Encoder, Finished
-from epochal.otel.sending import Sent
+from epochal.otel.span_processor import Sent
+from epochal.otel.spans import Encoder, Finished
 
 _NOT_TAKEN = frozenset((404, 405, 501))
 """The statuses with which a collector answers that has no receiver for a signal."""

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
 
-    from epochal.otel.finished import Finished
-    from epochal.otel.sending import Sender, SendLimits
+    from epochal.otel.span_processor import Sender, SendLimits
+    from epochal.otel.spans import Finished
 
 TIMEOUT = 2.0
 """Seconds for one send of a process that must end a task, the exporter's own retries included."""
@@ -114,7 +114,7 @@ def finished() -> "Callable[[Finished], None] | None":
     found = provider()
     if found is None:
         return None
-    from epochal.otel.finished import by_sdk, follows_parents
+    from epochal.otel.spans import by_sdk, follows_parents
 
     ours = _current if _current is not None and _current.tracers is found else None
     if ours is not None and ours.sender is not None and ours.takes_finished and follows_parents(found.sampler):
@@ -145,7 +145,7 @@ def _made(service: str, exports: Exports, environ: Mapping[str, str], *, metrics
     from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.trace import TracerProvider
 
-    from epochal.otel.sending import Sender
+    from epochal.otel.span_processor import Sender
 
     described = resource(service)
     traces = exports.traces if _unset(trace_api.get_tracer_provider()) else None
@@ -194,7 +194,7 @@ def resource(service: str) -> "Resource":
 
 def limits(environ: Mapping[str, str]) -> "SendLimits":
     """The variables OTEL_BSP_* and OTEL_METRIC_EXPORT_INTERVAL; a value that is no number above 0 is ignored."""
-    from epochal.otel.sending import USUAL, SendLimits
+    from epochal.otel.span_processor import USUAL, SendLimits
 
     usual = USUAL
     return SendLimits(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Self
 
 from epochal.otel import names, sdk
-from epochal.otel.finished import Finished
+from epochal.otel.spans import Finished
 from epochal.protocol import messages as m
 from epochal.protocol.publisher.effects import PublisherEffect as Effect
 from epochal.protocol.publisher.effects import Push

@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, DEFAULT_ON, ParentBased, TraceIdRatioBased
 
 from epochal.otel import names
-from epochal.otel.finished import Encoder, Finished, by_sdk, follows_parents
+from epochal.otel.spans import Encoder, Finished, by_sdk, follows_parents
 
 RESOURCE = Resource({"service.name": "publisher", "process.pid": 7})
 

@@ -21,7 +21,7 @@ from typing import NamedTuple, Protocol
 from opentelemetry.context import Context, attach, detach, set_value
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 
-from epochal.otel.finished import Finished
+from epochal.otel.spans import Finished
 
 FLUSH = 2.0
 """Seconds that a flush waits."""

@@ -6,7 +6,7 @@ import threading
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
-from epochal.otel.sending import Sender, SendLimits, Sent
+from epochal.otel.span_processor import Sender, SendLimits, Sent
 
 
 class Collector:
