@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from epochal.cli.io.inputs import Item, LineFormat, Parse, line_parser, open_sources
-from epochal.cli.io.record_to_append import Placing
+from epochal.cli.io.sender import Placement
 from epochal.errors import RecordTypeError
 from epochal.protocol.times import TimeShape
 
@@ -83,8 +83,8 @@ def items(*records: Any) -> list[Item]:
 
 
 def test_fields_place_a_record() -> None:
-    placing = Placing(TimeShape.parse("(int, int)"), None, "t", None, "k", in_order=False)
-    appends = list(placing.appends(items({"t": [1, 2], "k": "a"}, {"t": "(1, 3)", "k": 7}, {"t": [1, 2], "k": "a"})))
+    placement = Placement(TimeShape.parse("(int, int)"), None, "t", None, "k", in_order=False)
+    appends = list(placement.appends(items({"t": [1, 2], "k": "a"}, {"t": "(1, 3)", "k": 7}, {"t": [1, 2], "k": "a"})))
     assert [(append.time, append.key, len(append.records)) for append in appends] == [
         ((1, 2), b"a", 2),
         ((1, 3), b"7", 1),
@@ -104,8 +104,8 @@ def test_fields_place_a_record() -> None:
     ],
 )
 def test_a_record_that_cannot_be_placed_is_named(record: Any, wrong: str) -> None:
-    placing = Placing(TimeShape.parse("int"), None, "t", None, None, in_order=True)
-    appends = placing.appends(items({"t": 5}, record, {"t": 6}))
+    placement = Placement(TimeShape.parse("int"), None, "t", None, None, in_order=True)
+    appends = placement.appends(items({"t": 5}, record, {"t": 6}))
     assert next(appends).time == 5
     with pytest.raises(RecordTypeError) as raised:
         next(appends)

@@ -7,8 +7,18 @@ from decimal import Decimal
 
 import pytest
 
-from epochal.cli.io.output import flat, merge_frontiers, plain_lines, print_table, show_age, show_frontier
-from epochal.cli.io.records import json_value, parse_time, raw_record, show_record
+from epochal.cli.io.output import (
+    flat,
+    json_value,
+    merge_frontiers,
+    parse_time,
+    plain_lines,
+    print_table,
+    raw_record,
+    show_age,
+    show_frontier,
+    show_record,
+)
 from epochal.errors import TimeShapeError
 from epochal.protocol.times import TimeShape
 

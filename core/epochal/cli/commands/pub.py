@@ -1,7 +1,7 @@
 """`epochal pub`: publish records from arguments, standard input and files.
 
-`inputs` reads, `record_to_append` gives each record its time, and the client's writer sends. This module calls them in
-order, and prints the summary at the end.
+`inputs` reads, and `sender` gives each record its time and sends it. This module calls them in order, and prints the
+summary at the end.
 """
 
 import sys
@@ -12,12 +12,10 @@ from typing import Annotated
 
 import typer
 
-from epochal.cli.commands.publishing import Interrupted, Publishing
 from epochal.cli.failures import ExitStatus
 from epochal.cli.io.inputs import STDIN, LineFormat, Source, line_parser, open_sources
-from epochal.cli.io.progress import Counter
-from epochal.cli.io.record_to_append import Placing
-from epochal.cli.io.records import parse_time
+from epochal.cli.io.output import parse_time
+from epochal.cli.io.sender import Counter, Interrupted, Placement, RecordSender
 from epochal.cli.io.terminal import note
 from epochal.cli.options import DEFAULT_TIMEOUT, Catalog, Namespace, Stream, Timeout, connected, open_catalog, run
 from epochal.cli.tracing import SendSpans, telemetry
@@ -51,7 +49,7 @@ time and its position."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Options:
     """The options, as they were written."""
 
     time: str | None
@@ -137,14 +135,14 @@ def pub(
     publishes = bool(records or files) or not (finish or advance)
     if publishes and time is None and time_field is None:
         raise typer.BadParameter("records need a time: --time T, or --time-field NAME")
-    asked = _Asked(
+    options = _Options(
         time, time_field, key, key_field, topic, _headers(header), clock, form, in_order, advance, finish, linger, wait,
         quiet,
     )  # fmt: skip
     qualified = parse_stream_name(stream, namespace or DEFAULT_NAMESPACE)
     inputs = _Inputs(records or [], files or [], publishes or time is not None or time_field is not None)
     with telemetry():
-        return run(_pub(qualified, inputs, asked, writer or f"pub-{uuid.uuid4().hex[:12]}", catalog, timeout))
+        return run(_pub(qualified, inputs, options, writer or f"pub-{uuid.uuid4().hex[:12]}", catalog, timeout))
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,46 +153,46 @@ class _Inputs:
 
 
 async def _pub(
-    name: tuple[str, str], inputs: _Inputs, asked: _Asked, writer_id: str, url: str | None, timeout: float
+    name: tuple[str, str], inputs: _Inputs, options: _Options, writer_id: str, url: str | None, timeout: float
 ) -> int:
     check_libzmq()
     async with open_catalog(url, timeout) as catalog:  # also waits for a missing catalog, and reports it
         declared = (await catalog.get(*name)).declared().spec
     shape, encoding = declared.time.shape, declared.payload.encoding
-    advance, time = _time("--advance", asked.advance, shape), _time("--time", asked.time, shape)
-    key = None if asked.key is None else asked.key.encode()
-    placing = Placing(shape, time, asked.time_field, key, asked.key_field, asked.in_order)
-    parse = line_parser(encoding, asked.form)
+    advance, time = _time("--advance", options.advance, shape), _time("--time", options.time, shape)
+    key = None if options.key is None else options.key.encode()
+    placement = Placement(shape, time, options.time_field, key, options.key_field, options.in_order)
+    parse = line_parser(encoding, options.form)
     sources = open_sources(inputs.records, inputs.files, parse, encoding) if inputs.any else []
-    total = await _check(sources, placing)
-    if any(source.name == STDIN for source in sources) and sys.stdin.isatty() and not asked.quiet:
+    total = await _check(sources, placement)
+    if any(source.name == STDIN for source in sources) and sys.stdin.isatty() and not options.quiet:
         note("reading records from the terminal, one a line; Ctrl-D ends, Ctrl-C gives up")
-    publishing = Publishing(
-        placing, encoding, declared.payload.fields, asked.topic.encode(), asked.headers, SendSpans("/".join(name)),
-        asked.wait, asked.quiet,
+    sender = RecordSender(
+        placement, encoding, declared.payload.fields, options.topic.encode(), options.headers,
+        SendSpans("/".join(name)), options.wait, options.quiet,
     )  # fmt: skip
     try:
         async with (
             connected(url, timeout) as client,
-            client.writer("/".join(name), writer_id=writer_id, linger=asked.linger, clock=asked.clock) as writer,
+            client.writer("/".join(name), writer_id=writer_id, linger=options.linger, clock=options.clock) as writer,
         ):
-            with Counter(total, asked.quiet) as counter:
-                ended = await publishing.run(writer, sources, counter)
+            with Counter(total, options.quiet) as counter:
+                ended = await sender.run(writer, sources, counter)
             if ended is None and advance is not None:
                 await writer.advance(advance)
-            if ended is None and asked.finish:
+            if ended is None and options.finish:
                 await writer.finish()
     except EpochalError:
-        if publishing.sent:
-            note(f"{publishing.known()}; of {publishing.sent - publishing.acknowledged:,} more it is not known")
+        if sender.sent:
+            note(f"{sender.known()}; of {sender.sent - sender.acknowledged:,} more it is not known")
         raise
     if ended is not None:
-        note(f"{publishing.known()}; nothing was advanced or finished")
+        note(f"{sender.known()}; nothing was advanced or finished")
         if isinstance(ended, Interrupted):
             return ExitStatus.INTERRUPTED
         raise ended
-    if not asked.quiet:
-        _tell(publishing, asked, "/".join(name), counter.seconds)
+    if not options.quiet:
+        _summarise(sender, options, "/".join(name), counter.seconds)
     return ExitStatus.OK
 
 
@@ -217,29 +215,30 @@ def _time(option: str, text: str | None, shape: TimeShape) -> Time | None:
         raise TimeShapeError(f"{option}: {error}") from None
 
 
-def _tell(publishing: Publishing, asked: _Asked, stream: str, seconds: float) -> None:
+def _summarise(sender: RecordSender, options: _Options, stream: str, seconds: float) -> None:
     """The summary, and what a newcomer misses: that nothing is complete yet."""
-    number, times = publishing.acknowledged, len(publishing.times)
+    number, times = sender.acknowledged, len(sender.times)
     parts = [f"published {number:,} record{'' if number == 1 else 's'} at {times:,} time{'' if times == 1 else 's'}"]
     if not number:
         parts = ["published nothing"]
-    if asked.advance is not None:
-        parts.append(f"advanced to {asked.advance}")
-    if asked.finish:
+    if options.advance is not None:
+        parts.append(f"advanced to {options.advance}")
+    if options.finish:
         parts.append("finished")
     note(f"{', '.join(parts)}: {stream}, {seconds:.1f} s")
-    if number and asked.advance is None and not asked.finish:
-        which = "its epoch is" if times == 1 else "its latest epoch is" if asked.in_order else "its epochs are"
+    if number and options.advance is None and not options.finish:
+        which = "its epoch is" if times == 1 else "its latest epoch is" if options.in_order else "its epochs are"
         note(f"{which} not complete yet: `epochal pub {stream} --advance T` or --finish promises that no more comes")
 
 
-async def _check(sources: Sequence[Source], placing: Placing) -> int | None:
+async def _check(sources: Sequence[Source], placement: Placement) -> int | None:
     """Read what can be read twice, for its faults; how many records there are, or None when that cannot be known."""
-    total, placing_all = 0, [source for source in sources if source.again]
-    placing.start()
-    for source in placing_all:
+    total = 0
+    repeatable = [source for source in sources if source.again]
+    placement.start()
+    for source in repeatable:
         async for items in source.chunks():
-            for append in placing.appends(items):
+            for append in placement.appends(items):
                 total += len(append.records)
-    placing.start()
-    return total if len(placing_all) == len(sources) else None
+    placement.start()
+    return total if len(repeatable) == len(sources) else None

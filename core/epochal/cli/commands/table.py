@@ -1,6 +1,7 @@
-"""The table of commands; each is loaded when it is used.
+"""The table of commands, each loaded when it is used, and how their help looks.
 
-`epochal --help`, a completion and a misspelt word are answered without loading what only commands need.
+`epochal --help`, a completion and a misspelt word are answered without loading what only commands need. Help is like a
+page of a manual: the argument parser alone would print Python's notation (`{NAME}`, `<list[str]>`).
 """
 
 import importlib
@@ -9,9 +10,7 @@ from typing import Any
 
 import typer
 from typer._completion_classes import completion_init
-from typer.core import TyperGroup
-
-from epochal.cli.io.help_format import ManualCommand
+from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 completion_init()  # typer calls it only together with options of its own, which would write into users' shell files
 
@@ -52,7 +51,7 @@ class Commands(TyperGroup):
 
 
 class _Loading(MutableMapping[str, Any]):
-    """Commands by name, made when they are asked for."""
+    """Commands by name, made when they are looked up."""
 
     def __init__(self) -> None:
         self._loaded: dict[str, Any] = {}
@@ -82,3 +81,33 @@ def _load(name: str) -> Any:
         getattr(module, name)
     )
     return typer.main.get_command(alone)
+
+
+class ManualCommand(TyperCommand):
+    """A command whose usage line reads `epochal get [OPTIONS] KIND [STREAM]...`."""
+
+    def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]  # the parser's is private
+        """The pieces after the command's name."""
+        names = [_name(param) for param in self.get_params(ctx) if isinstance(param, TyperArgument)]
+        return ["[OPTIONS]", *names]
+
+    def format_options(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]  # likewise
+        """Arguments, then options."""
+        arguments: list[tuple[str, str]] = []
+        options: list[tuple[str, str]] = []
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if isinstance(param, TyperArgument) and record is not None and record[1]:
+                arguments.append((_name(param), record[1].removesuffix("  [required]")))
+            elif record is not None and not isinstance(param, TyperArgument):
+                options.append(record)
+        for title, rows in (("Arguments", arguments), ("Options", options)):
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
+
+def _name(argument: TyperArgument) -> str:
+    name = argument.metavar or (argument.name or "").upper()
+    shown = name if argument.required else f"[{name}]"
+    return shown if argument.nargs == 1 else f"{shown}..."

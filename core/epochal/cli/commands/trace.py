@@ -16,8 +16,7 @@ from urllib.parse import urlsplit
 import typer
 
 import epochal
-from epochal.cli.io.output import print_document, print_table
-from epochal.cli.io.records import parse_time
+from epochal.cli.io.output import parse_time, print_document, print_table
 from epochal.cli.io.terminal import note
 from epochal.cli.options import DEFAULT_TIMEOUT, Catalog, Namespace, Stream, Timeout, connected, open_catalog, run
 from epochal.client.catalog.blockers import show_time

@@ -17,7 +17,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from epochal.cli.io.records import json_value
+from epochal.cli.io.output import json_value
 from epochal.client.encoding.arrow_schemas import pyarrow
 from epochal.errors import RecordTypeError
 

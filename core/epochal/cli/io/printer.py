@@ -11,8 +11,7 @@ from enum import Enum, auto
 from typing import Any
 
 import epochal
-from epochal.cli.io.output import show_frontier
-from epochal.cli.io.records import dumps, json_value, raw_record, rows, show_record
+from epochal.cli.io.output import dumps, json_value, raw_record, rows, show_frontier, show_record
 from epochal.cli.io.terminal import note
 from epochal.client.catalog.blockers import show_time
 from epochal.client.tracing import traceparent

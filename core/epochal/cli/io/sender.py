@@ -1,0 +1,303 @@
+"""Publishes the records of the inputs: gives each its time and key, sends them, and counts what is acknowledged.
+
+The inputs know nothing of streams; here an item becomes part of an append. The summary of `epochal pub` ("published up
+to line 16") counts only acknowledged records.
+"""
+
+import asyncio
+import json
+import sys
+import time as clock
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+
+import epochal
+from epochal.cli.io.inputs import Item, Source, bad
+from epochal.cli.io.output import dumps, json_value, parse_time
+from epochal.cli.io.terminal import console, is_live, note
+from epochal.cli.tracing import SendSpans
+from epochal.client.encoding.arrow_schemas import pyarrow, to_arrow
+from epochal.errors import EpochalError, RecordTypeError, TimedOut, TimeShapeError
+from epochal.protocol.times import Time, TimeShape, less_equal, to_json
+from epochal.resources.schemas import Schema
+
+FLUSH_INTERVAL = 1.0
+"""Seconds between flushes, so that after a failure the message can name the record from which to go on."""
+LAST_WORDS = 10.0
+"""Seconds for what is under way to be acknowledged after Ctrl-C."""
+PLAIN_INTERVAL = 10.0
+"""Seconds between lines where nothing can be redrawn, so that a log is not flooded."""
+
+
+@dataclass(slots=True)
+class RecordGroup:
+    """Records that go out together: one time, one key; `first` and `last` say where they were read."""
+
+    time: Time
+    key: bytes | None
+    records: list[Any]
+    first: Item
+    last: Item
+
+
+@dataclass(slots=True)
+class Placement:
+    """The time and key of each record. Either `time` or `time_field` is given; with `in_order` times never go back."""
+
+    shape: TimeShape
+    time: Time | None
+    time_field: str | None
+    key: bytes | None
+    key_field: str | None
+    in_order: bool
+    _latest: Time | None = None
+
+    def start(self) -> None:
+        """Begin again: no time was seen yet."""
+        self._latest = None
+
+    def appends(self, items: Iterable[Item]) -> Iterator[RecordGroup]:
+        """Group records by time and key, in the order of each first one.
+
+        Raises `RecordTypeError`, which names the record, after those before it were yielded.
+        """
+        groups: dict[tuple[Time, bytes | None], RecordGroup] = {}
+        failed: RecordTypeError | None = None
+        for item in items:
+            try:
+                place = self._time(item), self._key(item)
+            except RecordTypeError as error:  # raised below, after the records before it
+                failed = error
+                break
+            group = groups.get(place)
+            if group is None:
+                groups[place] = RecordGroup(*place, [item.record], item, item)
+            else:
+                group.records.append(item.record)
+                group.last = item
+        yield from groups.values()
+        if failed is not None:
+            raise failed
+
+    def _time(self, item: Item) -> Time:
+        if self.time is not None:
+            return self.time
+        value = _field(item, self.time_field or "")
+        try:
+            time = parse_time(value, self.shape) if isinstance(value, str) else self.shape.from_json(value)
+        except TimeShapeError:
+            wrong = f"{self.time_field} is {dumps(json_value(value))[:80]}"
+            raise bad(item, f"{wrong}, and this stream's times have the shape {self.shape}") from None
+        if self.in_order:
+            if self._latest is not None and not less_equal(self._latest, time):
+                raise bad(item, f"its time {value} is not at or after {self._latest}, and --in-order promised that")
+            self._latest = time
+        return time
+
+    def _key(self, item: Item) -> bytes | None:
+        if self.key_field is None:
+            return self.key
+        value = json_value(_field(item, self.key_field))
+        return (value if isinstance(value, str) else dumps(value)).encode()
+
+
+def _field(item: Item, name: str) -> Any:
+    if not isinstance(item.record, dict):
+        raise bad(item, f"has no field {name}: it is no object")
+    if name not in item.record:
+        raise bad(item, f"has no field {name}; it has: {', '.join(map(str, item.record))[:200]}")
+    return item.record[name]
+
+
+def encode(append: RecordGroup, encoding: str, schema: Schema | None) -> Sequence[Any]:
+    """The records as the writer takes them: for Arrow one batch, of the declared schema if there is one."""
+    if encoding != "arrow":
+        return append.records
+    pa = pyarrow()
+    try:
+        return [pa.RecordBatch.from_pylist(append.records, schema=None if schema is None else to_arrow(schema))]
+    except (pa.ArrowInvalid, pa.ArrowTypeError, ValueError, TypeError, OverflowError) as error:
+        raise RecordTypeError(f"{append.first.where} to {append.last.where}: do not fit the schema: {error}") from None
+
+
+class Counter(AbstractContextManager["Counter"]):
+    """Shows how many records are out, of `total` if that is known; nothing at all when `quiet`."""
+
+    def __init__(self, total: int | None, quiet: bool) -> None:
+        self._total = total
+        self._quiet = quiet
+        self._began = clock.monotonic()
+        self._reported = self._began
+        self._bar: Progress | None = None
+        self._task = TaskID(0)
+
+    def __enter__(self) -> Self:
+        if not self._quiet and is_live(sys.stderr):
+            parts = [BarColumn(24)] if self._total else [SpinnerColumn("line")]
+            self._bar = Progress(*parts, TextColumn("{task.description}"), TimeElapsedColumn(),
+                                 console=console(sys.stderr), transient=True)  # fmt: skip
+            self._task = self._bar.add_task("", total=self._total)
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    @property
+    def seconds(self) -> float:
+        """Since the beginning."""
+        return clock.monotonic() - self._began
+
+    def show(self, published: int) -> None:
+        """So many records are out."""
+        if self._bar is not None:
+            self._bar.update(self._task, completed=published, description=self._words(published))
+        elif not self._quiet and clock.monotonic() - self._reported >= PLAIN_INTERVAL:
+            self._reported = clock.monotonic()
+            note(f"published {self._words(published)}")
+
+    def _words(self, published: int) -> str:
+        total = f" of {self._total:,}" if self._total else ""
+        return f"{published:,}{total} records ({published / max(self.seconds, 0.001):,.0f}/s)"
+
+
+class Interrupted(EpochalError):
+    """Ctrl-C: what was read before is published."""
+
+    code = "interrupted"
+
+
+@dataclass(slots=True)
+class RecordSender:
+    """One run of the command over its sources."""
+
+    placement: Placement
+    encoding: str
+    schema: Schema | None
+    topic: bytes
+    headers: Mapping[bytes, bytes]
+    sends: SendSpans
+    wait: bool = False
+    """Whether each record is acknowledged, and said to be, before the next one is looked at."""
+    quiet: bool = False
+    sent: int = 0
+    acknowledged: int = 0
+    last_acknowledged: Item | None = None
+    times: set[Time] = field(default_factory=set)
+    """At which something was sent."""
+    _last: Item | None = None
+    _at: Time | None = None
+
+    async def run(self, writer: epochal.Writer, sources: Sequence[Source], counter: Counter) -> EpochalError | None:
+        """Publish everything. Returns what ended it early: a bad record, or Ctrl-C; what came before is acknowledged.
+
+        Raises what the writer raises, and `TimedOut` when after Ctrl-C no acknowledgement comes.
+        """
+        try:
+            return await self._run(writer, sources, counter)
+        except EpochalError as error:
+            self.sends.over(writer.way, error)
+            raise
+
+    async def _run(self, writer: epochal.Writer, sources: Sequence[Source], counter: Counter) -> EpochalError | None:
+        ended: EpochalError | None = None
+        try:
+            await self._send_all(writer, sources, counter)
+        except RecordTypeError as error:
+            ended = error
+        except asyncio.CancelledError:
+            ended = Interrupted("interrupted")
+            if (task := asyncio.current_task()) is not None:
+                task.uncancel()
+        try:
+            async with asyncio.timeout(LAST_WORDS if isinstance(ended, Interrupted) else None):
+                await self._flush(writer)
+        except TimeoutError:
+            raise TimedOut(f"interrupted; {self.known()}, and of the rest nothing was heard") from None
+        return ended
+
+    async def _send_all(self, writer: epochal.Writer, sources: Sequence[Source], counter: Counter) -> None:
+        flushed = clock.monotonic()
+        async for items in _chunks(sources, one_by_one=self.wait):
+            for append in self.placement.appends(items):
+                await self._send(writer, append)
+                counter.show(self.sent)
+            if clock.monotonic() - flushed >= FLUSH_INTERVAL:
+                await self._flush(writer)
+                flushed = clock.monotonic()
+
+    async def _send(self, writer: epochal.Writer, append: RecordGroup) -> None:
+        if self.placement.in_order and append.time != self._at:
+            writer.advance_nowait(append.time)
+            self._at = append.time
+        records = encode(append, self.encoding, self.schema)
+        try:
+            if self.wait:
+                await self._send_one(writer, append, records)
+            else:
+                with self.sends.current():
+                    writer.append_nowait(append.time, records, key=append.key, topic=self.topic, headers=self.headers)
+        except RecordTypeError as error:
+            raise RecordTypeError(f"{append.first.where} to {append.last.where}: {error}") from None
+        if not self.wait:
+            self._under_way(append)
+            await writer.drain()
+
+    async def _send_one(self, writer: epochal.Writer, append: RecordGroup, records: Sequence[Any]) -> None:
+        """Publish one record and say where it is, which is then certain, whatever becomes of this process.
+
+        After Ctrl-C its acknowledgement is still waited for, by the flush at the end.
+        """
+        with self.sends.current():
+            sending = asyncio.ensure_future(
+                writer.append(append.time, records, key=append.key, topic=self.topic, headers=self.headers)
+            )
+        sending.add_done_callback(lambda done: done.cancelled() or done.exception())  # after Ctrl-C no one awaits it
+        await asyncio.sleep(0)  # from here on it is under way
+        if not sending.done() or sending.exception() is None:
+            self._under_way(append)
+        position = await asyncio.shield(sending)
+        self.acknowledged = self.sent
+        self.last_acknowledged = append.last
+        self.sends.over(writer.way)
+        if not self.quiet:
+            report = {"where": append.last.where, "time": to_json(append.time), "position": list(position)}
+            print(json.dumps(report), flush=True)
+
+    def _under_way(self, append: RecordGroup) -> None:
+        self.sent += len(append.records)
+        self.sends.sent(len(append.records))
+        self.times.add(append.time)
+        self._last = append.last
+
+    async def _flush(self, writer: epochal.Writer) -> None:
+        sent, last = self.sent, self._last
+        await writer.flush()
+        self.sends.over(writer.way)
+        self.acknowledged = sent
+        self.last_acknowledged = last
+
+    def known(self) -> str:
+        """What is certainly published: `16 records (up to flights.jsonl:16) are published`."""
+        if self.last_acknowledged is None:
+            return "nothing is published"
+        up_to = f" (up to {self.last_acknowledged.where})"
+        return f"{self.acknowledged:,} record{'s are' if self.acknowledged > 1 else ' is'} published{up_to}"
+
+
+async def _chunks(sources: Sequence[Source], *, one_by_one: bool) -> AsyncIterator[list[Item]]:
+    for source in sources:
+        async for items in source.chunks():
+            if not one_by_one:
+                yield items
+                continue
+            for item in items:
+                yield [item]
