@@ -1,6 +1,6 @@
 """The operator's requests to the Kubernetes API: counted, refused without the lease, and slowed while it is in trouble.
 
-An API server that answers 429 or 5xx, or nothing, is asked at most once a second, by one request at a time, and not
+An API server that answers 429 or 5xx, or nothing, gets at most one request a second, by one request at a time, and not
 before the `Retry-After` that it sent; the first good answer ends that.
 """
 
@@ -47,7 +47,7 @@ class Throttle:
         return self._pause > 0
 
     def failed(self, retry_after: float) -> None:
-        """The API server failed; `retry_after`: the seconds that it asked for."""
+        """The API server failed; `retry_after`: the seconds that it wants us to wait."""
         now = self._clock()
         if now >= self._not_before:  # requests that fail together count once
             self._pause = min(max(self._pause * 2, FIRST), LAST)

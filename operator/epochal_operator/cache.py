@@ -34,16 +34,16 @@ class Cache:
         self.dropped = 0
         """How often something was dropped so far."""
 
-    def put(self, item: Object, asked: int | None = None) -> bool:
+    def put(self, item: Object, requested: int | None = None) -> bool:
         """Take an object over; returns whether it is news.
 
-        `asked`: the value of `dropped` when the API server was asked for this one object. Its answer overrules what
+        `requested`: the value of `dropped` when this one object was requested. Its answer overrules what
         lists and watches said before: they select by label, so to them an object without its label looks deleted.
         """
         metadata = item["metadata"]
         gone = self._gone.get(metadata["uid"])
         if gone is not None:
-            if asked is None or gone > asked:
+            if requested is None or gone > requested:
                 return False
             del self._gone[metadata["uid"]]
         home, name = self._home(item)

@@ -89,7 +89,7 @@ class CatalogSync:
     async def declare(self, manifest: StreamManifest, known_uid: str, confirm: Confirm) -> DeclaredStream:
         """Have the stream declared so; an older one of its name goes first.
 
-        `known_uid`: its uid when the catalog was last asked. `confirm` is awaited before anything is written: an old
+        `known_uid`: its uid as the catalog last reported it. `confirm` is awaited before anything is written: an old
         look at an object must not delete the stream of a newer one. Raises `ManifestError` for what the catalog
         refuses, and what `confirm` raises.
         """

@@ -119,7 +119,7 @@ class Controller:
         self._unlisted = ""
         """Why not everything could be listed when that was last tried."""
         self._concerns: dict[Place, Concerns] = {}
-        """Those of each stream, when the catalog was last asked (E11, E46)."""
+        """Those of each stream, as the catalog last reported them (E11, E46)."""
         self._beat: float | None = None
         """When everything was last listed, or was first going to be; None while another operator acts."""
 

@@ -226,7 +226,7 @@ def operator_settings(own: OperatorSettings) -> kopf.OperatorSettings:
 
 
 def _why(error: BaseException) -> str:
-    """What ended Kopf, on one line, and what to do: its errors say what was asked for only by what they come from."""
+    """What ended Kopf, on one line, and what to do: its errors show the request only in their cause."""
     origin: BaseException | None = error
     while origin is not None and not isinstance(origin, aiohttp.ClientResponseError):
         origin = origin.__cause__

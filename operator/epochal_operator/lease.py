@@ -83,7 +83,7 @@ class Leadership:
 
     async def _try(self) -> bool:
         """Acquire or renew; returns whether it is ours. Raises `ApiError`."""
-        asked = monotonic()  # before the write: others count from it at the earliest
+        requested = monotonic()  # before the write: others count from it at the earliest
         lease = await self._api.get("Lease", *self._place)
         if lease is not None and not self._may_take(lease["spec"]):
             return False
@@ -96,7 +96,7 @@ class Leadership:
             if error.status == 409:
                 return False
             raise
-        self._renewed = asked
+        self._renewed = requested
         return True
 
     def _may_take(self, spec: Object) -> bool:

@@ -267,8 +267,8 @@ class Reconciler:
                 case Create(item):
                     return await self._create(item)
                 case Apply(item, uid):
-                    asked = self.cache.dropped
-                    self.cache.put(await self.api.apply(item, uid=uid), asked)
+                    requested = self.cache.dropped
+                    self.cache.put(await self.api.apply(item, uid=uid), requested)
                 case Delete():
                     await self._delete(stream, action)
         except ApiError as error:
@@ -301,13 +301,13 @@ class Reconciler:
     async def _refresh(self, item: Object) -> Object | None:
         """Ask the API server how an object is, and know it from now on."""
         metadata = item["metadata"]
-        asked = self.cache.dropped
+        requested = self.cache.dropped
         found = await self.api.get(item["kind"], metadata["namespace"], metadata["name"])
         known = self.cache.find(item)
         if known is not None and (found is None or found["metadata"]["uid"] != known["metadata"]["uid"]):
             self.cache.drop(known)
         if found is not None:
-            self.cache.put(found, asked)
+            self.cache.put(found, requested)
         return found
 
     # ---- a stream on its way out ----

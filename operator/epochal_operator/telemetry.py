@@ -96,8 +96,8 @@ class Web:
         async with AsyncExitStack() as stack:
             probes = ServiceTelemetry("operator.probes")
             stack.callback(probes.close)
-            asked = {"/healthz": _probe(self._healthy), "/readyz": _probe(self._ready)}
-            await self._serve(stack, probes, self._settings.port, asked)
+            routes = {"/healthz": _probe(self._healthy), "/readyz": _probe(self._ready)}
+            await self._serve(stack, probes, self._settings.port, routes)
             await self._serve(stack, self._telemetry, self._settings.metrics_port, {"/metrics": self._metrics})
             self._stack = stack.pop_all()
         return self
@@ -118,9 +118,9 @@ class Web:
         return web.Response(body=self._telemetry.render(), headers={"Content-Type": "text/plain; version=0.0.4"})
 
 
-def _probe(asked: Callable[[], bool]) -> Handler:
+def _probe(check: Callable[[], bool]) -> Handler:
     async def answer(_request: web.Request) -> web.Response:
-        return web.Response(text="ok\n") if asked() else web.Response(status=503, text="no\n")
+        return web.Response(text="ok\n") if check() else web.Response(status=503, text="no\n")
 
     return answer
 

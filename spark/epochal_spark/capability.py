@@ -1,7 +1,9 @@
 """The writer that holds the capability under which tasks write, and the moves that a commit makes.
 
-Separate from where it runs (`publication`: a thread of the driver's program; `holder`: its own process) because both
-must do the same. This is the only place that turns a commit into complete times.
+It runs in two places that cannot be one. A streaming query has a driver program that lives as long as the query, so
+`publication` holds the capability in a thread there and can advance it by hand. A batch write runs our code only in
+processes that end before the job does, so `holder` is a process of its own. Both must do the same, and this is the only
+place that turns a commit into complete times.
 """
 
 import epochal

@@ -108,29 +108,29 @@ class HandoverServer:
             writer.close()
 
     async def _answer(self, line: bytes) -> dict[str, Any]:
-        ask = json.loads(line)
-        if not isinstance(ask, dict) or not hmac.compare_digest(str(ask.get("token")), self._token):
+        request = json.loads(line)
+        if not isinstance(request, dict) or not hmac.compare_digest(str(request.get("token")), self._token):
             return _refusal(RemoteProtocolError("wrong token"))
         try:
             async with self._turn:
-                told = await self._act(ask)
+                answer = await self._act(request)
         except EpochalError as error:
             return _refusal(error)
         except Exception as error:  # without an answer the caller would report that the writer has left
             return _refusal(LocalProtocolError(f"the query's writer failed: {type(error).__name__}: {error}"))
-        return {"ok": True, **told}
+        return {"ok": True, **answer}
 
-    async def _act(self, ask: dict[str, Any]) -> dict[str, Any]:
-        if ask.get("abort") is True:
+    async def _act(self, request: dict[str, Any]) -> dict[str, Any]:
+        if request.get("abort") is True:
             if self._on_abort is None:
                 raise RemoteProtocolError("a query is not aborted by a batch")
             await self._on_abort()
             return {}
-        if ask.get("begin") is True:
+        if request.get("begin") is True:
             handed = None if self._on_begin is None else await self._on_begin()
             return {} if handed is None else {"trace": handed}
-        greatest = None if ask["greatest"] is None else from_json(ask["greatest"])
-        await self._on_commit(Committed(int(ask["batch"]), greatest, int(ask["records"])))
+        greatest = None if request["greatest"] is None else from_json(request["greatest"])
+        await self._on_commit(Committed(int(request["batch"]), greatest, int(request["records"])))
         return {}
 
 
@@ -140,8 +140,8 @@ def hand_over(address: str, committed: Committed, timeout: float = COMMIT_TIMEOU
     Raises the writer's error, or `Unavailable` when it is gone.
     """
     greatest = None if committed.greatest is None else to_json(committed.greatest)
-    ask = {"batch": committed.batch, "greatest": greatest, "records": committed.records}
-    _ask(address, ask, f"batch {committed.batch} was committed", timeout)
+    request = {"batch": committed.batch, "greatest": greatest, "records": committed.records}
+    _send(address, request, f"batch {committed.batch} was committed", timeout)
 
 
 def ask_to_begin(address: str, timeout: float = COMMIT_TIMEOUT) -> Handed | None:
@@ -149,8 +149,8 @@ def ask_to_begin(address: str, timeout: float = COMMIT_TIMEOUT) -> Handed | None
 
     Raises the reason why not, or `Unavailable` when the writer is gone.
     """
-    told = _ask(address, {"begin": True}, "a batch was begun", timeout).get("trace")
-    return None if told is None else Handed(*told)
+    answer = _send(address, {"begin": True}, "a batch was begun", timeout).get("trace")
+    return None if answer is None else Handed(*answer)
 
 
 def call_off(address: str, timeout: float = COMMIT_TIMEOUT) -> None:
@@ -158,15 +158,15 @@ def call_off(address: str, timeout: float = COMMIT_TIMEOUT) -> None:
 
     Raises `Unavailable` when it is gone: then it has aborted them, or the publishers do after their time-out.
     """
-    _ask(address, {"abort": True}, "the job was called off", timeout)
+    _send(address, {"abort": True}, "the job was called off", timeout)
 
 
-def _ask(address: str, ask: dict[str, Any], what: str, timeout: float) -> dict[str, Any]:
+def _send(address: str, request: dict[str, Any], what: str, timeout: float) -> dict[str, Any]:
     place, _, token = address.partition("/")
     host, _, port = place.rpartition(":")
     try:
         with socket.create_connection((host, int(port)), timeout) as connection:
-            connection.sendall(json.dumps({**ask, "token": token}).encode() + b"\n")
+            connection.sendall(json.dumps({**request, "token": token}).encode() + b"\n")
             with connection.makefile("rb") as lines:
                 line = lines.readline(MAX_LINE)
     except TimeoutError:

@@ -1,6 +1,6 @@
 """Whether a query may begin: checks what catalog and publishers know about its earlier runs, before anything is opened.
 
-Separate from `publication` because it only asks and refuses. Opening a writer fences the one before (E6), so a query
+Separate from `publication` because it only looks and refuses. Opening a writer fences the one before (E6), so a query
 that is started twice by mistake would end the one that runs. A query whose checkpoint is lost would publish everything
 again.
 """
@@ -54,21 +54,21 @@ class StartRequest(NamedTuple):
     left: int | None
 
 
-async def check(client: epochal.Client, info: StreamInfo, asked: StartRequest) -> None:
+async def check(client: epochal.Client, info: StreamInfo, request: StartRequest) -> None:
     """Raise `QueryRunning` or `QueryIsNew` where the query may not begin; changes nothing."""
     sessions = {w.writer: w.session for w in await client.catalog.writers(info.namespace, info.name)}
-    gone = asked.left is not None and sessions.get(asked.query) == asked.left
-    if not (asked.take_over or gone):
-        await _refuse_a_second(client, info, asked)
-    if info.phase != "Complete" and not asked.new_checkpoint:
-        known = _tasks(asked.query, sessions)
-        if known and (asked.spark_id or "")[:8] not in known:
+    gone = request.left is not None and sessions.get(request.query) == request.left
+    if not (request.take_over or gone):
+        await _refuse_a_second(client, info, request)
+    if info.phase != "Complete" and not request.new_checkpoint:
+        known = _tasks(request.query, sessions)
+        if known and (request.spark_id or "")[:8] not in known:
             # with take_over the other query may be running, and opening its tasks' writers would fence them (E6)
-            last = None if asked.take_over else await _last_batch(client, info, asked, known)
-            raise _is_new(asked, known, last)
+            last = None if request.take_over else await _last_batch(client, info, request, known)
+            raise _is_new(request, known, last)
 
 
-async def _refuse_a_second(client: epochal.Client, info: StreamInfo, asked: StartRequest) -> None:
+async def _refuse_a_second(client: epochal.Client, info: StreamInfo, request: StartRequest) -> None:
     """Return once the query's writer is not open, or silent; raise `QueryRunning` once it is heard.
 
     The capability of a killed driver is kept for the stream's time-out, and its next run goes on with it. So an open
@@ -81,21 +81,21 @@ async def _refuse_a_second(client: epochal.Client, info: StreamInfo, asked: Star
     while True:
         now = loop.time()
         found = await client.catalog.get(info.namespace, info.name)
-        if asked.query not in found.writers:
+        if request.query not in found.writers:
             return
-        said = min(_silent(found, asked.query), default=None)
+        said = min(_silent(found, request.query), default=None)
         if said is not None and said.silent - said.reported >= SILENCE:
             return
         if said is not None and now - said.silent > heard + BETWEEN:
             heard, beats = now - said.silent, beats + 1
         if beats > 1:
-            raise running(asked.stream, asked.query, "it was heard just now")
+            raise running(request.stream, request.query, "it was heard just now")
         if now - began > PATIENCE:
             detail = (
                 "its writer is open, and the catalog does not say when it was last heard. If its driver is gone, start "
                 "with take_over=True before progress.writerTimeout is over: after that the batch it began is aborted"
             )
-            raise running(asked.stream, asked.query, detail)
+            raise running(request.stream, request.query, detail)
         await asyncio.sleep(LOOK)
 
 
@@ -135,7 +135,7 @@ def _tasks(query: str, writers: Iterable[str]) -> dict[str, list[int]]:
 
 
 async def _last_batch(
-    client: epochal.Client, info: StreamInfo, asked: StartRequest, known: dict[str, list[int]]
+    client: epochal.Client, info: StreamInfo, request: StartRequest, known: dict[str, list[int]]
 ) -> int | None:
     """The last batch from which a publisher remembers an append, found by opening the writers of a few of its tasks."""
     if any(segment.finishing for segment in info.segments):
@@ -145,22 +145,23 @@ async def _last_batch(
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(PROBE_SECONDS):
             for partition, spark_id in ids[:PROBED]:
-                writer_id = f"{asked.query}/{spark_id}/{partition}"
+                writer_id = f"{request.query}/{spark_id}/{partition}"
                 with contextlib.suppress(EpochalError):
-                    async with client.task_writer(asked.stream, writer_id, under=asked.query, direct=True) as task:
+                    async with client.task_writer(request.stream, writer_id, under=request.query, direct=True) as task:
                         numbers = [task.machine.number(segment) for segment in task.directory.segments]
                     batches += [number >> GROUP for number in numbers if number >= 0]
     return max(batches, default=None)
 
 
-def _is_new(asked: StartRequest, known: dict[str, list[int]], batch: int | None) -> QueryIsNew:
+def _is_new(request: StartRequest, known: dict[str, list[int]], batch: int | None) -> QueryIsNew:
     ids = ", ".join(f"{spark_id}-..." for spark_id in sorted(known))
     last = "" if batch is None else f"; the last batch seen is {batch}"
+    tasks = sum(map(len, known.values()))
     return QueryIsNew(
-        f"query {asked.query!r} has published to {asked.stream} before, by {sum(map(len, known.values()))} tasks of "
-        f"the checkpoint with Spark's id {ids}{last}. The checkpoint {asked.checkpoint} is another one, and from it "
+        f"query {request.query!r} has published to {request.stream} before, by {tasks} tasks of the "
+        f"checkpoint with Spark's id {ids}{last}. The checkpoint {request.checkpoint} is another one, and from it "
         "Spark would publish again what it finds in the source. Restore the other checkpoint; or, if these rows have "
         "not been published yet, give the query another name (query=...) or say new_checkpoint=True; or delete the "
         "stream and declare it again",
-        stream=asked.stream, query=asked.query, checkpoint=asked.checkpoint, batch=batch,
+        stream=request.stream, query=request.query, checkpoint=request.checkpoint, batch=batch,
     )  # fmt: skip

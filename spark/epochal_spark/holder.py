@@ -52,13 +52,13 @@ class _JobFailed(Exception):
 
 
 def look_up_now(options: SinkOptions) -> Declared:
-    """What the stream declares, asked from a process without an event loop."""
+    """What the stream declares, read in a process without an event loop."""
 
-    async def ask() -> Declared:
+    async def read() -> Declared:
         async with CatalogClient(options.catalog) as catalog:
             return await look_up(catalog, options.stream, options.wait)
 
-    return asyncio.run(ask())
+    return asyncio.run(read())
 
 
 def start_holder(options: SinkOptions, driver: int) -> HeldCapability:
@@ -116,7 +116,7 @@ class _Job:
                     ) as writer:
                         self._holding = CapabilityMoves(writer, declared.shape, Complete(order.complete))
                         self._batches.begun_job(None if order.trace is None else Handed(*order.trace))
-                        _tell({"address": await server.start(), "trace": self._batches.handed})
+                        _reply({"address": await server.start(), "trace": self._batches.handed})
                         if await self._outcome is _Outcome.FAILED:
                             self._batches.over(_JobFailed("the job failed"))
                             raise _JobFailed
@@ -178,7 +178,7 @@ def _lives(process: int) -> bool:
     return True
 
 
-def _tell(answer: dict[str, Any]) -> None:
+def _reply(answer: dict[str, Any]) -> None:
     """Print the one line for the process that started this one; nothing is printed after it."""
     sys.stdout.write(json.dumps(answer) + "\n")
     sys.stdout.flush()
@@ -191,7 +191,7 @@ async def _hold(order: Order) -> None:
         await _Job(order).run()
     except EpochalError as error:
         if sys.stdout.name != os.devnull:
-            _tell({"code": error.code, "detail": str(error)})
+            _reply({"code": error.code, "detail": str(error)})
 
 
 def main() -> None:

@@ -126,8 +126,8 @@ def publish(
         stream=stream, catalog=holder.catalog, time=time, query=name, key=key, complete=holder.complete
     )  # fmt: skip
     with _THIS_PROGRAM.runs(holder, take_over=take_over) as before:
-        asked = StartRequest(stream, name, checkpoint, kept.query_id(), take_over, new_checkpoint, before.left)
-        holder.before_opening = partial(_check_and_replace, df.schema, options, asked, before.other)
+        request = StartRequest(stream, name, checkpoint, kept.query_id(), take_over, new_checkpoint, before.left)
+        holder.before_opening = partial(_check_and_replace, df.schema, options, request, before.other)
         with holder:
             register(df.sparkSession)
             settings = replace(options, handover=holder.address).to_spark()
@@ -151,14 +151,14 @@ def publish(
 async def _check_and_replace(
     schema: StructType,
     options: SinkOptions,
-    asked: StartRequest,
+    request: StartRequest,
     other: "_Holder | None",
     client: epochal.Client,
     info: StreamInfo,
 ) -> None:
     """Raise for a query that cannot be published; only then stop the one that it takes over in this program."""
     check_schema(schema, options, Declared.of(info))
-    await earlier_runs.check(client, info, asked)
+    await earlier_runs.check(client, info, request)
     if other is not None:
         await asyncio.to_thread(other.give_way)
 
@@ -391,7 +391,7 @@ class _Holder:
         return self._batches.handed
 
     def _check_partitions(self) -> None:
-        """Record a new batch. Before it commits or aborts, Spark asks for the same one again: nothing changes then."""
+        """Record a new batch. Before it commits or aborts, Spark plans the same one again: nothing changes then."""
         try:
             query, kept = self._running.result(START_TIMEOUT)
         except TimeoutError:

@@ -71,7 +71,7 @@ def spark_type(kind: Type) -> str:
 
 def _columns(schema: t.StructType) -> Iterator[Problem]:
     for name in sorted({name for name in schema.names if schema.names.count(name) > 1}):
-        yield Problem(name, "stands more than once", "give every column a name of its own")
+        yield Problem(name, "is there more than once", "give every column a name of its own")
 
 
 def _time(schema: t.StructType, name: str, declared: Declared | None) -> Iterator[Problem]:

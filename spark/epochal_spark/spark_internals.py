@@ -38,7 +38,7 @@ def planned(query: StreamingQuery) -> tuple[int, int]:
     Call it while Spark makes the sink's writer: then the batch is planned, and its tasks have not started.
     """
     context = _context(query)
-    # Spark has executed this plan before it asks for the writer, so nothing runs here: only the size is read.
+    # Spark has executed this plan before it makes the writer, so nothing runs here: only the size is read.
     rows = context.executionPlan().executedPlan().query().execute()
     return int(context.batchId()), max(1, int(rows.getNumPartitions()))  # without rows Spark makes one empty partition
 

@@ -140,7 +140,7 @@ def plain_sums(spark: SparkSession, source: Path, days: int) -> list[list[Any]]:
     return sorted([row.hour, row.origin, row.flights, row.delays, row.delay] for row in sums(flights).collect())
 
 
-def tell(event: str, **fields: Any) -> None:
+def log(event: str, **fields: Any) -> None:
     """Print one JSON line for the demo."""
     print(json.dumps({"event": event, **fields}), flush=True)
 
@@ -148,7 +148,7 @@ def tell(event: str, **fields: Any) -> None:
 def tell_sums(rows: list[list[Any]]) -> None:
     """Print them, a line a day, for one that cannot read our files."""
     for _, day in groupby(rows, lambda row: row[0] // 100):
-        tell("sums", rows=list(day))
+        log("sums", rows=list(day))
 
 
 def follow_stdin() -> Callable[[], object]:
@@ -188,18 +188,18 @@ def main() -> None:
 
     source = extract(find_flights(), options.work)
     hours, flights = write_days(source, options.work / "days", options.days)
-    tell("prepared", hours=hours, flights=flights)
+    log("prepared", hours=hours, flights=flights)
     spark = epochal_spark.session("flights", options.master)
     spark.sparkContext.setLogLevel("ERROR")
-    tell("started", spark=spark.version)
+    log("started", spark=spark.version)
     wait()
     batches = publish_days(spark, options.work / "days", options.work, options.catalog, options.stream)
-    tell("published", batches=batches)
+    log("published", batches=batches)
     truth = plain_sums(spark, source, options.days)
     (options.work / "truth.json").write_text(json.dumps(truth))
     if options.gate is not None:
         tell_sums(truth)
-    tell("truth")
+    log("truth")
     spark.stop()
 
 

@@ -72,4 +72,4 @@ def test_a_choice_ends_with_its_run(epochal, tmp_path: Path, catalog: str) -> No
 def test_applying_to_the_catalog_of_a_cluster_says_what_does_not_follow(run, manifest, monkeypatch) -> None:
     result = run("apply", "-f", "-", "--timeout", "0", "--catalog", "http://nowhere.demo.svc:1", stdin=manifest("x"))
     assert result.status == 4
-    assert "told to the cluster's catalog alone: no publishers start for it" in result.err
+    assert "declared at the cluster's catalog alone: no publishers start" in result.err

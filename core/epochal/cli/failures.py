@@ -34,7 +34,7 @@ EXIT_STATUSES = """Exit status:
   3    no such stream
   4    a service cannot be reached, or nothing came in time: try again later
   130  interrupted by Ctrl-C
-  141  whoever read the output has gone, as in `epochal sub NAME | head`"""
+  141  the reader of the output has gone, as in `epochal sub NAME | head`"""
 
 _ADVICE = {
     "stream_not_found": "list the streams with: epochal get streams",
@@ -52,7 +52,7 @@ _PARSERS_WORDS = re.compile(r"^Invalid value: |(?<=: )Value error, |\.$")
 
 
 def status_of(error: BaseException) -> ExitStatus:
-    """The exit status that tells of `error`."""
+    """The exit status for `error`."""
     match error:
         case KeyboardInterrupt():
             return ExitStatus.INTERRUPTED
@@ -95,7 +95,7 @@ def report(error: BaseException) -> ExitStatus:
 
 
 def report_usage(error: typer.TyperException) -> ExitStatus:
-    """Print what the argument parser found wrong, and how to ask for help."""
+    """Print what the argument parser found wrong, and how to get help."""
     command = getattr(getattr(error, "ctx", None), "command_path", "epochal")
     problem = _PARSERS_WORDS.sub("", error.format_message())
     note(f"error: {problem[:1].lower()}{problem[1:]}\nwhat to do: see `{command} --help`")

@@ -123,8 +123,8 @@ DEFAULT_TIMEOUT = 30.0
 async def open_catalog(url: str | None, timeout: float) -> AsyncIterator[CatalogClient]:
     """A client that says on stderr, once, that it is waiting for the catalog."""
     address = await where(url)
-    tell = _teller(name_of(address), timeout)
-    async with CatalogClient(address, patience=timeout, on_unreachable=tell, advice=advice()) as catalog:
+    report = _reporter(name_of(address), timeout)
+    async with CatalogClient(address, patience=timeout, on_unreachable=report, advice=advice()) as catalog:
         yield catalog
 
 
@@ -132,8 +132,8 @@ async def open_catalog(url: str | None, timeout: float) -> AsyncIterator[Catalog
 async def open_documents(url: str | None, timeout: float) -> AsyncIterator[Documents]:
     """The same for the catalog's own objects."""
     address = await where(url)
-    tell = _teller(name_of(address), timeout)
-    async with Documents(address, patience=timeout, on_unreachable=tell, advice=advice()) as documents:
+    report = _reporter(name_of(address), timeout)
+    async with Documents(address, patience=timeout, on_unreachable=report, advice=advice()) as documents:
         yield documents
 
 
@@ -144,16 +144,16 @@ async def connected(url: str | None, timeout: float) -> "AsyncIterator[epochal.C
         yield client
 
 
-def _teller(address: str, timeout: float) -> Callable[[str], None]:
-    told = False
+def _reporter(address: str, timeout: float) -> Callable[[str], None]:
+    reported = False
 
-    def tell(reason: str) -> None:
-        nonlocal told
-        if not told and timeout > 0:
+    def report(reason: str) -> None:
+        nonlocal reported
+        if not reported and timeout > 0:
             note(f"waiting up to {timeout:g} s for the catalog at {address} ({reason}) ...")
-        told = True
+        reported = True
 
-    return tell
+    return report
 
 
 def chosen_namespace(namespace: str | None, everywhere: bool) -> str | None:

@@ -26,31 +26,31 @@ def run() -> None:
 
 
 def arguments(given: Sequence[str]) -> list[str]:
-    """The arguments of `epochal` for those behind `kubectl epochal`.
+    """The arguments of `epochal` for those after `kubectl epochal`.
 
     >>> arguments(["-n", "demo", "get", "streams", "--context", "prod"])
     ['--kube', '--context', 'prod', 'get', '-n', 'demo', 'streams']
     """
-    before, behind, namespace = ["--kube"], list[str](), list[str]()
+    before, after, namespace = ["--kube"], list[str](), list[str]()
     words = list(given)
     while words:
         word = words.pop(0)
         option, equals, _ = word.partition("=")
         value = [] if equals else words[:1]
         if word == "--":
-            behind += [word, *words]
+            after += [word, *words]
             words = []
         elif option in _OPTIONS:
             before += [word, *value]
             del words[: len(value)]
-        elif not behind and option in _NAMESPACE:  # before the command it is kubectl's; ours comes after it
+        elif not after and option in _NAMESPACE:  # before the command it is kubectl's; ours comes after it
             namespace = [word, *value]
             del words[: len(value)]
-        elif not behind and word.startswith("-"):
+        elif not after and word.startswith("-"):
             before.append(word)
         else:
-            behind.append(word)
-    return [*before, *behind[:1], *namespace, *behind[1:]]
+            after.append(word)
+    return [*before, *after[:1], *namespace, *after[1:]]
 
 
 def complete() -> None:
@@ -62,7 +62,7 @@ def complete() -> None:
 
 
 def complete_words(words: Sequence[str], incomplete: str) -> list[str]:
-    """What `incomplete` behind `words` can become."""
+    """What `incomplete` after `words` can become."""
     import typer
     from typer._completion_classes import BashComplete  # what completes `epochal` itself in bash
 

@@ -84,13 +84,11 @@ def advice() -> str | None:
     """What to do when the catalog of a cluster does not answer."""
     if _cluster is None:
         return None
-    return (
-        f"it is that of context {_cluster.access.name}, by port-forwarding; what is wrong tells epochal --kube doctor"
-    )
+    return f"it is that of context {_cluster.access.name}, by port-forwarding; epochal --kube doctor says what is wrong"
 
 
 async def way(address: str) -> str:
-    """The address that leads from here to one that the catalog tells."""
+    """The address that leads from here to one that the catalog reports."""
     return address if _cluster is None else await _cluster.reach(address)
 
 

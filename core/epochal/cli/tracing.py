@@ -34,7 +34,7 @@ def telemetry(service: str = SERVICE) -> Iterator[None]:
 class SendSpans:
     """The spans `send STREAM` of a command, one for what is sent between two acknowledgements.
 
-    Does nothing where nobody has set tracing up.
+    Does nothing where no one has set tracing up.
     """
 
     def __init__(self, stream: str) -> None:

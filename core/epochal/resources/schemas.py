@@ -289,7 +289,7 @@ class _Reader:
             while self.next() not in ("]", None):  # a zone may be an offset, as in +02:00
                 zone.append(self._word())
             if not zone:
-                raise ValueError("a zone is missing behind the comma")
+                raise ValueError("a zone is missing after the comma")
         self._expect("]")
         return Timestamp(unit, "".join(zone))
 
@@ -313,7 +313,7 @@ class _Reader:
         while True:
             name = self._name()
             if any(name == known for known, _ in members):
-                raise ValueError(f"the member '{name}' stands twice")
+                raise ValueError(f"the member '{name}' is there twice")
             self._expect(":")
             members.append((name, self.type(depth + 1)))
             if self.next() != ",":

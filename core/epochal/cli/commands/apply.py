@@ -61,7 +61,7 @@ def apply(
 async def _apply(manifests: list[StreamManifest], dry_run: bool, url: str | None, timeout: float) -> None:
     async with open_catalog(url, timeout) as catalog:
         if in_cluster(catalog.url) is not None:
-            note("told to the cluster's catalog alone: no publishers start for it. epochal --kube apply makes objects")
+            note("declared at the cluster's catalog alone: no publishers start. epochal --kube apply makes objects")
 
         async def one(manifest: StreamManifest) -> Applied:
             outcome = await (_compare if dry_run else _apply_one)(catalog, manifest)

@@ -20,7 +20,7 @@ LOOK_AGAIN = 0.5
 
 
 async def apply_objects(manifests: Sequence[StreamManifest], dry_run: bool, force: bool) -> None:
-    """Apply all; those that the cluster refuses are told, and the last one's error is raised at the end."""
+    """Apply all; those that the cluster refuses are reported, and the last one's error is raised at the end."""
     streams = target.cluster().streams
     note(f"applying to the cluster of context {target.cluster().access.name}, as kubectl apply --server-side does")
 
@@ -44,7 +44,7 @@ async def _apply_one(streams: Streams, manifest: StreamManifest, dry_run: bool, 
 
 
 def _of_object(manifest: StreamManifest, uid: str) -> StreamManifest:
-    """As the operator declares it: what is in effect on a cluster is told by its being an object's."""
+    """As the operator declares it: the annotation says that it is an object of a cluster, and so what is in effect."""
     metadata = manifest.metadata.model_copy(update={"annotations": {**manifest.metadata.annotations, OBJECT_UID: uid}})
     return manifest.model_copy(update={"metadata": metadata})
 
@@ -55,7 +55,7 @@ def _applied(item: Object) -> list[object]:
 
 
 async def delete_objects(wanted: Sequence[tuple[str, str]], wait: bool, timeout: float) -> None:
-    """Delete all; one that is not there is told at the end, when the others are deleted."""
+    """Delete all; one that is not there is reported at the end, when the others are deleted."""
     streams = target.cluster().streams
     missing: StreamNotFound | None = None
     deleted: dict[str, tuple[str, str, str]] = {}

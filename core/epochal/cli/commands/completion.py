@@ -25,7 +25,7 @@ Examples:
   epochal completion zsh > "${fpath[1]}/_epochal"
   epochal completion fish > ~/.config/fish/completions/epochal.fish
 
-The names of streams are asked from the catalog while you type (--catalog on the line, or EPOCHAL_CATALOG); one that
+The names of streams are read from the catalog while you type (--catalog on the line, or EPOCHAL_CATALOG); one that
 does not answer within a second completes nothing, without a word."""
 
 TIMEOUT = 1.0
@@ -58,7 +58,7 @@ def complete_kinds(incomplete: str) -> list[str]:
 
 
 def complete_streams(context: typer.Context, incomplete: str) -> list[str]:
-    """Streams as NS/NAME, and those of the namespace at hand also as NAME; none when the catalog does not tell."""
+    """Streams as NS/NAME, and those of the namespace at hand also as NAME; none when the catalog does not answer."""
     namespace = context.params.get("namespace")
     root = context.find_root().params
     if root.get("kube"):

@@ -77,7 +77,7 @@ def delete(
 
 
 async def _delete(wanted: Sequence[tuple[str, str]], wait: bool, url: str | None, timeout: float) -> None:
-    """Delete all; one that is not there is told at the end, when the others are gone."""
+    """Delete all; one that is not there is reported at the end, when the others are gone."""
     missing: StreamNotFound | None = None
     deleted: list[StreamInfo] = []
     async with open_catalog(url, timeout) as catalog:

@@ -162,18 +162,20 @@ async def _ports(publishers: list[Document], timeout: float, url: str) -> list[F
         seen = f"{PUBLISHERS.key(item)} ({item['stream']}) {socket} at {address}: {reason}"
         return fail("ports", seen, "can this machine reach that host and port? is the process alive?")
 
-    asked = [(item, *each) for item in publishers for each in item["addresses"].items()]
-    failed = await asyncio.gather(*(reach(*each) for each in asked))
+    addresses = [(item, *each) for item in publishers for each in item["addresses"].items()]
+    failed = await asyncio.gather(*(reach(*each) for each in addresses))
     if any(failed):
         there = await _still_there(publishers, timeout, url)
-        found = [finding for finding, (item, *_) in zip(failed, asked, strict=True) if finding and item["id"] in there]
+        found = [
+            finding for finding, (item, *_) in zip(failed, addresses, strict=True) if finding and item["id"] in there
+        ]
         if found:
             return found
         publishers = [item for item in publishers if item["id"] in there]
-        asked = [each for each in asked if each[0]["id"] in there]
-    if not asked:
+        addresses = [each for each in addresses if each[0]["id"] in there]
+    if not addresses:
         return []
-    return [ok("ports", f"all {len(asked)} ports of {checks.count(len(publishers), 'publisher')} answer")]
+    return [ok("ports", f"all {len(addresses)} ports of {checks.count(len(publishers), 'publisher')} answer")]
 
 
 async def _still_there(publishers: list[Document], timeout: float, url: str) -> set[str]:

@@ -83,7 +83,7 @@ def get(
 def chosen(
     kind: str, names: list[str] | None, namespace: str | None, verb: str, kinds: Sequence[Kind] = (STREAMS,)
 ) -> tuple[Kind, list[tuple[str, str]]]:
-    """What `KIND [NAME]...` or `KIND/NAME...`, as `-o name` prints it, asks for: a kind, and streams by name.
+    """What `KIND [NAME]...` or `KIND/NAME...`, as `-o name` prints it, means: a kind, and streams by name.
 
     `verb` is the command, and `kinds` are those that it takes.
     """
@@ -116,7 +116,7 @@ class _Query:
         """Whether the answer is an object and no list."""
         return self.kind is STREAMS and len(self.streams) == 1
 
-    async def ask(self, documents: Documents) -> list[Document]:
+    async def fetch(self, documents: Documents) -> list[Document]:
         """The objects now, ordered by stream and name; raises `StreamNotFound` for a stream that was named."""
         if self.kind is STREAMS and self.streams:
             return [await documents.stream(*stream) for stream in self.streams]
@@ -144,7 +144,7 @@ class _Query:
 
 async def _get(query: _Query, output: Format, url: str | None, timeout: float) -> None:
     async with open_documents(url, timeout) as documents:
-        items = await query.ask(documents)
+        items = await query.fetch(documents)
     kind = query.kind
     if output in (Format.TABLE, Format.NAME):
         items = [item for item in items if not item.get("superseded")]
@@ -165,12 +165,12 @@ async def _get(query: _Query, output: Format, url: str | None, timeout: float) -
 
 
 async def _watch(query: _Query, output: Format, url: str | None, timeout: float) -> None:
-    """Print every object, and again each that shows something else than before; what goes is told on stderr."""
+    """Print every object, and again each that shows something else than before; what goes is reported on stderr."""
     shown: dict[str, list[str]] = {}
     rows = _Rows(query.kind, output)
     async with open_documents(url, timeout) as documents, _changes(url, timeout) as changed:
         while True:
-            items = {query.kind.key(item): item for item in await query.ask(documents)}
+            items = {query.kind.key(item): item for item in await query.fetch(documents)}
             look = {key: query.kind.state(item) for key, item in items.items()}
             rows.show([item for key, item in items.items() if shown.get(key) != look[key]])
             for key in shown.keys() - look.keys():

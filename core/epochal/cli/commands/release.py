@@ -54,7 +54,7 @@ async def _release(name: tuple[str, str], writer: str, yes: bool, url: str | Non
 
 
 def _what_happens(stream: StreamInfo, writer: str) -> str:
-    """What to ask about; raises the catalog's refusal where no segment waits for the writer."""
+    """What to confirm; raises the catalog's refusal where no segment waits for the writer."""
     seen = "\n".join(
         describe_holder(held) for held in stream.held_back if held.kind == HolderKind.LOST and held.writer == writer
     )

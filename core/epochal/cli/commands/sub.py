@@ -229,7 +229,7 @@ def _save(path: Path, subscription: epochal.Subscription) -> None:
     try:
         text = subscription.cursor().to_json()
     except UsageError:
-        note(f"{path} is not written: the subscription stood nowhere yet")
+        note(f"{path} is not written: the subscription has no position yet")
         return
     beside = path.with_name(f"{path.name}.new")
     with beside.open("w", encoding="utf-8") as file:

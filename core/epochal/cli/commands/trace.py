@@ -155,7 +155,7 @@ async def _trace(
             async with asyncio.timeout(max(timeout, 1.0)):
                 found = await _read(client, qualified, time)
         except TimeoutError:
-            raise TimedOut(f"{qualified}: not every segment told its history within {timeout:g} s") from None
+            raise TimedOut(f"{qualified}: not every segment sent its history within {timeout:g} s") from None
     _show(qualified, time, found, output, template)
 
 
@@ -217,7 +217,7 @@ def _show(stream: str, time: Time, found: TracesOfTime, output: TraceFormat, tem
                 f"{at} is not complete yet: more may come; `epochal describe stream {stream}` shows what holds it back"
             )
         case TimeState.ABORTED:
-            note(f"{at} was aborted: it will never be complete, and nobody is given it as an epoch")
+            note(f"{at} was aborted: it will never be complete, and no one gets it as an epoch")
     if not batches and found.state is not TimeState.ABORTED:
         note(f"{at} has no batch")
     elif found.without.batches:

@@ -67,7 +67,7 @@ def check_files(soft: int, hard: int, segments: int) -> Finding:
 def check_versions(ours: str, theirs: str | None) -> Finding:
     """Client and catalog."""
     if theirs is None:
-        return warn("version", f"{ours} here; the catalog does not tell its own", "is the address that of a catalog?")
+        return warn("version", f"{ours} here; the catalog does not report its own", "is the address that of a catalog?")
     if ours != theirs:
         return warn("version", f"{ours} here, {theirs} at the catalog", "run the same version on both sides")
     return ok("version", f"{ours} here and at the catalog")
@@ -101,7 +101,7 @@ def check_leases(publishers: Sequence[Document]) -> list[Finding]:
             case "live":
                 live += 1
             case "unverified":
-                advice = "it was registered before the catalog started anew; it renews within seconds if it lives"
+                advice = "it was registered before the catalog was started again; it renews within seconds if it lives"
                 findings.append(warn("leases", f"{name} has not renewed since the catalog started", advice))
             case "lapsed":
                 findings.append(
@@ -139,7 +139,7 @@ def _check_stream(item: Document) -> list[Finding]:
 
 
 def _check_held(name: str, held: HeldBack, begun: bool) -> Finding | None:
-    """Whether somebody should look. A stream without a writer is well: nobody publishes. `begun`: one has opened."""
+    """Whether somebody should look. A stream without a writer is well: no one publishes. `begun`: one has opened."""
     seconds = held.seconds or 0.0
     words = f"{name}: {describe_holder(held)}"
     match held.kind:

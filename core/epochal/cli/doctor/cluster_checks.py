@@ -50,7 +50,7 @@ async def _bounded(look: Coroutine[None, None, list[Finding]], timeout: float) -
 
 
 async def _resource(api: UserApi) -> list[Finding]:
-    """Whether streams can be applied: read from what every user may ask, not from the definition itself."""
+    """Whether streams can be applied: read from what every user may read, not from the definition itself."""
     missing = [fail("resource", f"the cluster knows no streams.{GROUP}", f"install the chart: {INSTALL}")]
     try:
         answer = await api.read(STREAM.path, Right("get", "streams", None, GROUP))
@@ -85,10 +85,10 @@ def _is_ready(item: Object) -> bool:
 
 
 def _why(item: Object) -> str:
-    told = [one for one in _conditions(item) if one.get("type") == "Ready"]
-    if not told:
+    reported = [one for one in _conditions(item) if one.get("type") == "Ready"]
+    if not reported:
         return "the operator has not looked at it: does it run, and is the namespace one of those that it watches?"
-    return ": ".join(filter(None, (told[0].get("reason"), told[0].get("message")))) or "it is not ready"
+    return ": ".join(filter(None, (reported[0].get("reason"), reported[0].get("message")))) or "it is not ready"
 
 
 def _conditions(item: Object) -> list[Object]:
@@ -121,7 +121,7 @@ def judge_pods(component: str, pods: Sequence[Object]) -> Finding:
     if ready:
         return ok(component, f"pod {', '.join(ready)} is ready")
     reasons = "; ".join(f"pod {name}: {reason}" for name, reason in names.items())
-    return fail(component, reasons, "kubectl describe pod, and kubectl logs, tell more")
+    return fail(component, reasons, "kubectl describe pod, and kubectl logs, show more")
 
 
 async def _rights(cluster: Cluster) -> list[Finding]:
@@ -129,7 +129,7 @@ async def _rights(cluster: Cluster) -> list[Finding]:
     own, catalogs = cluster.access.namespace or "default", cluster.choice.catalog_namespace
     needed = [*find_rights(catalogs), *forward_rights(catalogs)]
     wanted = stream_rights(own)
-    allowed = dict(zip([*needed, *wanted], await _ask(cluster.api, [*needed, *wanted]), strict=True))
+    allowed = dict(zip([*needed, *wanted], await _allowed(cluster.api, [*needed, *wanted]), strict=True))
     findings = []
     if lacking := [right for right in needed if not allowed[right]]:
         seen = f"you may not {', '.join(map(str, lacking))}"
@@ -140,7 +140,7 @@ async def _rights(cluster: Cluster) -> list[Finding]:
     return findings or [ok("rights", f"you may reach all pods, and apply streams in namespace {own}")]
 
 
-async def _ask(api: UserApi, rights: Sequence[Right]) -> list[bool]:
+async def _allowed(api: UserApi, rights: Sequence[Right]) -> list[bool]:
     async def one(right: Right) -> bool:
         answer = await api.create(right.review())
         return bool((answer.get("status") or {}).get("allowed"))

@@ -41,7 +41,7 @@ class CatalogSeen:
 
 
 async def look_at_catalog(url: str, timeout: float) -> CatalogSeen:
-    """One look; raises `aiohttp.ClientError`, `OSError` or `TimeoutError` when nobody answers."""
+    """One look; raises `aiohttp.ClientError`, `OSError` or `TimeoutError` when there is no answer."""
     async with asyncio.timeout(timeout), aiohttp.ClientSession() as session:
         async with session.get(f"{url}/healthz") as response:  # makes the connection, whose time is not measured
             await response.read()
@@ -96,7 +96,7 @@ async def _get(url: str, timeout: float) -> str | None:
 
 
 def reason(error: BaseException) -> str:
-    """Why nobody answered, in few words."""
+    """Why there was no answer, in few words."""
     if isinstance(error, aiohttp.ClientConnectorError) and error.os_error.errno:
         return os.strerror(error.os_error.errno).lower()
     return str(error) or type(error).__name__
@@ -173,10 +173,10 @@ def java_major(timeout: float) -> int | None:
     if java is None:
         return None
     try:
-        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=timeout, check=False)
+        shown = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=timeout, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    match = re.search(r'version "(?:1\.)?(\d+)', told.stderr)
+    match = re.search(r'version "(?:1\.)?(\d+)', shown.stderr)
     return int(match.group(1)) if match else None
 
 

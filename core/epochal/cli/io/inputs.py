@@ -39,7 +39,7 @@ class LineFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One record and where it stands: `flights.jsonl:17`, from 1."""
+    """One record and where it was read: `flights.jsonl:17`, from 1."""
 
     source: str
     number: int

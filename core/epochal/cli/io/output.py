@@ -86,7 +86,7 @@ def print_fields(fields: Iterable[tuple[str, str]], indent: str = "") -> None:
 
 
 def hanging(head: str, text: str) -> str:
-    """`text` behind `head`, its further lines under it where a terminal would break them; else in one line."""
+    """`text` after `head`, its further lines under it where a terminal would break them; else in one line."""
     room = shutil.get_terminal_size().columns - len(head)
     if not sys.stdout.isatty() or room < 30:
         return (head + text).rstrip()

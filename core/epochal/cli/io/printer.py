@@ -103,16 +103,16 @@ class Printer:
 
 def _beside(data: epochal.Data) -> dict[str, Any]:
     """What a batch says of itself, as far as it does."""
-    told: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     if data.key is not None:
-        told["key"] = json_value(data.key)
+        fields["key"] = json_value(data.key)
     if data.published is not None:
-        told["published"] = data.published
+        fields["published"] = data.published
     if data.headers:
-        told["headers"] = json_value(data.headers)
+        fields["headers"] = json_value(data.headers)
     if data.trace is not None:
-        told["traceparent"] = traceparent(data.trace)
-    return told
+        fields["traceparent"] = traceparent(data.trace)
+    return fields
 
 
 def _other_json(item: Any) -> dict[str, Any]:

@@ -54,8 +54,8 @@ def grown(drawn: Object, live: Object) -> Object | None:
     if sizes[0] <= sizes[1]:
         return None
     named = {name: drawn["metadata"][name] for name in ("name", "namespace")}
-    asked = {"resources": {"requests": {"storage": drawn["spec"]["resources"]["requests"]["storage"]}}}
-    return {"apiVersion": drawn["apiVersion"], "kind": drawn["kind"], "metadata": named, "spec": asked}
+    spec = {"resources": {"requests": {"storage": drawn["spec"]["resources"]["requests"]["storage"]}}}
+    return {"apiVersion": drawn["apiVersion"], "kind": drawn["kind"], "metadata": named, "spec": spec}
 
 
 def differing(drawn: Object, live: Object) -> set[str]:

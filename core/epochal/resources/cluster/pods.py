@@ -169,9 +169,9 @@ def _probe(path: str, *, period: int, failures: int) -> Object:
 
 
 def _resources(stream: ClusterStream, publisher: Publisher) -> Object:
-    """What was asked for, and small requests with a limit of memory where nothing was."""
-    asked = stream.manifest.spec.publishers.resources
-    requests, limits = dict(asked.requests or {}), dict(asked.limits or {})
+    """What is declared, and small requests with a limit of memory where nothing was."""
+    declared = stream.manifest.spec.publishers.resources
+    requests, limits = dict(declared.requests or {}), dict(declared.limits or {})
     for name, amount in _REQUESTS.items():
         if name not in limits:  # a limit alone is the request too
             requests.setdefault(name, amount)
