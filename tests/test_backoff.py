@@ -25,7 +25,6 @@ async def test_a_pause_lasts_no_longer_than_it_may() -> None:
 
 
 def test_a_program_that_seeded_its_own_chance_keeps_it() -> None:
-    random.seed(1)
     before = random.getstate()
     Backoff(1.0, 2.0).delay()
     assert random.getstate() == before

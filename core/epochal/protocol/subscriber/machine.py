@@ -327,6 +327,7 @@ class Subscriber:
             return
         self.ready = True
         self._untold.update(filter(self._admitted, self._torn))
+        self._torn.clear()
         for time in sorted(self._untold):  # torn, or from the cursor: their own events may come before its positions
             self._happened(EpochWasAborted(time))
         # At once: progress of some alone would drop filters that the others need.
