@@ -148,7 +148,8 @@ async def _last_batch(
                 writer_id = f"{request.query}/{spark_id}/{partition}"
                 with contextlib.suppress(EpochalError):
                     async with client.task_writer(request.stream, writer_id, under=request.query, direct=True) as task:
-                        numbers = [task.machine.number(segment) for segment in task.directory.segments]
+                        session = task.session
+                        numbers = [session.machine.number(segment) for segment in session.directory.segments]
                     batches += [number >> GROUP for number in numbers if number >= 0]
     return max(batches, default=None)
 

@@ -371,7 +371,7 @@ class _Holder:
         try:
             await self._leaving.wait()
         finally:
-            self.session = writer.machine.session
+            self.session = writer.session.machine.session
             await server.close()
         match self._how:
             case _Leaving.DETACH:

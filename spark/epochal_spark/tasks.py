@@ -88,7 +88,7 @@ async def _publish(batches: Iterator[pa.RecordBatch], options: SinkOptions, run:
             ) as writer,
         ):
             sending.way = writer.way
-            part = _Part(writer, Declared.of(writer.directory.info), options, run)
+            part = _Part(writer, Declared.of(writer.session.directory.info), options, run)
             await part.publish(first)
             async for batch in _rest(batches):
                 await part.publish(batch)

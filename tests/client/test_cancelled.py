@@ -36,10 +36,10 @@ async def test_an_open_that_is_given_up_holds_nothing_back(realm, by: str) -> No
         try:
             writer = client.writer(stream)
             if by == "time-out":
-                writer._options = replace(writer._options, open_timeout=0.2)
+                writer.session._options = replace(writer.session._options, open_timeout=0.2)
             opening = asyncio.create_task(writer.__aenter__())
             async with asyncio.timeout(20):
-                while not hasattr(writer, "machine") or not writer.machine.is_open_at("0"):  # noqa: ASYNC110
+                while writer.session._machine is None or not writer.session.machine.is_open_at("0"):  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
             if by == "cancellation":
                 opening.cancel()
@@ -64,7 +64,7 @@ async def test_an_open_that_is_given_up_keeps_what_an_earlier_session_left(realm
             writer = client.writer(stream, "w")
             opening = asyncio.create_task(writer.__aenter__())
             async with asyncio.timeout(20):
-                while not hasattr(writer, "machine") or not writer.machine.is_open_at("0"):  # noqa: ASYNC110
+                while writer.session._machine is None or not writer.session.machine.is_open_at("0"):  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
             opening.cancel()
             await asyncio.wait([opening])

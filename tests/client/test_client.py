@@ -53,7 +53,10 @@ async def test_what_each_record_passes_has_few_attributes(realm) -> None:
         await writer.append(0, ["x"])
         await writer.finish()
         assert [epoch.time async for epoch in sub.epochs()] == [0]
-        sizes = {type(each).__name__: len(vars(each)) for each in (writer, writer.machine, sub, sub._machine)}
+        sizes = {
+            type(each).__name__: len(vars(each))
+            for each in (writer, writer.session, writer.session.machine, sub, sub._machine)
+        }
     assert not {name: size for name, size in sizes.items() if size >= 30}
 
 
@@ -81,7 +84,7 @@ async def test_a_cancelled_close_frees_the_sockets_all_the_same(realm, monkeypat
     stream = await realm.stream()
     client = epochal.connect(realm.url)
     writer = await client.writer(stream).__aenter__()
-    links = list(writer._links.values())
+    links = list(writer.session._links.values())
     writer.detach()
     for ending, held in ((writer.__aexit__(None, None, None), None), (client.close(), asyncio.Event())):
         if held is not None:
@@ -91,7 +94,7 @@ async def test_a_cancelled_close_frees_the_sockets_all_the_same(realm, monkeypat
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert writer._tasks == []
+        assert writer.session._tasks == []
         assert all(link._socket is None for link in links)
     assert client._context.closed
     monkeypatch.undo()

@@ -119,6 +119,20 @@ async def test_a_stream_that_does_not_exist(realm) -> None:
         assert 0.9 < asyncio.get_running_loop().time() - begun < 4
 
 
+async def test_a_writer_that_is_not_open_says_how_to_open_it(realm) -> None:
+    stream = await realm.stream()
+    async with epochal.connect(realm.url) as client:
+        writer = client.writer(stream)
+        for call in (writer.append(0, ["x"]), writer.advance(1), writer.flush(), writer.close()):
+            with pytest.raises(UsageError, match="async with"):
+                await call
+        with pytest.raises(UsageError, match="async with"):
+            writer.append_nowait(0, ["x"])
+        with pytest.raises(UsageError, match="async with"):
+            _ = writer.held
+        assert writer.wrong_addresses == 0
+
+
 @pytest.mark.rule("S27")
 async def test_a_writer_waits_for_a_stream_that_is_declared_later(realm) -> None:
     async with epochal.connect(realm.url) as client:
@@ -333,7 +347,7 @@ async def test_a_divided_batch_fails_with_any_part_of_it(realm, sizes: tuple[int
             with pytest.raises(EpochTooLarge):
                 await writer.append(0, [b"x" * (size << 20) for size in sizes])
             await writer.advance(1)  # its caller was told
-            assert not writer._parts
+            assert not writer.session._parts
         epoch = await anext(sub.epochs())
         assert isinstance(epoch, epochal.Epoch)
         assert [len(record) for record in epoch.records()] == [2 << 20], "the other part is there"
@@ -346,7 +360,7 @@ async def test_a_divided_batch_is_acknowledged_with_its_last_part(realm) -> None
         positions = await asyncio.gather(*appending)
         assert positions[0] == positions[1]
         assert (await writer.append(0, [b"x"])).seq == positions[0].seq + 1
-        assert not writer._parts
+        assert not writer.session._parts
 
 
 async def test_appends_faster_than_they_are_taken(realm) -> None:
@@ -448,10 +462,10 @@ async def test_a_writer_lost_at_one_segment_opens_again_by_itself(realm, pipelin
             keys = {writer.segment(bytes([n])): bytes([n]) for n in range(64)}
             await writer.append(1, ["lost"], key=keys["0"])
             await writer.append(1, ["lost"], key=keys["1"])
-            link, send = writer._links["0"], writer._links["0"].send
+            link, send = writer.session._links["0"], writer.session._links["0"].send
             link.send = lambda message: None if isinstance(message, Alive) else send(message)  # type: ignore[method-assign]
             async with asyncio.timeout(8):
-                while writer._reopening is None:  # noqa: ASYNC110 - it is nobody's event
+                while writer.session._reopening is None:  # noqa: ASYNC110 - it is nobody's event
                     await asyncio.sleep(0.02)
             with pytest.raises(WriterLost):
                 await (writer.flush() if pipelined else writer.append(1, ["again"]))
@@ -467,14 +481,14 @@ async def test_a_writer_lost_everywhere_opens_again(realm) -> None:
     async with epochal.connect(realm.url) as client, client.writer(stream, writer_id="w") as writer:
         for lost in range(2):
             await writer.append(lost, ["lost"], key=b"a")
-            held, session = writer.held, writer.machine.session
-            for link in writer._links.values():
+            held, session = writer.held, writer.session.machine.session
+            for link in writer.session._links.values():
                 link.send = lambda message: None  # type: ignore[method-assign]  # nothing is sent any more
             async with asyncio.timeout(8):
-                while writer.machine.session == session:  # noqa: ASYNC110 - it is nobody's event
+                while writer.session.machine.session == session:  # noqa: ASYNC110 - it is nobody's event
                     await asyncio.sleep(0.02)
             assert writer.held == held != (), "of the new session nothing is known yet"
-            for link in writer._links.values():
+            for link in writer.session._links.values():
                 del link.send
                 link.lose(epochal.errors.Unavailable("what was not sent is gone"))
             with pytest.raises(WriterLost):
@@ -528,7 +542,7 @@ async def test_a_cancelled_append_leaves_nothing_behind(realm) -> None:
             finally:
                 os.kill(publisher, signal.SIGCONT)
             await writer.flush()
-            assert not writer._futures
+            assert not writer.session._futures
         assert len(asyncio.all_tasks()) == before
 
 

@@ -214,14 +214,14 @@ async def test_a_writer_refuses_a_publisher_older_than_the_newest_it_wrote_to(pl
             first = await writer.append(0, [b"x"])
             await writer.advance(1)
             new = succeed()
-            writer._links["0"].lose(Unavailable("cut"))
+            writer.session._links["0"].lose(Unavailable("cut"))
             newest = (await writer.append(1, [b"x"])).incarnation
             assert newest > first.incarnation
             await writer.advance(2)
             ways.lead(new, old)
-            writer._links["0"].lose(Unavailable("cut"))
+            writer.session._links["0"].lose(Unavailable("cut"))
             if session == "next":
-                writer.fail(WriterLost("given up"))
+                writer.session.fail(WriterLost("given up"))
             await ways.tried(new.addresses["ingest"], 3)
             ways.leads.clear()
             with pytest.raises(WriterLost) if session == "next" else contextlib.nullcontext():

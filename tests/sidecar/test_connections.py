@@ -181,7 +181,7 @@ async def test_a_writer_that_keeps_coming_has_its_number_before_it_asks(
         async with client.writer(stream, "w") as writer:
             await writer.append(number, [number])
             await writer.advance(number + 1)
-            numbers.append(writer.machine.session)
+            numbers.append(writer.session.machine.session)
     assert numbers == sorted(set(numbers))
     assert await sidecar.metric("ahead_total") == 2, "the second showed that it comes back, and it came twice more"
     async with client.writer(stream, "w") as writer:
@@ -210,11 +210,11 @@ async def overtake(client: epochal.Client, stream: str) -> tuple[int, int]:
 
     for _ in range(2):
         async with client.writer(stream, "w") as writer:
-            used = writer.machine.session
+            used = writer.session.machine.session
     await until(lambda: _is_above(newest, used))
     async with client.writer(stream, "w", direct=True) as other:
         await other.append(1, ["other"])
-        return used, other.machine.session
+        return used, other.session.machine.session
 
 
 class Caller:
@@ -256,7 +256,7 @@ async def test_a_number_that_another_session_has_overtaken_is_asked_for_again(
     stream = await realm.stream(segments=2)
     used, overtaking = await overtake(client, stream)
     async with client.writer(stream, "w") as writer:
-        assert writer.machine.session > overtaking > used
+        assert writer.session.machine.session > overtaking > used
         await writer.append(1, ["ours"])
         await writer.finish()
     assert await records(client, stream) == [["other", "ours"]]

@@ -67,9 +67,10 @@ async def test_an_opening_asks_once_whatever_it_expects(realm: Realm, start: Sta
     openings: tuple[dict[str, Any], ...] = ({}, {"encoding": "msgpack"}, {"wait": 5.0})
     for expected in openings:
         async with client.writer(stream, writer_id="w", **expected) as writer:
-            assert writer.sidecar is not None
-            assert next(writer.sidecar._requests) == 3, "a greeting and one question so far"
-            assert writer.sidecar._ahead is None, "and that was the one"
+            sidecar = writer.session.sidecar
+            assert sidecar is not None
+            assert next(sidecar._requests) == 3, "a greeting and one question so far"
+            assert sidecar._ahead is None, "and that was the one"
     with pytest.raises(SchemaMismatch):
         await client.writer(stream, writer_id="w", encoding="json").__aenter__()
 

@@ -236,7 +236,7 @@ async def test_a_writer_of_another_program_is_told_from_one_that_is_gone_by_its_
             with pytest.raises(QueryRunning, match=r"'q' publishes to .* already"):
                 await check(client, info, asked)
             await check(client, info, asked._replace(take_over=True))
-            await check(client, info, asked._replace(left=other.machine.session))
+            await check(client, info, asked._replace(left=other.session.machine.session))
             await other.advance(4)
             other.detach()  # as if its program was killed
         await check(client, info, asked)

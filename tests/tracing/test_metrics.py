@@ -51,7 +51,7 @@ async def test_an_append_that_fails_says_why(meters, realm) -> None:
         await writer.append(1, [b"a"])
         appending = asyncio.create_task(writer.append(1, [b"b"]))
         await asyncio.sleep(0)  # it is under way, and no answer can have come
-        writer.fail(WriterFenced("another session"))
+        writer.session.fail(WriterFenced("another session"))
         with pytest.raises(WriterFenced):
             await appending
     durations = points(meters)["messaging.client.operation.duration"]

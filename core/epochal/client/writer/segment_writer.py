@@ -33,12 +33,16 @@ _requests = itertools.count(1)
 
 
 class SessionOwner(Protocol):
-    """What a connection needs from the writer whose machine it feeds."""
+    """What a connection needs from the session whose machine it feeds."""
 
     context: zmq.Context[Any]
     sidecar: Sidecar | None
     directory: Directory
-    machine: WriterMachine
+
+    @property
+    def machine(self) -> WriterMachine:
+        """What decides; another one once the session was opened again."""
+        ...
 
     def act(self) -> None:
         """Carry out what the machine has decided."""
@@ -50,8 +54,8 @@ class SessionOwner(Protocol):
 class SegmentWriter:
     """One segment's connection on `ingest`: kept up until cancelled."""
 
-    def __init__(self, writer: SessionOwner, segment: str) -> None:
-        self._writer = writer
+    def __init__(self, session: SessionOwner, segment: str) -> None:
+        self._session = session
         self._segment = segment
         self._socket: Socket | None = None
         self._packer = self._new_packer()
@@ -68,7 +72,7 @@ class SegmentWriter:
 
     async def run(self) -> None:
         """Connect, and connect again while a retry can help."""
-        timeout = self._writer.directory.declared.progress.writer_timeout
+        timeout = self._session.directory.declared.progress.writer_timeout
         longest = max(RECONNECT_FIRST, min(RECONNECT_LAST, timeout / TRIES))  # each try asks the catalog
         backoff = Backoff(RECONNECT_FIRST, longest)
         while True:
@@ -79,38 +83,41 @@ class SegmentWriter:
             except zmq.ZMQError as failed:
                 error = Unavailable(f"segment {self._segment} cannot be connected to: {failed}")
             if not worth_retrying(error):
-                self._writer.fail(error)
+                self._session.fail(error)
                 return
-            self._writer.directory.stale()
+            self._session.directory.stale()
             await backoff.pause()
 
     async def _connect_once(self, backoff: Backoff) -> EpochalError:
-        writer, sidecar = self._writer, self._writer.sidecar
-        address = await writer.directory.address(self._segment, "ingest")
+        session = self._session
+        sidecar = session.sidecar
+        address = await session.directory.address(self._segment, "ingest")
         self._lost = asyncio.get_running_loop().create_future()
         self._backoff = backoff
         self._freed = False
         try:
             if sidecar is None:
-                self._socket = Socket(writer.context, zmq.DEALER, self._received, writer.act)
+                self._socket = Socket(session.context, zmq.DEALER, self._received, session.act)
                 self._socket.watch(self._broke)
                 self._socket.zmq.connect(address)
                 self._socket.start()
             else:
-                self._socket = connections().take(sidecar.address, Use.APPENDS, self._received, writer.act, self._broke)
+                self._socket = connections().take(
+                    sidecar.address, Use.APPENDS, self._received, session.act, self._broke
+                )
                 self._pass_through(sidecar, address)
             self._heard = clock.monotonic()
-            writer.machine.connected(self._segment)
-            writer.act()
+            session.machine.connected(self._segment)
+            session.act()
             return await self._lost
         finally:
-            writer.machine.disconnected(self._segment)
+            session.machine.disconnected(self._segment)
             self.close()
 
     def _pass_through(self, sidecar: Sidecar, address: str) -> None:
         """Ask the sidecar to forward this connection to a publisher."""
         trace = current_trace()  # this task was started where the writer was opened, so that is the trace
-        stream = self._writer.directory.qualified
+        stream = self._session.directory.qualified
         self._passes = True
         self._passed = False
         self._asked = next(_requests)
@@ -142,17 +149,17 @@ class SegmentWriter:
             if not frames[0] and len(frames) > 1:
                 self._told_by_sidecar(frames[1:])
                 return
-            if not self._passed and self._writer.sidecar is not None:
+            if not self._passed and self._session.sidecar is not None:
                 return
             for message in wire.decode(frames):
                 if type(message) is m.Opened:
                     self._backoff.reset()
-                self._writer.machine.receive(self._segment, message)
+                self._session.machine.receive(self._segment, message)
         except EpochalError as error:
             self.lose(error)
 
     def _new_packer(self) -> wire.Packer:
-        return wire.Packer() if self._writer.sidecar is None else wire.Packer(most=PACK)
+        return wire.Packer() if self._session.sidecar is None else wire.Packer(most=PACK)
 
     def _say(self, message: m.Message) -> None:
         """Say something to the sidecar itself."""
@@ -173,7 +180,7 @@ class SegmentWriter:
                     raise RemoteProtocolError(f"a sidecar does not send {type(message).__name__} here")
 
     def _broke(self) -> None:
-        sidecar = self._writer.sidecar
+        sidecar = self._session.sidecar
         if sidecar is None:
             self.lose(Unavailable(f"the connection to segment {self._segment} was lost"))
         else:  # what answers there next is another process, and a writer never uses two sidecars
@@ -194,7 +201,7 @@ class SegmentWriter:
 
     def check(self, now: float) -> None:
         """Give up the connection to a publisher that owes answers and is silent."""
-        if not self._writer.machine.owed(self._segment):
+        if not self._session.machine.owed(self._segment):
             self._heard = now
         elif now - self._heard > ANSWER_TIMEOUT:
             self.lose(TimedOut(f"segment {self._segment} has not answered for {ANSWER_TIMEOUT:g} s"))
@@ -212,8 +219,8 @@ class SegmentWriter:
         socket, self._socket = self._socket, None
         if socket is None:
             return
-        if self._freed and self._writer.sidecar is not None:
+        if self._freed and self._session.sidecar is not None:
             self._freed = False
-            connections().give_back(self._writer.sidecar.address, Use.APPENDS, socket)
+            connections().give_back(self._session.sidecar.address, Use.APPENDS, socket)
         else:
             socket.close()

@@ -6,7 +6,7 @@ machine are carried out, and each caller that waits for a ticket gets its result
 
 import asyncio
 import time as clock
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -14,6 +14,7 @@ import zmq
 
 from epochal.backoff import Backoff
 from epochal.client.catalog.directory import RECONNECT_FIRST, RECONNECT_LAST, Directory
+from epochal.client.catalog.types import WriterSession
 from epochal.client.options import NOTHING, Expected
 from epochal.client.shutdown import ended
 from epochal.client.sidecar.sidecar import Sidecar, SidecarCatalog, SidecarOptions, Way, find, opening
@@ -25,6 +26,7 @@ from epochal.errors import (
     StreamNotFound,
     TimedOut,
     Unavailable,
+    UsageError,
     WriterClosed,
     WriterFenced,
     WriterLost,
@@ -73,13 +75,14 @@ class _Earlier:
 
 
 class Session:
-    """Connections, tickets and background tasks of one writer; the base of `Writer`.
+    """Connections, tickets and background tasks of one writer.
 
-    A writer has fewer than 30 attributes: from 30 on, each call of a method on itself takes Python 3.11 about 15 ns
+    The writer asks the machine for a ticket (`machine.append`, `machine.advance`, ...), gets a future for it by
+    `promise` or `request`, and awaits that by `outcome`.
+
+    A session has fewer than 30 attributes: from 30 on, each call of a method on itself takes Python 3.11 about 15 ns
     more, and there are some for each record.
     """
-
-    machine: WriterMachine
 
     def __init__(self, context: zmq.Context[Any], directory: Directory, writer_id: str, options: WriterOptions) -> None:
         self.context = context
@@ -89,14 +92,15 @@ class Session:
         self._futures: dict[int, asyncio.Future[Any]] = {}
         self._parts: dict[asyncio.Future[Any], int] = {}
         """How many appends of a divided batch are not confirmed yet."""
-        self._gathering: Gathering | None = None
+        self.unsent: Gathering | None = None
+        """The batches that are gathered and not sent; set by the writer that gathers them."""
         self._links: dict[str, SegmentWriter] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._opening: asyncio.Future[None] | None = None
         self._room = asyncio.Event()
         self._idle: list[asyncio.Future[None]] = []
         self._acting = False
-        self._left = False
+        self._machine: WriterMachine | None = None
         self._error: EpochalError | None = None
         """Why the session is over; `_raised` is true once it was raised to a caller."""
         self._raised = False
@@ -105,13 +109,35 @@ class Session:
         self._reopening: asyncio.Task[None] | None = None
         self.sidecar: Sidecar | None = None
         """The sidecar that leads to the publishers, once the writer is open; None when they are reached directly."""
-        self._freely = False
-        """Whether the writer has left, and no publisher owes it an answer."""
+
+    @property
+    def machine(self) -> WriterMachine:
+        """What decides; a new one for each session number. Raises `UsageError` before the writer is open."""
+        if self._machine is None:
+            raise UsageError(f"the writer of {self.directory.qualified} is not open: use it in `async with`")
+        return self._machine
 
     @property
     def way(self) -> Way:
         """How publishers are reached; decided when the writer opens."""
         return Way.DIRECT if self.sidecar is None else Way.SIDECAR
+
+    @property
+    def running(self) -> bool:
+        """Whether anything still works in the background."""
+        return any(not task.done() for task in self._tasks)
+
+    @property
+    def held(self) -> tuple[Time, ...]:
+        """What the writer holds; while a session is opened again, what the one before held."""
+        return tuple(self.machine.held) or self._earlier.held
+
+    # ---- opening and ending ----
+
+    async def look_up(self) -> None:
+        """Find the stream in the catalog, and whether publishers are reached through a sidecar."""
+        await self._find_way()
+        await self.directory.look_up(self._options.expected)
 
     async def _find_way(self) -> None:
         """Ask the sidecar that the environment names, where this writer may use one."""
@@ -128,8 +154,9 @@ class Session:
         if self.sidecar is not None:
             self.directory.catalog = SidecarCatalog(self.sidecar, self.writer_id)
 
-    async def _open_session(self) -> None:
-        await self._new_machine()
+    async def open(self) -> None:
+        """Connect to every segment and open the session there (E5)."""
+        self._start_machine(await self._take_number(), 0)
         if self.context.closed:  # with a sidecar, nothing else would notice
             raise WriterClosed("the client was closed")
         for segment in self.directory.segments:
@@ -149,7 +176,12 @@ class Session:
 
     async def _open_again(self) -> None:
         """Open a new session on the connections that there are."""
-        await self._new_machine()
+        number = await self._take_number()
+        before = self.machine
+        self._earlier = _Earlier(self.held, before.seen, self.wrong_addresses)
+        # With the policy `batch` all that is acknowledged is on disk, so a restart loses nothing; a publisher that lost
+        # its log says so (E10).
+        self._start_machine(number, before.asked)
         for segment, link in self._links.items():
             if link.connected:
                 self.machine.connected(segment)
@@ -179,43 +211,24 @@ class Session:
             self.machine.fail_quietly(error)
         self._error = None
 
-    async def _reopened(self) -> None:
-        """Wait for a session that is being opened again.
-
-        Raises why there is none; else, once, that the session before it was lost.
-        """
-        if self._reopening is not None:
-            await asyncio.wait([self._reopening])
-            self._reopening = None
-            self.machine.raise_failure()
-        self._raise_error()
-
-    def _raise_error(self) -> None:
-        if self._error is not None:
-            self._raised = True
-            raise self._error
-
-    async def _new_machine(self) -> None:
+    async def _take_number(self) -> WriterSession:
         info = self.directory.info
-        gone = StreamGone(f"stream {info.qualified} was deleted, or deleted and created anew; open the new one")
+        gone = StreamGone(f"stream {info.qualified} was deleted, or deleted and created again; open the new one")
         try:
-            session = await self.directory.catalog.session(info.namespace, info.name, self.writer_id)
+            number = await self.directory.catalog.session(info.namespace, info.name, self.writer_id)
         except StreamNotFound:
             raise gone from None
-        if session.uid != info.uid:
+        if number.uid != info.uid:
             raise gone
-        asked = 0
-        # With the policy `batch` all that is acknowledged is on disk, so a restart loses nothing; a publisher that lost
-        # its log says so (E10).
-        if hasattr(self, "machine"):
-            asked = self.machine.asked
-            held = tuple(self.machine.held) or self._earlier.held
-            self._earlier = _Earlier(held, self.machine.seen, self.wrong_addresses)
+        return number
+
+    def _start_machine(self, session: WriterSession, after: int) -> None:
+        """Begin the session `session`; its tickets come after `after`."""
         shared = self._options.shared and self.directory.declared.history.policy != "batch"
-        self.machine = WriterMachine(
-            info.uid, self.directory.shape, self.directory.segments, self.writer_id, session.number,
+        self._machine = WriterMachine(
+            self.directory.info.uid, self.directory.shape, self.directory.segments, self.writer_id, session.number,
             now=clock.monotonic(), first=session.first, under=self._options.under, shared=shared,
-            seen=self._earlier.seen, after=asked,
+            seen=self._earlier.seen, after=after,
         )  # fmt: skip
         self._opening = asyncio.get_running_loop().create_future()
 
@@ -225,7 +238,7 @@ class Session:
 
         Each time the connection is made again, after a pause and another look-up.
         """
-        return self._earlier.wrong_addresses + (self.machine.wrong_addresses if hasattr(self, "machine") else 0)
+        return self._earlier.wrong_addresses + (0 if self._machine is None else self._machine.wrong_addresses)
 
     async def _opened(self) -> None:
         assert self._opening is not None
@@ -250,14 +263,15 @@ class Session:
                 link.check(now)
             self.act()
 
-    async def _withdraw(self) -> None:
+    async def withdraw(self) -> None:
         """The open was given up: undo it where it took effect."""
         ticket = self.machine.withdraw() if self._links else None
         if ticket is not None:
-            await asyncio.wait([self._asked(lambda: ticket)], timeout=WITHDRAW_TIMEOUT)
+            await asyncio.wait([self.request(lambda: ticket)], timeout=WITHDRAW_TIMEOUT)
 
-    async def _stop(self) -> None:
-        if self._freely:
+    async def stop(self, *, answered: bool) -> None:
+        """End connections and tasks. `answered`: the writer has left, and no publisher owes it an answer."""
+        if answered:
             for link in self._links.values():
                 link.free()
         tasks = [*self._tasks, *([self._reopening] if self._reopening is not None else [])]
@@ -269,26 +283,77 @@ class Session:
             for link in self._links.values():
                 link.close()
             if self.sidecar is not None:
-                if self._freely and self._options.named:
+                if answered and self._options.named:
                     self.sidecar.left(self.directory.qualified, self.writer_id, self.machine.session)
                 await self.sidecar.close()
             self._end(WriterClosed("the writer was closed"))
-            self._left = True
 
     def fail(self, error: EpochalError) -> None:
         """The session cannot go on: everything open fails."""
         self.machine.give_up(error)
         self.act()
 
+    # ---- whether it can be used ----
+
+    async def usable(self) -> None:
+        """Wait for a session that is being opened again.
+
+        Raises why there is none; else, once, that the session before it was lost.
+        """
+        if self._reopening is not None:
+            await asyncio.wait([self._reopening])
+            self._reopening = None
+            self.machine.raise_failure()
+        self.raise_error()
+
+    def raise_error(self) -> None:
+        """Raise why the session is over, if it is."""
+        if self._error is not None:
+            self._raised = True
+            raise self._error
+
+    async def over(self) -> bool:
+        """Whether the session is over and a caller knows why; waits for one that is being opened again."""
+        if self._reopening is not None:
+            await asyncio.wait([self._reopening])
+        return self._error is not None and self._raised
+
+    async def credit(self, most: int) -> None:
+        """Wait while more than `most` bytes are queued than the publishers give credit for."""
+        while self.machine.waiting_bytes > most:
+            self._room.clear()
+            await self._room.wait()
+
+    async def settle(self) -> None:
+        """Wait until every ticket has its result; raises why the session is over."""
+        self.act()
+        if self.machine.busy:
+            idle: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._idle.append(idle)
+            await idle
+            await self.usable()
+
     # ---- tickets ----
 
-    def _asked(self, ask: Callable[[], int]) -> asyncio.Future[None]:
-        ticket = ask()
+    def promise(self, ticket: int) -> asyncio.Future[Any]:
+        """A future for the result of a ticket."""
         future = self._futures[ticket] = asyncio.get_running_loop().create_future()
+        return future
+
+    def share(self, tickets: Sequence[int], promise: asyncio.Future[Any]) -> None:
+        """Resolve one promise when all of these tickets have their results; it fails with the first that fails."""
+        for ticket in tickets:
+            self._futures[ticket] = promise
+        if len(tickets) > 1:
+            self._parts[promise] = len(tickets)
+
+    def request(self, ask: Callable[[], int]) -> asyncio.Future[None]:
+        """Ask the machine for a ticket, and carry out at once what follows."""
+        future = self.promise(ask())
         self.act()
         return future
 
-    async def _heard(self, future: asyncio.Future[R], *, shared: bool = False) -> R:
+    async def outcome(self, future: asyncio.Future[R], *, shared: bool = False) -> R:
         """Wait for the result of a ticket; if the caller is cancelled meanwhile, the next call raises a failure of it.
 
         `shared`: other callers may await the same future, so the cancellation of one must not cancel it.
@@ -298,10 +363,10 @@ class Session:
                 await asyncio.wait([future])
             return await future
         except asyncio.CancelledError:
-            self._unheard(future)
+            self._not_awaited(future)
             raise
 
-    def _unheard(self, future: asyncio.Future[Any]) -> None:
+    def _not_awaited(self, future: asyncio.Future[Any]) -> None:
         if future.done() and not future.cancelled():
             error = future.exception()
             if error is not None and error is self._error:
@@ -309,8 +374,8 @@ class Session:
             elif isinstance(error, EpochalError):
                 self.machine.fail_quietly(error)
             return
-        if self._gathering is not None:
-            self._gathering.unheard(future)
+        if self.unsent is not None:
+            self.unsent.unheard(future)
         for ticket in [ticket for ticket, known in self._futures.items() if known is future]:
             self.machine.unheard(ticket)
             if future.cancelled():
@@ -318,7 +383,8 @@ class Session:
 
     # ---- the machine's effects ----
 
-    def _act_soon(self) -> None:
+    def act_soon(self) -> None:
+        """`act` at the next turn of the loop, once for all that was asked until then."""
         if not self._acting:
             self._acting = True
             asyncio.get_running_loop().call_soon(self.act)
@@ -401,6 +467,6 @@ class Session:
         for waiter in idle:
             if not waiter.done():
                 waiter.set_result(None)
-        if self._gathering is not None:
-            self._gathering.drop(error)
+        if self.unsent is not None:
+            self.unsent.drop(error)
         self._room.set()

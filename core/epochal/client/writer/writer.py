@@ -18,6 +18,7 @@ import zmq
 from epochal.client.catalog.directory import Directory
 from epochal.client.encoding.encodings import encoder
 from epochal.client.metrics import Sends
+from epochal.client.sidecar.sidecar import Way
 from epochal.client.tracing import Trace, current_trace
 from epochal.client.writer.batching import Batcher, GatheredBatch, Gathering, Headers, Slot, parts, within_limit
 from epochal.client.writer.session import Session, WriterOptions
@@ -47,7 +48,7 @@ Without them, the publishers' time-out aborts the same epochs.
 Position = m.Position
 
 
-class Writer(Session):
+class Writer:
     """One writer of one stream; made by `client.writer`, used as an async context manager.
 
     Leaving the block closes the writer (what was appended is whole); leaving it by an exception, a cancellation too,
@@ -64,10 +65,31 @@ class Writer(Session):
         *,
         time_codec: TimeCodec[Any] | None = None,
     ) -> None:
-        super().__init__(context, directory, writer_id or f"anonymous-{uuid.uuid4().hex}", options)
+        self.writer_id = writer_id or f"anonymous-{uuid.uuid4().hex}"
+        self.session = Session(context, directory, self.writer_id, options)
+        """Its connections to the publishers, and the machine that decides what is sent when."""
+        self._options = options
+        self._directory = directory
         self._encode_time: Callable[[Any], Time] = (lambda time: time) if time_codec is None else time_codec.encode
         self._decode_time: Callable[[Time], Any] = (lambda time: time) if time_codec is None else time_codec.decode
+        self._gathering: Gathering | None = None
         self._leaving: tuple[m.Leaving, asyncio.Future[None]] | None = None
+        self._left = False
+        self._answered = False
+        """Whether the writer has left, and no publisher owes it an answer."""
+
+    @property
+    def way(self) -> Way:
+        """How publishers are reached; decided when the writer opens."""
+        return self.session.way
+
+    @property
+    def wrong_addresses(self) -> int:
+        """How often the publisher at an address from the catalog served something else (E48).
+
+        Each time the connection is made again, after a pause and another look-up.
+        """
+        return self.session.wrong_addresses
 
     async def __aenter__(self) -> Self:
         """Open the writer at every segment (E5).
@@ -75,22 +97,22 @@ class Writer(Session):
         Raises `StreamNotFound`, `NoPublisher`, `SchemaMismatch` (S28), `StreamComplete`, `TimedOut`, and `ConfigError`
         where the stream's encoding is arrow and pyarrow is not installed.
         """
-        options = self._options
-        await self._find_way()
+        session = self.session
+        directory = self._directory
         try:
-            await self.directory.look_up(options.expected)
-            self._encode = encoder(self.directory.encoding, self.directory.schema)
-            self._placement: Placement = self.directory.placement()
-            self._sends = Sends.of(self.directory.qualified)
-            if options.linger > 0:
-                batcher = Batcher(self._placement, options.max_batch)
-                self._gathering = Gathering(
-                    batcher, options.linger, self._send_batch, lambda error: self.machine.fail_quietly(error)
+            await session.look_up()
+            self._encode = encoder(directory.encoding, directory.schema)
+            self._placement: Placement = directory.placement()
+            self._sends = Sends.of(directory.qualified)
+            if self._options.linger > 0:
+                batcher = Batcher(self._placement, self._options.max_batch)
+                self._gathering = session.unsent = Gathering(
+                    batcher, self._options.linger, self._send_batch, lambda error: session.machine.fail_quietly(error)
                 )
-            await self._open_session()
+            await session.open()
         except BaseException:
             try:
-                await self._withdraw()
+                await session.withdraw()
             finally:
                 await self._stop()
             raise
@@ -101,9 +123,7 @@ class Writer(Session):
     ) -> None:
         """Close, or abort after an exception; connections are gone when this returns."""
         try:
-            if self._reopening is not None:
-                await asyncio.wait([self._reopening])
-            if not self._left and not (self._error is not None and self._raised):
+            if not self._left and not await self.session.over():
                 await self._leave(m.Leaving.CLOSE if kind is None else m.Leaving.ABORT)
         except (EpochalError, asyncio.CancelledError):
             if kind is None:
@@ -116,8 +136,14 @@ class Writer(Session):
 
     async def _abandon(self) -> None:
         """Leave as by an exception, if the writer is still open: its client is being closed."""
-        if any(not task.done() for task in self._tasks):
+        if self.session.running:
             await self.__aexit__(WriterClosed, None, None)
+
+    async def _stop(self) -> None:
+        try:
+            await self.session.stop(answered=self._answered)
+        finally:
+            self._left = True
 
     # ---- appends ----
 
@@ -142,21 +168,23 @@ class Writer(Session):
         """
         at = self._check(time, records, key, topic)
         given = () if not headers else _checked_headers(headers)
-        await self._reopened()
-        await self._credit()
+        session = self.session
+        await session.usable()
+        await session.credit(MAX_UNSENT_BYTES)
         if self._gathering is not None:
-            self.machine.check(at)
+            session.machine.check(at)
             promise = self._gathering.add(at, records, key, topic, given, awaited=True)
-            if self._sends is not None:
-                self._sends.awaited(len(records), promise)
-            return await self._heard(promise, shared=True)
-        payload, meta = self._encoded(records), self._meta(key, given, current_trace())
-        ticket = self.machine.append(self._placement.segment(key), at, topic, len(records), payload, meta, awaited=True)
-        future = self._futures[ticket] = asyncio.get_running_loop().create_future()
+        else:
+            payload, meta = self._encoded(records), self._meta(key, given, current_trace())
+            promise = session.promise(
+                session.machine.append(
+                    self._placement.segment(key), at, topic, len(records), payload, meta, awaited=True
+                )
+            )
+            session.act_soon()
         if self._sends is not None:
-            self._sends.awaited(len(records), future)
-        self._act_soon()
-        return await self._heard(future)
+            self._sends.awaited(len(records), promise)
+        return await session.outcome(promise, shared=self._gathering is not None)
 
     def append_nowait(
         self,
@@ -174,18 +202,19 @@ class Writer(Session):
         """
         at = self._check(time, records, key, topic)
         given = () if not headers else _checked_headers(headers)
-        self._raise_error()
-        if self.machine.waiting_bytes > MAX_UNSENT_NOWAIT:
+        session, machine = self.session, self.session.machine
+        session.raise_error()
+        if machine.waiting_bytes > MAX_UNSENT_NOWAIT:
             raise BufferFull(
                 f"more than {MAX_UNSENT_NOWAIT} bytes wait for acknowledgements; await drain() between appends"
             )
         if self._gathering is not None:
-            self.machine.check(at)
+            machine.check(at)
             self._gathering.add(at, records, key, topic, given, awaited=False)
         else:
             payload, meta = self._encoded(records), self._meta(key, given, current_trace())
-            self.machine.append(self._placement.segment(key), at, topic, len(records), payload, meta)
-            self._act_soon()
+            machine.append(self._placement.segment(key), at, topic, len(records), payload, meta)
+            session.act_soon()
         if self._sends is not None:
             self._sends.sent(len(records))
 
@@ -196,12 +225,7 @@ class Writer(Session):
         moves.
         """
         await asyncio.sleep(0)
-        await self._credit()
-
-    async def _credit(self) -> None:
-        while self.machine.waiting_bytes > MAX_UNSENT_BYTES:
-            self._room.clear()
-            await self._room.wait()
+        await self.session.credit(MAX_UNSENT_BYTES)
 
     async def flush(self) -> None:
         """Wait until everything appended and moved so far is acknowledged.
@@ -209,15 +233,10 @@ class Writer(Session):
         Raises the first failure that no one awaited: of an `append_nowait`, of a move, or of a call that was cancelled
         (E1); and why the session is over, as `append`.
         """
-        await self._reopened()
+        await self.session.usable()
         self._send_gathered()
-        self.act()
-        if self.machine.busy:
-            idle: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._idle.append(idle)
-            await idle
-            await self._reopened()
-        self.machine.raise_failure()
+        await self.session.settle()
+        self.session.machine.raise_failure()
 
     def _check(self, time: Any, records: object, key: object, topic: object) -> Time:
         if self._left:
@@ -253,13 +272,15 @@ class Writer(Session):
         self, slot: Slot, batch: GatheredBatch, trace: Trace | None, awaited: bool, promise: asyncio.Future[m.Position]
     ) -> None:
         """Send a batch, as several appends if it is too large; its promise is resolved once all are logged (E1)."""
-        divided, meta = parts(batch.records, self._encode), self._meta(batch.key, slot.headers, trace)
-        for payload, count in divided:
-            ticket = self.machine.append(slot.segment, slot.time, slot.topic, count, payload, meta, awaited=awaited)
-            self._futures[ticket] = promise
-        if len(divided) > 1:
-            self._parts[promise] = len(divided)
-        self._act_soon()
+        divided = parts(batch.records, self._encode)
+        meta = self._meta(batch.key, slot.headers, trace)
+        append = self.session.machine.append
+        tickets = [
+            append(slot.segment, slot.time, slot.topic, count, payload, meta, awaited=awaited)
+            for payload, count in divided
+        ]
+        self.session.share(tickets, promise)
+        self.session.act_soon()
 
     # ---- moves ----
 
@@ -270,7 +291,7 @@ class Writer(Session):
         failure and moves nothing (E1). Raises `CapabilityError` for a time that is not at or after what is held,
         `TimeShapeError`, and why the session is over, as `append`.
         """
-        await self._moved(lambda: self.machine.advance(self._encode_time(time), awaited=True))
+        await self._moved(lambda: self.session.machine.advance(self._encode_time(time), awaited=True))
 
     def advance_nowait(self, time: Any) -> None:
         """Queue the move; it is sent when E1 allows, and later appends need not wait for it.
@@ -278,24 +299,24 @@ class Writer(Session):
         Raises `CapabilityError` and `TimeShapeError` at once; other failures are raised by the next `flush` or move.
         """
         self._send_gathered()
-        self.machine.advance(self._encode_time(time))
-        self._act_soon()
+        self.session.machine.advance(self._encode_time(time))
+        self.session.act_soon()
 
     async def hold(self, time: Any) -> None:
         """Hold a further capability, at or after one that is held (S35); raises as `advance`."""
-        await self._moved(lambda: self.machine.hold(self._encode_time(time), awaited=True))
+        await self._moved(lambda: self.session.machine.hold(self._encode_time(time), awaited=True))
 
     async def release(self, time: Any) -> None:
         """Give one capability up (S35).
 
         Raises `CapabilityError` for a time that is not held, and for the last one; else as `advance`.
         """
-        await self._moved(lambda: self.machine.release(self._encode_time(time), awaited=True))
+        await self._moved(lambda: self.session.machine.release(self._encode_time(time), awaited=True))
 
     async def abort(self, time: Any) -> None:
         """Abort the epoch `time`: it can never complete (E2, E4). Waits for no append; raises as `advance`."""
         self._send_gathered()
-        await self._moved(lambda: self.machine.abort(self._encode_time(time), awaited=True))
+        await self._moved(lambda: self.session.machine.abort(self._encode_time(time), awaited=True))
 
     async def close(self) -> None:
         """Leave: what was appended is whole (E4). The last writer's capability is kept for the next one (E3).
@@ -330,7 +351,7 @@ class Writer(Session):
 
         While a session is opened again after `WriterLost`, this is what the one before held.
         """
-        return tuple(map(self._decode_time, tuple(self.machine.held) or self._earlier.held))
+        return tuple(map(self._decode_time, self.session.held))
 
     @property
     def pending_epochs(self) -> tuple[Any, ...]:
@@ -338,12 +359,12 @@ class Writer(Session):
 
         Finish them or abort them (E6).
         """
-        return tuple(map(self._decode_time, self.machine.pending_epochs))
+        return tuple(map(self._decode_time, self.session.machine.pending_epochs))
 
     async def _moved(self, ask: Callable[[], int]) -> None:
-        await self._reopened()
+        await self.session.usable()
         self._send_gathered()
-        await self._heard(self._asked(ask))
+        await self.session.outcome(self.session.request(ask))
 
     async def _leave(self, how: m.Leaving) -> None:
         if self._left:
@@ -353,12 +374,12 @@ class Writer(Session):
             patience = min(patience, ABORT_TIMEOUT)
         try:
             async with asyncio.timeout(patience):
-                await self._reopened()
-                await self._heard(self._begin_to_leave(how), shared=True)
+                await self.session.usable()
+                await self.session.outcome(self._begin_to_leave(how), shared=True)
         except TimeoutError:
             raise TimedOut(f"not every publisher answered within {patience:g} s that the writer left") from None
         self._left = True
-        self._freely = how is not m.Leaving.ABORT
+        self._answered = how is not m.Leaving.ABORT
 
     def _begin_to_leave(self, how: m.Leaving) -> asyncio.Future[None]:
         """Ask to leave; closing after a close or finish whose caller was cancelled goes on with that one."""
@@ -367,11 +388,11 @@ class Writer(Session):
                 self._gathering.drop(WriterClosed("the writer was left by an exception"))
         else:
             self._send_gathered()
-            self.machine.raise_failure()
+            self.session.machine.raise_failure()
         before = self._leaving
         if before is not None and how in (m.Leaving.CLOSE, before[0]) and not _has_failed(before[1]):
             return before[1]
-        future = self._asked(lambda: self.machine.leave(how, awaited=True))
+        future = self.session.request(lambda: self.session.machine.leave(how, awaited=True))
         self._leaving = (how, future)
         return future
 
