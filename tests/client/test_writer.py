@@ -465,7 +465,7 @@ async def test_a_writer_lost_at_one_segment_opens_again_by_itself(realm, pipelin
             link, send = writer.session._links["0"], writer.session._links["0"].send
             link.send = lambda message: None if isinstance(message, Alive) else send(message)  # type: ignore[method-assign]
             async with asyncio.timeout(8):
-                while writer.session._reopening is None:  # noqa: ASYNC110 - it is nobody's event
+                while writer.session._reopening is None:  # noqa: ASYNC110 - no event announces it
                     await asyncio.sleep(0.02)
             with pytest.raises(WriterLost):
                 await (writer.flush() if pipelined else writer.append(1, ["again"]))
@@ -485,7 +485,7 @@ async def test_a_writer_lost_everywhere_opens_again(realm) -> None:
             for link in writer.session._links.values():
                 link.send = lambda message: None  # type: ignore[method-assign]  # nothing is sent any more
             async with asyncio.timeout(8):
-                while writer.session.machine.session == session:  # noqa: ASYNC110 - it is nobody's event
+                while writer.session.machine.session == session:  # noqa: ASYNC110 - no event announces it
                     await asyncio.sleep(0.02)
             assert writer.held == held != (), "of the new session nothing is known yet"
             for link in writer.session._links.values():

@@ -179,8 +179,6 @@ class Session:
         number = await self._take_number()
         before = self.machine
         self._earlier = _Earlier(self.held, before.seen, self.wrong_addresses)
-        # With the policy `batch` all that is acknowledged is on disk, so a restart loses nothing; a publisher that lost
-        # its log says so (E10).
         self._start_machine(number, before.asked)
         for segment, link in self._links.items():
             if link.connected:
@@ -224,6 +222,8 @@ class Session:
 
     def _start_machine(self, session: WriterSession, after: int) -> None:
         """Begin the session `session`; its tickets come after `after`."""
+        # With the policy `batch` all that is acknowledged is on disk, so a restart loses nothing; a publisher that lost
+        # its log says so (E10).
         shared = self._options.shared and self.directory.declared.history.policy != "batch"
         self._machine = WriterMachine(
             self.directory.info.uid, self.directory.shape, self.directory.segments, self.writer_id, session.number,
