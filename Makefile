@@ -23,6 +23,8 @@ BENCH_ARGS ?=
 LONG ?= 1
 
 export LONG
+# Compiled files are kept, whatever the environment says: without them every process that starts compiles all again.
+unexport PYTHONDONTWRITEBYTECODE
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export NO_MKDOCS_2_WARNING := 1
 
@@ -34,14 +36,17 @@ help: ## list these targets
 setup: $(READY) ## make .venv with the locked packages and this project in it
 	@echo "ready: $$($(BIN)/python --version) in $(VENV)"
 
-# In the lock, pip and setuptools come first: they build the packages that are published as source only.
+# In the lock, pip and setuptools come first: they build the packages that are published as source only. What is built is
+# unpacked at once, so it is not compressed: PySpark is 450 MB of archives.
 $(LOCKED): requirements.lock
 	@tools/make-venv $(VENV)
 	@echo "installing the build tools from requirements.lock"
 	@awk '/^[A-Za-z]/ { take = /^(pip|setuptools)==/ } take' requirements.lock > $(VENV)/build-tools.lock
 	@$(PIP) install --require-hashes -r $(VENV)/build-tools.lock
 	@echo "installing the locked packages (PySpark is 450 MB: some minutes the first time)"
-	@$(PIP_SHOWING) install --progress-bar off --require-hashes --no-build-isolation -r requirements.lock | $(LONG_DOWNLOADS)
+	@printf '[bdist_wheel]\ncompression = stored\n' > $(VENV)/build.cfg
+	@DIST_EXTRA_CONFIG=$(CURDIR)/$(VENV)/build.cfg \
+		$(PIP_SHOWING) install --progress-bar off --require-hashes --no-build-isolation -r requirements.lock | $(LONG_DOWNLOADS)
 	@touch $@
 
 $(READY): $(LOCKED) pyproject.toml
@@ -170,4 +175,4 @@ check: lint types imports docs test ## all of the above that a commit must pass
 clean: ## remove what was built or cached (keeps .venv)
 	@! test -e .cache/cluster/node.json -o -e .cache/cluster/api.json || $(MAKE) cluster-down
 	@rm -rf .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis site dist build spark-warehouse metastore_db derby.log
-	@find core services spark examples tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
+	@find core services operator spark examples tests tools -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -3,7 +3,7 @@
 `--rules-report=FILE` writes JSON, `{rule id: {"passed": [test, ...], "failed": [test, ...]}}`, which `make rules`
 reads. A test names the rules that it shows by `@pytest.mark.rule("S2")`. A skipped test shows nothing.
 
-`realm` gives a test real streams: a catalog and publishers as processes, one local mode for the whole run.
+`services` gives a test real streams: a catalog and publishers as processes, one local mode for the whole run.
 """
 
 import asyncio
@@ -11,7 +11,6 @@ import itertools
 import json
 import os
 import sys
-import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -21,7 +20,7 @@ import pytest
 from hypothesis import settings
 
 from epochal.client.catalog.catalog import CatalogClient
-from epochal.local import LocalMode, LocalSettings
+from epochal.testing import LocalServices
 
 # Two busy cores make single examples slow now and then; that says nothing about the code.
 settings.register_profile("epochal", deadline=None)
@@ -72,44 +71,6 @@ class RulesReport:
         self._path.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
 
 
-class _Background:
-    """One local mode for the whole run, on an event loop of its own, because each test has another loop."""
-
-    def __init__(self) -> None:
-        self._ready = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="local mode")
-        self._thread.start()
-        assert self._ready.wait(60)
-
-    async def _run(self) -> None:
-        self._over, self._loop = asyncio.Event(), asyncio.get_running_loop()
-        try:
-            async with LocalMode(settings=LocalSettings(poll_interval=0.05)) as self.mode:
-                self.url = self.mode.url
-                self._ready.set()
-                await self._over.wait()
-        finally:
-            self._ready.set()
-
-    @property
-    def processes(self) -> dict[str, int]:
-        """Ids of the running services by name."""
-
-        async def read() -> dict[str, int]:
-            return self.mode.processes
-
-        return asyncio.run_coroutine_threadsafe(read(), self._loop).result(10)
-
-    def stop(self) -> None:
-        """End it, and check that no process is left."""
-        ids, data = self.processes.values(), self.mode.data
-        self._loop.call_soon_threadsafe(self._over.set)
-        self._thread.join(60)
-        assert not self._thread.is_alive()
-        assert not [pid for pid in ids if runs(pid)], "every process has ended"
-        assert not data.exists()
-
-
 def runs(pid: int) -> bool:
     """Whether a process exists and is no zombie."""
     try:
@@ -132,10 +93,10 @@ def _read(path: Path | str) -> bytes:
         return b""
 
 
-class Realm:
+class Services:
     """Real streams for one test, deleted at its end; processes that it started are ended."""
 
-    def __init__(self, background: _Background) -> None:
+    def __init__(self, background: LocalServices) -> None:
         self._background, self.url = background, background.url
         self._streams: list[str] = []
         self._children: list[asyncio.subprocess.Process] = []
@@ -144,7 +105,7 @@ class Realm:
         """Declare a stream under a fresh name and wait for it; one process serves it unless `spec` changes that."""
         name = f"s{next(_numbers)}"
         spec = {"publishers": {"segmentsPerPod": segments}, "segments": segments, **spec}
-        spec |= {"time": {"shape": shape}, "payload": {"encoding": encoding}}
+        spec = {"payload": {"encoding": encoding}, **spec, "time": {"shape": shape}}
         await self.declare(name, spec)
         async with CatalogClient(self.url) as catalog:
             await catalog.lookup("test", name, wait=30)
@@ -206,17 +167,21 @@ def _nothing_is_left_running() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def _background() -> Iterator[_Background]:
-    background = _Background()
+def _background() -> Iterator[LocalServices]:
+    background = LocalServices()
+    background.start()
     yield background
+    ids, data = background.processes.values(), background.mode.data
     background.stop()
+    assert not [pid for pid in ids if runs(pid)], "every process has ended"
+    assert not data.exists()
 
 
 @pytest.fixture
-async def realm(_background: _Background) -> AsyncIterator[Realm]:
+async def services(_background: LocalServices) -> AsyncIterator[Services]:
     """Real streams, deleted when the test is over."""
-    realm = Realm(_background)
+    services = Services(_background)
     try:
-        yield realm
+        yield services
     finally:
-        await realm.close()
+        await services.close()

@@ -10,9 +10,10 @@ It judges the tests. A mutant is a unified diff in tests/mutants/ with three lin
 
 Each is applied to a copy of the tree, never to the tree itself. The named test must be marked with the rule (several
 rules are separated by commas, and it must be marked with each), pass on the unchanged copy and fail on the changed one.
-The unchanged copy is tried once for all mutants, and its compiled files are shared, so a mutant costs only its test. A
-test that does not end in time is tried again, with twice the time and with nothing else running. If it is too slow
-again, the mutant counts as caught. Exits with 1 when a mutant survives, no longer applies, or its test cannot run.
+The unchanged copy is tried once for all mutants and its compiled files are shared. pytest runs in processes forked from
+one that has loaded all packages (`forked_pytest`): a mutant costs little more than its test. A test that does not end
+in time is tried again, with twice the time and with nothing else running. If it is too slow again, the mutant counts as
+caught. Exits with 1 when a mutant survives, no longer applies, or its test cannot run.
 """
 
 import argparse
@@ -20,7 +21,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -31,6 +31,8 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from forked_pytest import ForkServer
 
 COPIED = (
     "core",
@@ -160,45 +162,11 @@ def source_roots(tree: Path) -> list[Path]:
     return [(tree / package).parent for package in packages]
 
 
-def run_pytest(tree: Path, arguments: Sequence[str], seconds: float, *, compile_files: bool) -> int | None:
-    """Run pytest against the packages in `tree`.
-
-    Returns:
-        its exit code, or None when it ran longer than `seconds`.
-    """
-    # PYTHONPATH comes before the editable install, for the test and for every process that it starts.
-    roots = os.pathsep.join(map(str, [*source_roots(tree), Path(__file__).resolve().parent]))
-    scratch = tree / "tmp"
-    scratch.mkdir(exist_ok=True)
-    environment = {**os.environ, "PYTHONPATH": roots, "TMPDIR": str(scratch)}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    if not compile_files:
-        environment["PYTHONDONTWRITEBYTECODE"] = "1"
-    options = ["-q", "-m", "", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:anyio", "-p", "no:schemathesis"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pytest", *options, *arguments],
-        cwd=tree,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        return process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        return None
-    finally:
-        _end_session(process)
-
-
-def _end_session(process: subprocess.Popen[bytes]) -> None:
-    """End the test and whatever it left running."""
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
-    process.wait()
+def run_pytest(
+    server: ForkServer, tree: Path, arguments: Sequence[str], seconds: float, *, compile_files: bool
+) -> int | None:
+    """Run pytest against the packages in `tree`; returns what `ForkServer.run` does."""
+    return server.run(tree, source_roots(tree), arguments, seconds, compile_files=compile_files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +195,7 @@ class Baseline:
                 raise MutantError(f"{mutant.test} is not marked with rule {rule}")
 
 
-def try_unchanged(tree: Path, tests: Sequence[str]) -> dict[str, Baseline]:
+def try_unchanged(server: ForkServer, tree: Path, tests: Sequence[str]) -> dict[str, Baseline]:
     """Run all of `tests` once, in one process; those that do not exist are left out of what is returned."""
     with tempfile.TemporaryDirectory(prefix="named-", dir=tree) as scratch:
         names, outcomes = Path(scratch, "names.json"), Path(scratch, "outcomes.json")
@@ -236,25 +204,26 @@ def try_unchanged(tree: Path, tests: Sequence[str]) -> dict[str, Baseline]:
         plugin = ["-p", "named_tests", f"--named={names}", f"--outcomes={outcomes}"]
         begun = time.monotonic()
         if files:
-            run_pytest(tree, [*plugin, "--continue-on-collection-errors", *files], BASELINE_SECONDS, compile_files=True)
+            arguments = [*plugin, "--continue-on-collection-errors", *files]
+            run_pytest(server, tree, arguments, BASELINE_SECONDS, compile_files=True)
         found = json.loads(outcomes.read_text()) if outcomes.exists() else {}
     # What no test has taken is the start of pytest. One mutant's test starts faster: it imports fewer files.
     start = time.monotonic() - begun - sum(it["seconds"] for it in found.values())
     return {test: Baseline(it["passed"], start + it["seconds"], frozenset(it["rules"])) for test, it in found.items()}
 
 
-def _try_all_unchanged(tree: Path, mutants: Sequence[Mutant], jobs: int) -> dict[str, Baseline]:
+def _try_all_unchanged(server: ForkServer, tree: Path, mutants: Sequence[Mutant], jobs: int) -> dict[str, Baseline]:
     """The same for the tests of all mutants, in as many processes as `jobs`; a file's tests stay in one process."""
     tests = sorted({mutant.test for mutant in mutants})
     files = sorted({test.partition("::")[0] for test in tests})
     shares = [[test for test in tests if files.index(test.partition("::")[0]) % jobs == job] for job in range(jobs)]
     with ThreadPoolExecutor(jobs) as pool:
-        parts = list(pool.map(lambda share: try_unchanged(tree, share), filter(None, shares)))
+        parts = list(pool.map(lambda share: try_unchanged(server, tree, share), filter(None, shares)))
     return {test: baseline for part in parts for test, baseline in part.items()}
 
 
 def judge(
-    unchanged: Path, tree: Path, mutant: Mutant, baseline: Baseline | None, *, alone: bool = False
+    server: ForkServer, unchanged: Path, tree: Path, mutant: Mutant, baseline: Baseline | None, *, alone: bool = False
 ) -> Outcome | None:
     """Try one mutant out, in a copy of `unchanged` at `tree`, which is removed again.
 
@@ -267,7 +236,7 @@ def judge(
         if baseline is None:
             raise MutantError(f"{mutant.test} does not exist, or cannot be imported")
         baseline.expect(mutant)
-        verdict = _try_changed(unchanged, tree, mutant, baseline.patience * (ALONE if alone else 1.0))
+        verdict = _try_changed(server, unchanged, tree, mutant, baseline.patience * (ALONE if alone else 1.0))
     except MutantError as error:
         note = str(error)
     except TooSlow:
@@ -277,12 +246,12 @@ def judge(
     return Outcome(mutant, verdict, time.monotonic() - started, note)
 
 
-def _try_changed(unchanged: Path, tree: Path, mutant: Mutant, seconds: float) -> str:
+def _try_changed(server: ForkServer, unchanged: Path, tree: Path, mutant: Mutant, seconds: float) -> str:
     """The verdict. Raises `MutantError`, or `TooSlow` when the test did not end within `seconds`."""
     link_tree(unchanged, tree)
     try:
         apply(mutant, tree)
-        code = run_pytest(tree, ["-x", mutant.test], seconds, compile_files=False)
+        code = run_pytest(server, tree, ["-x", mutant.test], seconds, compile_files=False)
     finally:
         shutil.rmtree(tree, ignore_errors=True)
     if code is None:
@@ -312,12 +281,18 @@ def apply(mutant: Mutant, tree: Path) -> None:
 
 def judge_all(root: Path, mutants: Sequence[Mutant], jobs: int) -> Iterator[Outcome]:
     """Try all mutants, `jobs` at a time; yields each outcome when it is known, those that were too slow last."""
-    with tempfile.TemporaryDirectory(prefix="mutants-") as scratch, ThreadPoolExecutor(jobs) as pool:
+    with (
+        tempfile.TemporaryDirectory(prefix="mutants-") as scratch,
+        ForkServer() as server,
+        ThreadPoolExecutor(jobs) as pool,
+    ):
         unchanged = Path(scratch, "unchanged")
         copy_tree(root, unchanged)
-        baselines: Mapping[str, Baseline] = _try_all_unchanged(unchanged, mutants, jobs)
+        baselines: Mapping[str, Baseline] = _try_all_unchanged(server, unchanged, mutants, jobs)
         judged = {
-            pool.submit(judge, unchanged, Path(scratch, str(number)), mutant, baselines.get(mutant.test)): mutant
+            pool.submit(
+                judge, server, unchanged, Path(scratch, str(number)), mutant, baselines.get(mutant.test)
+            ): mutant
             for number, mutant in enumerate(mutants)
         }
         slow: list[Mutant] = []
@@ -328,7 +303,7 @@ def judge_all(root: Path, mutants: Sequence[Mutant], jobs: int) -> Iterator[Outc
             else:
                 yield outcome
         for mutant in slow:
-            outcome = judge(unchanged, Path(scratch, "alone"), mutant, baselines.get(mutant.test), alone=True)
+            outcome = judge(server, unchanged, Path(scratch, "alone"), mutant, baselines.get(mutant.test), alone=True)
             assert outcome is not None
             yield outcome
 

@@ -12,8 +12,8 @@ from harness.rounds import middle, percentile
 from harness.tables import Table
 
 import epochal
+from epochal.catalog_api.requests import SegmentReport
 from epochal.client.catalog.catalog import CatalogClient
-from epochal.client.catalog.types import SegmentReport
 
 PACES = {"one an hour": (30, 0.1), "one a second": (15, 1.0), "100 a second": (1000, 0.01)}
 """Pace -> how many epochs, and seconds between them.
@@ -131,7 +131,7 @@ async def _recorded(catalog: CatalogClient, lease: tuple[str, int, int], phase: 
     await asyncio.sleep(phase)
     for epoch in range(SECONDS):
         due = time.perf_counter() + 1.0
-        report = SegmentReport(incarnation, (epoch,), ("w",), number=epoch, horizon=(epoch,))
+        report = SegmentReport(incarnation, [epoch], ["w"], number=epoch, horizon=[epoch])
         asked = time.perf_counter()
         renewal = await catalog.renew(name, token, {"0": report})
         ages.append(time.perf_counter() - asked)

@@ -13,7 +13,7 @@ from pathlib import Path
 from harness.bench import Bench
 from harness.processes import cpu_seconds, resident_bytes
 from harness.tables import Table
-from tests.cluster.api.stage import Operator, Stage, eventually, stage
+from tests.cluster.api.sandbox import Operator, Sandbox, eventually, open_sandbox
 from tests.cluster.harness.apiserver import ApiServer, api_server
 
 from epochal.kube.api import KINDS
@@ -37,7 +37,7 @@ async def measure(bench: Bench) -> list[Table]:
 async def _row(bench: Bench, streams: int) -> list[str]:
     with tempfile.TemporaryDirectory() as directory, api_server() as server:
         _prepare(server)
-        async with stage(server.kubeconfig, _NAMESPACE, Path(directory)) as set_up:
+        async with open_sandbox(server.kubeconfig, _NAMESPACE, Path(directory)) as set_up:
             set_up.node.held = True
             operator = set_up.operator(
                 resync=10,
@@ -80,12 +80,12 @@ def _prepare(server: ApiServer) -> None:
 _gate = asyncio.Semaphore(16)
 
 
-async def _declare(set_up: Stage, number: int) -> None:
+async def _declare(set_up: Sandbox, number: int) -> None:
     async with _gate:
         await set_up.declare(f"s{number}", 1)
 
 
-async def _all_told(set_up: Stage, streams: int) -> bool:
+async def _all_told(set_up: Sandbox, streams: int) -> bool:
     """Whether every stream has its pod, and is told of in its object."""
     found, _ = await set_up.api.list(KINDS["Stream"], _NAMESPACE)
     pods, _ = await set_up.api.list(KINDS["Pod"], _NAMESPACE)

@@ -10,16 +10,9 @@ from epochal import errors
 from epochal.errors import EpochalError
 
 if TYPE_CHECKING:
-    from epochal.client import (
-        BlockingClient,
-        BlockingSubscription,
-        BlockingWriter,
-        Client,
-        Subscription,
-        Writer,
-        connect,
-        connect_blocking,
-    )
+    from epochal.client.blocking.client import BlockingClient, BlockingSubscription, BlockingWriter, connect_blocking
+    from epochal.client.client import Client, connect
+    from epochal.client.subscriber.subscriber import Subscription
     from epochal.client.subscriber.values import (
         Data,
         Epoch,
@@ -31,6 +24,7 @@ if TYPE_CHECKING:
         SegmentUp,
     )
     from epochal.client.tracing import traced
+    from epochal.client.writer.writer import Writer
     from epochal.protocol.messages import Position
     from epochal.protocol.subscriber.cursor import Cursor
     from epochal.protocol.times import TimeCodec
@@ -38,6 +32,13 @@ if TYPE_CHECKING:
     __version__: str
 else:
     _HOMES = {
+        **dict.fromkeys(
+            ("BlockingClient", "BlockingSubscription", "BlockingWriter", "connect_blocking"),
+            "epochal.client.blocking.client",
+        ),
+        **dict.fromkeys(("Client", "connect"), "epochal.client.client"),
+        "Subscription": "epochal.client.subscriber.subscriber",
+        "Writer": "epochal.client.writer.writer",
         "Cursor": "epochal.protocol.subscriber.cursor",
         "Position": "epochal.protocol.messages",
         "TimeCodec": "epochal.protocol.times",
@@ -53,10 +54,7 @@ else:
 
         if name not in __all__:
             raise AttributeError(f"module 'epochal' has no attribute {name!r}")
-        if name == "__version__":
-            value = metadata.version("epochal")
-        else:
-            value = getattr(import_module(_HOMES.get(name, "epochal.client")), name)
+        value = metadata.version("epochal") if name == "__version__" else getattr(import_module(_HOMES[name]), name)
         globals()[name] = value
         return value
 

@@ -28,9 +28,9 @@ JOIN_FROM = 0.3
 KILL_FROM = 0.5
 """... and when a publisher is killed, once the late subscriber is there and an hour is under way."""
 HOLD_SECONDS = 60.0
-"""How long, at most, a writer of our own keeps an hour under way until the late subscriber is there.
+"""How long, at most, a writer of our own keeps an hour under way: for the late subscriber, and for a publisher.
 
-Where a join takes longer than a micro-batch, as on a busy machine, it would otherwise never meet one that is.
+Where a join, or a kill, takes longer than a micro-batch, as on a busy machine, it would otherwise never meet one.
 """
 
 
@@ -61,6 +61,7 @@ class Run:
     """Hours that there will be, once they are known."""
     _done: int = 0
     _joined: asyncio.Event = field(default_factory=asyncio.Event)
+    _back: asyncio.Event = field(default_factory=asyncio.Event)
     _killed_at: float = 0.0
 
     async def run(self, base: Path, manifest: str, script: Path) -> None:
@@ -121,7 +122,7 @@ class Run:
         """See which hours are under way, and let the late subscriber join while one is."""
         active: set[int] = set()
         async with AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
-            holding: asyncio.Task[None] | None = None
+            holding: list[asyncio.Task[None]] = []
             async for event in scout.events():
                 match event:
                     case epochal.Data(time=int(hour)):
@@ -129,28 +130,44 @@ class Run:
                         if self._may_join():
                             await self._try_to_join(client, stream, active, tasks)
                         elif self.kills and self.join and self.kill is None and self._done >= KILL_FROM * self.total:
+                            # Else the last hour could be complete before the publisher is gone, and nobody saw it back.
+                            holding += await self._keep(client, stream, "keeper of the kill", self._back, stack, tasks)
                             await self._kill(client, stream, event.segment, active)
                     case epochal.Rewound(segment=segment) if self.kill and segment == self.kill.segment:
                         self.back_after = time.monotonic() - self._killed_at
                         self.view.back(self.back_after)
+                        self._back.set()
                     case epochal.FrontierChanged(frontier=frontier):
                         left = {hour for hour in active if not _reached(frontier, hour)}
                         active -= left
                         self._done += len(left)
-                        if holding is None and self._may_join():
-                            with contextlib.suppress(StreamComplete):
-                                keeper = await stack.enter_async_context(client.writer(stream, "keeper"))
-                                holding = tasks.create_task(self._hold(keeper))
+                        if not holding and self._may_join():
+                            holding += await self._keep(client, stream, "keeper", self._joined, stack, tasks)
                 self.view.under_way(active)
-            if holding is not None:
-                holding.cancel()
+            for each in holding:
+                each.cancel()
 
-    async def _hold(self, keeper: epochal.Writer) -> None:
-        """Keep an hour under way until the late subscriber has joined, or for so long that it never will."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(HOLD_SECONDS):
-                await self._joined.wait()
-        await keeper.finish()
+    async def _keep(
+        self,
+        client: epochal.Client,
+        stream: str,
+        name: str,
+        until: asyncio.Event,
+        stack: AsyncExitStack,
+        tasks: asyncio.TaskGroup,
+    ) -> list[asyncio.Task[None]]:
+        """Keep an hour under way until something has happened, or for so long that it never will."""
+
+        async def hold(keeper: epochal.Writer) -> None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(HOLD_SECONDS):
+                    await until.wait()
+            await keeper.finish()
+
+        with contextlib.suppress(StreamComplete):
+            keeper = await stack.enter_async_context(client.writer(stream, name))
+            return [tasks.create_task(hold(keeper))]
+        return []
 
     def _may_join(self) -> bool:
         return self.join is None and self.total > 0 and self._done >= JOIN_FROM * self.total
@@ -202,4 +219,5 @@ async def _apply(url: str, text: str) -> str:
     async with CatalogClient(url) as catalog:
         for manifest in manifests:
             await catalog.apply(manifest.to_document(), manifest.namespace, manifest.name)
+            await catalog.lookup(manifest.namespace, manifest.name, wait=60)
     return manifests[0].qualified

@@ -13,7 +13,7 @@ from typing import Any
 
 from epochal.kube.access import Choice
 from epochal.kube.api import KINDS, Api, ApiError
-from epochal.resources.cluster.names import MANAGER
+from epochal.resources.cluster.stream import MANAGER
 
 CHILDREN = tuple(
     KINDS[kind]

@@ -7,7 +7,8 @@ a newer one of the same object, an object that was seen to go does not come back
 from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Iterable
 
-from epochal.resources.cluster.names import STREAM_LABEL, Object, key
+from epochal.resources.cluster.stream import STREAM_LABEL, key
+from epochal.resources.spec import Object
 
 Place = tuple[str, str]
 """Namespace and name of a stream."""

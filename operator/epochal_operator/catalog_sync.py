@@ -9,14 +9,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from epochal.client.catalog.blockers import show_time
+from epochal.catalog_api.answers import SegmentInfo, StreamInfo
+from epochal.catalog_api.blockers import show_time
 from epochal.client.catalog.catalog import CatalogClient
-from epochal.client.catalog.types import SegmentInfo, StreamInfo
 from epochal.errors import EpochalError, ManifestError, ProtocolError, StreamNotFound, Unavailable
 from epochal.protocol.blockers import HolderKind
 from epochal.resources import OBJECT_UID, StreamManifest
-from epochal.resources.cluster.names import OPERATOR, Object
 from epochal.resources.cluster.status import frontier_text
+from epochal.resources.cluster.stream import OPERATOR
+from epochal.resources.spec import Object
 
 logger = logging.getLogger("epochal.operator")
 

@@ -12,11 +12,12 @@ from contextlib import suppress
 from time import monotonic
 
 from epochal.backoff import Backoff
-from epochal.client.catalog.types import StreamInfo
+from epochal.catalog_api.answers import StreamInfo
 from epochal.errors import EpochalError
 from epochal.kube.api import KINDS, STREAM, ApiError, ResourceKind
-from epochal.resources.cluster.names import SELECTOR, STREAM_LABEL, Object
-from epochal.service.tracing import Look, looking
+from epochal.resources.cluster.stream import SELECTOR, STREAM_LABEL
+from epochal.resources.spec import Object
+from epochal.service.telemetry import Look, looking
 from epochal_operator.api import CHILDREN, ThrottledApi
 from epochal_operator.cache import Cache, Place
 from epochal_operator.catalog_sync import NO_CONCERNS, CatalogSync, Concerns, concerns_of, frontier_of, object_uid

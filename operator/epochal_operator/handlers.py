@@ -24,7 +24,7 @@ import kopf
 from epochal.backoff import Backoff
 from epochal.kube.access import Access
 from epochal.kube.api import STREAM, retry_after_of
-from epochal.resources.cluster.names import SELECTOR
+from epochal.resources.cluster.stream import SELECTOR
 from epochal.resources.crd import GROUP
 from epochal.service.process import stop_on_signals
 from epochal_operator.api import CHILDREN, Throttle

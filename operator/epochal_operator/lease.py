@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from time import monotonic
 
 from epochal.kube.api import ApiError
-from epochal.resources.cluster.names import Object
+from epochal.resources.spec import Object
 from epochal_operator.api import ThrottledApi
 from epochal_operator.settings import OperatorSettings
 

@@ -10,7 +10,8 @@ import logging
 from collections.abc import Sequence
 
 from epochal.kube.api import STREAM, ApiError
-from epochal.resources.cluster.names import FINALIZER, OPERATOR, Object
+from epochal.resources.cluster.stream import FINALIZER, OPERATOR
+from epochal.resources.spec import Object
 from epochal_operator.api import ThrottledApi
 from epochal_operator.cache import Cache, Place
 

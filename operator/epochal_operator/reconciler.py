@@ -15,8 +15,8 @@ from epochal.backoff import Backoff
 from epochal.errors import EpochalError, ManifestError, ProtocolError, Unavailable
 from epochal.kube.api import ApiError
 from epochal.resources.cluster import (
-    Action,
     Apply,
+    ClusterAction,
     ClusterPlan,
     ClusterStream,
     Create,
@@ -26,9 +26,10 @@ from epochal.resources.cluster import (
     children_of,
     plan_cluster,
 )
-from epochal.resources.cluster.names import FINALIZER, Object, is_terminating, key
 from epochal.resources.cluster.planner import claims_of, standing_pods
 from epochal.resources.cluster.status import News
+from epochal.resources.cluster.stream import FINALIZER, is_terminating, key
+from epochal.resources.spec import Object
 from epochal_operator.api import ThrottledApi
 from epochal_operator.cache import Cache, Place
 from epochal_operator.catalog_sync import CatalogSync, DeclaredStream, declared_of, manifest_of, refused, trouble_of
@@ -58,14 +59,14 @@ class OutOfDate(Exception):
 class Refusals:
     """The actions that were refused, with the API server's words, and those that met something else than was known."""
 
-    refused: list[tuple[Action, str]] = field(default_factory=list)
-    otherwise: list[Action] = field(default_factory=list)
+    refused: list[tuple[ClusterAction, str]] = field(default_factory=list)
+    otherwise: list[ClusterAction] = field(default_factory=list)
 
-    def add(self, action: Action, message: str) -> None:
+    def add(self, action: ClusterAction, message: str) -> None:
         """This one was refused."""
         self.refused.append((action, message))
 
-    def stop(self, action: Action) -> bool:
+    def stop(self, action: ClusterAction) -> bool:
         """Whether this one is to wait: it needs what could not be made, or enough of its like were refused."""
         alike = sum(_like(other) == _like(action) for other, _ in self.refused)
         return alike >= _MOST_ALIKE or any(_needs(action.item, item) for item in self._unmade())
@@ -242,9 +243,11 @@ class Reconciler:
         ):
             raise OutOfDate(f"{seen['namespace']}/{seen['name']} has changed")
 
-    async def _act_on_all(self, stream: Object, actions: Sequence[Action]) -> tuple[tuple[Action, ...], Refusals]:
+    async def _act_on_all(
+        self, stream: Object, actions: Sequence[ClusterAction]
+    ) -> tuple[tuple[ClusterAction, ...], Refusals]:
         """What was done, and what was refused or met something unknown. That stops nothing that does not need it."""
-        done: list[Action] = []
+        done: list[ClusterAction] = []
         refusals = Refusals()
         for action in actions:
             if refusals.stop(action):
@@ -260,7 +263,7 @@ class Reconciler:
                 refusals.add(action, error.message)
         return tuple(done), refusals
 
-    async def _act(self, stream: Object, action: Action) -> bool:
+    async def _act(self, stream: Object, action: ClusterAction) -> bool:
         """Do one thing; returns whether it was as known. Raises `ApiError` for other refusals."""
         try:
             match action:
@@ -343,7 +346,7 @@ def _identity(stream: Object) -> tuple[str, int]:
     return stream["metadata"]["uid"], stream["metadata"]["generation"]
 
 
-def _like(action: Action) -> tuple[type, str]:
+def _like(action: ClusterAction) -> tuple[type, str]:
     return type(action), action.item["kind"]
 
 

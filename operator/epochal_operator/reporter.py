@@ -11,8 +11,9 @@ from time import monotonic
 
 from epochal.kube.api import ApiError
 from epochal.resources.cluster import Seen, status_of
-from epochal.resources.cluster.names import MANAGER, Object
 from epochal.resources.cluster.status import News, news, timestamp
+from epochal.resources.cluster.stream import MANAGER
+from epochal.resources.spec import Object
 from epochal_operator.api import ThrottledApi
 from epochal_operator.cache import Cache, Place
 

@@ -16,12 +16,11 @@ from pydantic_settings import NoDecode, SettingsConfigDict
 from epochal.client.catalog.catalog import catalog_url
 from epochal.errors import ConfigError
 from epochal.kube.access import own_namespace
-from epochal.otel.environment import Exports
+from epochal.otel.sdk import Exports
 from epochal.resources.cluster import OWN_ENVIRONMENT, ClusterSettings
-from epochal.service.settings import ByComma, ServiceSettings
+from epochal.service.settings import ByComma, Port, ServiceSettings
 
 LEASE_NAME = "epochal-operator"
-Port = Annotated[int, Field(ge=0, le=65535)]
 
 
 def _own_namespace() -> str:

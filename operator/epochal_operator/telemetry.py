@@ -11,10 +11,10 @@ from aiohttp import web
 from opentelemetry.metrics import CallbackOptions, Observation
 
 from epochal.errors import EpochalError
-from epochal.otel.logs import ids
 from epochal.service import problems
 from epochal.service.http import Handler, HttpServer
-from epochal.service.telemetry import ServiceTelemetry
+from epochal.service.process import ids
+from epochal.service.telemetry import DURATION_BOUNDS, ServiceTelemetry
 from epochal_operator.settings import OperatorSettings
 
 _DRAIN = 0.5
@@ -27,8 +27,9 @@ class OperatorTelemetry(ServiceTelemetry):
     def __init__(self) -> None:
         super().__init__("operator")
         self._looks = self.meter.create_histogram(
-            "epochal.operator.reconcile.duration", unit="s", description="Looks at one stream, by outcome"
-        )
+            "epochal.operator.reconcile.duration", unit="s", description="Looks at one stream, by outcome",
+            explicit_bucket_boundaries_advisory=DURATION_BOUNDS,
+        )  # fmt: skip
         self._events = self.meter.create_counter(
             "epochal.operator.watch.events", unit="{event}", description="Events of watches, by kind"
         )
@@ -98,7 +99,7 @@ class Web:
             stack.callback(probes.close)
             routes = {"/healthz": _probe(self._healthy), "/readyz": _probe(self._ready)}
             await self._serve(stack, probes, self._settings.port, routes)
-            await self._serve(stack, self._telemetry, self._settings.metrics_port, {"/metrics": self._metrics})
+            await self._serve(stack, self._telemetry, self._settings.metrics_port, {"/metrics": self._telemetry.serve})
             self._stack = stack.pop_all()
         return self
 
@@ -113,9 +114,6 @@ class Web:
             server.app.router.add_get(path, handler)
         stack.push_async_callback(server.close)
         await server.start(port)
-
-    async def _metrics(self, _request: web.Request) -> web.Response:
-        return web.Response(body=self._telemetry.render(), headers={"Content-Type": "text/plain; version=0.0.4"})
 
 
 def _probe(check: Callable[[], bool]) -> Handler:

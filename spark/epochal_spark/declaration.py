@@ -6,8 +6,8 @@ Separate from the checks, which compare it with columns, because the driver, Spa
 from dataclasses import dataclass
 from typing import Self
 
+from epochal.catalog_api.answers import StreamInfo
 from epochal.client.catalog.catalog import CatalogClient
-from epochal.client.catalog.types import StreamInfo
 from epochal.errors import Problem, SchemaMismatch
 from epochal.protocol.times import TimeShape
 from epochal.resources import parse_stream_name

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import epochal
-from epochal.client.catalog.types import StreamInfo
+from epochal.catalog_api.answers import StreamInfo
 from epochal.errors import EpochalError, QueryIsNew, QueryRunning
 from epochal.protocol.blockers import HolderKind
 from epochal.protocol.messages import GROUP

@@ -1,19 +1,115 @@
 """Turns a DataFrame's columns into the records of an append, in the encoding and the schema that the stream declares.
 
-Separate from `columns`, which divides rows by time and segment; this module decides what a subscriber gets. With
-`arrow` a record is a whole record batch and nothing is done row by row. With `msgpack` and `json` a record is a map
-from column name to value.
+Rows are divided by time and segment first. With `arrow` a record is a whole record batch and nothing is done row by
+row. With `msgpack` and `json` a record is a map from column name to value. Separate from the sink because it is plain
+column work that needs neither Spark's runtime nor a network, and because a task spends most of its time here.
 """
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
 from epochal.client.encoding.arrow_schemas import to_arrow
-from epochal.errors import RecordTypeError
+from epochal.client.encoding.columns import key_bytes, maps, plain_type
+from epochal.errors import RecordTypeError, TimeShapeError
+from epochal.protocol.times import Time
 from epochal_spark.declaration import Declared
 from epochal_spark.schemas import payload_columns
+
+Ints: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
+
+Placer = Callable[[bytes | None], str]
+"""Which segment takes a key."""
+
+
+class Group(NamedTuple):
+    """Rows of one time and one segment, in the order in which they came; `key` is that of one of them."""
+
+    time: Time
+    segment: str
+    key: bytes | None
+    rows: pa.RecordBatch
+
+
+def groups(
+    batch: pa.RecordBatch, time: str, key: str | None, place: Placer, rows: pa.RecordBatch | None = None
+) -> Iterator[Group]:
+    """Divide a batch by time and segment, in the order of times. The same batch gives the same groups, always.
+
+    `rows`, if given, are divided instead of the batch's own. Raises `TimeShapeError` for a time that is null or
+    negative.
+    """
+    if not batch.num_rows:
+        return
+    leaves = [_checked(leaf, time) for leaf in _leaves(batch.column(time))]
+    segments, keys, placed = _placed(batch, key, place)
+    columns, order = _ordered([*leaves, placed])
+    changed = np.zeros(batch.num_rows - 1, dtype=bool)
+    for column in columns:
+        changed |= column[1:] != column[:-1]
+    starts = [0, *(np.flatnonzero(changed) + 1).tolist(), batch.num_rows]
+    divided = batch if rows is None else rows
+    if order is not None:
+        divided = divided.take(pa.array(order))
+    times = batch.column(time)
+    for start, end in pairwise(starts):
+        at, first = int(columns[-1][start]), start if order is None else int(order[start])
+        yield Group(_time(times[first].as_py()), segments[at], keys[at], divided.slice(start, end - start))
+
+
+def _ordered(columns: list[Ints]) -> tuple[list[Ints], Ints | None]:
+    """The columns sorted, by the first column first, and the indices that sort rows so; None where they are sorted."""
+    if len(columns) == 2 and not columns[1].any() and bool((columns[0][1:] >= columns[0][:-1]).all()):
+        return columns, None
+    order = np.lexsort(columns[::-1])  # stable: rows of one group keep their order
+    return [column[order] for column in columns], order
+
+
+def _leaves(column: pa.Array) -> Iterator[pa.Array]:
+    """The ints of a time column, in the order of the shape."""
+    if pa.types.is_struct(column.type):
+        for part in column.flatten():  # carries the nulls of the struct into its parts
+            yield from _leaves(part)
+    else:
+        yield column
+
+
+def _checked(leaf: pa.Array, name: str) -> Ints:
+    if not pa.types.is_integer(leaf.type):
+        raise TimeShapeError(f"the time column {name!r} holds {leaf.type}; a time is an int or a struct of ints")
+    if leaf.null_count:
+        raise TimeShapeError(f"the time column {name!r} holds null; every record needs a time")
+    values: Ints = leaf.cast(pa.int64()).to_numpy(zero_copy_only=False)
+    if values.size and values.min() < 0:
+        raise TimeShapeError(f"the time column {name!r} holds {values.min()}; times are 0 or greater")
+    return values
+
+
+def _placed(batch: pa.RecordBatch, key: str | None, place: Placer) -> tuple[list[str], list[bytes | None], Ints]:
+    """The segments in use with a key of each, and for every row the index of its segment."""
+    if key is None:
+        return [place(None)], [None], np.zeros(batch.num_rows, dtype=np.int64)
+    encoded = batch.column(key).dictionary_encode(null_encoding="encode")
+    segments: dict[str, int] = {}
+    keys: list[bytes | None] = []
+    indices = []
+    for value in encoded.dictionary.to_pylist():
+        raw = key_bytes(value)
+        segment = place(raw)
+        if segment not in segments:
+            segments[segment] = len(segments)
+            keys.append(raw)
+        indices.append(segments[segment])
+    distinct = np.asarray(indices, dtype=np.int64)
+    return list(segments), keys, distinct[encoded.indices.to_numpy(zero_copy_only=False)]
+
+
+def _time(value: Any) -> Time:
+    return value if isinstance(value, int) else tuple(_time(part) for part in value.values())
+
 
 APPEND_RECORDS = 4096
 """Records of one append at most: large enough that its overhead does not show, small enough that a subscriber gets the
@@ -73,37 +169,3 @@ class Payload:
         except pa.ArrowInvalid as error:
             detail = f"column {field.name!r} holds what the stream's {field.type} cannot: {error}"
             raise RecordTypeError(detail) from None
-
-
-def plain_type(kind: pa.DataType) -> pa.DataType:
-    """The type as a subscriber gets it, whatever Spark's settings: instants in UTC, no large types, all nullable."""
-    types = pa.types
-    if types.is_timestamp(kind):
-        return pa.timestamp(kind.unit, kind.tz and "UTC")
-    if types.is_large_string(kind):
-        return pa.string()
-    if types.is_large_binary(kind):
-        return pa.binary()
-    if types.is_list(kind) or types.is_large_list(kind):
-        return pa.list_(plain_type(kind.value_type))
-    if types.is_map(kind):
-        return pa.map_(plain_type(kind.key_type), plain_type(kind.item_type))
-    if types.is_struct(kind):
-        return pa.struct([pa.field(member.name, plain_type(member.type)) for member in kind])
-    return kind
-
-
-def maps(rows: pa.RecordBatch) -> list[dict[str, Any]]:
-    """A map for each row; made in Arrow, several times faster than row by row here."""
-    if not rows.num_columns:
-        return [{} for _ in range(rows.num_rows)]
-    array = rows.to_struct_array()
-    # Converting maps to dicts doubles the time, so it is requested only where there are any.
-    found: list[dict[str, Any]] = array.to_pylist(maps_as_pydicts="strict" if _has_map(array.type) else None)
-    return found
-
-
-def _has_map(kind: pa.DataType) -> bool:
-    if pa.types.is_map(kind):
-        return True
-    return any(_has_map(kind.field(index).type) for index in range(kind.num_fields))

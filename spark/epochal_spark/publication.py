@@ -21,21 +21,20 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 import epochal
+from epochal.catalog_api.answers import StreamInfo
 from epochal.client.catalog.catalog import catalog_url
-from epochal.client.catalog.types import StreamInfo
 from epochal.errors import ConfigError, EpochalError, Unavailable, UsageError, WriterFenced
 from epochal.protocol.times import Time
 from epochal.resources import parse_stream_name
 from epochal_spark import earlier_runs
 from epochal_spark.capability import CapabilityMoves
-from epochal_spark.checkpoints import QueryCheckpoint
 from epochal_spark.commit_channel import Committed, Handed, HandoverServer
 from epochal_spark.declaration import Declared
 from epochal_spark.earlier_runs import StartRequest
 from epochal_spark.options import Complete, SinkOptions
 from epochal_spark.schemas import check_schema
 from epochal_spark.sessions import register
-from epochal_spark.spark_internals import ENDING, ended_by_itself, ours, planned
+from epochal_spark.spark_internals import ENDING, QueryCheckpoint, ended_by_itself, ours, planned
 from epochal_spark.tracing import Batches
 
 T = TypeVar("T")

@@ -1,6 +1,6 @@
 """Checks that a DataFrame's columns can be published.
 
-Separate from `columns`, which works on the data. Here a query is refused before it starts. The error names every wrong
+Separate from `payload`, which works on the data. Here a query is refused before it starts. The error names every wrong
 column, what the stream has, what the DataFrame has, and how to correct it.
 """
 

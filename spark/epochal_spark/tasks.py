@@ -16,11 +16,10 @@ import epochal
 from epochal.errors import CapabilityError, EpochAbortedError, EpochalError, RepeatDiffers, TimeShapeError
 from epochal.protocol.times import Time, join
 from epochal_spark import tracing
-from epochal_spark.columns import Group, groups
 from epochal_spark.commit_channel import Handed
 from epochal_spark.declaration import Declared
 from epochal_spark.options import SinkOptions
-from epochal_spark.payload import Payload
+from epochal_spark.payload import Group, Payload, groups
 
 UNFLUSHED_BYTES = 8 << 20
 """Bytes of appends, roughly, after which a task waits for their acknowledgements."""

@@ -4,10 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import jsonschema_rs
 import pytest
 from aiohttp import ClientSession
 from alembic import command
@@ -15,7 +17,8 @@ from alembic.config import Config
 from sqlalchemy import create_engine
 
 import epochal_catalog
-from epochal_catalog.api import models, openapi
+from epochal.service.openapi import schema_name
+from epochal_catalog.api import openapi
 from epochal_catalog.runtime.settings import CatalogSettings
 from epochal_catalog.server import Server
 
@@ -113,8 +116,8 @@ def manifest(name: str = "demo/flights", **spec: Any) -> dict[str, Any]:
 def check_answer(method: str, path: str, status: int, content_type: str, body: Any) -> None:
     """The answer is of the model that the document names for this status; every error is a problem document."""
     if status >= 400 and content_type == "application/problem+json":
-        problem = models.ProblemDocument.model_validate(body)
-        assert problem.status == status
+        schema("ProblemDocument").validate(body)
+        assert body["status"] == status
         return
     operation = next((item for item in openapi.OPERATIONS if item.method == method and _fits(item.path, path)), None)
     if operation is None or status >= 400:
@@ -124,7 +127,14 @@ def check_answer(method: str, path: str, status: int, content_type: str, body: A
     assert status in operation.answers, f"{method} {path} answered {status}, which the document does not promise"
     model = operation.answers[status]
     if isinstance(model, type):
-        model.model_validate(body)
+        schema(schema_name(model)).validate(body)
+
+
+@cache
+def schema(name: str) -> jsonschema_rs.Validator:
+    """What the OpenAPI document says of a model."""
+    components = openapi.document(300.0)["components"]
+    return jsonschema_rs.validator_for({**components["schemas"][name], "components": components})
 
 
 def _fits(pattern: str, path: str) -> bool:

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from epochal.client.catalog.blockers import HeldBack, describe_holder
+from epochal.catalog_api.answers import Held
+from epochal.catalog_api.blockers import HeldBack
+from epochal.catalog_api.requests import ReportedHolder, SegmentReport
 from epochal.client.catalog.catalog import CatalogClient
-from epochal.client.catalog.types import SegmentReport
 from epochal.errors import EpochalError
 from epochal.protocol.blockers import Holder, HolderKind
 
@@ -116,12 +117,14 @@ async def test_the_clients_reports_arrive_as_they_were_made(client: Any) -> None
         granted = await catalog.register("p", **asked, addresses=addresses)
         assert await catalog.register("p", **asked, addresses=addresses) == granted  # the answer was lost
         assert (await catalog.register("p", **{**asked, "instance": "j"}, addresses=addresses)).token > granted.token
-        held = (Holder((1, 2), HolderKind.RETURNING, "w", 5.0, 3.0),)
+        held = [ReportedHolder.of(Holder((1, 2), HolderKind.RETURNING, "w", 5.0, 3.0))]
         newest = (await catalog.register("p", **{**asked, "instance": "k"}, addresses=addresses)).token
-        await catalog.renew("p", newest, {"0": SegmentReport(3, [(1, 2)], ["w"], {"appends": 1}, held)})
+        await catalog.renew(
+            "p", newest, {"0": SegmentReport(3, [(1, 2)], ["w"], counters={"appends": 1}, holders=held)}
+        )
         stream = await catalog.get("demo", "flights")
         assert stream.held_back == (HeldBack("0", (1, 2), "returning", "w", 5.0, 3.0),)
-        assert stream.segments[0].holders == stream.held_back
+        assert stream.segments[0].holders == (Held((1, 2), "returning", "w", 5.0, 3.0),)
         lease = await catalog.subscribed("demo", "flights", "me", uid)
         assert (await catalog.get("demo", "flights")).subscriptions == 1
         assert await catalog.renew_subscription(lease.id, lease.token, [(1, 0)], {"gaps": 2}) == lease.ttl
@@ -154,4 +157,4 @@ async def test_the_clients_reports_arrive_as_they_were_made(client: Any) -> None
     ],
 )
 def test_every_kind_has_its_words(kind: str, words: str) -> None:
-    assert describe_holder(HeldBack("1", (3, 4), kind, "w", 12.0, 0.4)) == f"segment 1 stands at (3, 4): {words}"
+    assert HeldBack("1", (3, 4), kind, "w", 12.0, 0.4).words == f"segment 1 stands at (3, 4): {words}"

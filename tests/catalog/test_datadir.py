@@ -6,7 +6,7 @@ import pytest
 
 from epochal.service import filesystems
 from epochal_catalog.errors import DataDirectoryError
-from epochal_catalog.storage.datadir import DataDirectory
+from epochal_catalog.storage.store import DataDirectory
 
 
 def mounted(monkeypatch: pytest.MonkeyPatch, path: Path, kind: str) -> None:

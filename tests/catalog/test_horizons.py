@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from epochal.catalog_api.answers import Registration, Renewal
+from epochal.catalog_api.requests import SegmentReport
 from epochal.client.catalog.catalog import CatalogClient
-from epochal.client.catalog.types import Registration, Renewal, SegmentReport
 from epochal.errors import EpochalError
 from epochal_catalog.domain.records import HorizonRecorded, SegmentRecord
 
@@ -223,13 +224,13 @@ async def test_the_client_reports_records_and_reads_what_is_kept(client: Any) ->
         granted = await catalog.register("p", instance="i", **asked)
         assert (granted.keeps_horizons, granted.sessions, granted.segments[0].horizon) == (True, {}, None)
         incarnation = granted.segments[0].incarnation
-        report = SegmentReport(incarnation, [(0, 0)], ["w"], number=3, horizon=((1, 2), (2, 0)))
+        report = SegmentReport(incarnation, [(0, 0)], ["w"], number=3, horizon=[(1, 2), (2, 0)])
         assert (await catalog.renew("p", granted.token, {"0": report})).recorded == {"0": 3}
-        shrunk = SegmentReport(incarnation, [(0, 0)], ["w"], number=4, horizon=((1, 2),))
+        shrunk = SegmentReport(incarnation, [(0, 0)], ["w"], number=4, horizon=[(1, 2)])
         with pytest.raises(EpochalError) as refused:
             await catalog.renew("p", granted.token, {"0": shrunk})
         assert refused.value.code == "invalid_request"
-        last = SegmentReport(incarnation, [(0, 0)], ["w"], number=4, horizon=((1, 2),), final=True)
+        last = SegmentReport(incarnation, [(0, 0)], ["w"], number=4, horizon=[(1, 2)], final=True)
         assert (await catalog.renew("p", granted.token, {"0": last})).recorded == {"0": 4}
         assert (await catalog.register("p", instance="j", **asked)).segments[0].horizon == ((1, 2),)
 

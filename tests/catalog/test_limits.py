@@ -36,7 +36,7 @@ async def test_a_packed_body_is_refused_and_not_unpacked(client: Any, kind: str)
 
 async def test_a_header_above_the_limit_is_refused(client: Any) -> None:
     reader, writer = await connect(client)
-    writer.write(b"GET /healthz HTTP/1.1\r\nHost: h\r\nX: " + b"x" * 9000 + b"\r\n\r\n")
+    writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 9000 + b"\r\n\r\n")
     assert b" 400 " in await reader.readline()
     writer.close()
     await writer.wait_closed()
@@ -55,7 +55,7 @@ async def test_a_connection_without_a_whole_head_is_cut(start: Any, sent: bytes)
 async def test_a_second_head_on_a_connection_has_its_deadline_too(start: Any) -> None:
     async with start(header_timeout=0.1) as client:
         reader, writer = await connect(client)
-        writer.write(b"GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n")
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert b" 200 " in await reader.readline()
         writer.write(b"GET /hea")
         await until_cut(reader)
@@ -70,7 +70,7 @@ async def test_a_lookup_may_wait_longer_than_a_head_may_take(start: Any) -> None
 async def test_a_body_that_does_not_come_is_given_up(start: Any) -> None:
     async with start(body_timeout=0.1) as client:
         reader, writer = await connect(client)
-        writer.write(b"POST /v1/publishers HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n{")
+        writer.write(b"POST /v1/publishers HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{")
         assert b" 408 " in await asyncio.wait_for(reader.readline(), 4)
         writer.close()
         await writer.wait_closed()
@@ -79,7 +79,7 @@ async def test_a_body_that_does_not_come_is_given_up(start: Any) -> None:
 async def test_an_idle_connection_is_closed(start: Any) -> None:
     async with start(idle_timeout=0.1) as client:
         reader, writer = await connect(client)
-        writer.write(b"GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n")
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert b" 200 " in await asyncio.wait_for(reader.read(4), 4) + await asyncio.wait_for(reader.read(), 4)
         writer.close()
         await writer.wait_closed()

@@ -1,6 +1,7 @@
 """Lists: whole over their pages whatever happens meanwhile, from memory, and not sent twice."""
 
 import asyncio
+import json
 import sqlite3
 from functools import partial
 from pathlib import Path
@@ -10,6 +11,9 @@ import pytest
 
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.resources import StreamManifest
+from epochal.resources.manifest import MAX_MANIFEST
+from epochal_catalog.domain.pages import PAGE_BYTES
+from epochal_catalog.domain.records import StreamRecord
 from epochal_catalog.domain.registry import Registry
 
 
@@ -52,6 +56,51 @@ async def test_a_thousand_streams_are_listed_while_streams_are_added_and_deleted
     async with CatalogClient(client.url) as catalog:
         everything = await catalog.list()
         assert [stream.name for stream in everything] == names + [f"t{index + 1}" for index in range(added)]
+
+
+def with_annotations(document: dict[str, Any], size: int) -> dict[str, Any]:
+    """A manifest that is about `size` bytes larger."""
+    metadata = {**document["metadata"], "annotations": {f"note/{i}": "x" * 1000 for i in range(size // 1000)}}
+    return {**document, "metadata": metadata}
+
+
+@pytest.mark.rule("S32")
+async def test_pages_are_bounded_in_bytes(client: Any, document: Any) -> None:
+    """Forty large manifests, and no list of all streams came through any more."""
+    names = [f"demo/s{index:02}" for index in range(40)]
+    for name in names:
+        answer = await client("PUT", f"/v1/streams/{name}", with_annotations(document(name), 60_000))
+        assert answer.status == 201, answer.body
+    listed = await pages(client, "/v1/streams", 1000)
+    assert len(listed) == 3
+    assert all(len(json.dumps(page)) < PAGE_BYTES + MAX_MANIFEST + 4096 for page in listed)
+    assert [f"demo/{item['name']}" for page in listed for item in page] == names
+    async with CatalogClient(client.url) as catalog:
+        assert [stream.qualified for stream in await catalog.list()] == names
+
+
+async def test_a_manifest_is_bounded_and_one_that_is_there_stays(client: Any, document: Any) -> None:
+    large = with_annotations(document(), 70_000)
+    refused = await client("PUT", "/v1/streams/demo/flights", large)
+    assert (refused.status, refused.code) == (422, "invalid_manifest")
+    (problem,) = refused.body["problems"]
+    assert problem["path"] == "metadata.annotations"
+    assert "65,536 are allowed" in problem["reason"]
+    assert (await client("GET", "/v1/streams/demo/flights")).status == 404
+    torn = document() | {"metadata": {"name": "flights", "namespace": "demo", "annotations": {"a": "\ud800"}}}
+    refused = await client("PUT", "/v1/streams/demo/flights", torn)
+    assert (refused.status, refused.code, refused.body["problems"][0]["path"]) == (
+        422, "invalid_manifest", "metadata.annotations",
+    )  # fmt: skip
+
+    manifest = StreamManifest.from_document(large)  # as an earlier version took it
+    record = StreamRecord("u", "demo", "flights", 1, manifest.to_document(), "now")
+    await client.server.catalog.submit(lambda registry: registry.write(lambda: None, record))
+    assert (await client("PUT", "/v1/streams/demo/flights", large)).status == 200
+    larger = with_annotations(document(), 80_000)
+    assert (await client("PUT", "/v1/streams/demo/flights", larger)).status == 422
+    smaller = await client("PUT", "/v1/streams/demo/flights", document())
+    assert (smaller.status, smaller.body["generation"]) == (200, 2)
 
 
 @pytest.mark.rule("S32")

@@ -16,6 +16,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from epochal.catalog_api.kinds import Answer
+from epochal.catalog_api.requests import Addresses, Finishing, Register, ReportedHolder, SegmentReport
 from epochal.errors import (
     EpochalError,
     HistoryTruncated,
@@ -30,7 +32,7 @@ from epochal.service.errors import InvalidRequest, Overloaded, UnknownSubscripti
 from epochal_catalog.api import views
 from epochal_catalog.domain import subscriptions
 from epochal_catalog.domain.records import SubscriptionRecord, SubscriptionRenewed
-from epochal_catalog.domain.registry import FinishingMark, Registering, Registry, Report
+from epochal_catalog.domain.registry import Registry
 from epochal_catalog.domain.state import CatalogState
 from epochal_catalog.errors import (
     ImmutableField,
@@ -205,7 +207,8 @@ class CatalogMachine(RuleBasedStateMachine):
         self.state.commit(decision.changes, self.now)
         history = self.state.history
         self.follower.take(*reversed(history.read(self.follower.revision, 1 << 20)))  # type: ignore[arg-type]
-        return decision.answer()
+        answer = decision.answer()
+        return answer.to_json() if isinstance(answer, Answer) else answer
 
     def forget(self) -> None:
         """The model of `tidy`: what lapsed is withdrawn, what was superseded long ago is forgotten."""
@@ -302,7 +305,7 @@ class CatalogMachine(RuleBasedStateMachine):
         stream = self.streams.get(name)
         uid = stream.uid if which and stream else self.uids[which % len(self.uids)]
         self.instances += 1
-        asked = Registering(publisher, f"i{self.instances}", ("demo", name), uid, tuple(sorted(taken)), {})
+        asked = Register(publisher, f"i{self.instances}", f"demo/{name}", uid, sorted(taken), Addresses("", "", ""))
         answer = self.do(lambda registry: registry.register(asked, "now"))
         if stream is None:
             assert answer is StreamNotFound
@@ -361,7 +364,7 @@ class CatalogMachine(RuleBasedStateMachine):
         known = self.publishers.get(publisher)
         token = (known.token if known else 1) - (back == 2) + (back == 3)
         incarnation = (known.segments.get(segment, 1) if known else 1) - (back == 1)
-        report = {segment: Report(incarnation, [lower], None if writers is None else tuple(writers))}
+        report = {segment: SegmentReport(incarnation, [lower], None if writers is None else [*writers])}
         answer = self.do(lambda registry: registry.renew(publisher, token, report))
         match self.judge(publisher, token):
             case (owner, stream):
@@ -408,8 +411,8 @@ class CatalogMachine(RuleBasedStateMachine):
         own, before = stream.segments[segment], len(self.follower.frames)
         number = max(own.record + up, 0)
         reported = None if lower is None else [lower]
-        report = Report(
-            owner.segments[segment], reported, number=number, horizon=horizon, final=final, marks=tuple(marks)
+        report = SegmentReport(
+            owner.segments[segment], reported, number=number, horizon=horizon, final=final, marks=[*marks]
         )
         answer = self.do(lambda registry: registry.renew(publisher, owner.token, {segment: report}))
         reached = own.lower if lower is None else lower
@@ -436,8 +439,8 @@ class CatalogMachine(RuleBasedStateMachine):
         if not isinstance(judged, tuple) or segment not in judged[0].segments:
             return
         owner, stream = judged
-        holder = {"time": 3, "kind": "lost", "writer": writer, "seconds": 1.0, "silent": 2.0}
-        report = Report(owner.segments[segment], counters={"events": 1}, holders=(holder,) if writer else ())
+        holder = ReportedHolder(3, "lost", writer, 1.0, 2.0)
+        report = SegmentReport(owner.segments[segment], counters={"events": 1}, holders=[holder] if writer else [])
         answer = self.do(lambda registry: registry.renew(publisher, owner.token, {segment: report}))
         stream.segments[segment].lost = owner.token, self.now, writer
         owner.lease = Leased(self.now + TTL)
@@ -458,8 +461,8 @@ class CatalogMachine(RuleBasedStateMachine):
             return
         if segment not in known.segments:
             [segment] = known.segments
-        mark = FinishingMark(segment, publisher, known.token, known.segments[segment], number, finishing)
-        answer = self.do(lambda registry: registry.finish("demo", known.stream, mark, "now"))
+        mark = Finishing(publisher, known.token, known.segments[segment], number, finishing)
+        answer = self.do(lambda registry: registry.finish("demo", known.stream, segment, mark, "now"))
         judged = self.judge(publisher, known.token)
         if not isinstance(judged, tuple):
             assert answer is judged
@@ -634,7 +637,7 @@ class CatalogMachine(RuleBasedStateMachine):
         for key, item in self.subscribers.items():
             record = subscribers.get(key)
             assert record is not None
-            shown = views.subscription(self.state, record)
+            shown = views.subscription(self.state, record).to_json()
             lower = None if item.lower is None else [item.lower]
             assert (shown["stream"], shown["verified"]) == (f"demo/{item.stream}", item.lease.verified)
             assert shown["lower"] == lower

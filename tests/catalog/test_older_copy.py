@@ -163,7 +163,7 @@ async def test_more_numbers_than_a_millisecond_has_room_for_run_ahead_of_the_clo
     def opening(at: int) -> Any:
         return catalog.submit(lambda registry: registry.open_session("demo", "flights", "w"))
 
-    numbers = [(await opening(at))["session"] for at in range(1100)]
+    numbers = [(await opening(at)).number for at in range(1100)]
     assert numbers == list(range(1_800_000_000_000 << 10, (1_800_000_000_000 << 10) + 1100))
 
 

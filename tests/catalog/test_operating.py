@@ -25,7 +25,7 @@ def rows(first: str) -> list[list[str]]:
 def shown(default: Any) -> str:
     if default is PydanticUndefined:
         return "needed"
-    if default is None:
+    if default is None or default == ():
         return ""
     return f"{default:g}" if isinstance(default, float) else str(default)
 
@@ -59,9 +59,14 @@ async def test_every_metric_of_the_catalog_is_described_and_none_that_is_not_the
     telemetry.store_failed()
     telemetry.watcher_cut()
     telemetry.refused("max_body")
-    await client.apply(progress={"whenLost": "hold"})
+    uid = (await client.apply(progress={"whenLost": "hold"})).body["uid"]
+    reader = (await client("POST", "/v1/streams/demo/flights/subscriptions", {"subscriber": "reader", "uid": uid})).body
+    report = {"token": reader["token"], "counters": {"waiting_epochs": 3, "waiting_seconds": 2.5}}
+    assert (await client("PUT", f"/v1/subscriptions/{reader['id']}", report)).status == 200
     await client("GET", "/healthz")
-    printed = metrics((await client("GET", "/metrics")).body.decode())
+    text = (await client("GET", "/metrics")).body.decode()
+    assert re.search(r'^epochal_stream_readers_waiting_seconds\{.*name="flights".*\} 2\.5$', text, re.MULTILINE)
+    printed = metrics(text)
     described = {name for name, *_ in rows("(?:epochal|http)_[a-z_]+")}
     assert {name for name in printed if "publisher_" not in name} <= described
     assert {name for name in described if not name.startswith("epochal_publisher_")} == printed

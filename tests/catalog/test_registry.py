@@ -2,9 +2,10 @@
 
 import pytest
 
+from epochal.catalog_api.requests import Addresses, Finishing, Register
 from epochal.resources import StreamManifest
 from epochal_catalog.domain.records import CounterRecord
-from epochal_catalog.domain.registry import FinishingMark, Registering, Registry
+from epochal_catalog.domain.registry import Registry
 from epochal_catalog.domain.state import CatalogState
 
 SEGMENTS = ("0", "1")
@@ -25,13 +26,13 @@ def manifest(name: str) -> StreamManifest:
 def test_nothing_is_written_after_completion() -> None:
     state = CatalogState(ttl=10.0)
     registry = Registry(state)
-    asked = Registering("p", "i", ("demo", "a"), "u", SEGMENTS, {})
+    asked = Register("p", "i", "demo/a", "u", [*SEGMENTS], Addresses("", "", ""))
     state.commit(registry.apply(manifest("a"), "u", "now").changes, 0.0)
     state.commit(registry.register(asked, "now").changes, 0.0)
     for segment in SEGMENTS:
-        mark = FinishingMark(segment, "p", 1, 1, 1, True)
-        state.commit(registry.finish("demo", "a", mark, "then").changes, 0.0)
-    cancelled = registry.finish("demo", "a", FinishingMark("0", "p", 1, 1, 2, False), "later")
+        mark = Finishing("p", 1, 1, 1, True)
+        state.commit(registry.finish("demo", "a", segment, mark, "then").changes, 0.0)
+    cancelled = registry.finish("demo", "a", "0", Finishing("p", 1, 1, 2, False), "later")
     assert (cancelled.changes, cancelled.answer()) == ((), {"complete": True})
     assert state.stream("demo", "a").record.completed == "then"
 

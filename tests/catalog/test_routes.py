@@ -4,6 +4,7 @@ import asyncio
 import json
 from itertools import pairwise
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -109,6 +110,61 @@ async def test_a_waiting_lookup_of_nothing_is_answered_after_the_wait(client: An
 
 
 @pytest.mark.rule("S27")
+async def test_who_has_lost_a_publisher_is_answered_when_there_is_another(client: Any, waiters: Any) -> None:
+    """Also while other segments have none, and never with the one that was lost."""
+    assert (await client.lookup(wait="60", segment="0", token="0")).code == "stream_not_found"
+    uid = (await client.apply(segments=2)).body["uid"]
+    waiting = asyncio.create_task(client.lookup(wait="60", segment="0", token="0"))
+    await waiters(client, 1)
+    await client.register("b", uid, "1")
+    old = (await client.register("old", uid, "0")).body["token"]
+    assert (await waiting).body["segments"][0]["publisher"]["token"] == old
+    unchanged = await client.lookup(wait="0.05", segment="0", token=str(old))
+    assert (unchanged.status, unchanged.body["segments"][0]["publisher"]["token"]) == (200, old)
+    waiting = asyncio.create_task(client.lookup(wait="60", segment="0", token=str(old)))
+    await waiters(client, 1)
+    await client.renew("old", old, s0={"incarnation": 1})
+    await client.register("b", uid, "1")  # of the other segment
+    await waiters(client, 1)
+    assert not waiting.done()
+    new = (await client.register("new", uid, "0")).body["token"]
+    assert (await waiting).body["segments"][0]["publisher"]["token"] == new
+    assert (await client.lookup(wait="60", segment="0", token=str(old))).status == 200
+    assert (await client.lookup(wait="60", segment="none", token="0")).status == 200, "nothing to wait for"
+    assert (await client.lookup(segment="0")).body["problems"][0]["path"] == "token"
+    assert (await client.lookup(token=str(old))).body["problems"][0]["path"] == "segment", "a token of what?"
+    assert (await client.lookup(token="-1")).body["problems"][0]["path"] == "token"
+    waiting = asyncio.create_task(client.lookup(wait="60", segment="0", token=str(new)))
+    await waiters(client, 1)
+    await client("DELETE", "/v1/streams/demo/flights")
+    assert (await waiting).code == "stream_not_found"
+
+
+@pytest.mark.rule("S27")
+async def test_who_only_comes_back_leaves_half_of_the_room_to_those_who_begin(start: Any, waiters: Any) -> None:
+    async with start(max_waiters=4) as client:
+        uid = (await client.apply(segments=2)).body["uid"]
+        token = str((await client.register("a", uid, "0")).body["token"])
+        back = [asyncio.create_task(client.lookup(wait="60", segment="0", token=token)) for _ in range(2)]
+        await waiters(client, 2)
+        assert (await client.lookup(wait="60", segment="0", token=token)).status == 200, "at once, with the old one"
+        begin = [asyncio.create_task(client.lookup(wait="60")) for _ in range(2)]
+        await waiters(client, 4)
+        await client.register("b", uid, "1")
+        await client.register("c", uid, "0")
+        assert [(await each).status for each in (*back, *begin)] == [200] * 4
+
+
+async def test_a_name_that_nearly_is_one_is_suggested(client: Any) -> None:
+    for name in ("fares", "flights", "gates"):
+        await client.apply(f"demo/{name}")
+    for wrong, hint in (("flihgts", "demo/flights? "), ("fligths", "demo/flights? "), ("quite-another", None)):
+        detail = (await client("GET", f"/v1/streams/demo/{wrong}")).body["detail"]
+        assert (f"did you mean {hint}" in detail) if hint else ("did you mean" not in detail), detail
+    assert "did you mean demo/gates?" in (await client("GET", "/v1/streams/other/gates")).body["detail"]
+
+
+@pytest.mark.rule("S27")
 async def test_a_lookup_whose_client_goes_away_is_removed(client: Any, waiters: Any) -> None:
     await client.apply()
     lookups = [asyncio.create_task(client.lookup(wait="60")) for _ in range(5)]
@@ -188,6 +244,18 @@ async def test_a_number_asked_for_ahead_is_given_only_after_the_newest(client: A
     assert "is 2, not 1" in refused.body["detail"]
     assert (await client("POST", f"{path}?after=2")).body["session"] == 3
     assert (await client("POST", f"{path}?after=x")).status == 422
+
+
+@pytest.mark.parametrize("name", ["", "x" * 254, "clear\x1b[2J", "\u202eright to left"])
+async def test_who_comes_has_a_printable_name(client: Any, name: str) -> None:
+    uid = (await client.apply()).body["uid"]
+    for refused in (
+        await client.register(name, uid),
+        await client("POST", "/v1/streams/demo/flights/subscriptions", {"subscriber": name, "uid": uid}),
+    ):
+        assert (refused.status, refused.code) == (422, "invalid_request")
+    if name:
+        assert (await client.session_of(quote(name, safe=""))).code == "invalid_request"
 
 
 @pytest.mark.rule("E12")
@@ -323,3 +391,24 @@ async def test_health_and_metrics(client: Any) -> None:
     text = (await client("GET", "/metrics")).body.decode()
     assert "epochal_catalog_streams 1.0" in text or "epochal_catalog_streams{" in text
     assert 'http_route="/v1/streams/{namespace}/{name}"' in text
+
+
+@pytest.mark.rule("E6")
+async def test_a_writer_that_never_comes_again_is_forgotten(start: Any) -> None:
+    """Each program without an id of its own is another writer: they would fill the database."""
+    writers = "/v1/streams/demo/flights/writers"
+    async with start() as client:
+        await client.apply()
+        number = (await client("POST", f"{writers}/a/sessions")).body["session"]
+        assert (await client("DELETE", f"{writers}/a", params={"session": str(number + 1)})).code == "writer_fenced"
+        assert (await client("DELETE", f"{writers}/a", params={"session": str(number)})).status == 204
+        assert (await client("GET", writers)).body["items"] == []
+        assert (await client("DELETE", f"{writers}/a", params={"session": str(number)})).code == "writer_not_found"
+        assert (await client("DELETE", f"{writers}/a")).body["problems"][0]["path"] == "session"
+        first = (await client("POST", f"{writers}/b/sessions")).body["session"]
+        second = (await client("POST", f"{writers}/b/sessions")).body["session"]
+        for session in (first, second):  # the next one must know that there was an earlier one
+            refused = await client("DELETE", f"{writers}/b", params={"session": str(session)})
+            assert (refused.status, refused.code) == (409, "writer_fenced")
+    async with start() as client:
+        assert [writer["writer"] for writer in (await client("GET", writers)).body["items"]] == ["b"]

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from epochal.catalog_api.requests import SegmentReport
 from epochal_catalog.domain.records import SegmentRecord
-from epochal_catalog.domain.registry import Renewing, Report
+from epochal_catalog.domain.registry import Renewing
 from epochal_catalog.errors import UnknownPublisher
 
 
@@ -118,7 +119,7 @@ async def test_renewals_that_wait_together_share_a_transaction_and_nothing_else(
     catalog._store.write = counted
 
     def renewing(at: int, lower: int, token: int) -> Any:
-        return catalog.renew(Renewing(f"p{at}", token, {str(at): Report(1, [lower])}))
+        return catalog.renew(Renewing(f"p{at}", token, {str(at): SegmentReport(1, [lower])}))
 
     first = [renewing(at, at, tokens[at] + 1000 * (at == 7)) for at in range(20)]
     again = [renewing(at, 100, tokens[at]) for at in range(3)]

@@ -14,13 +14,13 @@ from sqlalchemy import create_engine, event
 
 from epochal.errors import Superseded
 from epochal_catalog.domain.records import (
-    Change,
     CounterRecord,
     HorizonRecorded,
     RegistrationRecord,
     RegistrationRemoved,
     SegmentRecord,
     SessionRecord,
+    StateChange,
     StreamRecord,
     StreamRemoved,
 )
@@ -53,7 +53,13 @@ async def reopened(store: CatalogStore, path: Path) -> list[Any]:
 
 
 async def test_what_was_written_is_read_again(store: CatalogStore, tmp_path: Path) -> None:
-    records: list[Change] = [STREAM, SEGMENT, REGISTRATION, SessionRecord("u", "w/1", 2**62), CounterRecord("token", 3)]
+    records: list[StateChange] = [
+        STREAM,
+        SEGMENT,
+        REGISTRATION,
+        SessionRecord("u", "w/1", 2**62),
+        CounterRecord("token", 3),
+    ]
     await store.write(records)
     assert await reopened(store, tmp_path) == records
 
@@ -85,7 +91,7 @@ async def test_a_removed_stream_takes_its_rows_along(store: CatalogStore, tmp_pa
 async def test_a_fence_refuses_an_older_write_and_all_that_came_with_it(
     store: CatalogStore, tmp_path: Path, stale: Any
 ) -> None:
-    before: list[Change] = [STREAM, SEGMENT, REGISTRATION, SessionRecord("u", "w", 1), CounterRecord("token", 3)]
+    before: list[StateChange] = [STREAM, SEGMENT, REGISTRATION, SessionRecord("u", "w", 1), CounterRecord("token", 3)]
     await store.write(before)
     with pytest.raises(Superseded):
         await store.write([CounterRecord("revision", 9), stale])

@@ -164,6 +164,7 @@ EVERYTHING: Object = {
         "extraVolumes": [{"name": "extra", "emptyDir": {}}],
         "extraVolumeMounts": [{"name": "extra", "mountPath": "/extra"}],
     },
+    "publishers": {"webhookTargets": ["*.hooks.svc", "10.0.0.0/8"], "corsOrigins": ["https://page.example.org"]},
     "sidecar": {"inject": True, "logLevel": "debug", "extraEnv": [{"name": "EXTRA", "value": "1"}]},
     "tracing": {"endpoint": "http://collector:4318", "env": {"OTEL_TRACES_SAMPLER": "always_on"}},
     "toolbox": {

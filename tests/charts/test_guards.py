@@ -5,7 +5,7 @@ import json
 import pytest
 from tests.charts.rendering import EVERYTHING, Object, find, nested, pods, render, selects
 
-from epochal.resources.cluster.names import MONITORING_LABEL
+from epochal.resources.cluster.stream import MONITORING_LABEL
 
 CHILDREN = {"pods", "services", "persistentvolumeclaims", "serviceaccounts", "poddisruptionbudgets", "networkpolicies"}
 MANAGED = {"get", "list", "watch", "create", "patch", "delete"}

@@ -16,11 +16,11 @@ EPOCHAL = f'#!/bin/sh\nexec {sys.executable} -c "from epochal.cli import main; m
 
 
 @pytest.fixture
-async def attempt(realm: Any, tmp_path: Path) -> Callable[[str, int], Awaitable[subprocess.CompletedProcess[str]]]:
+async def attempt(services: Any, tmp_path: Path) -> Callable[[str, int], Awaitable[subprocess.CompletedProcess[str]]]:
     """Run the test pod's own command against a stream as its own is, with this text as the command `epochal`."""
     objects = render()
     spec = find(objects, "Stream", "-test")["spec"]
-    stream = await realm.stream(encoding=spec["payload"]["encoding"], shape=spec["time"]["shape"])
+    stream = await services.stream(encoding=spec["payload"]["encoding"], shape=spec["time"]["shape"])
     (container,) = find(objects, "Pod", "-test")["spec"]["containers"]
     assert {each["name"] for each in container["env"]} == {"EPOCHAL_CATALOG", "STREAM", "TIMEOUT"}
     command = [*container["command"], container["args"][0].replace("/tmp/", f"{tmp_path}/")]
@@ -28,7 +28,7 @@ async def attempt(realm: Any, tmp_path: Path) -> Callable[[str, int], Awaitable[
     def run(epochal: str, timeout: int) -> subprocess.CompletedProcess[str]:
         (tmp_path / "epochal").write_text(epochal)
         (tmp_path / "epochal").chmod(0o755)
-        told = {"EPOCHAL_CATALOG": realm.url, "STREAM": stream, "TIMEOUT": str(timeout)}
+        told = {"EPOCHAL_CATALOG": services.url, "STREAM": stream, "TIMEOUT": str(timeout)}
         told["PATH"] = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
         return subprocess.run(command, env=os.environ | told, capture_output=True, text=True, timeout=180)
 

@@ -40,6 +40,12 @@ WRONG: list[tuple[str, Any, str]] = [
     ("imagePullSecrets", ["pull"], "at '/imagePullSecrets/0': got string, want object"),
     ("catalog.extraEnv", [{"value": "1"}], "missing property 'name'"),
     ("tracing.endpoint", "collector:4318", "at '/tracing/endpoint': 'collector:4318' does not match pattern"),
+    (
+        "publishers.corsOrigins",
+        ["page.example.org"],
+        "at '/publishers/corsOrigins/0': 'page.example.org' does not match",
+    ),
+    ("publishers.webhookTargets", ["a,b"], "at '/publishers/webhookTargets/0': 'a,b' does not match"),
     ("tracing.env", [{"name": "OTEL_TRACES_SAMPLER"}], "at '/tracing/env': got array, want object"),
     ("tracing.env", {"OTEL_TRACES_SAMPLER_ARG": 0.1}, "at '/tracing/env/OTEL_TRACES_SAMPLER_ARG': got number, want"),
     ("tracing.env", {"PATH": "/bin"}, "at '/tracing/env': additional properties 'PATH' not allowed"),
@@ -164,6 +170,15 @@ def test_a_collector_is_told_to_all_that_send_traces():
     assert policy.count("OTEL_EXPORTER_OTLP_ENDPOINT") == 1, "the sidecar's, and no other container's"
     assert json.loads(environment(render(), "operator")["EPOCHAL_OPERATOR_PUBLISHER_ENV"]) == {}
     assert "OTEL_" not in json.dumps(render({"sidecar": {"inject": True}}))
+
+
+def test_where_web_hooks_go_and_which_pages_read_is_told_to_publishers():
+    publishers = {"webhookTargets": ["*.hooks.svc", "10.0.0.0/8"], "corsOrigins": ["https://a.example.org", "*"]}
+    told = json.loads(environment(render({"publishers": publishers}), "operator")["EPOCHAL_OPERATOR_PUBLISHER_ENV"])
+    assert told == {
+        "EPOCHAL_PUBLISHER_WEBHOOK_TARGETS": "*.hooks.svc,10.0.0.0/8",
+        "EPOCHAL_PUBLISHER_CORS_ORIGINS": "https://a.example.org,*",
+    }
 
 
 def test_what_a_part_says_itself_wins_over_tracing():

@@ -1,5 +1,6 @@
 """The commands against a real local mode: declare, look, publish, subscribe, take back."""
 
+import itertools
 import json
 import signal
 import subprocess
@@ -74,7 +75,7 @@ def test_a_stream_that_does_not_exist_is_told_at_once(run, command: list[str]) -
 
 def test_publish_and_subscribe(run, declared, tmp_path: Path) -> None:
     stream = declared()
-    assert run("pub", stream, "-t", "1", "-k", "JFK", '{"delay": 3}', "text", "--advance", "2").status == 0
+    assert run("pub", stream, "-t", "1", "-k", "JFK", '{"delay": 3}', '"text"', "--advance", "2").status == 0
     assert run("pub", stream, "-t", "2", "-k", "EWR", "[1]", "--topic", "t/x").status == 0
     assert run("pub", stream, "--finish").status == 0
 
@@ -99,10 +100,48 @@ def test_publish_and_subscribe(run, declared, tmp_path: Path) -> None:
     )
     assert run("sub", stream, "--since", saved, "--epochs").out == "2\t[1]\n"
 
-    late = run("pub", stream, "-t", "3", "x")
+    late = run("pub", stream, "-t", "3", '"x"')
     assert (late.status, late.out) == (1, "")
     assert "what to do: read it" in late.err
     assert "Complete" in run("describe", "stream", stream).out
+
+
+def test_a_name_that_nearly_is_one_is_suggested(run, declared) -> None:
+    stream = declared()
+    namespace, name = stream.split("/")
+    for given in (f"{namespace}/{name[:-3]}x{name[-2:]}", f"default/{name}"):
+        result = run("sub", given)
+        assert result.status == 3
+        assert f"did you mean {stream}?" in result.err
+    assert "did you mean" not in run("sub", f"{namespace}/quite-another").err
+
+
+def test_a_frontier_is_printed_when_it_moves(run, declared) -> None:
+    stream = declared(segments=4)
+    assert run("pub", stream, "-t", "1", "1", "--advance", "2").status == 0
+    assert run("pub", stream, "--finish").status == 0
+    lines = [json.loads(line) for line in run("sub", stream, "--since", "start", "--json").out.splitlines()]
+    frontiers = [line["frontier"] for line in lines if line["kind"] == "frontier"]
+    assert frontiers[-1] == []
+    assert all(one != other for one, other in itertools.pairwise(frontiers))
+
+
+def test_what_a_reader_of_epochs_waits_for_is_said(run, declared, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("epochal.cli.commands.sub.SAY_AFTER", 0.2)
+    stream = declared(segments=1)
+    assert run("pub", stream, "-t", "3", "1", "--advance", "3").status == 0
+    result = run("sub", stream, "--since", "start", "--epochs", "--idle", "2")
+    assert (result.status, result.out) == (0, "")
+    waits = [line for line in result.err.splitlines() if line.startswith("waiting for the next complete epoch: ")]
+    assert "segment 0 stands at 3: it has had no writer" in waits[-1]
+    assert len(waits) <= 2, "once, and once more where the catalog hears a moment later that the writer has left"
+
+
+def test_a_file_that_is_missing_is_wrong_usage(run, declared, tmp_path: Path) -> None:
+    missing = tmp_path / "missing.jsonl"
+    for result in (run("pub", declared(), "-t", "1", "-f", missing), run("apply", "-f", missing)):
+        assert (result.status, result.out) == (2, "")
+        assert str(missing) in result.err
 
 
 def test_the_count_is_exact_within_a_batch(run, declared) -> None:
@@ -124,18 +163,18 @@ def test_bytes_pass_through_pipes(declared, catalog: str) -> None:
 
 def test_a_time_of_another_shape_is_refused_before_anything_is_sent(run, declared) -> None:
     stream = declared(shape="(int, int)")
-    result = run("pub", stream, "-t", "5", "x")
+    result = run("pub", stream, "-t", "5", '"x"')
     assert (result.status, result.out) == (2, "")
     assert "error: --time: '5' is no time; this stream's have the shape (int, int)" in result.err
     assert "error: --advance: 'x' is no time" in run("pub", stream, "--advance", "x").err
-    assert run("pub", stream, "-t", "(1, 2)", "x", "--finish").status == 0
+    assert run("pub", stream, "-t", "(1, 2)", '"x"', "--finish").status == 0
     assert run("sub", stream, "--since", "start", "--epochs").out == '(1, 2)\t"x"\n'
 
 
 def test_a_time_that_is_complete_is_told_where_to_look(run, declared) -> None:
     stream = declared(segments=1)
     assert run("pub", stream, "--advance", "6").status == 0
-    late = run("pub", stream, "-t", "5", "x")
+    late = run("pub", stream, "-t", "5", '"x"')
     assert (late.status, late.out) == (2, "")
     assert "what to do: `epochal get stream NAME` shows, as FRONTIER, the least times" in late.err
 

@@ -34,6 +34,16 @@ def test_names_alone_are_those_of_the_namespace(declared, catalog: str) -> None:
     assert completion.find_streams(stream, catalog, None) == [stream]
 
 
+def test_what_is_no_name_is_not_completed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shell would run `$(...)` that a catalog has sent, once it is on the line."""
+
+    async def hostile(_url: str) -> list[tuple[str, str]]:
+        return [("demo", "good"), ("demo", "x$(touch owned)"), ("$(id)", "good"), ("demo", "a b"), ("demo", "\x1b[2J")]
+
+    monkeypatch.setattr(completion, "_all_streams", hostile)
+    assert completion.find_streams("", "http://127.0.0.1:1", "demo") == ["demo/good", "good"]
+
+
 def test_no_catalog_completes_nothing_without_a_word(unused_tcp_port: int, capfd: pytest.CaptureFixture[str]) -> None:
     assert completion.find_streams("", f"http://127.0.0.1:{unused_tcp_port}", None) == []
     assert completion.find_streams("", "nonsense", None) == []

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from epochal.cli.io.manifests import read_manifests
+from epochal.cli.commands.apply import read_manifests
 from epochal.errors import ConfigError, ManifestError
 
 

@@ -11,7 +11,7 @@ import pytest
 from epochal.cli.commands import doctor
 from epochal.cli.commands.listed_kinds import PUBLISHERS
 from epochal.cli.doctor import checks, probes
-from epochal.cli.doctor.findings import Finding, Verdict, fail, ok, print_findings, summary, warn
+from epochal.cli.doctor.checks import Finding, Verdict, fail, ok, print_findings, summary, warn
 from epochal.cli.io.documents import Documents
 
 
@@ -64,9 +64,9 @@ async def test_what_is_no_publisher_is_told(unused_tcp_port: int) -> None:
     server.close()
 
 
-async def test_a_segment_that_moved_is_told(realm) -> None:
-    stream = await realm.stream()
-    async with Documents(realm.url, patience=0.0) as documents:
+async def test_a_segment_that_moved_is_told(services) -> None:
+    stream = await services.stream()
+    async with Documents(services.url, patience=0.0) as documents:
         item = await documents.stream(*stream.split("/"))
     requests = item["segments"][0]["publisher"]["addresses"]["requests"]
     assert await probes.greet(requests, item["uid"], "0", 10.0) is None
@@ -74,15 +74,15 @@ async def test_a_segment_that_moved_is_told(realm) -> None:
     assert "refuses" in str(await probes.greet(requests, "another", "0", 10.0))
 
 
-async def test_a_publisher_that_left_while_it_was_looked_at_is_not_missed(realm, unused_tcp_port: int) -> None:
-    stream = await realm.stream()
-    async with Documents(realm.url, patience=0.0) as documents:
+async def test_a_publisher_that_left_while_it_was_looked_at_is_not_missed(services, unused_tcp_port: int) -> None:
+    stream = await services.stream()
+    async with Documents(services.url, patience=0.0) as documents:
         here = next(item for item in await documents.all(PUBLISHERS.path) if item["stream"] == stream)
     dead = {"events": f"tcp://127.0.0.1:{unused_tcp_port}"}
     left = {**here, "id": "left", "addresses": dead}
-    (found,) = await doctor._ports([here, left], 10.0, realm.url)
+    (found,) = await doctor._ports([here, left], 10.0, services.url)
     assert (found.verdict, found.seen) == (Verdict.OK, f"all {len(here['addresses'])} ports of 1 publisher answer")
-    assert await doctor._ports([left], 10.0, realm.url) == []
+    assert await doctor._ports([left], 10.0, services.url) == []
     nobody = f"http://127.0.0.1:{unused_tcp_port}"
     assert verdict(await doctor._ports([here, left], 10.0, nobody)) == "fail", "the catalog does not say that it left"
 

@@ -11,8 +11,8 @@ import time
 import pytest
 import yaml
 
-from epochal.cli.commands.describe import _show
-from epochal.client.catalog.blockers import HeldBack, describe_holder
+from epochal.catalog_api.blockers import HeldBack
+from epochal.cli.commands.describe import print_stream
 from epochal.local.child import console_script
 
 
@@ -75,7 +75,7 @@ def test_held_back_stands_at_the_top_in_the_words_of_the_document(run, declared)
     assert run("pub", stream, "-t", "3", "1").status == 0
     once_writers_have_left(run, stream)
     (held,) = json.loads(run("describe", "stream", stream, "-o", "json").out)["held_back"]
-    assert held["words"] == describe_holder(HeldBack.from_json(held))
+    assert held["words"] == HeldBack.from_json(held).words
     text = run("describe", "stream", stream).out
     line = next(line for line in text.splitlines() if line.startswith("Held back:"))
     assert text.index(line) < text.index("Spec:")
@@ -92,7 +92,7 @@ def test_a_segment_shows_what_was_lost_and_what_waits(run, declared) -> None:
     assert not re.search(r"^  (Lost|Waiting): ", whole, re.MULTILINE)
     segment.update(below=[[3, 4], [5, 0]], counters={"waiting_bytes": 12_345})
     with contextlib.redirect_stdout(io.StringIO()) as shown:
-        _show(item, wide=False)
+        print_stream(item, wide=False)
     lines = dict(line.strip().split(":", 1) for line in shown.getvalue().splitlines() if ":" in line)
     assert lines["Lost"].strip() == "open epochs up to (3, 4), (5, 0): the previous publisher ended without its history"
     assert lines["Waiting"].strip() == "12,345 bytes of appends, until the catalog has recorded their times"

@@ -6,20 +6,26 @@ from datetime import datetime
 from decimal import Decimal
 
 import pytest
+import yaml
 
+from epochal.cli.failures import describe
 from epochal.cli.io.output import (
+    as_yaml,
+    dumps,
     flat,
     json_value,
     merge_frontiers,
     parse_time,
     plain_lines,
+    print_document,
     print_table,
     raw_record,
     show_age,
     show_frontier,
     show_record,
 )
-from epochal.errors import TimeShapeError
+from epochal.cli.io.terminal import note
+from epochal.errors import StreamError, TimeShapeError
 from epochal.protocol.times import TimeShape
 
 
@@ -38,6 +44,28 @@ def test_control_characters_are_shown_not_obeyed(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().out == "X\n\\x1b[2J\\n\n"
     assert show_record({"a": "\x1b[2J\u202e"}) == '{"a": "\\u001b[2J\\u202e"}'
     assert show_record(b"\x1b\xff") == "\\x1b\\xff"
+
+
+HOSTILE = "\x1b]0;owned\x07 \x9b2J \u202egnp.exe \x7f \U000e0001 é 語"
+
+
+def test_json_and_yaml_steer_no_terminal_and_say_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    for text, read in ((dumps([HOSTILE]), json.loads), (as_yaml([HOSTILE]), yaml.safe_load)):
+        assert text.replace("\n", "").isprintable()
+        assert read(text) == [HOSTILE]
+    assert dumps(["é 語"]) == '["é 語"]'
+    assert as_yaml(["é 語"]) == "- é 語\n"
+    for in_yaml in (False, True):
+        print_document({"a": {HOSTILE: HOSTILE}}, in_yaml)
+        assert capsys.readouterr().out.replace("\n", "").isprintable()
+
+
+def test_errors_steer_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    note(describe(StreamError(f"{HOSTILE}\nsecond line")))
+    error = capsys.readouterr().err
+    assert error.splitlines()[1] == "second line"
+    assert error.replace("\n", "").isprintable()
+    assert "\\x1b]0;owned\\x07 \\x9b2J \\u202egnp.exe" in error
 
 
 def test_frontiers_of_segments_are_merged() -> None:

@@ -43,10 +43,10 @@ def events(stream: str, catalog: str, *options: str) -> Iterator[dict[str, Any]]
 def test_the_epoch_under_way_is_aborted_and_later_ones_follow(run, manifest, catalog: str) -> None:
     stream = published_and_killed(run, manifest, catalog, "killed-and-gone", "1s")
     assert {"kind": "aborted", "time": 2} in events(stream, catalog)  # as soon as its writer is given up
-    again = run("pub", stream, "-t", "2", "x", "--writer", "w1")
+    again = run("pub", stream, "-t", "2", '"x"', "--writer", "w1")
     assert (again.status, again.out) == (1, "")
     assert "what to do: publish at a later time" in again.err
-    assert run("pub", stream, "-t", "3", "x", "--writer", "w1", "--finish").status == 0
+    assert run("pub", stream, "-t", "3", '"x"', "--writer", "w1", "--finish").status == 0
     whole, half, after = events(stream, catalog, "--epochs")
     assert [record["n"] for record in whole["records"]] == [1, 2]
     assert half == {"kind": "aborted", "time": 2}

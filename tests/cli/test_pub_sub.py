@@ -34,11 +34,11 @@ def test_files_are_published_by_their_fields(run, declared, tmp_path: Path) -> N
 def test_headers_key_and_clock_go_with_the_records(run, declared) -> None:
     stream = declared(segments=1)
     for wrong, said in (("a", "NAME=VALUE"), ("=a", "NAME=VALUE")):
-        result = run("pub", stream, "-t", "1", "x", "--header", wrong)
+        result = run("pub", stream, "-t", "1", '"x"', "--header", wrong)
         assert result.status == 2
         assert said in result.err
     options = ("--header", "source=tower", "--header", "of=a=b", "--clock", "--key", "JFK", "--finish")
-    assert run("pub", stream, "-t", "1", "x", *options).status == 0
+    assert run("pub", stream, "-t", "1", '"x"', *options).status == 0
     shown = [json.loads(line) for line in run("sub", stream, "--since", "start", "--json").out.splitlines()]
     (data,) = [line for line in shown if line["kind"] == "data"]
     assert (data["headers"], data["key"], data["records"]) == ({"source": "tower", "of": "a=b"}, "JFK", ["x"])
@@ -50,11 +50,61 @@ def test_a_bad_line_of_a_file_publishes_nothing(run, declared, tmp_path: Path) -
     good, bad = tmp_path / "good.jsonl", tmp_path / "bad.jsonl"
     good.write_text("1\n")
     bad.write_text("2\n{oops\n")
-    result = run("pub", stream, "first", "-f", good, "-f", bad, "-t", "1")
+    result = run("pub", stream, '"first"', "-f", good, "-f", bad, "-t", "1")
     assert (result.status, result.out) == (2, "")
     assert f"{bad}:2: is not JSON" in result.err
-    assert run("pub", stream, "-t", "1", "only", "--finish").status == 0
+    assert run("pub", stream, "-t", "1", '"only"', "--finish").status == 0
     assert epochs(run, stream) == [{"kind": "epoch", "time": 1, "records": ["only"]}]
+
+
+def test_a_text_is_published_only_as_one(run, declared) -> None:
+    stream = declared("json", segments=1)
+    result = run("pub", stream, "-t", "1", '{"delay": 3')
+    assert (result.status, result.out) == (2, "")
+    assert "argument:1: is not JSON: " in result.err
+    assert "--text" in result.err
+    assert run("pub", stream, "-t", "1", "--text", '{"delay": 3', "--finish").status == 0
+    assert epochs(run, stream) == [{"kind": "epoch", "time": 1, "records": ['{"delay": 3']}]
+
+
+def test_fields_that_are_declared_are_checked_before_anything_is_published(run, manifest, tmp_path: Path) -> None:
+    text = manifest("checked", encoding="json", segments=1).replace(
+        "encoding: json", "encoding: json, schema: {fields: [{name: delay, type: int32, nullable: false}]}"
+    )
+    assert run("apply", "-f", "-", stdin=text).status == 0
+    file = tmp_path / "x.jsonl"
+    file.write_text('{"delay": 1}\n{"delay": "late"}\n')
+    result = run("pub", "demo/checked", "-t", "1", "-f", file)
+    assert (result.status, result.out) == (2, "")
+    assert f"{file}:2: its field delay must be int32, not the text 'late'" in result.err
+    assert "its field delay is missing" in run("pub", "demo/checked", "-t", "1", "{}").err
+    assert run("pub", "demo/checked", "-t", "1", '{"delay": 2}', "--finish").status == 0
+    assert epochs(run, "demo/checked") == [{"kind": "epoch", "time": 1, "records": [{"delay": 2}]}]
+    assert run("delete", "stream", "demo/checked").status == 0
+
+
+def test_a_record_that_is_too_large_is_named_and_many_that_are_not_are_divided(run, declared, tmp_path: Path) -> None:
+    stream = declared("bytes", segments=1)
+    file = tmp_path / "x"
+    file.write_bytes(b"small\n" + b"x" * (17 << 20) + b"\n")
+    result = run("pub", stream, "-t", "1", "-f", file)
+    assert result.status == 2
+    assert f"{file}:2: " in result.err
+    assert f"1 record is published (up to {file}:1)" in result.err
+    pq, pa = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow")
+    stream = declared("json", segments=1)
+    pq.write_table(pa.table({"text": ["x" * 100_000] * 400}), tmp_path / "x.parquet")
+    assert run("pub", stream, "-t", "1", "-f", tmp_path / "x.parquet", "--finish").status == 0
+    (epoch,) = epochs(run, stream)
+    assert len(epoch["records"]) == 400
+
+
+def test_what_advance_leaves_open_is_said(run, declared) -> None:
+    stream = declared("json", segments=1)
+    result = run("pub", stream, "-t", "3", "1", "--advance", "3")
+    assert result.status == 0
+    assert "time 3 stays open: --advance 3 promises no more before 3, not at it" in result.err
+    assert "stays open" not in run("pub", stream, "-t", "3", "1", "--advance", "4").err
 
 
 def test_a_bad_line_of_standard_input_tells_what_was_published(declared, run, catalog: str) -> None:
@@ -192,3 +242,13 @@ def test_a_reader_that_goes_ends_the_subscription_at_once(run, declared, catalog
     result = subprocess.run(["bash", "-c", script], capture_output=True, timeout=30, check=True)
     assert result.stdout == b"1\t1\n141\n"
     assert b"rror" not in result.stderr
+
+
+@pytest.mark.parametrize("command", ["get streams", "sub {stream} --since start --count 3", "completion bash"])
+def test_a_reader_that_goes_is_told_apart_from_a_failure(run, declared, catalog: str, command: str) -> None:
+    stream = declared(segments=1)
+    assert run("pub", stream, "-t", "1", "--text", *"abc").status == 0
+    line = f"EPOCHAL_CATALOG={catalog} {console_script('epochal')} {command.format(stream=stream)}"
+    script = f"{line} | true; echo ${{PIPESTATUS[0]}}"
+    result = subprocess.run(["bash", "-c", script], capture_output=True, timeout=30, check=True)
+    assert (result.stdout, b"rror" in result.stderr) == (b"141\n", False)

@@ -9,10 +9,9 @@ from uuid import uuid4
 
 import pytest
 
+from epochal.catalog_api.requests import ReportedHolder, SegmentReport
 from epochal.client.catalog.catalog import CatalogClient
-from epochal.client.catalog.types import SegmentReport
 from epochal.local.child import console_script
-from epochal.protocol.blockers import Holder, HolderKind
 
 MANIFEST: dict[str, Any] = {
     "apiVersion": "epochal.dev/v1alpha1",
@@ -42,8 +41,10 @@ class Publisher:
                 "p", instance="i", stream=self.stream, uid=stream.uid, segments=["0"],
                 addresses={"events": "tcp://h:1", "requests": "tcp://h:2", "ingest": "tcp://h:3"},
             )  # fmt: skip
-            holders = [Holder(5, HolderKind.LOST, writer, 60.0, 90.0) for writer in lost]
-            report = SegmentReport(granted.segments[0].incarnation, [5], lost, {"events": 1}, holders)
+            holders = [ReportedHolder(5, "lost", writer, 60.0, 90.0) for writer in lost]
+            report = SegmentReport(
+                granted.segments[0].incarnation, [5], [*lost], counters={"events": 1}, holders=holders
+            )
             return dict((await catalog.renew("p", granted.token, {"0": report})).released)
 
 

@@ -30,9 +30,9 @@ def commands(catalog: str, stream: str) -> tuple[Sequence[str], Sequence[str]]:
     return pub, [epochal, "sub", stream, "--since", "start", "--epochs", "--raw", "--catalog", catalog]
 
 
-async def test_what_is_published_and_processed_is_one_trace(realm) -> None:
-    stream = await realm.stream(segments=2)
-    pub, sub = commands(realm.url, stream)
+async def test_what_is_published_and_processed_is_one_trace(services) -> None:
+    stream = await services.stream(segments=2)
+    pub, sub = commands(services.url, stream)
     async with receiving() as received:
         assert await run(received.url, *pub, "1", "2", "3", "--finish") == (0, "", "")
         (send,) = await received.until(f"send {stream}")
@@ -53,9 +53,9 @@ async def test_what_is_published_and_processed_is_one_trace(realm) -> None:
     assert attributes(process)["messaging.batch.message_count"] == 3
 
 
-async def test_with_wait_each_record_is_a_send_of_its_own(realm) -> None:
-    stream = await realm.stream(segments=1)
-    pub, _ = commands(realm.url, stream)
+async def test_with_wait_each_record_is_a_send_of_its_own(services) -> None:
+    stream = await services.stream(segments=1)
+    pub, _ = commands(services.url, stream)
     async with receiving() as received:
         assert await run(received.url, *pub, "1", "2", "--wait") == (0, "", "")
         first, second = await received.until(f"send {stream}", 2)
@@ -66,8 +66,8 @@ FOLLOWER = "import sys; from examples.demo.follow import main; main(sys.argv[1:]
 
 
 @pytest.mark.parametrize("program", ["pub", "sub", "follower"])
-async def test_a_wrong_endpoint_is_one_error(program: str, realm) -> None:
-    pub, sub = commands(realm.url, "test/none")
+async def test_a_wrong_endpoint_is_one_error(program: str, services) -> None:
+    pub, sub = commands(services.url, "test/none")
     command = {"pub": [*pub, "1"], "sub": sub, "follower": [sys.executable, "-c", FOLLOWER, "early", "--stream", "a/b"]}
     status, out, err = await run("collector:4318", *command[program])
     assert (status, out) == (2, "")
@@ -78,9 +78,9 @@ async def test_a_wrong_endpoint_is_one_error(program: str, realm) -> None:
     )
 
 
-async def test_a_collector_that_is_away_costs_a_word(realm) -> None:
-    stream = await realm.stream(segments=1)
-    pub, _ = commands(realm.url, stream)
+async def test_a_collector_that_is_away_costs_a_word(services) -> None:
+    stream = await services.stream(segments=1)
+    pub, _ = commands(services.url, stream)
     status, out, err = await run("http://127.0.0.1:9", *pub, "1")
     assert (status, out) == (0, "")
     assert err.count("traces and metrics are not sent") == 1

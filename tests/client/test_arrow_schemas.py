@@ -67,13 +67,13 @@ def test_without_pyarrow_it_is_told_what_to_install(make: Any, monkeypatch: pyte
     assert make("json")
 
 
-async def test_arrow_from_a_writer_to_a_subscriber(realm) -> None:
+async def test_arrow_from_a_writer_to_a_subscriber(services) -> None:
     name = "arrow-declared"
     payload = {"encoding": "arrow", "schema": {"fields": FIELDS}}
-    await realm.declare(name, {"time": {"shape": "int"}, "payload": payload})
+    await services.declare(name, {"time": {"shape": "int"}, "payload": payload})
     right = to_arrow(Schema.parse({"fields": FIELDS}))
     batch = pa.record_batch([[1, None], ["JFK", "EWR"]], schema=right)
-    async with epochal.connect(realm.url) as client, client.writer(f"test/{name}") as writer:
+    async with epochal.connect(services.url) as client, client.writer(f"test/{name}") as writer:
         with pytest.raises(RecordTypeError, match="dep_delay"):
             await writer.append(0, [pa.record_batch({"dep_delay": ["x"], "dest": ["JFK"]})])
         await writer.append(0, [batch, batch])

@@ -113,8 +113,8 @@ def round_trip(url: str, stream: str) -> None:
         client.subscribe(stream)
 
 
-async def test_a_stream_written_and_read_without_a_loop(realm) -> None:
-    await asyncio.to_thread(round_trip, realm.url, await realm.stream())
+async def test_a_stream_written_and_read_without_a_loop(services) -> None:
+    await asyncio.to_thread(round_trip, services.url, await services.stream())
 
 
 def many_threads(url: str, stream: str) -> None:
@@ -129,8 +129,8 @@ def many_threads(url: str, stream: str) -> None:
     assert sorted(epoch.records()) == list(range(80))
 
 
-async def test_several_threads_share_a_client(realm) -> None:
-    await asyncio.to_thread(many_threads, realm.url, await realm.stream())
+async def test_several_threads_share_a_client(services) -> None:
+    await asyncio.to_thread(many_threads, services.url, await services.stream())
 
 
 def closed_under_a_reader(url: str, stream: str) -> None:
@@ -153,8 +153,8 @@ def closed_under_a_reader(url: str, stream: str) -> None:
     assert threading.active_count() == threads
 
 
-async def test_closing_ends_what_other_threads_wait_for(realm) -> None:
-    await asyncio.to_thread(closed_under_a_reader, realm.url, await realm.stream())
+async def test_closing_ends_what_other_threads_wait_for(services) -> None:
+    await asyncio.to_thread(closed_under_a_reader, services.url, await services.stream())
 
 
 def test_a_callback_cannot_wait_for_the_client() -> None:
@@ -173,10 +173,10 @@ def test_a_callback_cannot_wait_for_the_client() -> None:
 
 
 @pytest.mark.rule("E4")
-async def test_an_interrupt_ends_a_waiting_program_and_aborts_what_it_held(realm) -> None:
-    stream = await realm.stream()
-    async with epochal.connect(realm.url) as client, client.subscribe(stream, since="start") as sub:
-        child = await realm.run(INTERRUPTED, stream)
+async def test_an_interrupt_ends_a_waiting_program_and_aborts_what_it_held(services) -> None:
+    stream = await services.stream()
+    async with epochal.connect(services.url) as client, client.subscribe(stream, since="start") as sub:
+        child = await services.run(INTERRUPTED, stream)
         assert await child.stdout.readline() == b"reading\n"
         child.send_signal(signal.SIGINT)
         out, _ = await child.communicate()
@@ -187,12 +187,12 @@ async def test_an_interrupt_ends_a_waiting_program_and_aborts_what_it_held(realm
                     break
 
 
-async def test_a_forked_process_is_told_to_connect_anew(realm) -> None:
-    stream = await realm.stream()
-    child = await realm.run(FORKED, stream)
+async def test_a_forked_process_is_told_to_connect_anew(services) -> None:
+    stream = await services.stream()
+    child = await services.run(FORKED, stream)
     out, _ = await child.communicate()
     assert (child.returncode, out) == (0, b"0\n")
-    async with epochal.connect(realm.url) as client, client.subscribe(stream, since="start") as sub:
+    async with epochal.connect(services.url) as client, client.subscribe(stream, since="start") as sub:
         assert [list(epoch.records()) async for epoch in sub.epochs() if isinstance(epoch, epochal.Epoch)] == [
             ["parent"]
         ]

@@ -27,10 +27,14 @@ async def reaches(sub: epochal.Subscription, frontier: tuple[object, ...]) -> No
 
 @pytest.mark.rule("E4")
 @pytest.mark.parametrize("by", ["cancellation", "time-out"])
-async def test_an_open_that_is_given_up_holds_nothing_back(realm, by: str) -> None:
-    stream = await realm.stream(segments=2, publishers={"segmentsPerPod": 1}, progress=LONG_TIMEOUT)
-    _, stopped = realm.publishers(stream)
-    async with epochal.connect(realm.url) as client, client.writer(stream) as holder, client.subscribe(stream) as sub:
+async def test_an_open_that_is_given_up_holds_nothing_back(services, by: str) -> None:
+    stream = await services.stream(segments=2, publishers={"segmentsPerPod": 1}, progress=LONG_TIMEOUT)
+    _, stopped = services.publishers(stream)
+    async with (
+        epochal.connect(services.url) as client,
+        client.writer(stream) as holder,
+        client.subscribe(stream) as sub,
+    ):
         await sub.ready.wait()
         os.kill(stopped, signal.SIGSTOP)
         try:
@@ -52,10 +56,10 @@ async def test_an_open_that_is_given_up_holds_nothing_back(realm, by: str) -> No
 
 
 @pytest.mark.rule("E6")
-async def test_an_open_that_is_given_up_keeps_what_an_earlier_session_left(realm) -> None:
-    stream = await realm.stream(segments=2, publishers={"segmentsPerPod": 1}, progress=LONG_TIMEOUT)
-    _, stopped = realm.publishers(stream)
-    async with epochal.connect(realm.url) as client, client.writer(stream) as holder:
+async def test_an_open_that_is_given_up_keeps_what_an_earlier_session_left(services) -> None:
+    stream = await services.stream(segments=2, publishers={"segmentsPerPod": 1}, progress=LONG_TIMEOUT)
+    _, stopped = services.publishers(stream)
+    async with epochal.connect(services.url) as client, client.writer(stream) as holder:
         async with client.writer(stream, "w") as earlier:
             await earlier.append(3, ["kept"])
             earlier.detach()
@@ -82,10 +86,10 @@ async def test_an_open_that_is_given_up_keeps_what_an_earlier_session_left(realm
 
 @pytest.mark.rule("E4")
 @pytest.mark.parametrize("how", ["close", "finish"])
-async def test_leaving_that_was_cancelled_goes_on_at_the_end_of_the_block(realm, how: str) -> None:
-    stream = await realm.stream()
-    (publisher,) = realm.publishers(stream)
-    async with epochal.connect(realm.url) as client, client.subscribe(stream, since="start") as sub:
+async def test_leaving_that_was_cancelled_goes_on_at_the_end_of_the_block(services, how: str) -> None:
+    stream = await services.stream()
+    (publisher,) = services.publishers(stream)
+    async with epochal.connect(services.url) as client, client.subscribe(stream, since="start") as sub:
         async with client.writer(stream) as writer:
             await writer.append(0, ["whole"])
             os.kill(publisher, signal.SIGSTOP)
@@ -110,11 +114,11 @@ async def test_leaving_that_was_cancelled_goes_on_at_the_end_of_the_block(realm,
     ("linger", "told_by"),
     [(0.0, "advance"), (0.0, "close"), (0.01, "flush"), (0.01, "the end of the block"), (60.0, "advance")],
 )
-async def test_the_failure_of_an_append_that_was_cancelled_is_told(realm, linger: float, told_by: str) -> None:
-    stream = await realm.stream(history={"retention": {"bytes": "1Mi"}})
-    (publisher,) = realm.publishers(stream)
+async def test_the_failure_of_an_append_that_was_cancelled_is_told(services, linger: float, told_by: str) -> None:
+    stream = await services.stream(history={"retention": {"bytes": "1Mi"}})
+    (publisher,) = services.publishers(stream)
     told = pytest.raises(EpochTooLarge)
-    async with epochal.connect(realm.url) as client:
+    async with epochal.connect(services.url) as client:
         with told if told_by == "the end of the block" else contextlib.nullcontext():
             async with client.writer(stream, linger=linger) as writer:
                 os.kill(publisher, signal.SIGSTOP)
@@ -136,10 +140,10 @@ async def test_the_failure_of_an_append_that_was_cancelled_is_told(realm, linger
                         await writer.close()
 
 
-async def test_a_subscription_that_failed_before_it_was_ready_says_so(realm) -> None:
-    stream = await realm.stream()
-    (publisher,) = realm.publishers(stream)
-    async with epochal.connect(realm.url) as client:
+async def test_a_subscription_that_failed_before_it_was_ready_says_so(services) -> None:
+    stream = await services.stream()
+    (publisher,) = services.publishers(stream)
+    async with epochal.connect(services.url) as client:
         os.kill(publisher, signal.SIGSTOP)
         try:
             async with client.subscribe(stream) as sub:

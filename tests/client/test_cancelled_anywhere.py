@@ -119,10 +119,10 @@ def open_sockets(client: epochal.Client) -> list[object]:
 
 
 @contextlib.asynccontextmanager
-async def watched(realm, **spec: object) -> AsyncIterator[tuple[str, Callable[[int], Awaitable[None]]]]:
+async def watched(services, **spec: object) -> AsyncIterator[tuple[str, Callable[[int], Awaitable[None]]]]:
     """A stream, and a check that nobody but the holder holds a time of it, or is listed as its reader."""
-    stream = await realm.stream(segments=2, progress=LONG_TIMEOUT, **spec)
-    async with epochal.connect(realm.url) as client, client.writer(stream) as holder:  # noqa: SIM117 - reads better
+    stream = await services.stream(segments=2, progress=LONG_TIMEOUT, **spec)
+    async with epochal.connect(services.url) as client, client.writer(stream) as holder:  # noqa: SIM117 - reads better
         async with client.subscribe(stream, subscriber="watching") as sub:
             await sub.ready.wait()
 
@@ -164,9 +164,9 @@ async def everything(client: epochal.Client, stream: str, time: int, *, linger: 
         await writer.close()
 
 
-async def sweep(realm, steps: Iterable[int], *, linger: float) -> int:
+async def sweep(services, steps: Iterable[int], *, linger: float) -> int:
     """Cancel at each of the steps; returns after the first at which all was over before, thrice."""
-    async with watched(realm) as (stream, nothing_is_left):
+    async with watched(services) as (stream, nothing_is_left):
         numbers, over = itertools.count(10, 10), 0
         for step in steps:
             time = next(numbers)
@@ -174,7 +174,7 @@ async def sweep(realm, steps: Iterable[int], *, linger: float) -> int:
             async def work(trial: Trial, client: epochal.Client, time: int = time, step: int = step) -> bool:
                 return await trial.cancelled(everything(client, stream, time, linger=linger), step)
 
-            over = 0 if await asyncio.to_thread(Trial(realm.url).run, work) else over + 1
+            over = 0 if await asyncio.to_thread(Trial(services.url).run, work) else over + 1
             await nothing_is_left(time + 5)
             if over == 3:
                 break
@@ -182,15 +182,15 @@ async def sweep(realm, steps: Iterable[int], *, linger: float) -> int:
 
 
 @pytest.mark.rule("E4", "S30")
-async def test_all_calls_cancelled_at_some_steps(realm) -> None:
-    await sweep(realm, [1, *SAMPLE.sample(range(2, 60), 10)], linger=0.0)
+async def test_all_calls_cancelled_at_some_steps(services) -> None:
+    await sweep(services, [1, *SAMPLE.sample(range(2, 60), 10)], linger=0.0)
 
 
 @pytest.mark.long
 @pytest.mark.rule("E4", "S30")
 @pytest.mark.parametrize("linger", [0.0, 0.005])
-async def test_all_calls_cancelled_at_each_step(realm, linger: float) -> None:
-    assert await sweep(realm, itertools.count(), linger=linger) > 30
+async def test_all_calls_cancelled_at_each_step(services, linger: float) -> None:
+    assert await sweep(services, itertools.count(), linger=linger) > 30
 
 
 # ---- one call is cancelled, and the program goes on ----
@@ -210,9 +210,9 @@ CALLS: dict[str, Call] = {
 LEAVING = ("close",)
 
 
-async def one_cancelled(realm, call: str, steps: Iterable[int], *, linger: float) -> None:
+async def one_cancelled(services, call: str, steps: Iterable[int], *, linger: float) -> None:
     """Nothing is lost by it: what is appended before and after is there, whole, and the block ends as always."""
-    async with watched(realm) as (stream, nothing_is_left):
+    async with watched(services) as (stream, nothing_is_left):
         for number, step in enumerate(steps):
             time = 10 * (number + 1)
 
@@ -238,7 +238,7 @@ async def one_cancelled(realm, call: str, steps: Iterable[int], *, linger: float
                 assert len([record for record in seen if record != "x"]) == len({*seen} - {"x"}), "nothing comes twice"
                 return cancelled
 
-            cancelled = await asyncio.to_thread(Trial(realm.url).run, work)
+            cancelled = await asyncio.to_thread(Trial(services.url).run, work)
             await nothing_is_left(time + 5)
             if not cancelled:
                 return
@@ -246,8 +246,8 @@ async def one_cancelled(realm, call: str, steps: Iterable[int], *, linger: float
 
 @pytest.mark.rule("E1")
 @pytest.mark.parametrize("call", ["append", "advance", "close"])
-async def test_one_call_cancelled_at_its_first_steps(realm, call: str) -> None:
-    await one_cancelled(realm, call, range(3), linger=0.0)
+async def test_one_call_cancelled_at_its_first_steps(services, call: str) -> None:
+    await one_cancelled(services, call, range(3), linger=0.0)
 
 
 @pytest.mark.long
@@ -255,27 +255,27 @@ async def test_one_call_cancelled_at_its_first_steps(realm, call: str) -> None:
 @pytest.mark.parametrize(
     ("call", "linger"), [*((call, 0.0) for call in CALLS), ("append", 0.005), ("flush", 0.005), ("close", 0.005)]
 )
-async def test_one_call_cancelled_at_each_step(realm, call: str, linger: float) -> None:
-    await one_cancelled(realm, call, range(100), linger=linger)
+async def test_one_call_cancelled_at_each_step(services, call: str, linger: float) -> None:
+    await one_cancelled(services, call, range(100), linger=linger)
 
 
 # ---- without a loop: an exception out of a signal handler ----
 
 
-async def interrupted(realm, times: int) -> None:
-    async with watched(realm) as (stream, nothing_is_left):
-        child = await realm.run(INTERRUPTED, stream, str(times))
+async def interrupted(services, times: int) -> None:
+    async with watched(services) as (stream, nothing_is_left):
+        child = await services.run(INTERRUPTED, stream, str(times))
         out, _ = await child.communicate()
         assert (child.returncode, out) == (0, b"True 1\n")
         await nothing_is_left(10 * times + 20)
 
 
 @pytest.mark.rule("E4")
-async def test_waiting_calls_that_are_interrupted_leave_a_client_that_works(realm) -> None:
-    await interrupted(realm, 8)
+async def test_waiting_calls_that_are_interrupted_leave_a_client_that_works(services) -> None:
+    await interrupted(services, 8)
 
 
 @pytest.mark.long
 @pytest.mark.rule("E4")
-async def test_waiting_calls_interrupted_often(realm) -> None:
-    await interrupted(realm, 100)
+async def test_waiting_calls_interrupted_often(services) -> None:
+    await interrupted(services, 100)

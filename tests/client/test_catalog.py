@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from epochal.catalog_api.requests import SegmentReport
 from epochal.client.catalog.catalog import CatalogClient, catalog_advice, catalog_url
-from epochal.client.catalog.types import SegmentReport
 from epochal.errors import (
     CatalogUnavailable,
     ConfigError,
@@ -154,14 +154,14 @@ async def test_a_publishers_life(catalog: CatalogClient) -> None:
     first = await catalog.register("p", instance="a1", **names)
     grant = first.segments[0]
     assert (grant.id, grant.lo, grant.hi, grant.lower, grant.complete) == ("0", 0, 2**64, None, False)
-    report = SegmentReport(grant.incarnation, [(0, 1), (1, 0)], ["w1"], {"events": 3})
+    report = SegmentReport(grant.incarnation, [(0, 1), (1, 0)], ["w1"], counters={"events": 3})
     assert not (await catalog.renew("p", first.token, {"0": report})).complete
     seen = await catalog.get("demo", "flights")
     assert seen.phase == "Ready"
     assert set(seen.segments[0].lower or ()) == {(0, 1), (1, 0)}
     assert seen.writers == ("w1",)
     (listed,) = [item for item in await catalog.publishers() if item.token == first.token]
-    assert (listed.id, listed.stream, listed.segments) == ("p", "demo/flights", ("0",))
+    assert (listed.id, listed.stream, listed.segments) == ("p", "demo/flights", {"0": grant.incarnation})
     second = await catalog.register("p", instance="b2", **names)
     assert second.token > first.token
     assert second.segments[0].incarnation > grant.incarnation

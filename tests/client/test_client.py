@@ -34,18 +34,18 @@ def test_a_url_that_is_none_is_refused() -> None:
         epochal.connect("127.0.0.1:8700")
 
 
-async def test_the_catalog_is_named_by_the_environment(realm, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EPOCHAL_CATALOG", realm.url)
-    stream = await realm.stream()
+async def test_the_catalog_is_named_by_the_environment(services, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EPOCHAL_CATALOG", services.url)
+    stream = await services.stream()
     async with epochal.connect() as client, client.writer(stream) as writer:
         await writer.append(0, [1])
 
 
-async def test_what_each_record_passes_has_few_attributes(realm) -> None:
+async def test_what_each_record_passes_has_few_attributes(services) -> None:
     """From 30 attributes on, Python 3.11 takes longer for each call of a method on itself, some for each record."""
-    stream = await realm.stream()
+    stream = await services.stream()
     async with (
-        epochal.connect(realm.url) as client,
+        epochal.connect(services.url) as client,
         client.subscribe(stream) as sub,
         client.writer(stream, linger=0.001) as writer,
     ):
@@ -60,11 +60,11 @@ async def test_what_each_record_passes_has_few_attributes(realm) -> None:
     assert not {name: size for name, size in sizes.items() if size >= 30}
 
 
-async def test_two_hundred_subscriptions_of_one_client(realm) -> None:
+async def test_two_hundred_subscriptions_of_one_client(services) -> None:
     """Above zmq's own limit of sockets; and nothing is left of them, nor of their threads."""
-    stream = await realm.stream(segments=3)
+    stream = await services.stream(segments=3)
     threads = len(os.listdir("/proc/self/task"))
-    async with epochal.connect(realm.url) as client:
+    async with epochal.connect(services.url) as client:
         subscriptions = [client.subscribe(stream) for _ in range(200)]
         async with client.writer(stream) as writer:
             await asyncio.gather(*(sub.__aenter__() for sub in subscriptions))
@@ -80,9 +80,9 @@ async def test_two_hundred_subscriptions_of_one_client(realm) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_cancelled_close_frees_the_sockets_all_the_same(realm, monkeypatch: pytest.MonkeyPatch) -> None:
-    stream = await realm.stream()
-    client = epochal.connect(realm.url)
+async def test_a_cancelled_close_frees_the_sockets_all_the_same(services, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = await services.stream()
+    client = epochal.connect(services.url)
     writer = await client.writer(stream).__aenter__()
     links = list(writer.session._links.values())
     writer.detach()
@@ -102,11 +102,11 @@ async def test_a_cancelled_close_frees_the_sockets_all_the_same(realm, monkeypat
 
 
 @pytest.mark.rule("E4")
-async def test_closing_a_client_leaves_what_is_still_open(realm, caplog: pytest.LogCaptureFixture) -> None:
-    stream = await realm.stream(segments=2)
-    async with epochal.connect(realm.url) as other, other.subscribe(stream) as watching:
+async def test_closing_a_client_leaves_what_is_still_open(services, caplog: pytest.LogCaptureFixture) -> None:
+    stream = await services.stream(segments=2)
+    async with epochal.connect(services.url) as other, other.subscribe(stream) as watching:
         await watching.ready.wait()
-        client = epochal.connect(realm.url)
+        client = epochal.connect(services.url)
         writer = await client.writer(stream, writer_id="w").__aenter__()
         subscription = await client.subscribe(stream).__aenter__()
         await subscription.ready.wait()

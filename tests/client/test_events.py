@@ -65,10 +65,10 @@ def chosen(events: list[object], topics: bool) -> list[object]:
 
 
 @pytest.mark.rule("S15", "S16", "S33")
-async def test_each_choice_of_since_partial_and_topics(realm) -> None:
-    stream = await realm.stream()
+async def test_each_choice_of_since_partial_and_topics(services) -> None:
+    stream = await services.stream()
     subs: dict[tuple[str, bool, bool], epochal.Subscription] = {}
-    async with epochal.connect(realm.url) as client, client.writer(stream) as writer:
+    async with epochal.connect(services.url) as client, client.writer(stream) as writer:
         async with client.subscribe(stream, since="start") as sub:
             await sub.ready.wait()
             cursor = sub.cursor()
@@ -100,11 +100,11 @@ async def test_each_choice_of_since_partial_and_topics(realm) -> None:
 
 @pytest.mark.rule("E16")
 @pytest.mark.parametrize("first", ["events", "epochs"])
-async def test_a_cursor_of_one_method_is_resumed_by_the_other_in_another_process(realm, first: str) -> None:
-    stream = await realm.stream(segments=2)
+async def test_a_cursor_of_one_method_is_resumed_by_the_other_in_another_process(services, first: str) -> None:
+    stream = await services.stream(segments=2)
     second = {"events": "epochs", "epochs": "events"}[first]
     keys = [b"a", b"b", b"c", b"d"]
-    async with epochal.connect(realm.url) as client:
+    async with epochal.connect(services.url) as client:
         async with client.writer(stream) as writer:
             for time in range(6):
                 for key in keys:
@@ -128,7 +128,7 @@ async def test_a_cursor_of_one_method_is_resumed_by_the_other_in_another_process
                 done = [time for time in whole if sorted(seen.get(time, [])) == whole[time]]
                 cursors[sub.cursor().to_json()] = done
         for cursor in list(cursors)[:: len(cursors) // 2]:
-            child = await realm.run(READ, stream, second, cursor)
+            child = await services.run(READ, stream, second, cursor)
             out, _ = await child.communicate()
             assert child.returncode == 0
             rest: dict[int, list[str]] = {}
@@ -144,9 +144,9 @@ async def test_a_cursor_of_one_method_is_resumed_by_the_other_in_another_process
                 assert not {*rest} & {*cursors[cursor]}, "what was given as an epoch does not come again"
 
 
-async def test_a_cursor_older_than_what_is_kept(realm) -> None:
-    stream = await realm.stream(history={"retention": {"bytes": "1Mi"}})
-    async with epochal.connect(realm.url) as client, client.writer(stream) as writer:
+async def test_a_cursor_older_than_what_is_kept(services) -> None:
+    stream = await services.stream(history={"retention": {"bytes": "1Mi"}})
+    async with epochal.connect(services.url) as client, client.writer(stream) as writer:
         async with client.subscribe(stream) as sub:
             await sub.ready.wait()
             await writer.append(0, ["small"])
@@ -181,10 +181,14 @@ async def until(events: AsyncIterator[object], kind: type) -> list[object]:
 
 
 @pytest.mark.rule("E11", "E17", "S19")
-async def test_what_the_death_of_a_publisher_looks_like(realm) -> None:
-    stream = await realm.stream(segments=2, publishers={"segmentsPerPod": 1})
-    victim, _ = realm.publishers(stream)
-    async with epochal.connect(realm.url) as client, client.writer(stream) as writer, client.subscribe(stream) as sub:
+async def test_what_the_death_of_a_publisher_looks_like(services) -> None:
+    stream = await services.stream(segments=2, publishers={"segmentsPerPod": 1})
+    victim, _ = services.publishers(stream)
+    async with (
+        epochal.connect(services.url) as client,
+        client.writer(stream) as writer,
+        client.subscribe(stream) as sub,
+    ):
         await sub.ready.wait()
         first = (await client.catalog.lookup(*stream.split("/"))).segments[0].incarnation
         keys = {writer.segment(bytes([n])): bytes([n]) for n in range(64)}

@@ -100,10 +100,10 @@ print(len(got), got == list(range(len(got))))
 """
 
 
-async def published(realm, epochs: int) -> str:
+async def published(services, epochs: int) -> str:
     """A stream of so many epochs at the times from 0, complete up to there and no further."""
-    stream = await realm.stream()
-    async with epochal.connect(realm.url) as client, client.writer(stream) as writer:
+    stream = await services.stream()
+    async with epochal.connect(services.url) as client, client.writer(stream) as writer:
         for time in range(epochs):
             writer.append_nowait(time, [time])
             writer.advance_nowait(time + 1)
@@ -113,20 +113,20 @@ async def published(realm, epochs: int) -> str:
 
 @pytest.mark.rule("E16")
 @pytest.mark.parametrize("read_by", ["epochs", "events"])
-async def test_an_interrupt_at_any_step_of_a_read_loses_nothing(realm, read_by: str) -> None:
-    stream = await published(realm, 30)
-    child = await realm.run(AT_EACH_STEP, stream, read_by, "30")
+async def test_an_interrupt_at_any_step_of_a_read_loses_nothing(services, read_by: str) -> None:
+    stream = await published(services, 30)
+    child = await services.run(AT_EACH_STEP, stream, read_by, "30")
     out, _ = await child.communicate()
     steps, whole = out.split()
     assert (child.returncode, whole) == (0, b"True")
     assert int(steps) > 20
 
 
-async def interrupted_at_random(realm, times: int) -> None:
+async def interrupted_at_random(services, times: int) -> None:
     """Publish epochs until their reader was interrupted so often."""
-    stream, time = await realm.stream(), 0
-    async with epochal.connect(realm.url) as client, client.writer(stream) as writer:
-        child = await realm.run(AT_RANDOM, stream, str(times))
+    stream, time = await services.stream(), 0
+    async with epochal.connect(services.url) as client, client.writer(stream) as writer:
+        child = await services.run(AT_RANDOM, stream, str(times))
         assert await child.stdout.readline() == b"reading\n"
         enough = asyncio.create_task(child.stdout.readline())
         while not enough.done():
@@ -140,21 +140,25 @@ async def interrupted_at_random(realm, times: int) -> None:
 
 
 @pytest.mark.rule("E16")
-async def test_reads_that_are_interrupted_at_random_give_each_epoch_once_over_all_lives(realm) -> None:
-    await interrupted_at_random(realm, 100)
+async def test_reads_that_are_interrupted_at_random_give_each_epoch_once_over_all_lives(services) -> None:
+    await interrupted_at_random(services, 100)
 
 
 @pytest.mark.long
 @pytest.mark.rule("E16")
-async def test_reads_that_are_interrupted_often(realm) -> None:
-    await interrupted_at_random(realm, 3000)
+async def test_reads_that_are_interrupted_often(services) -> None:
+    await interrupted_at_random(services, 3000)
 
 
 @pytest.mark.rule("E16")
 @pytest.mark.parametrize("by", ["timeout", "wait_for", "cancel"])
-async def test_reads_that_are_cancelled_anywhere_give_each_epoch_once(realm, by: str) -> None:
-    stream, epochs, chosen = await realm.stream(), 200, random.Random(5)
-    async with epochal.connect(realm.url) as client, client.writer(stream) as writer, client.subscribe(stream) as sub:
+async def test_reads_that_are_cancelled_anywhere_give_each_epoch_once(services, by: str) -> None:
+    stream, epochs, chosen = await services.stream(), 200, random.Random(5)
+    async with (
+        epochal.connect(services.url) as client,
+        client.writer(stream) as writer,
+        client.subscribe(stream) as sub,
+    ):
         await sub.ready.wait()
 
         async def publish() -> None:
@@ -216,10 +220,10 @@ class Codec:
 
 @pytest.mark.rule("E16")
 @pytest.mark.parametrize("read_by", ["epochs", "events"])
-async def test_an_item_that_could_not_be_decoded_is_not_passed(realm, read_by: str) -> None:
-    stream, codec = await published(realm, 2), Codec()
+async def test_an_item_that_could_not_be_decoded_is_not_passed(services, read_by: str) -> None:
+    stream, codec = await published(services, 2), Codec()
     async with (
-        epochal.connect(realm.url) as client,
+        epochal.connect(services.url) as client,
         client.subscribe(stream, since="start", time_codec=codec) as sub,  # type: ignore[arg-type]  # times are ints here
     ):
         await sub.ready.wait()
@@ -239,10 +243,10 @@ async def test_an_item_that_could_not_be_decoded_is_not_passed(realm, read_by: s
 
 
 @pytest.mark.rule("E16")
-async def test_what_one_task_gave_up_another_is_given(realm) -> None:
-    stream, codec, chosen = await published(realm, 40), Codec(), random.Random(5)
+async def test_what_one_task_gave_up_another_is_given(services) -> None:
+    stream, codec, chosen = await published(services, 40), Codec(), random.Random(5)
     async with (
-        epochal.connect(realm.url) as client,
+        epochal.connect(services.url) as client,
         client.subscribe(stream, since="start", time_codec=codec) as sub,  # type: ignore[arg-type]  # times are ints here
     ):
         await sub.ready.wait()

@@ -30,17 +30,17 @@ async def write_and_read(client: epochal.Client, stream: str, epochs: int, opene
         ]
 
 
-async def many_at_once(realm, count: int, *, deleted: int) -> None:
+async def many_at_once(services, count: int, *, deleted: int) -> None:
     starting = asyncio.Semaphore(8)  # a publisher is a process: on two cores a hundred at once would time out
 
     async def started() -> str:
         async with starting:
-            return await realm.stream()
+            return await services.stream()
 
     streams = await asyncio.gather(*(started() for _ in range(count)))
     doomed, streams = streams[:deleted], streams[deleted:]
     before = held()
-    async with epochal.connect(realm.url) as client:
+    async with epochal.connect(services.url) as client:
         opened = asyncio.Barrier(len(streams) + 1)
         reading = [asyncio.create_task(write_and_read(client, stream, 5, opened)) for stream in streams]
         gone = [client.subscribe(stream) for stream in doomed]
@@ -53,7 +53,7 @@ async def many_at_once(realm, count: int, *, deleted: int) -> None:
             assert descriptors < before[0] + 20 * count + 64
             assert threads <= before[1] + 8, "threads do not follow the streams"
             for stream in doomed:
-                await realm.delete(stream)
+                await services.delete(stream)
             found = await asyncio.gather(*reading)
             for sub in gone:
                 with pytest.raises(StreamGone):
@@ -66,10 +66,10 @@ async def many_at_once(realm, count: int, *, deleted: int) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_several_streams_over_one_client(realm) -> None:
-    await many_at_once(realm, 5, deleted=1)
+async def test_several_streams_over_one_client(services) -> None:
+    await many_at_once(services, 5, deleted=1)
 
 
 @pytest.mark.long
-async def test_many_streams_over_one_client(realm) -> None:
-    await many_at_once(realm, STREAMS, deleted=3)
+async def test_many_streams_over_one_client(services) -> None:
+    await many_at_once(services, STREAMS, deleted=3)

@@ -35,10 +35,10 @@ async def batches(client: epochal.Client, stream: str, **options: Any) -> list[e
 
 @pytest.mark.parametrize("linger", [0.0, 0.01], ids=["each alone", "gathered"])
 @pytest.mark.rule("S34")
-async def test_key_clock_headers_and_trace_come_with_the_batch(realm: Any, linger: float) -> None:
-    stream = await realm.stream()
+async def test_key_clock_headers_and_trace_come_with_the_batch(services: Any, linger: float) -> None:
+    stream = await services.stream()
     before = time.time_ns() // 1_000_000
-    async with epochal.connect(realm.url) as client:
+    async with epochal.connect(services.url) as client:
         async with client.writer(stream, linger=linger, clock=True) as writer:
             await writer.append(1, [1], key=b"JFK", headers=HEADERS)
             with trace.use_span(span(1, [("vendor", "7")])):
@@ -60,9 +60,9 @@ async def test_key_clock_headers_and_trace_come_with_the_batch(realm: Any, linge
         assert before <= batch.published <= time.time_ns() // 1_000_000
 
 
-async def test_who_says_nothing_sends_nothing(realm: Any) -> None:
-    stream = await realm.stream()
-    async with epochal.connect(realm.url) as client:
+async def test_who_says_nothing_sends_nothing(services: Any) -> None:
+    stream = await services.stream()
+    async with epochal.connect(services.url) as client:
         async with client.writer(stream) as writer:
             await writer.append(1, [1])
             await writer.finish()
@@ -70,9 +70,9 @@ async def test_who_says_nothing_sends_nothing(realm: Any) -> None:
     assert (batch.key, batch.published, batch.headers, batch.trace, batch.tracestate) == (None, None, {}, None, b"")
 
 
-async def test_http_tells_it_too(realm: Any) -> None:
-    stream = await realm.stream(segments=1)
-    async with epochal.connect(realm.url) as client:
+async def test_http_tells_it_too(services: Any) -> None:
+    stream = await services.stream(segments=1)
+    async with epochal.connect(services.url) as client:
         async with client.writer(stream) as writer:
             with trace.use_span(span(1, [("vendor", "7")])):
                 await writer.append(1, [1], key=b"JFK", headers={b"source": b"tower"})
@@ -91,9 +91,9 @@ async def test_http_tells_it_too(realm: Any) -> None:
     assert "traceparent" not in two
 
 
-async def test_wrong_headers_are_refused_and_nothing_is_sent(realm: Any) -> None:
-    stream = await realm.stream()
-    async with epochal.connect(realm.url) as client:
+async def test_wrong_headers_are_refused_and_nothing_is_sent(services: Any) -> None:
+    stream = await services.stream()
+    async with epochal.connect(services.url) as client:
         async with client.writer(stream) as writer:
             wrongs: list[tuple[Any, str]] = [
                 ([b"a"], "mapping"), ({"a": b"b"}, "bytes"), ({b"a": 1}, "bytes"), ({b"a": b"v" * 4096}, "at most 40"),

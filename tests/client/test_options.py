@@ -34,10 +34,10 @@ async def test_what_is_no_schema_is_refused_where_it_is_given(wrong: Any) -> Non
 
 
 @pytest.mark.rule("S28")
-async def test_another_schema_or_encoding_is_refused_before_connecting(realm) -> None:
-    await realm.declare("schema", {"time": {"shape": "int"}, "payload": {"encoding": "arrow", "schema": DECLARED}})
+async def test_another_schema_or_encoding_is_refused_before_connecting(services) -> None:
+    await services.declare("schema", {"time": {"shape": "int"}, "payload": {"encoding": "arrow", "schema": DECLARED}})
     stream = "test/schema"
-    async with epochal.connect(realm.url) as client:
+    async with epochal.connect(services.url) as client:
         for opening in (client.writer, client.subscribe):
             for right in forms(DECLARED, pa.int32()):
                 async with opening(stream, schema=right, encoding="arrow"):
@@ -53,9 +53,9 @@ async def test_another_schema_or_encoding_is_refused_before_connecting(realm) ->
 
 
 @pytest.mark.rule("S28")
-async def test_a_schema_is_not_found_where_none_is_declared(realm) -> None:
-    stream = await realm.stream()
-    async with epochal.connect(realm.url) as client:
+async def test_a_schema_is_not_found_where_none_is_declared(services) -> None:
+    stream = await services.stream()
+    async with epochal.connect(services.url) as client:
         with pytest.raises(SchemaMismatch) as caught:
             await client.subscribe(stream, schema=DECLARED).__aenter__()
         assert [problem.path for problem in caught.value.problems] == ["payload.schema"]

@@ -88,7 +88,11 @@ class Reader:
     def __init__(self, publisher: Publisher, settings: FollowerSettings) -> None:
         self.context: zmq.Context[Any] = zmq.Context()
         self.directory: Any = SimpleNamespace(
-            info=SimpleNamespace(uid="uid"), shape=TimeShape(), address=publisher.address, stale=lambda: None
+            info=SimpleNamespace(uid="uid"),
+            shape=TimeShape(),
+            address=publisher.address,
+            stale=lambda: None,
+            pause=lambda _, seconds: asyncio.sleep(seconds),
         )
         self.follower_settings, self.pushes = settings, True
         self.seqs: list[int] = []

@@ -30,9 +30,9 @@ async def times(subscription: epochal.Subscription) -> list[Any]:
 
 @modes
 @pytest.mark.rule("E20", "Q3", "Q7")
-async def test_each_form_gives_the_epochs_that_it_asks_for(realm, mode: dict[str, Any]) -> None:
-    stream, pairs = await realm.stream(), await realm.stream(shape="(int, int)", segments=2)
-    async with epochal.connect(realm.url) as client:
+async def test_each_form_gives_the_epochs_that_it_asks_for(services, mode: dict[str, Any]) -> None:
+    stream, pairs = await services.stream(), await services.stream(shape="(int, int)", segments=2)
+    async with epochal.connect(services.url) as client:
         async with client.writer(stream) as writer:
             for time in range(6):
                 at = await writer.append(time, [time])
@@ -96,11 +96,11 @@ class Counting:
 @pytest.mark.parametrize("history", [{}, {"storage": {"size": "1Gi"}}], ids=["memory", "disk"])
 @pytest.mark.rule("E20", "Q3", "Q7", "Q16")
 async def test_what_is_not_asked_for_is_not_sent_and_the_epochs_are_the_same(
-    realm, mode: dict[str, Any], history: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    services, mode: dict[str, Any], history: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counting = Counting(monkeypatch)
-    stream = await realm.stream(segments=2, history=history)
-    pairs = await realm.stream(shape="(int, int)", segments=2, history=history)
+    stream = await services.stream(segments=2, history=history)
+    pairs = await services.stream(shape="(int, int)", segments=2, history=history)
 
     async def told(name: str, since: str) -> list[Any]:
         async with asyncio.timeout(30), client.subscribe(name, since=since, **mode) as sub:
@@ -108,7 +108,7 @@ async def test_what_is_not_asked_for_is_not_sent_and_the_epochs_are_the_same(
                 whole(epoch) if isinstance(epoch, epochal.Epoch) else (epoch.time, None) async for epoch in sub.epochs()
             ]
 
-    async with epochal.connect(realm.url) as client:
+    async with epochal.connect(services.url) as client:
         async with client.writer(stream) as writer:
             for time in range(300):
                 for key in (b"a", b"b", b"c"):
@@ -124,7 +124,7 @@ async def test_what_is_not_asked_for_is_not_sent_and_the_epochs_are_the_same(
                 await writer.advance((day + 1, 0))
             await writer.finish()
         if history:  # what a publisher finds as it starts is on disk alone
-            for process in realm.publishers(stream) + realm.publishers(pairs):
+            for process in services.publishers(stream) + services.publishers(pairs):
                 os.kill(process, signal.SIGKILL)
         asked: list[tuple[str, str, float]] = [
             (stream, "time:279", 0.2), (stream, "frontier:[290]", 0.2), (stream, "time:299", 0.01),
@@ -145,9 +145,9 @@ async def test_what_is_not_asked_for_is_not_sent_and_the_epochs_are_the_same(
 
 @modes
 @pytest.mark.rule("E20", "Q2")
-async def test_what_may_be_gone_is_an_error_and_no_short_answer(realm, mode: dict[str, Any]) -> None:
-    stream = await realm.stream(history={"retention": {"bytes": "1Mi"}})
-    async with epochal.connect(realm.url) as client, client.writer(stream) as writer:
+async def test_what_may_be_gone_is_an_error_and_no_short_answer(services, mode: dict[str, Any]) -> None:
+    stream = await services.stream(history={"retention": {"bytes": "1Mi"}})
+    async with epochal.connect(services.url) as client, client.writer(stream) as writer:
         for time in range(8):
             await writer.append(time, [b"x" * 300_000])
             await writer.advance(time + 1)
@@ -163,8 +163,8 @@ async def test_what_may_be_gone_is_an_error_and_no_short_answer(realm, mode: dic
 
 @modes
 @pytest.mark.rule("Q5", "Q7", "E16")
-async def test_history_and_what_comes_now_join_without_a_seam(realm, mode: dict[str, Any]) -> None:
-    stream = await realm.stream(segments=2)
+async def test_history_and_what_comes_now_join_without_a_seam(services, mode: dict[str, Any]) -> None:
+    stream = await services.stream(segments=2)
 
     async def read(since: Any) -> tuple[list[tuple[int, list[Any]]], str]:
         """Read half, and say where to go on."""
@@ -173,7 +173,7 @@ async def test_history_and_what_comes_now_join_without_a_seam(realm, mode: dict[
             found = [await anext(epochs) for _ in range(20)]
             return [whole(epoch) for epoch in found], sub.cursor().to_json()
 
-    async with epochal.connect(realm.url) as client, client.writer(stream) as writer:
+    async with epochal.connect(services.url) as client, client.writer(stream) as writer:
         reading = late = asyncio.ensure_future(read("start"))
         for time in range(40):
             for key in (b"a", b"b", b"c"):
@@ -195,9 +195,9 @@ async def test_history_and_what_comes_now_join_without_a_seam(realm, mode: dict[
 
 @modes
 @pytest.mark.rule("S16", "Q7")
-async def test_events_frontiers_and_aborts_are_the_same(realm, mode: dict[str, Any]) -> None:
-    stream = await realm.stream()
-    async with epochal.connect(realm.url) as client, client.writer(stream) as writer:
+async def test_events_frontiers_and_aborts_are_the_same(services, mode: dict[str, Any]) -> None:
+    stream = await services.stream()
+    async with epochal.connect(services.url) as client, client.writer(stream) as writer:
         await writer.append(0, ["before"])
         async with client.subscribe(stream, **mode) as sub:
             await sub.ready.wait()
@@ -220,9 +220,9 @@ async def test_events_frontiers_and_aborts_are_the_same(realm, mode: dict[str, A
 
 
 @pytest.mark.rule("Q15", "Q7")
-async def test_it_changes_between_both_at_any_time_without_loss_or_repetition(realm) -> None:
-    stream = await realm.stream(segments=2)
-    async with epochal.connect(realm.url) as client, client.writer(stream) as writer:  # noqa: SIM117 - reads better
+async def test_it_changes_between_both_at_any_time_without_loss_or_repetition(services) -> None:
+    stream = await services.stream(segments=2)
+    async with epochal.connect(services.url) as client, client.writer(stream) as writer:  # noqa: SIM117 - reads better
         async with client.subscribe(stream, poll=0.02) as sub:
             await sub.ready.wait()
             epochs = sub.epochs()
@@ -246,9 +246,9 @@ async def test_it_changes_between_both_at_any_time_without_loss_or_repetition(re
 
 
 @pytest.mark.rule("Q7")
-async def test_who_pulls_never_connects_to_where_events_are_pushed(realm) -> None:
-    stream = await realm.stream()
-    async with epochal.connect(realm.url) as client, client.writer(stream) as writer:  # noqa: SIM117 - reads better
+async def test_who_pulls_never_connects_to_where_events_are_pushed(services) -> None:
+    stream = await services.stream()
+    async with epochal.connect(services.url) as client, client.writer(stream) as writer:  # noqa: SIM117 - reads better
         async with client.subscribe(stream, push=False, poll=0.02) as sub:
             await sub.ready.wait()
             await writer.append(0, ["x"])
@@ -266,20 +266,20 @@ async def test_who_pulls_never_connects_to_where_events_are_pushed(realm) -> Non
             assert connection._events is None
 
 
-async def test_the_time_between_two_pulls_is_above_nothing(realm) -> None:
-    async with epochal.connect(realm.url) as client:
+async def test_the_time_between_two_pulls_is_above_nothing(services) -> None:
+    async with epochal.connect(services.url) as client:
         for poll in (0, -1.0, float("nan")):
             with pytest.raises(UsageError, match="poll"):
                 client.subscribe("test/any", poll=poll)
 
 
 @pytest.mark.rule("Q15")
-async def test_a_blocking_subscription_changes_as_well(realm) -> None:
-    stream = await realm.stream()
+async def test_a_blocking_subscription_changes_as_well(services) -> None:
+    stream = await services.stream()
 
     def work() -> list[Any]:
         with (
-            epochal.connect_blocking(realm.url) as client,
+            epochal.connect_blocking(services.url) as client,
             client.subscribe(stream, push=False, poll=0.05) as sub,
             client.writer(stream) as writer,
         ):

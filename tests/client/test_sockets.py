@@ -1,7 +1,9 @@
 """ZeroMQ sockets on the loop: everything is read, nobody starves, a lost peer is told."""
 
 import asyncio
+import socket as system
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 import zmq
@@ -111,6 +113,25 @@ async def test_a_peer_that_is_not_there_is_told(context) -> None:
     async with asyncio.timeout(5):
         await lost.wait()
     writer.close()
+
+
+async def test_a_peer_whose_packets_are_swallowed_is_told(context, monkeypatch) -> None:
+    """Its queue of connections is full, so that the system drops the packets of new ones, as a broken network does."""
+    monkeypatch.setattr(sockets, "CONNECT_MS", 200)
+    with system.create_server(("127.0.0.1", 0), backlog=0) as full, ExitStack() as held:
+        for _ in range(4):
+            filler = held.enter_context(system.socket())
+            filler.setblocking(False)
+            filler.connect_ex(full.getsockname())
+        lost = asyncio.Event()
+        connecting = Socket(context, zmq.DEALER, lambda _: None)
+        connecting.watch(lost.set)
+        connecting.zmq.connect(f"tcp://127.0.0.1:{full.getsockname()[1]}")
+        connecting.start()
+        try:
+            await asyncio.wait_for(lost.wait(), 20)
+        finally:
+            connecting.close()
 
 
 async def test_a_message_above_the_limit_cuts_the_connection(context) -> None:

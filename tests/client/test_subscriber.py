@@ -31,9 +31,9 @@ asyncio.run(main())
 
 
 @pytest.mark.rule("S28")
-async def test_another_shape_or_encoding_is_refused_before_connecting(realm) -> None:
-    stream = await realm.stream()
-    async with epochal.connect(realm.url) as client:
+async def test_another_shape_or_encoding_is_refused_before_connecting(services) -> None:
+    stream = await services.stream()
+    async with epochal.connect(services.url) as client:
         wrongs: list[dict[str, Any]] = [{"time_shape": "(int, int)"}, {"encoding": "json"}]
         for wrong in wrongs:
             with pytest.raises(SchemaMismatch) as caught:
@@ -43,9 +43,9 @@ async def test_another_shape_or_encoding_is_refused_before_connecting(realm) -> 
             await sub.ready.wait()
 
 
-async def test_wrong_use_is_told(realm) -> None:
-    stream, other = await realm.stream(), await realm.stream()
-    async with epochal.connect(realm.url) as client:
+async def test_wrong_use_is_told(services) -> None:
+    stream, other = await services.stream(), await services.stream()
+    async with epochal.connect(services.url) as client:
         with pytest.raises(UsageError, match="since"):
             client.subscribe(stream, since=5)  # type: ignore[arg-type]  # on purpose
         async with client.subscribe(stream, partial=True) as sub:
@@ -70,9 +70,9 @@ async def test_wrong_use_is_told(realm) -> None:
 
 
 @pytest.mark.rule("E16")
-async def test_a_saved_cursor_is_resumed_in_another_process(realm) -> None:
-    stream = await realm.stream(shape="(int, int)", segments=2)
-    async with epochal.connect(realm.url) as client:
+async def test_a_saved_cursor_is_resumed_in_another_process(services) -> None:
+    stream = await services.stream(shape="(int, int)", segments=2)
+    async with epochal.connect(services.url) as client:
         async with client.writer(stream) as writer, client.subscribe(stream, since="start") as sub:
             times = [(a, b) for a in range(4) for b in range(4)]
             for time in times:
@@ -85,7 +85,7 @@ async def test_a_saved_cursor_is_resumed_in_another_process(realm) -> None:
             first = [await anext(epochs) for _ in range(5)]
             cursor = sub.cursor().to_json()
             await writer.finish()
-        child = await realm.run(RESUME, stream, cursor)
+        child = await services.run(RESUME, stream, cursor)
         out, _ = await child.communicate()
     assert child.returncode == 0
     lines = dict(line.split(") ") for line in out.decode().splitlines())
@@ -96,9 +96,9 @@ async def test_a_saved_cursor_is_resumed_in_another_process(realm) -> None:
     assert rest == {time: str([[*time, key] for key in "abc"]) for time in rest}
 
 
-async def test_a_cursor_of_what_is_no_longer_kept(realm) -> None:
-    stream = await realm.stream(history={"retention": {"bytes": "1Mi"}})
-    async with epochal.connect(realm.url) as client, client.writer(stream) as writer:
+async def test_a_cursor_of_what_is_no_longer_kept(services) -> None:
+    stream = await services.stream(history={"retention": {"bytes": "1Mi"}})
+    async with epochal.connect(services.url) as client, client.writer(stream) as writer:
         async with client.subscribe(stream) as sub:
             await sub.ready.wait()
             cursor = sub.cursor()
@@ -116,9 +116,9 @@ async def test_a_cursor_of_what_is_no_longer_kept(realm) -> None:
             assert not sub.saw_whole(0)
 
 
-async def test_topics_are_chosen_by_prefix(realm) -> None:
-    stream = await realm.stream()
-    async with epochal.connect(realm.url) as client, client.writer(stream) as writer:
+async def test_topics_are_chosen_by_prefix(services) -> None:
+    stream = await services.stream()
+    async with epochal.connect(services.url) as client, client.writer(stream) as writer:
         for topic in (b"delay/JFK", b"delay/EWR", b"gate/JFK", b""):
             await writer.append(0, [topic.decode()], topic=topic)
         await writer.append(1, ["not wanted"], topic=b"gate/1")
@@ -137,9 +137,9 @@ async def test_topics_are_chosen_by_prefix(realm) -> None:
 
 
 @pytest.mark.rule("S16", "S15", "E15")
-async def test_events_as_they_come_and_partial_epochs(realm) -> None:
-    stream = await realm.stream()
-    async with epochal.connect(realm.url) as client, client.writer(stream) as writer:
+async def test_events_as_they_come_and_partial_epochs(services) -> None:
+    stream = await services.stream()
+    async with epochal.connect(services.url) as client, client.writer(stream) as writer:
         await writer.append(0, ["before"])
         async with client.subscribe(stream) as whole, client.subscribe(stream, partial=True) as partial:
             await asyncio.gather(whole.ready.wait(), partial.ready.wait())
@@ -161,9 +161,9 @@ async def test_events_as_they_come_and_partial_epochs(realm) -> None:
 
 
 @pytest.mark.rule("E18")
-async def test_an_epoch_larger_than_the_buffer(realm) -> None:
-    stream = await realm.stream()
-    async with epochal.connect(realm.url) as client, client.writer(stream) as writer:  # noqa: SIM117 - reads better
+async def test_an_epoch_larger_than_the_buffer(services) -> None:
+    stream = await services.stream()
+    async with epochal.connect(services.url) as client, client.writer(stream) as writer:  # noqa: SIM117 - reads better
         async with client.subscribe(stream, max_buffer_bytes=100_000) as sub:
             await sub.ready.wait()
             await writer.append(0, ["small"])
@@ -180,10 +180,10 @@ async def test_an_epoch_larger_than_the_buffer(realm) -> None:
 
 
 @pytest.mark.rule("E18")
-async def test_a_slow_application_stops_its_socket_and_heals(realm, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slow_application_stops_its_socket_and_heals(services, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("epochal.client.subscriber.subscriber.MAX_WAITING_BYTES", 1 << 20)
-    stream = await realm.stream(segments=2, push={"bufferBytes": "1Mi"})
-    async with epochal.connect(realm.url) as client, client.writer(stream) as writer:  # noqa: SIM117 - reads better
+    stream = await services.stream(segments=2, push={"bufferBytes": "1Mi"})
+    async with epochal.connect(services.url) as client, client.writer(stream) as writer:  # noqa: SIM117 - reads better
         async with client.subscribe(stream) as sub:
             await sub.ready.wait()
             epochs = sub.epochs()
@@ -200,11 +200,15 @@ async def test_a_slow_application_stops_its_socket_and_heals(realm, monkeypatch:
 
 
 @pytest.mark.rule("E18")
-async def test_who_begins_to_read_late_in_a_large_epoch_is_given_it(realm, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_begins_to_read_late_in_a_large_epoch_is_given_it(services, monkeypatch: pytest.MonkeyPatch) -> None:
     """Until then its records wait as events; once only epochs are read, that they did must hold up nothing."""
     monkeypatch.setattr("epochal.client.subscriber.subscriber.MAX_WAITING_BYTES", 1 << 20)
-    stream = await realm.stream()
-    async with epochal.connect(realm.url) as client, client.writer(stream) as writer, client.subscribe(stream) as sub:
+    stream = await services.stream()
+    async with (
+        epochal.connect(services.url) as client,
+        client.writer(stream) as writer,
+        client.subscribe(stream) as sub,
+    ):
         await sub.ready.wait()
         for number in range(40):
             await writer.append(0, [[number, b"x" * 50_000]])
@@ -219,11 +223,15 @@ async def test_who_begins_to_read_late_in_a_large_epoch_is_given_it(realm, monke
 
 
 @pytest.mark.rule("S19")
-async def test_a_silent_publisher_is_noticed_and_holds_the_frontier(realm) -> None:
-    stream = await realm.stream(segments=2, publishers={"segmentsPerPod": 1})
-    stopped, _ = realm.publishers(stream)
+async def test_a_silent_publisher_is_noticed_and_holds_the_frontier(services) -> None:
+    stream = await services.stream(segments=2, publishers={"segmentsPerPod": 1})
+    stopped, _ = services.publishers(stream)
     loop = asyncio.get_running_loop()
-    async with epochal.connect(realm.url) as client, client.writer(stream) as writer, client.subscribe(stream) as sub:
+    async with (
+        epochal.connect(services.url) as client,
+        client.writer(stream) as writer,
+        client.subscribe(stream) as sub,
+    ):
         await sub.ready.wait()
         events = sub.events()
         for _ in range(2):  # each outage is reported, not only the first
@@ -249,11 +257,11 @@ async def test_a_silent_publisher_is_noticed_and_holds_the_frontier(realm) -> No
 
 
 @pytest.mark.rule("S26")
-async def test_a_stream_that_is_gone(realm) -> None:
-    stream = await realm.stream()
-    async with epochal.connect(realm.url) as client, client.subscribe(stream) as sub:
+async def test_a_stream_that_is_gone(services) -> None:
+    stream = await services.stream()
+    async with epochal.connect(services.url) as client, client.subscribe(stream) as sub:
         await sub.ready.wait()
-        await realm.delete(stream)
+        await services.delete(stream)
         with pytest.raises(StreamGone, match="deleted"):
             async with asyncio.timeout(20):
                 await anext(sub.epochs())
@@ -261,10 +269,10 @@ async def test_a_stream_that_is_gone(realm) -> None:
             await client.subscribe(stream, wait=0).__aenter__()
 
 
-async def test_joining_and_leaving_leaves_nothing_behind(realm) -> None:
-    stream = await realm.stream(segments=2)
-    (publisher,) = realm.publishers(stream)
-    async with epochal.connect(realm.url) as client:
+async def test_joining_and_leaving_leaves_nothing_behind(services) -> None:
+    stream = await services.stream(segments=2)
+    (publisher,) = services.publishers(stream)
+    async with epochal.connect(services.url) as client:
         before = len(asyncio.all_tasks())
         for _ in range(3):
             async with client.subscribe(stream) as sub:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import epochal
+from epochal.catalog_api.answers import StreamInfo, SubscriptionInfo
 from epochal.client.catalog.catalog import CatalogClient
-from epochal.client.catalog.types import StreamInfo, SubscriptionInfo
 from epochal.client.subscriber.lease import Announcement
 from epochal.errors import CatalogUnavailable, UsageError
 
@@ -26,9 +26,9 @@ async def known(catalog: CatalogClient, stream: str, until: Callable[[Known], bo
 
 
 @pytest.mark.rule("S31")
-async def test_two_subscriptions_of_one_program_are_two(realm) -> None:
-    stream = await realm.stream()
-    async with epochal.connect(realm.url) as client:
+async def test_two_subscriptions_of_one_program_are_two(services) -> None:
+    stream = await services.stream()
+    async with epochal.connect(services.url) as client:
         async with client.subscribe(stream), client.subscribe(stream, subscriber="second"):
             first, second = sorted(
                 await known(client.catalog, stream, lambda found: len(found) == 2),
@@ -40,9 +40,9 @@ async def test_two_subscriptions_of_one_program_are_two(realm) -> None:
         assert await client.catalog.subscriptions(*stream.split("/")) == ()
 
 
-async def test_leaving_while_it_is_made_known_withdraws_it(realm, monkeypatch: pytest.MonkeyPatch) -> None:
-    stream = await realm.stream()
-    async with epochal.connect(realm.url) as client:
+async def test_leaving_while_it_is_made_known_withdraws_it(services, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = await services.stream()
+    async with epochal.connect(services.url) as client:
         entered, subscribed = asyncio.Event(), client._background.subscribed
 
         async def slowly(*arguments: Any) -> Any:
@@ -68,7 +68,7 @@ async def test_a_leave_that_is_interrupted_leaves_no_word_behind() -> None:
             await cut.wait()
             raise CatalogUnavailable("cut")
 
-    stream = StreamInfo("demo", "x", "1", 1, "Ready", {}, (), (), "")
+    stream = StreamInfo("demo", "x", "1", 1, "Ready", {})
     announcement = Announcement(Catalog("http://127.0.0.1:1"), stream, "reader", lambda: (None, {}))
     running = asyncio.create_task(announcement.run())
     await asked.wait()
@@ -83,16 +83,19 @@ async def test_a_leave_that_is_interrupted_leaves_no_word_behind() -> None:
 
 async def test_an_unusable_name_is_refused() -> None:
     async with epochal.connect("http://127.0.0.1:1") as client:
-        for name in ("", "x" * 254):
-            with pytest.raises(UsageError, match="subscriber"):
+        for name in ("", "x" * 254, "clear\x1b[2J"):
+            with pytest.raises(UsageError, match="subscriber= is 1 to 253 printable"):
                 client.subscribe("test/any", subscriber=name)
+            for make in (client.writer, client.capability_writer):
+                with pytest.raises(UsageError, match="writer_id= is 1 to 253 printable"):
+                    make("test/any", name)
 
 
 @pytest.mark.rule("S30")
-async def test_a_lapsed_subscription_is_entered_anew_and_reports(realm, monkeypatch: pytest.MonkeyPatch) -> None:
-    stream = await realm.stream()
+async def test_a_lapsed_subscription_is_entered_anew_and_reports(services, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = await services.stream()
     async with (
-        epochal.connect(realm.url) as client,
+        epochal.connect(services.url) as client,
         client.writer(stream) as writer,
         client.subscribe(stream, since="start") as sub,
     ):
@@ -115,6 +118,8 @@ async def test_a_lapsed_subscription_is_entered_anew_and_reports(realm, monkeypa
             "aborted": 0,
             "damaged": 0,
             "waiting_bytes": 0,
+            "waiting_epochs": 0,
+            "waiting_seconds": 0.0,
             "wrong_addresses": 0,
         }
         assert new.lower == (3,)
@@ -131,9 +136,9 @@ def often(client: epochal.Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client._background, "renew_subscription", renewed)
 
 
-async def test_reading_and_leaving_need_no_catalog(realm) -> None:
-    stream = await realm.stream()
-    async with epochal.connect(realm.url) as client, CatalogClient("http://127.0.0.1:1", patience=0.0) as away:
+async def test_reading_and_leaving_need_no_catalog(services) -> None:
+    stream = await services.stream()
+    async with epochal.connect(services.url) as client, CatalogClient("http://127.0.0.1:1", patience=0.0) as away:
         client._background = away
         async with client.subscribe(stream, since="start") as sub:
             async with client.writer(stream) as writer:
@@ -142,3 +147,33 @@ async def test_reading_and_leaving_need_no_catalog(realm) -> None:
             async with asyncio.timeout(20):
                 assert [epoch.time async for epoch in sub.epochs()] == [1]
         assert await client.catalog.subscriptions(*stream.split("/")) == ()
+
+
+async def test_a_program_that_does_not_read_is_shown_to_be_behind(
+    services, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stream = await services.stream()
+    async with epochal.connect(services.url) as client:
+        often(client, monkeypatch)
+        async with client.subscribe(stream) as sub, client.writer(stream) as writer:
+            await sub.ready.wait()
+            for time in range(3):
+                await writer.append(time, ["x"])
+            await writer.advance(3)
+            (behind,) = await known(
+                client.catalog, stream, lambda found: bool(found) and found[0].counters.get("waiting_epochs") == 3
+            )
+            later = await known(
+                client.catalog,
+                stream,
+                lambda found: (
+                    bool(found) and found[0].counters["waiting_seconds"] > behind.counters["waiting_seconds"] + 0.2
+                ),
+            )
+            assert later[0].counters["waiting_epochs"] == 3
+            for _ in range(3):
+                await anext(sub.epochs())
+            (read,) = await known(
+                client.catalog, stream, lambda found: bool(found) and found[0].counters.get("epochs") == 3
+            )
+            assert (read.counters["waiting_epochs"], read.counters["waiting_seconds"]) == (0, 0)

@@ -43,9 +43,9 @@ async def delivered(client: epochal.Client, stream: str) -> dict[object, list[ob
 
 
 @pytest.mark.rule("S35")
-async def test_what_cannot_be_appended_is_refused_and_harms_nothing(realm) -> None:
-    stream = await realm.stream()
-    async with epochal.connect(realm.url) as client:
+async def test_what_cannot_be_appended_is_refused_and_harms_nothing(services) -> None:
+    stream = await services.stream()
+    async with epochal.connect(services.url) as client:
         async with client.writer(stream, writer_id="w") as writer:
             with pytest.raises(TimeShapeError):
                 await writer.append((1, 2), ["x"])
@@ -90,9 +90,9 @@ async def test_what_cannot_be_appended_is_refused_and_harms_nothing(realm) -> No
     ("encoding", "wrong", "right"),
     [("bytes", "text", b"bytes"), ("json", b"bytes", {"a": [1, None]}), ("msgpack", {1, 2}, {"a": b"\0"})],
 )
-async def test_a_record_of_the_wrong_type(realm, encoding: str, wrong: object, right: object) -> None:
-    stream = await realm.stream(encoding=encoding)
-    async with epochal.connect(realm.url) as client, client.writer(stream, linger=0.01) as writer:
+async def test_a_record_of_the_wrong_type(services, encoding: str, wrong: object, right: object) -> None:
+    stream = await services.stream(encoding=encoding)
+    async with epochal.connect(services.url) as client, client.writer(stream, linger=0.01) as writer:
         with pytest.raises(RecordTypeError):
             await writer.append(0, [wrong])
         writer.append_nowait(0, [wrong])
@@ -107,8 +107,8 @@ async def test_a_record_of_the_wrong_type(realm, encoding: str, wrong: object, r
             assert list(epoch.records()) == [right]
 
 
-async def test_a_stream_that_does_not_exist(realm) -> None:
-    async with epochal.connect(realm.url) as client:
+async def test_a_stream_that_does_not_exist(services) -> None:
+    async with epochal.connect(services.url) as client:
         for opening in (client.writer("test/none", wait=0), client.subscribe("test/none", wait=0)):
             with pytest.raises(StreamNotFound, match="get streams"):
                 async with asyncio.timeout(2):
@@ -119,9 +119,9 @@ async def test_a_stream_that_does_not_exist(realm) -> None:
         assert 0.9 < asyncio.get_running_loop().time() - begun < 4
 
 
-async def test_a_writer_that_is_not_open_says_how_to_open_it(realm) -> None:
-    stream = await realm.stream()
-    async with epochal.connect(realm.url) as client:
+async def test_a_writer_that_is_not_open_says_how_to_open_it(services) -> None:
+    stream = await services.stream()
+    async with epochal.connect(services.url) as client:
         writer = client.writer(stream)
         for call in (writer.append(0, ["x"]), writer.advance(1), writer.flush(), writer.close()):
             with pytest.raises(UsageError, match="async with"):
@@ -134,11 +134,11 @@ async def test_a_writer_that_is_not_open_says_how_to_open_it(realm) -> None:
 
 
 @pytest.mark.rule("S27")
-async def test_a_writer_waits_for_a_stream_that_is_declared_later(realm) -> None:
-    async with epochal.connect(realm.url) as client:
+async def test_a_writer_waits_for_a_stream_that_is_declared_later(services) -> None:
+    async with epochal.connect(services.url) as client:
         opening = asyncio.create_task(client.writer("test/later", wait=30).__aenter__())
         await asyncio.sleep(0)
-        await realm.declare("later", {"time": {"shape": "int"}, "payload": {"encoding": "json"}})
+        await services.declare("later", {"time": {"shape": "int"}, "payload": {"encoding": "json"}})
         with contextlib.suppress(NoPublisher):
             await client.writer("test/later", wait=0).__aenter__()
         writer = await opening
@@ -146,10 +146,10 @@ async def test_a_writer_waits_for_a_stream_that_is_declared_later(realm) -> None
 
 
 @pytest.mark.rule("E49", "E1")
-async def test_work_that_is_done_again_in_another_order_is_refused_and_doubles_nothing(realm) -> None:
+async def test_work_that_is_done_again_in_another_order_is_refused_and_doubles_nothing(services) -> None:
     """A task that failed runs again; with its rows in another order, it must not hear that they were published."""
-    stream = await realm.stream()
-    async with epochal.connect(realm.url) as client, client.writer(stream, "query") as query:
+    stream = await services.stream()
+    async with epochal.connect(services.url) as client, client.writer(stream, "query") as query:
         async with client.task_writer(stream, "task", under="query", group=3) as task:
             first = await task.append(0, ["a"])
             await task.append(0, ["b"])
@@ -174,9 +174,9 @@ async def test_work_that_is_done_again_in_another_order_is_refused_and_doubles_n
 
 
 @pytest.mark.rule("E6")
-async def test_the_newest_session_of_a_writer_wins(realm) -> None:
-    stream = await realm.stream(segments=2)
-    async with epochal.connect(realm.url) as client, client.writer(stream, writer_id="w") as older:
+async def test_the_newest_session_of_a_writer_wins(services) -> None:
+    stream = await services.stream(segments=2)
+    async with epochal.connect(services.url) as client, client.writer(stream, writer_id="w") as older:
         await older.append(3, ["older"])
         async with client.writer(stream, writer_id="w") as newer:
             assert newer.pending_epochs == (3,)
@@ -192,9 +192,9 @@ async def test_the_newest_session_of_a_writer_wins(realm) -> None:
 
 
 @pytest.mark.rule("E6")
-async def test_a_fenced_writer_that_nobody_told_raises_when_it_is_left(realm) -> None:
-    stream = await realm.stream()
-    async with epochal.connect(realm.url) as client:
+async def test_a_fenced_writer_that_nobody_told_raises_when_it_is_left(services) -> None:
+    stream = await services.stream()
+    async with epochal.connect(services.url) as client:
         older = await client.writer(stream, writer_id="w").__aenter__()
         async with client.writer(stream, writer_id="w") as newer:
             await newer.append(0, [1])
@@ -203,9 +203,9 @@ async def test_a_fenced_writer_that_nobody_told_raises_when_it_is_left(realm) ->
 
 
 @pytest.mark.rule("E4")
-async def test_leaving_by_an_exception_aborts(realm) -> None:
-    stream = await realm.stream(segments=2)
-    async with epochal.connect(realm.url) as client, client.writer(stream, writer_id="holder") as holder:
+async def test_leaving_by_an_exception_aborts(services) -> None:
+    stream = await services.stream(segments=2)
+    async with epochal.connect(services.url) as client, client.writer(stream, writer_id="holder") as holder:
         with pytest.raises(ZeroDivisionError):  # noqa: PT012 - the block is what is tested
             async with client.writer(stream, writer_id="w", linger=5) as writer:
                 await asyncio.gather(*(writer.append(t, [t], key=b"k") for t in (0, 1)), writer.advance(1))
@@ -218,10 +218,14 @@ async def test_leaving_by_an_exception_aborts(realm) -> None:
 
 
 @pytest.mark.rule("E1")
-async def test_a_move_waits_for_appends_at_every_segment(realm) -> None:
-    stream = await realm.stream(segments=2, publishers={"segmentsPerPod": 1})
-    stopped, _ = realm.publishers(stream)
-    async with epochal.connect(realm.url) as client, client.writer(stream) as writer, client.subscribe(stream) as sub:
+async def test_a_move_waits_for_appends_at_every_segment(services) -> None:
+    stream = await services.stream(segments=2, publishers={"segmentsPerPod": 1})
+    stopped, _ = services.publishers(stream)
+    async with (
+        epochal.connect(services.url) as client,
+        client.writer(stream) as writer,
+        client.subscribe(stream) as sub,
+    ):
         keys = {writer.segment(bytes([n])): bytes([n]) for n in range(64)}
         await sub.ready.wait()
         os.kill(stopped, signal.SIGSTOP)
@@ -248,9 +252,9 @@ async def test_a_move_waits_for_appends_at_every_segment(realm) -> None:
 
 @pytest.mark.rule("E1")
 @pytest.mark.parametrize("linger", [0.0, 5.0])
-async def test_no_move_is_sent_behind_an_append_that_failed(realm, linger: float) -> None:
-    stream = await realm.stream(history={"retention": {"bytes": "1Mi"}})
-    async with epochal.connect(realm.url) as client, client.writer(stream, linger=linger) as writer:
+async def test_no_move_is_sent_behind_an_append_that_failed(services, linger: float) -> None:
+    stream = await services.stream(history={"retention": {"bytes": "1Mi"}})
+    async with epochal.connect(services.url) as client, client.writer(stream, linger=linger) as writer:
         writer.append_nowait(0, [b"x" * (2 << 20)])
         writer.advance_nowait(1)
         with pytest.raises(epochal.errors.EpochTooLarge):
@@ -267,9 +271,9 @@ async def test_no_move_is_sent_behind_an_append_that_failed(realm, linger: float
 
 
 @pytest.mark.rule("S35")
-async def test_hold_and_release_in_product_order(realm) -> None:
-    stream = await realm.stream(shape="(int, int)", segments=2)
-    async with epochal.connect(realm.url) as client, client.subscribe(stream) as sub:
+async def test_hold_and_release_in_product_order(services) -> None:
+    stream = await services.stream(shape="(int, int)", segments=2)
+    async with epochal.connect(services.url) as client, client.subscribe(stream) as sub:
         async with client.writer(stream) as writer:
             await sub.ready.wait()
             await writer.hold((0, 3))
@@ -292,13 +296,13 @@ async def test_hold_and_release_in_product_order(realm) -> None:
 
 
 @pytest.mark.rule("S34")
-async def test_times_of_the_users_own(realm) -> None:
-    stream = await realm.stream(shape="(int, int)")
+async def test_times_of_the_users_own(services) -> None:
+    stream = await services.stream(shape="(int, int)")
     codec: TimeCodec[str] = TimeCodec(
         encode=lambda text: tuple(map(int, text.split(":"))),
         decode=lambda time: ":".join(map(str, time)),  # type: ignore[arg-type]
     )
-    async with epochal.connect(realm.url) as client, client.subscribe(stream, time_codec=codec) as sub:
+    async with epochal.connect(services.url) as client, client.subscribe(stream, time_codec=codec) as sub:
         await sub.ready.wait()
         async with client.writer(stream, time_codec=codec) as writer:
             assert writer.held == ("0:0",)
@@ -313,9 +317,9 @@ async def test_times_of_the_users_own(realm) -> None:
             assert not sub.saw_whole("8:0")
 
 
-async def test_batches_by_linger_and_size(realm) -> None:
-    stream = await realm.stream(segments=2)
-    async with epochal.connect(realm.url) as client, client.subscribe(stream) as sub:
+async def test_batches_by_linger_and_size(services) -> None:
+    stream = await services.stream(segments=2)
+    async with epochal.connect(services.url) as client, client.subscribe(stream) as sub:
         await sub.ready.wait()
         async with client.writer(stream, linger=0.05, max_batch=8) as writer:
             for n in range(20):
@@ -339,9 +343,9 @@ async def test_batches_by_linger_and_size(realm) -> None:
 
 @pytest.mark.rule("E1")
 @pytest.mark.parametrize("sizes", [(15, 2), (2, 15)], ids=["its first", "its last"])
-async def test_a_divided_batch_fails_with_any_part_of_it(realm, sizes: tuple[int, int]) -> None:
-    stream = await realm.stream(history={"retention": {"bytes": "4Mi"}})
-    async with epochal.connect(realm.url) as client, client.subscribe(stream) as sub:
+async def test_a_divided_batch_fails_with_any_part_of_it(services, sizes: tuple[int, int]) -> None:
+    stream = await services.stream(history={"retention": {"bytes": "4Mi"}})
+    async with epochal.connect(services.url) as client, client.subscribe(stream) as sub:
         await sub.ready.wait()
         async with client.writer(stream, linger=0.001) as writer:
             with pytest.raises(EpochTooLarge):
@@ -353,9 +357,9 @@ async def test_a_divided_batch_fails_with_any_part_of_it(realm, sizes: tuple[int
         assert [len(record) for record in epoch.records()] == [2 << 20], "the other part is there"
 
 
-async def test_a_divided_batch_is_acknowledged_with_its_last_part(realm) -> None:
-    stream = await realm.stream()
-    async with epochal.connect(realm.url) as client, client.writer(stream, linger=0.001) as writer:
+async def test_a_divided_batch_is_acknowledged_with_its_last_part(services) -> None:
+    stream = await services.stream()
+    async with epochal.connect(services.url) as client, client.writer(stream, linger=0.001) as writer:
         appending = [asyncio.create_task(writer.append(0, [b"x" * (9 << 20)])) for _ in range(2)]
         positions = await asyncio.gather(*appending)
         assert positions[0] == positions[1]
@@ -363,10 +367,10 @@ async def test_a_divided_batch_is_acknowledged_with_its_last_part(realm) -> None
         assert not writer.session._parts
 
 
-async def test_appends_faster_than_they_are_taken(realm) -> None:
-    stream = await realm.stream()
-    (publisher,) = realm.publishers(stream)
-    async with epochal.connect(realm.url) as client, client.writer(stream) as writer:
+async def test_appends_faster_than_they_are_taken(services) -> None:
+    stream = await services.stream()
+    (publisher,) = services.publishers(stream)
+    async with epochal.connect(services.url) as client, client.writer(stream) as writer:
         os.kill(publisher, signal.SIGSTOP)
         try:
             with pytest.raises(BufferFull, match="await"):  # noqa: PT012 - which of them meets it is a matter of time
@@ -382,9 +386,9 @@ async def test_appends_faster_than_they_are_taken(realm) -> None:
 
 
 @pytest.mark.rule("E5")
-async def test_nothing_completes_before_enough_writers_have_opened(realm) -> None:
-    stream = await realm.stream(segments=2, progress={"minWriters": 2})
-    async with epochal.connect(realm.url) as client, client.subscribe(stream) as sub:
+async def test_nothing_completes_before_enough_writers_have_opened(services) -> None:
+    stream = await services.stream(segments=2, progress={"minWriters": 2})
+    async with epochal.connect(services.url) as client, client.subscribe(stream) as sub:
         await sub.ready.wait()
         async with client.writer(stream, writer_id="a") as first:
             await first.append(0, [1])
@@ -400,9 +404,9 @@ async def test_nothing_completes_before_enough_writers_have_opened(realm) -> Non
 
 
 @pytest.mark.rule("E5")
-async def test_a_writer_opens_at_what_all_segments_can_give(realm) -> None:
-    stream = await realm.stream(segments=3)
-    async with epochal.connect(realm.url) as client:
+async def test_a_writer_opens_at_what_all_segments_can_give(services) -> None:
+    stream = await services.stream(segments=3)
+    async with epochal.connect(services.url) as client:
         async with client.writer(stream) as writer:
             await writer.append(1, ["one segment only"], key=b"JFK")
             await writer.advance(4)
@@ -413,9 +417,9 @@ async def test_a_writer_opens_at_what_all_segments_can_give(realm) -> None:
 
 
 @pytest.mark.rule("E7")
-async def test_a_stream_is_complete_when_every_writer_has_finished(realm) -> None:
-    stream = await realm.stream(segments=2)
-    async with epochal.connect(realm.url) as client:
+async def test_a_stream_is_complete_when_every_writer_has_finished(services) -> None:
+    stream = await services.stream(segments=2)
+    async with epochal.connect(services.url) as client:
         async with client.writer(stream, writer_id="a") as a, client.writer(stream, writer_id="b") as b:
             await a.append(0, ["a"], key=b"1")
             await a.finish()
@@ -432,9 +436,9 @@ async def test_a_stream_is_complete_when_every_writer_has_finished(realm) -> Non
 
 
 @pytest.mark.rule("E6")
-async def test_a_group_that_runs_again_is_published_once(realm) -> None:
-    stream = await realm.stream(segments=2)
-    async with epochal.connect(realm.url) as client, client.writer(stream, writer_id="query") as query:
+async def test_a_group_that_runs_again_is_published_once(services) -> None:
+    stream = await services.stream(segments=2)
+    async with epochal.connect(services.url) as client, client.writer(stream, writer_id="query") as query:
 
         async def task(group: int) -> None:
             async with client.task_writer(stream, writer_id="query/0", under="query", group=group) as writer:
@@ -455,9 +459,9 @@ async def test_a_group_that_runs_again_is_published_once(realm) -> None:
 
 @pytest.mark.rule("E3")
 @pytest.mark.parametrize("pipelined", [False, True])
-async def test_a_writer_lost_at_one_segment_opens_again_by_itself(realm, pipelined: bool) -> None:
-    stream = await realm.stream(segments=2, progress={"writerTimeout": "2s"})
-    async with epochal.connect(realm.url) as client, client.writer(stream, writer_id="holder") as holder:
+async def test_a_writer_lost_at_one_segment_opens_again_by_itself(services, pipelined: bool) -> None:
+    stream = await services.stream(segments=2, progress={"writerTimeout": "2s"})
+    async with epochal.connect(services.url) as client, client.writer(stream, writer_id="holder") as holder:
         async with client.writer(stream, writer_id="w") as writer:
             keys = {writer.segment(bytes([n])): bytes([n]) for n in range(64)}
             await writer.append(1, ["lost"], key=keys["0"])
@@ -476,9 +480,9 @@ async def test_a_writer_lost_at_one_segment_opens_again_by_itself(realm, pipelin
 
 
 @pytest.mark.rule("E3")
-async def test_a_writer_lost_everywhere_opens_again(realm) -> None:
-    stream = await realm.stream(segments=3, progress={"writerTimeout": "1s"})
-    async with epochal.connect(realm.url) as client, client.writer(stream, writer_id="w") as writer:
+async def test_a_writer_lost_everywhere_opens_again(services) -> None:
+    stream = await services.stream(segments=3, progress={"writerTimeout": "1s"})
+    async with epochal.connect(services.url) as client, client.writer(stream, writer_id="w") as writer:
         for lost in range(2):
             await writer.append(lost, ["lost"], key=b"a")
             held, session = writer.held, writer.session.machine.session
@@ -498,9 +502,9 @@ async def test_a_writer_lost_everywhere_opens_again(realm) -> None:
         assert (await delivered(client, stream))[2] == ["kept"]
 
 
-async def test_a_writer_comes_back_often_enough_not_to_be_given_up(realm) -> None:
+async def test_a_writer_comes_back_often_enough_not_to_be_given_up(services) -> None:
     """However long a publisher was away: behind a growing pause of five seconds it would wait for nobody (E3)."""
-    stream, tries, twelfth = await realm.stream(progress={"writerTimeout": "600ms"}), list[str](), asyncio.Event()
+    stream, tries, twelfth = await services.stream(progress={"writerTimeout": "600ms"}), list[str](), asyncio.Event()
 
     async def reach(address: str) -> str:
         tries.append(address)
@@ -508,7 +512,7 @@ async def test_a_writer_comes_back_often_enough_not_to_be_given_up(realm) -> Non
             twelfth.set()
         raise Unavailable("there is no way at present")
 
-    async with epochal.connect(realm.url, reach=reach) as client:
+    async with epochal.connect(services.url, reach=reach) as client:
         opening = asyncio.create_task(client.writer(stream, wait=5).__aenter__())
         async with asyncio.timeout(10):  # with pauses that grow to five seconds it takes 13 at least
             await twelfth.wait()
@@ -517,11 +521,11 @@ async def test_a_writer_comes_back_often_enough_not_to_be_given_up(realm) -> Non
             await opening
 
 
-async def test_a_cancelled_append_leaves_nothing_behind(realm) -> None:
-    stream = await realm.stream()
-    (publisher,) = realm.publishers(stream)
+async def test_a_cancelled_append_leaves_nothing_behind(services) -> None:
+    stream = await services.stream()
+    (publisher,) = services.publishers(stream)
     before = len(asyncio.all_tasks())
-    async with epochal.connect(realm.url) as client:
+    async with epochal.connect(services.url) as client:
         os.kill(publisher, signal.SIGSTOP)
         try:
             opening = asyncio.create_task(client.writer(stream).__aenter__())
@@ -547,9 +551,9 @@ async def test_a_cancelled_append_leaves_nothing_behind(realm) -> None:
 
 
 @pytest.mark.rule("E4")
-async def test_a_writer_that_is_cancelled_aborts(realm) -> None:
-    stream = await realm.stream()
-    async with epochal.connect(realm.url) as client, client.writer(stream, writer_id="holder") as holder:
+async def test_a_writer_that_is_cancelled_aborts(services) -> None:
+    stream = await services.stream()
+    async with epochal.connect(services.url) as client, client.writer(stream, writer_id="holder") as holder:
         appended = asyncio.Event()
 
         async def publish() -> None:
@@ -567,14 +571,16 @@ async def test_a_writer_that_is_cancelled_aborts(realm) -> None:
 
 
 @pytest.mark.rule("S26")
-async def test_a_stream_deleted_while_it_is_written(realm) -> None:
-    stream = await realm.stream()
-    async with epochal.connect(realm.url) as client, client.subscribe(stream) as sub:
+async def test_a_stream_deleted_while_it_is_written(services) -> None:
+    stream = await services.stream()
+    async with epochal.connect(services.url) as client, client.subscribe(stream) as sub:
         await sub.ready.wait()
         writer = await client.writer(stream).__aenter__()
         await writer.append(0, [1])
-        await realm.delete(stream)
-        await realm.declare(stream.removeprefix("test/"), {"time": {"shape": "int"}, "payload": {"encoding": "json"}})
+        await services.delete(stream)
+        await services.declare(
+            stream.removeprefix("test/"), {"time": {"shape": "int"}, "payload": {"encoding": "json"}}
+        )
         with pytest.raises(StreamGone, match="deleted"):  # noqa: PT012 - which of them meets it is a matter of time
             async with asyncio.timeout(20):
                 while True:
@@ -584,3 +590,15 @@ async def test_a_stream_deleted_while_it_is_written(realm) -> None:
             async with asyncio.timeout(20):
                 async for _ in sub.epochs():
                     pass
+
+
+async def test_the_catalog_forgets_a_writer_without_an_id_when_it_has_closed(services) -> None:
+    stream = await services.stream()
+    namespace, name = stream.split("/")
+    async with epochal.connect(services.url) as client:
+        async with client.writer(stream, "named") as writer:
+            await writer.append(0, ["x"])
+        async with client.writer(stream) as writer:
+            await writer.append(0, ["x"])
+            assert len(await client.catalog.writers(namespace, name)) == 2
+        assert [each.writer for each in await client.catalog.writers(namespace, name)] == ["named"]

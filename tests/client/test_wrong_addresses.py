@@ -9,7 +9,11 @@ from typing import Any
 import pytest
 
 import epochal
+from epochal.client.catalog.catalog import CatalogClient
+from epochal.client.catalog.directory import Directory
+from epochal.client.subscriber import segment_reader
 from epochal.client.subscriber.subscriber import Subscription
+from epochal.client.writer import segment_writer
 from epochal.errors import StreamGone, Unavailable, WriterLost
 from epochal.protocol.subscriber.follower import FollowerSettings
 
@@ -33,15 +37,58 @@ async def counted(client: epochal.Client, stream: str, least: int) -> None:
             await asyncio.sleep(0.05)
 
 
-async def comes_back(client: epochal.Client, stream: str, reading: "asyncio.Task[Any]") -> None:
+async def comes_back(client: epochal.Client, stream: str, reading: "asyncio.Task[Any]", time: int = 0) -> None:
     """Publish an epoch after the other until a reader, which joins at some moment, is given one."""
     async with client.writer(stream) as writer, asyncio.timeout(PATIENCE):
-        time = 0
         while not reading.done():
             await writer.append(time, [b"x"])
             await writer.advance(time := time + 1)
             await asyncio.wait([reading], timeout=0.05)
     assert isinstance(await reading, epochal.Epoch)
+
+
+# ---- another publisher ----
+
+
+@pytest.fixture
+def never(monkeypatch) -> None:
+    """Nobody connects again by waiting alone."""
+    for module in (segment_reader, segment_writer):
+        for pause in ("RECONNECT_FIRST", "RECONNECT_LAST"):
+            monkeypatch.setattr(module, pause, 1000.0)
+
+
+async def test_a_reader_connects_again_when_there_is_another_publisher(places, never) -> None:
+    stream = places.stream()
+    old = places.start(stream)
+    async with epochal.connect(places.url) as client, client.subscribe(stream.name) as sub:
+        await sub.ready.wait()
+        old.stop()
+        places.start(stream)
+        await comes_back(client, stream.name, asyncio.create_task(anext(sub.epochs())))
+
+
+async def test_a_writer_connects_again_when_there_is_another_publisher(places, never) -> None:
+    stream = places.stream()
+    old = places.start(stream)
+    async with epochal.connect(places.url) as client, client.writer(stream.name) as writer, asyncio.timeout(PATIENCE):
+        old.stop()
+        places.start(stream)
+        await writer.append(0, [b"x"])
+
+
+async def test_a_pause_ends_in_time_when_nothing_has_changed(places) -> None:
+    stream = places.stream()
+    places.start(stream)
+    async with CatalogClient(places.url) as catalog, CatalogClient("http://127.0.0.1:1", patience=60) as nobody:
+        directory = Directory(catalog, stream.name, wait=5)
+        known = await directory.look_up()
+        for answers in (catalog, nobody):
+            directory.catalog = answers
+            began = asyncio.get_running_loop().time()
+            await directory.pause("0", 0.5)
+            assert asyncio.get_running_loop().time() - began >= 0.5
+        assert directory.info is known
 
 
 # ---- another stream, or another life of it ----

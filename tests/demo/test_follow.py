@@ -24,20 +24,20 @@ async def heard(child: asyncio.subprocess.Process) -> dict[str, Any]:
         return dict(json.loads(await child.stdout.readline()))
 
 
-async def test_each_computes_what_was_published_and_the_late_one_joins_within_an_hour(realm, monkeypatch) -> None:
+async def test_each_computes_what_was_published_and_the_late_one_joins_within_an_hour(services, monkeypatch) -> None:
     async with receiving() as received:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", received.url)
-        stream = await computed(realm)
+        stream = await computed(services)
         await received.until(f"process {stream}", len(HOURS) + 1)  # every hour by the one, the last by the other too
 
 
-async def computed(realm) -> str:
-    stream = await realm.stream(segments=3)
-    early = await realm.run(FOLLOWER, "early", "--stream", stream)
-    late = await realm.run(FOLLOWER, "late", "--stream", stream, "--hours", str(len(HOURS)))
+async def computed(services) -> str:
+    stream = await services.stream(segments=3)
+    early = await services.run(FOLLOWER, "early", "--stream", stream)
+    late = await services.run(FOLLOWER, "late", "--stream", stream, "--hours", str(len(HOURS)))
     assert [await heard(each) for each in (early, late)] == [{"event": "ready"}] * 2
     joined = asyncio.create_task(heard(late))
-    async with epochal.connect(realm.url) as client, client.writer(stream) as writer:
+    async with epochal.connect(services.url) as client, client.writer(stream) as writer:
         for number, hour in enumerate(HOURS):
             for key in (b"EWR", b"JFK"):
                 await writer.append(hour, [{"origin": key.decode(), "dep_delay": 2}], key=key)

@@ -25,15 +25,15 @@ def unused_port() -> int:
         return port
 
 
-async def test_streams_go_on_without_it_and_it_comes_back(realm) -> None:
-    stream = await realm.stream(segments=2)
+async def test_streams_go_on_without_it_and_it_comes_back(services) -> None:
+    stream = await services.stream(segments=2)
     name = stream.removeprefix("test/")
-    async with epochal.connect(realm.url) as client, client.subscribe(stream) as sub:
+    async with epochal.connect(services.url) as client, client.subscribe(stream) as sub:
         await sub.ready.wait()
         epochs = sub.epochs()
         async with client.writer(stream, writer_id="w") as writer:
             session = await client.catalog.session("test", name, "other")
-            killed = realm.catalog_process
+            killed = services.catalog_process
             os.kill(killed, signal.SIGKILL)
             for time in range(20):
                 await writer.append(time, [time], key=bytes([time]))
@@ -47,9 +47,9 @@ async def test_streams_go_on_without_it_and_it_comes_back(realm) -> None:
                 assert (await anext(late.epochs())).time == 0
             await writer.finish()
         assert [epoch async for epoch in epochs] == []
-        assert realm.catalog_process != killed
-    other = await realm.stream()
-    async with epochal.connect(realm.url) as client, client.writer(other) as writer:
+        assert services.catalog_process != killed
+    other = await services.stream()
+    async with epochal.connect(services.url) as client, client.writer(other) as writer:
         await writer.append(0, [0])
 
 
@@ -70,7 +70,7 @@ async def test_a_catalog_that_is_down_at_the_start_is_waited_for(tmp_path) -> No
     assert "refused" in told[0]
 
 
-async def test_a_catalog_that_stays_away(realm) -> None:
+async def test_a_catalog_that_stays_away(services) -> None:
     url = f"http://127.0.0.1:{unused_port()}"
     async with epochal.connect(url, patience=0.5) as client:
         for opening in (client.writer("test/s"), client.subscribe("test/s")):

@@ -34,12 +34,12 @@ def kill(pids: list[int]) -> None:
 
 @pytest.mark.rule("E10", "E6")
 @pytest.mark.parametrize("durability", ["batch", "interval"])
-async def test_nothing_is_lost_or_doubled_when_every_publisher_is_killed_within_epochs(realm, durability) -> None:
+async def test_nothing_is_lost_or_doubled_when_every_publisher_is_killed_within_epochs(services, durability) -> None:
     """Faults 1 and 3. A process that is killed loses nothing that the kernel has, so `interval` is as good here."""
     history = {"storage": {"size": "1Gi"}, "durability": durability}
-    stream = await realm.stream(segments=2, publishers={"segmentsPerPod": 1}, history=history)
+    stream = await services.stream(segments=2, publishers={"segmentsPerPod": 1}, history=history)
     async with (
-        epochal.connect(realm.url) as client,
+        epochal.connect(services.url) as client,
         client.subscribe(stream) as sub,
         client.writer(stream, writer_id="w") as writer,
     ):
@@ -50,32 +50,32 @@ async def test_nothing_is_lost_or_doubled_when_every_publisher_is_killed_within_
                 writer.append_nowait(time, [time * 1000 + number], key=b"%d" % number)
                 if time in (3, 7) and number == 20:
                     await asyncio.sleep(0.01)
-                    kill(realm.publishers(stream))
+                    kill(services.publishers(stream))
             await writer.advance(time + 1)
         assert await reading == expected(range(12), 40)
-    async with epochal.connect(realm.url) as client, client.subscribe(stream, since="start") as late:
+    async with epochal.connect(services.url) as client, client.subscribe(stream, since="start") as late:
         assert await read(late, 12) == expected(range(12), 40)
 
 
 @pytest.mark.rule("E16", "E10")
-async def test_a_cursor_goes_on_behind_a_publisher_that_was_killed(realm) -> None:
-    stream = await realm.stream(**STORED)
-    async with epochal.connect(realm.url) as client, client.writer(stream, writer_id="w") as writer:
+async def test_a_cursor_goes_on_behind_a_publisher_that_was_killed(services) -> None:
+    stream = await services.stream(**STORED)
+    async with epochal.connect(services.url) as client, client.writer(stream, writer_id="w") as writer:
         for time in range(6):
             await writer.append(time, [time * 1000])
         await writer.advance(6)
         async with client.subscribe(stream, since="start") as sub:
             assert await read(sub, 3) == expected(range(3), 1)
             cursor = sub.cursor()
-        kill(realm.publishers(stream))
+        kill(services.publishers(stream))
         async with client.subscribe(stream, since=cursor) as sub:
             assert await read(sub, 3) == expected(range(3, 6), 1)
 
 
 @pytest.mark.rule("E3", "E10")
-async def test_a_writer_that_died_with_its_publisher_is_given_up_and_its_epoch_aborted(realm) -> None:
+async def test_a_writer_that_died_with_its_publisher_is_given_up_and_its_epoch_aborted(services) -> None:
     """Its sessions and what it holds are in the log: the next incarnation waits for it, and no longer than that."""
-    stream = await realm.stream(progress={"writerTimeout": "4s"}, **STORED)
+    stream = await services.stream(progress={"writerTimeout": "4s"}, **STORED)
     script = (
         "import asyncio, sys, epochal\n"
         "async def main():\n"
@@ -86,12 +86,12 @@ async def test_a_writer_that_died_with_its_publisher_is_given_up_and_its_epoch_a
         "        await asyncio.sleep(600)\n"
         "asyncio.run(main())\n"
     )
-    child = await realm.run(script, stream)
+    child = await services.run(script, stream)
     assert await child.stdout.readline() == b"there\n"
     child.kill()
-    kill(realm.publishers(stream))
+    kill(services.publishers(stream))
     async with (
-        epochal.connect(realm.url) as client,
+        epochal.connect(services.url) as client,
         client.subscribe(stream, since="start") as sub,
         client.writer(stream, writer_id="lives") as writer,
     ):
@@ -102,29 +102,31 @@ async def test_a_writer_that_died_with_its_publisher_is_given_up_and_its_epoch_a
 
 
 @pytest.mark.rule("E7", "S20")
-async def test_a_complete_stream_stays_readable_after_its_publishers_were_killed(realm) -> None:
-    stream = await realm.stream(segments=2, **STORED)
-    async with epochal.connect(realm.url) as client:
+async def test_a_complete_stream_stays_readable_after_its_publishers_were_killed(services) -> None:
+    stream = await services.stream(segments=2, **STORED)
+    async with epochal.connect(services.url) as client:
         async with client.writer(stream, writer_id="w") as writer:
             await writer.append(0, [0])
             await writer.finish()
-        kill(realm.publishers(stream))
+        kill(services.publishers(stream))
         async with client.subscribe(stream, since="start") as sub:
             assert [epoch.time async for epoch in sub.epochs()] == [0]
 
 
 @pytest.mark.rule("E13", "Q2")
-async def test_history_is_served_from_disk_far_behind_memory_and_cut_by_its_bound(realm) -> None:
+async def test_history_is_served_from_disk_far_behind_memory_and_cut_by_its_bound(services) -> None:
     """Events of 60 kB, 20 MB in all, in a stream that keeps 4 MB: files of half a MB, of which the oldest go."""
-    stream = await realm.stream(encoding="bytes", history={"storage": {"size": "1Gi"}, "retention": {"bytes": "4Mi"}})
-    async with epochal.connect(realm.url) as client, client.writer(stream, writer_id="w") as writer:
+    stream = await services.stream(
+        encoding="bytes", history={"storage": {"size": "1Gi"}, "retention": {"bytes": "4Mi"}}
+    )
+    async with epochal.connect(services.url) as client, client.writer(stream, writer_id="w") as writer:
         async with client.subscribe(stream, since="start") as sub:
             await sub.ready.wait()
             early = sub.cursor()
         for time in range(340):
             await writer.append(time, [time.to_bytes(4, "big") * 15_000])
             await writer.advance(time + 1)
-        kill(realm.publishers(stream))  # memory is empty afterwards: all comes from the disk
+        kill(services.publishers(stream))  # memory is empty afterwards: all comes from the disk
         async with client.subscribe(stream, since="start") as sub:
             seen = []
             async with asyncio.timeout(60):
@@ -141,11 +143,11 @@ async def test_history_is_served_from_disk_far_behind_memory_and_cut_by_its_boun
                 await read(sub, 1)
 
 
-async def test_a_writer_hears_at_once_that_its_stream_was_deleted(realm) -> None:
-    stream = await realm.stream(**STORED)
-    async with epochal.connect(realm.url) as client:
+async def test_a_writer_hears_at_once_that_its_stream_was_deleted(services) -> None:
+    stream = await services.stream(**STORED)
+    async with epochal.connect(services.url) as client:
         with pytest.raises(StreamGone):  # noqa: PT012 - leaving the block tells it as well
             async with client.writer(stream, writer_id="w") as writer, asyncio.timeout(20):
-                await realm.delete(stream)
+                await services.delete(stream)
                 while True:
                     await writer.append(writer.held[0], [1])

@@ -69,10 +69,10 @@ AHEAD = 2
 """How many beats the quickest process may be ahead of the slowest."""
 
 
-async def watch(realm, stream: str, writers: list[str], times: list[tuple[object, object]]) -> list[list[list[Any]]]:
+async def watch(services, stream: str, writers: list[str], times: list[tuple[object, object]]) -> list[list[list[Any]]]:
     """What each of 200 subscribers saw while the writers published `times`."""
-    publishing = [await realm.run(WRITER, stream, name, json.dumps(times), str(len(writers))) for name in writers]
-    reading = [await realm.run(READERS, stream, str(EACH), str(len(times)), str(seed)) for seed in range(PROCESSES)]
+    publishing = [await services.run(WRITER, stream, name, json.dumps(times), str(len(writers))) for name in writers]
+    reading = [await services.run(READERS, stream, str(EACH), str(len(times)), str(seed)) for seed in range(PROCESSES)]
     children = (*publishing, *reading)
     async with asyncio.timeout(90):
         for child in children:
@@ -103,11 +103,11 @@ def whole(time: object, writers: list[str]) -> list[str]:
         pytest.param(1, ["a"], marks=pytest.mark.long),
     ],
 )
-async def test_int_times(realm, writers: list[str], segments: int) -> None:
-    stream = await realm.stream(segments=segments, progress={"minWriters": len(writers)})
+async def test_int_times(services, writers: list[str], segments: int) -> None:
+    stream = await services.stream(segments=segments, progress={"minWriters": len(writers)})
     times: list[tuple[object, object]] = [(time, time + 1) for time in range(40)]
     joined: Counter[object] = Counter()
-    seen = await watch(realm, stream, writers, times)
+    seen = await watch(services, stream, writers, times)
     assert len(seen) == PROCESSES * EACH
     for epochs in seen:
         delivered = [time for time, _ in epochs]
@@ -119,15 +119,15 @@ async def test_int_times(realm, writers: list[str], segments: int) -> None:
 
 
 @pytest.mark.rule("E14", "E15", "E5", "S25")
-async def test_product_order_times(realm) -> None:
-    stream = await realm.stream(shape="(int, int)", segments=3, progress={"minWriters": 2})
+async def test_product_order_times(services) -> None:
+    stream = await services.stream(shape="(int, int)", segments=3, progress={"minWriters": 2})
     # A row at a time: its times are under way together, also with those of the row before at the other writer.
     rows: list[tuple[object, object]] = []
     for a in range(6):
         rows += [((a, b), None) for b in range(5, -1, -1)]
         rows[-1] = (rows[-1][0], (a + 1, 0))
     expected = {(a, b) for a in range(6) for b in range(6)}
-    seen = await watch(realm, stream, ["a", "b"], rows)
+    seen = await watch(services, stream, ["a", "b"], rows)
     late = 0
     for epochs in seen:
         delivered: list[Any] = [tuple(time) for time, _ in epochs]

@@ -13,11 +13,11 @@ from epochal.errors import AppendsLost, CapabilityError, EpochAbortedError, Writ
 
 
 @pytest.mark.rule("E11", "E17", "E10")
-async def test_one_of_two_publishers_is_killed(realm) -> None:
-    stream = await realm.stream(segments=2, publishers={"segmentsPerPod": 1})
-    killed, _ = realm.publishers(stream)
+async def test_one_of_two_publishers_is_killed(services) -> None:
+    stream = await services.stream(segments=2, publishers={"segmentsPerPod": 1})
+    killed, _ = services.publishers(stream)
     async with (
-        epochal.connect(realm.url) as client,
+        epochal.connect(services.url) as client,
         client.subscribe(stream) as sub,
         client.subscribe(stream) as watching,
         client.writer(stream, writer_id="w") as writer,
@@ -69,8 +69,8 @@ async def _collect(sub: epochal.Subscription, into: list[Event]) -> None:
 
 
 @pytest.mark.rule("E11", "E17")
-async def test_every_publisher_is_killed_while_many_read_and_write(realm) -> None:
-    stream = await realm.stream(segments=2, publishers={"segmentsPerPod": 2})
+async def test_every_publisher_is_killed_while_many_read_and_write(services) -> None:
+    stream = await services.stream(segments=2, publishers={"segmentsPerPod": 2})
     published: dict[int, set[str]] = {}
 
     async def write(client: epochal.Client, name: str) -> None:
@@ -100,7 +100,7 @@ async def test_every_publisher_is_killed_while_many_read_and_write(realm) -> Non
 
     over = asyncio.Event()
     readers: list[list[epochal.Epoch | epochal.EpochAborted]] = [[] for _ in range(10)]
-    async with epochal.connect(realm.url) as client, asyncio.TaskGroup() as tasks, asyncio.timeout(60):
+    async with epochal.connect(services.url) as client, asyncio.TaskGroup() as tasks, asyncio.timeout(60):
         for seen in readers:
             tasks.create_task(read(client, seen))
         for name in ("a", "b"):
@@ -108,7 +108,7 @@ async def test_every_publisher_is_killed_while_many_read_and_write(realm) -> Non
         while set((await client.catalog.get(*stream.split("/"))).writers) != {"a", "b"}:  # noqa: ASYNC110 - it is polled, not pushed
             await asyncio.sleep(0.1)
         for _ in range(2):
-            (before,) = realm.publishers(stream)
+            (before,) = services.publishers(stream)
             os.kill(before, signal.SIGKILL)
             reached = max(published, default=0)
             while not whole_after(reached + 5):  # noqa: ASYNC110 - what several tasks have seen
@@ -124,10 +124,10 @@ async def test_every_publisher_is_killed_while_many_read_and_write(realm) -> Non
 
 
 @pytest.mark.rule("E8", "E12", "S19")
-async def test_a_publisher_that_stood_still_goes_on(realm) -> None:
-    stream = await realm.stream(segments=2, progress={"writerTimeout": "3s"})
-    (publisher,) = realm.publishers(stream)
-    async with epochal.connect(realm.url) as client, client.subscribe(stream) as sub:
+async def test_a_publisher_that_stood_still_goes_on(services) -> None:
+    stream = await services.stream(segments=2, progress={"writerTimeout": "3s"})
+    (publisher,) = services.publishers(stream)
+    async with epochal.connect(services.url) as client, client.subscribe(stream) as sub:
         await sub.ready.wait()
         async with client.writer(stream, writer_id="w") as writer:
             await writer.append(0, ["before"])

@@ -24,12 +24,16 @@ PARTS = [f"part {part}" for part in range(4)]
 
 
 @pytest.mark.rule("E3")
-async def test_its_epoch_is_aborted_after_the_time_out(realm) -> None:
-    stream = await realm.stream(segments=3, progress={"writerTimeout": "2s"})
-    async with epochal.connect(realm.url) as client, client.subscribe(stream) as sub, client.subscribe(stream) as other:
+async def test_its_epoch_is_aborted_after_the_time_out(services) -> None:
+    stream = await services.stream(segments=3, progress={"writerTimeout": "2s"})
+    async with (
+        epochal.connect(services.url) as client,
+        client.subscribe(stream) as sub,
+        client.subscribe(stream) as other,
+    ):
         await asyncio.gather(sub.ready.wait(), other.ready.wait())
         async with client.writer(stream, writer_id="holder") as holder:
-            child = await realm.run(DIES, stream)
+            child = await services.run(DIES, stream)
             await child.stdout.readline()
             child.kill()
             await holder.advance(5)
@@ -52,11 +56,11 @@ async def test_its_epoch_is_aborted_after_the_time_out(realm) -> None:
 
 
 @pytest.mark.rule("E3", "E7")
-async def test_the_last_writer_keeps_the_stream_from_completing(realm) -> None:
-    stream = await realm.stream(segments=2, progress={"writerTimeout": "2s"})
-    async with epochal.connect(realm.url) as client, client.subscribe(stream) as sub:
+async def test_the_last_writer_keeps_the_stream_from_completing(services) -> None:
+    stream = await services.stream(segments=2, progress={"writerTimeout": "2s"})
+    async with epochal.connect(services.url) as client, client.subscribe(stream) as sub:
         await sub.ready.wait()
-        child = await realm.run(DIES, stream)
+        child = await services.run(DIES, stream)
         await child.stdout.readline()
         child.kill()
         epochs = sub.epochs()
@@ -78,12 +82,12 @@ async def _told(sub: epochal.Subscription) -> list[epochal.EpochAborted]:
 
 
 @pytest.mark.rule("E6")
-async def test_the_same_writer_returns_in_time_and_finishes_it(realm) -> None:
-    stream = await realm.stream(segments=3)
-    async with epochal.connect(realm.url) as client, client.subscribe(stream) as sub:
+async def test_the_same_writer_returns_in_time_and_finishes_it(services) -> None:
+    stream = await services.stream(segments=3)
+    async with epochal.connect(services.url) as client, client.subscribe(stream) as sub:
         await sub.ready.wait()
         async with client.writer(stream, writer_id="holder") as holder:
-            child = await realm.run(DIES, stream)
+            child = await services.run(DIES, stream)
             await child.stdout.readline()
             child.kill()
             await child.wait()
@@ -98,10 +102,10 @@ async def test_the_same_writer_returns_in_time_and_finishes_it(realm) -> None:
 
 
 @pytest.mark.rule("E6", "E4")
-async def test_the_same_writer_returns_and_aborts_it_instead(realm) -> None:
-    stream = await realm.stream(segments=3)
-    async with epochal.connect(realm.url) as client, client.subscribe(stream, since="start") as sub:
-        child = await realm.run(DIES, stream)
+async def test_the_same_writer_returns_and_aborts_it_instead(services) -> None:
+    stream = await services.stream(segments=3)
+    async with epochal.connect(services.url) as client, client.subscribe(stream, since="start") as sub:
+        child = await services.run(DIES, stream)
         await child.stdout.readline()
         async with client.writer(stream, writer_id="w") as again:
             for time in again.pending_epochs:
@@ -113,9 +117,9 @@ async def test_the_same_writer_returns_and_aborts_it_instead(realm) -> None:
 
 
 @pytest.mark.rule("E6")
-async def test_a_writer_that_went_away_without_a_word(realm) -> None:
-    stream = await realm.stream(segments=2)
-    async with epochal.connect(realm.url) as client, client.subscribe(stream) as sub:
+async def test_a_writer_that_went_away_without_a_word(services) -> None:
+    stream = await services.stream(segments=2)
+    async with epochal.connect(services.url) as client, client.subscribe(stream) as sub:
         await sub.ready.wait()
         async with client.writer(stream, writer_id="w") as writer:
             await writer.append(0, ["first"], key=b"a")

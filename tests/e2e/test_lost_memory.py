@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 import epochal
-from epochal.client.catalog.types import SegmentInfo
-from epochal.errors import AppendsLost, CapabilityError, EpochAbortedError, Unavailable, WriterLost
+from epochal.catalog_api.answers import SegmentInfo
+from epochal.errors import AppendsLost, CapabilityError, EpochAbortedError, HistoryTruncated, Unavailable, WriterLost
 
 LATER = 1_000
 """A time that no publisher can have asked for ahead when it ended."""
@@ -20,11 +20,11 @@ Seen = list[epochal.Epoch | epochal.EpochAborted]
 
 @pytest.mark.rule("E11", "E2", "E18")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-async def test_an_epoch_is_not_completed_by_those_who_did_not_lose_their_records(realm, how: signal.Signals) -> None:
-    stream = await realm.stream(segments=1, progress={"minWriters": 2})
-    (publisher,) = realm.publishers(stream)
+async def test_an_epoch_is_not_completed_by_those_who_did_not_lose_their_records(services, how: signal.Signals) -> None:
+    stream = await services.stream(segments=1, progress={"minWriters": 2})
+    (publisher,) = services.publishers(stream)
     async with (
-        epochal.connect(realm.url) as client,
+        epochal.connect(services.url) as client,
         client.subscribe(stream) as live,
         client.writer(stream, writer_id="w1") as w1,
         client.writer(stream, writer_id="w2") as w2,
@@ -57,10 +57,51 @@ async def test_an_epoch_is_not_completed_by_those_who_did_not_lose_their_records
         assert [epoch.time for epoch in seen[live]].count(5) == 1, "it held data of it, so it is told"
 
 
+@pytest.mark.rule("E20")
+async def test_a_complete_stream_of_which_nothing_is_left_is_not_taken_for_an_empty_one(services) -> None:
+    stream = await services.stream()
+    (publisher,) = services.publishers(stream)
+    async with epochal.connect(services.url) as client, asyncio.timeout(60):
+        async with client.writer(stream) as writer:
+            await writer.append(0, ["lost"])
+            await writer.finish()
+        async with client.subscribe(stream, since="start") as sub:
+            assert [epoch.time async for epoch in sub.epochs()] == [0], "while it is in memory"
+        before = await _reported(client, stream, lambda segment: segment.lower == ())
+        os.kill(publisher, signal.SIGKILL)
+        await _reported(client, stream, lambda segment: segment.incarnation != before.incarnation)
+        async with client.subscribe(stream, since="start") as sub:
+            with pytest.raises(HistoryTruncated, match=r"complete, and none of its epochs is .* history\.storage"):
+                await anext(sub.epochs())
+        async with client.subscribe(stream, since="start") as sub:
+            with pytest.raises(HistoryTruncated):
+                [event async for event in sub.events()]
+        async with client.subscribe(stream, since="start", partial=True) as sub:
+            assert [event async for event in sub.events()] == [epochal.FrontierChanged(())], "what is there"
+        async with client.subscribe(stream) as sub:
+            assert [epoch async for epoch in sub.epochs()] == [], "from now on, there is nothing to miss"
+
+
+@pytest.mark.rule("E20")
+async def test_one_segment_that_lost_all_is_enough_for_no_epoch_to_be_whole(services) -> None:
+    stream = await services.stream(segments=2, publishers={"segmentsPerPod": 1})
+    first, _ = services.publishers(stream)
+    async with epochal.connect(services.url) as client, asyncio.timeout(60):
+        async with client.writer(stream) as writer:
+            await writer.append(0, ["a", "b"])
+            await writer.finish()
+        before = await _reported(client, stream, lambda segment: segment.lower == ())
+        os.kill(first, signal.SIGKILL)
+        await _reported(client, stream, lambda segment: segment.incarnation != before.incarnation)
+        async with client.subscribe(stream, since="start") as sub:
+            with pytest.raises(HistoryTruncated, match="none of its epochs is retained whole"):
+                await anext(sub.epochs())
+
+
 async def _reported(client: epochal.Client, stream: str, true: Callable[[SegmentInfo], bool]) -> SegmentInfo:
-    """The stream's one segment, once the catalog lists it so."""
+    """The stream's first segment, once the catalog lists it so."""
     while True:
-        (segment,) = (await client.catalog.get(*stream.split("/"))).segments
+        segment, *_ = (await client.catalog.get(*stream.split("/"))).segments
         if true(segment):
             return segment
         await asyncio.sleep(0.05)
@@ -92,10 +133,10 @@ def _records(seen: Seen, time: int) -> list[list[str]]:
 
 @pytest.mark.rule("E11", "E15", "E17")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-async def test_no_halves_are_left_of_epochs_that_were_completed_and_not_yet_reported(realm, how) -> None:
-    stream = await realm.stream(segments=2, publishers={"segmentsPerPod": 1})
+async def test_no_halves_are_left_of_epochs_that_were_completed_and_not_yet_reported(services, how) -> None:
+    stream = await services.stream(segments=2, publishers={"segmentsPerPod": 1})
     async with (
-        epochal.connect(realm.url) as client,
+        epochal.connect(services.url) as client,
         client.subscribe(stream, since="start") as live,
         asyncio.timeout(90),
     ):
@@ -107,7 +148,7 @@ async def test_no_halves_are_left_of_epochs_that_were_completed_and_not_yet_repo
         writing = asyncio.create_task(_write(client, stream, acknowledged, over))
         for number in (0, 1):
             await _given(given, after=max(acknowledged, default=0) + 20)
-            os.kill(realm.publishers(stream)[number], how)
+            os.kill(services.publishers(stream)[number], how)
             await _given(given, after=max(acknowledged) + 20)
         over.set()
         await writing

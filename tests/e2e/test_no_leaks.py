@@ -54,10 +54,10 @@ async def join(client: epochal.Client, stream: str, *, number: int) -> None:
 
 
 @pytest.mark.long
-async def test_joins_and_leaves(realm) -> None:
-    stream = await realm.stream(segments=2)
-    (publisher,) = realm.publishers(stream)
-    async with epochal.connect(realm.url) as client, client.writer(stream, writer_id="holder") as writer:
+async def test_joins_and_leaves(services) -> None:
+    stream = await services.stream(segments=2)
+    (publisher,) = services.publishers(stream)
+    async with epochal.connect(services.url) as client, client.writer(stream, writer_id="holder") as writer:
         await writer.append(0, ["x"], key=b"a")
         await writer.advance(1)
         limit = asyncio.Semaphore(8)
@@ -83,4 +83,4 @@ async def test_joins_and_leaves(realm) -> None:
         assert there_after[:2] == there[:2]
         assert here_after.kilobytes < here.kilobytes * 1.1
         assert there_after.kilobytes < there.kilobytes * 1.1
-        assert realm.publishers(stream) == [publisher]
+        assert services.publishers(stream) == [publisher]

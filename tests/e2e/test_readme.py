@@ -25,8 +25,8 @@ async def output(environment: dict[str, str], *command: str) -> str:
     return printed.decode()
 
 
-async def test_the_commands_and_the_python_example(realm) -> None:
-    environment = {**os.environ, "EPOCHAL_CATALOG": realm.url}
+async def test_the_commands_and_the_python_example(services) -> None:
+    environment = {**os.environ, "EPOCHAL_CATALOG": services.url}
     typed = [line.split("#")[0] for line in blocks("console")[1].splitlines() if line.startswith("$ ")]
     commands = [shlex.split(line[2:]) for line in typed]
     assert commands[0][1:] == ["up", "&"]  # it runs already
@@ -37,5 +37,5 @@ async def test_the_commands_and_the_python_example(realm) -> None:
         printed = await output(environment, sys.executable, "-c", blocks("python")[0])
         assert printed.splitlines() == ["0 3", "1 5", "2 5", "3 5"]
     finally:
-        async with CatalogClient(realm.url) as catalog:
+        async with CatalogClient(services.url) as catalog:
             await catalog.delete("demo", "delays")

@@ -6,18 +6,23 @@ from typing import Any
 
 import pytest
 
+from epochal.catalog_api import kinds
 from epochal.client import sockets
-from epochal.client.catalog import answers, catalog, http, watch
+from epochal.client.catalog import catalog, http, watch
 from epochal.client.encoding import encodings
 from epochal.client.subscriber import subscriber
+from epochal.protocol import messages as m
 from epochal.protocol import wire
 from epochal.protocol.log import epoch_query
 from epochal.protocol.publisher import limits
 from epochal.protocol.publisher import server as serving
 from epochal.protocol.subscriber import follower
+from epochal.resources import manifest
+from epochal_catalog.domain import pages
 from epochal_catalog.runtime.settings import CatalogSettings
 from epochal_publisher.settings import Settings as PublisherSettings
-from epochal_publisher.sockets import events, ingest, peer_limits, requests
+from epochal_publisher.sockets import events, peer_limits
+from epochal_publisher.sockets.router import Ingest, Requests
 
 PAGE = Path(__file__).parents[2] / "docs" / "hostile-input.md"
 SERVING, FOLLOWING = serving.ServingSettings(), follower.FollowerSettings()
@@ -30,26 +35,28 @@ CODE: dict[str, float] = {
     "items of one array": wire.MAX_ITEMS,
     "characters of one text": wire.MAX_TEXT,
     "bytes of one topic": wire.MAX_TOPIC,
-    "bytes of one frame": ingest.MAX_FRAME,
-    "messages packed into one": ingest.MAX_MESSAGES,
-    "unread answers of one peer": ingest.SEND_QUEUE,
+    "bytes of one frame": Ingest.MAX_FRAME,
+    "messages packed into one": Ingest.MAX_MESSAGES,
+    "unread answers of one peer": Ingest.SEND_QUEUE,
     "writers at once in one segment": limits.MAX_WRITERS,
-    "characters of a writer's id": limits.MAX_WRITER_ID,
+    "printable characters of a writer's id": m.MAX_ID,
     "opens that wait for the catalog": limits.MAX_WAITING_OPENS,
-    "bytes of one request": requests.MAX_FRAME,
-    "requests packed into one message": requests.MAX_MESSAGES,
+    "bytes of one request": Requests.MAX_FRAME,
+    "requests packed into one message": Requests.MAX_MESSAGES,
     "joins begun by one peer": SERVING.max_pending_each,
     "joins begun by all": SERVING.max_pending,
     "answers under way to one peer": SERVING.max_answers_each,
     "answers under way to all": SERVING.max_answers,
     "chunks of credit": serving.MAX_CREDIT,
     "times wanted of a history": epoch_query.MOST_WANTED,
-    "unread messages of one peer": requests.SEND_QUEUE,
+    "unread messages of one peer": Requests.SEND_QUEUE,
     "bytes of one subscription": events.MAX_SUBSCRIPTION,
+    "bytes of a manifest": manifest.MAX_MANIFEST,
+    "bytes of a page of a list": pages.PAGE_BYTES,
     "bytes of one answer of a catalog": http.MAX_ANSWER,
     "bytes of one event of a watch": watch.MAX_LINE,
     "pages of one list": catalog.MAX_PAGES,
-    "characters of one text of a catalog": answers.MAX_TEXT,
+    "characters of one text of a catalog": kinds.MAX_TEXT,
     "records of one payload": encodings.MAX_RECORDS,
     "live bytes kept while history is read": FOLLOWING.max_backlog,
     "bytes that wait for the program": subscriber.MAX_WAITING_BYTES,

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from epochal.catalog_api.answers import CatalogEvent, PublisherInfo, Registration, StreamInfo, SubscriptionInfo
 from epochal.client.catalog.answers import address, get, read
 from epochal.client.catalog.catalog import CatalogClient
-from epochal.client.catalog.types import CatalogEvent, PublisherInfo, Registration, StreamInfo, SubscriptionInfo
 from epochal.client.catalog.watch import Parser
 from epochal.errors import (
     CatalogUnavailable,
@@ -27,7 +27,8 @@ from epochal.errors import (
 )
 
 PUBLISHER = {
-    "id": "p", "token": 1, "verified": True, "since": "now", "stream": "demo/x", "segments": ["0"],
+    "id": "p", "token": 1, "verified": True, "since": "now", "stream": "demo/x", "segments": {"0": 1},
+    "instance": "i", "uid": "u", "live": True, "superseded": False,
     "addresses": {"events": "tcp://127.0.0.1:1", "requests": "tcp://127.0.0.1:2", "ingest": "tcp://127.0.0.1:3"},
 }  # fmt: skip
 SEGMENT = {
@@ -45,7 +46,7 @@ STREAM = {
 }  # fmt: skip
 GRANT = {"id": "0", "incarnation": 1, "lo": "0", "hi": "9", "lower": None, "writers": ["w"], "complete": False}
 SUBSCRIPTION = {
-    "id": "s", "stream": "demo/x", "subscriber": "me", "since": "now", "verified": True, "lower": [0],
+    "id": "s", "stream": "demo/x", "uid": "u", "subscriber": "me", "since": "now", "verified": True, "lower": [0],
     "counters": {"gaps": 0},
 }  # fmt: skip
 EVENT = {"revision": 1, "kind": "stream", "op": "put", "name": "demo/x", "object": {}}

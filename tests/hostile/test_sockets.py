@@ -75,14 +75,18 @@ def test_junk_on_every_port_is_cut_and_disturbs_nobody(impatient, wait_until):
     assert publisher.rss() - memory < 8 * MIB
 
 
+def refusals(publisher, where: str, code: str) -> float:
+    for line in publisher.get("/metrics")[1].splitlines():
+        if line.startswith("epochal_publisher_refusals_total{") and f'socket="{where}"' in line and code in line:
+            return float(line.rsplit(" ", 1)[1])
+    return 0.0
+
+
 def test_broken_and_unknown_messages_are_counted_by_socket_and_kind(shared, wires, wait_until):
     publisher = shared.publisher
 
     def counted(where: str, code: str) -> float:
-        for line in publisher.get("/metrics")[1].splitlines():
-            if line.startswith("epochal_publisher_refusals_total{") and f'socket="{where}"' in line and code in line:
-                return float(line.rsplit(" ", 1)[1])
-        return 0.0
+        return refusals(publisher, where, code)
 
     for where in ("ingest", "requests"):
         for sent, code in (([framed(999, 1)], "remote_protocol"), ([b"x"] * 5, "limit_exceeded")):
@@ -351,11 +355,11 @@ def test_a_flood_of_subscriptions_costs_what_is_documented_and_is_freed(start, w
 
         def subscribe(count: int) -> int:
             memory = publisher.rss()
-            seen = publisher.metric("joins_total", "0") + count
+            seen = refusals(publisher, "events", "remote_protocol") + count
             line = wires.line(zmq.XSUB, publisher.addresses["events"])
             for _ in range(count):
                 line.raw(b"\x01P" + secrets.token_bytes(16))
-            wait_until(lambda: publisher.metric("joins_total", "0") >= seen, 60)
+            wait_until(lambda: refusals(publisher, "events", "remote_protocol") >= seen, 60)
             cost = publisher.rss() - memory
             line.close()
             return int(cost)

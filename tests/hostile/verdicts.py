@@ -12,8 +12,8 @@ from typing import Any
 
 import msgpack
 
+from epochal.catalog_api.answers import Registration, StreamInfo
 from epochal.client.catalog import answers, http
-from epochal.client.catalog.types import Registration, StreamInfo
 from epochal.client.encoding import encodings
 from epochal.errors import CursorError, EpochalError, ManifestError, RemoteProtocolError, TimeShapeError
 from epochal.protocol import wire

@@ -11,7 +11,7 @@ import pytest
 from tests.kube.kubelet import PROTOCOL, Kubelet
 
 from epochal.errors import ClusterUnavailable
-from epochal.kube.addresses import PodPort, ServicePort, in_cluster, local_form
+from epochal.kube.cluster import PodPort, ServicePort, in_cluster, local_form
 from epochal.kube.port_forward import Forwarder
 
 PATIENCE = 30.0

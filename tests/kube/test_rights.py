@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from epochal.kube.rights import Right, find_rights, forward_rights, stream_rights
+from epochal.kube.user_api import Right, find_rights, forward_rights, stream_rights
 
 PAGE = (Path(__file__).parents[2] / "docs" / "kubernetes-clients.md").read_text(encoding="utf-8")
 

@@ -20,8 +20,10 @@ def log_size(directory: Path) -> int:
 
 
 def runs(pid: int) -> bool:
-    stat = Path(f"/proc/{pid}/stat")
-    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):  # the second when it ends just then
+        return False
 
 
 async def start(tmp_path: Path, code: str) -> Child:

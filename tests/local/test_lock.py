@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from epochal.errors import ConfigError
-from epochal.local.lock import DirectoryLock
+from epochal.local.mode import DirectoryLock
 
 
 def test_a_second_holder_is_told_of_the_first(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from epochal.local.logs import BoundedLog, tail
+from epochal.local.child import BoundedLog, tail
 
 
 def test_two_files_bound_the_whole(tmp_path: Path) -> None:

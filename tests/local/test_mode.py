@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from epochal.catalog_api.answers import StreamInfo
 from epochal.client.catalog.catalog import CatalogClient
-from epochal.client.catalog.types import StreamInfo
 from epochal.errors import ConfigError, Unavailable
 from epochal.local import LocalMode, LocalSettings
 
@@ -128,8 +128,9 @@ async def test_a_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> Non
 
 async def test_a_catalog_that_cannot_start_is_told_with_its_log(tmp_path: Path) -> None:
     (tmp_path / "catalog").touch()  # where its directory should be
-    with pytest.raises(Unavailable, match=r"catalog\.log"):
-        await LocalMode(tmp_path, settings=LocalSettings(start_timeout=4.0)).__aenter__()
+    with pytest.raises(Unavailable, match=r"catalog\.log.*\n.*data directory") as raised:
+        await LocalMode(tmp_path, settings=LocalSettings(start_timeout=600.0)).__aenter__()
+    assert "the catalog does not start" in str(raised.value)
     assert not (tmp_path / "lock").exists()
 
 

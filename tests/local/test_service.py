@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from epochal.local.service import Service
-from epochal.local.settings import LocalSettings
+from epochal.local.service import LocalSettings, Service
 
 QUICK = LocalSettings(restart_first=0.01, restart_last=0.04, stop_timeout=5.0, start_timeout=10.0)
 READY = "import sys; print('ready now', flush=True); sys.stdin.read()"
@@ -51,7 +50,7 @@ async def test_pauses_grow_and_each_end_is_told(tmp_path: Path, caplog: pytest.L
     logger = logging.getLogger("epochal.local")
     handler = Count()
     logger.addHandler(handler)
-    service = Service("the thing", command("import sys; sys.exit(7)"), tmp_path / "log", QUICK)
+    service = Service("the thing", command("import sys; sys.exit('no room')"), tmp_path / "log", QUICK)
     service.start()
     try:
         async with asyncio.timeout(10):
@@ -61,7 +60,33 @@ async def test_pauses_grow_and_each_end_is_told(tmp_path: Path, caplog: pytest.L
         logger.removeHandler(handler)
     delays = [record.args[2] for record in caplog.records[:4] if isinstance(record.args, tuple)]
     assert delays == [0.01, 0.02, 0.04, 0.04]
-    assert "the thing ended with status 7" in caplog.text
+    assert "the thing ended with status 1 (no room)" in caplog.text
+
+
+async def test_of_one_that_was_killed_the_log_does_not_say_why(tmp_path: Path) -> None:
+    service = Service("the thing", command(READY), tmp_path / "log", QUICK)
+    said = asyncio.Event()
+    logger = logging.getLogger("epochal.local")
+    lines = list[str]()
+
+    class Take(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(record.getMessage())
+            said.set()
+
+    handler = Take()
+    logger.addHandler(handler)
+    service.start()
+    try:
+        async with asyncio.timeout(10):
+            await service.was_ready.wait()
+            assert service.pid is not None
+            os.kill(service.pid, signal.SIGKILL)
+            await said.wait()
+    finally:
+        await service.stop()
+        logger.removeHandler(handler)
+    assert lines[0].startswith("the thing ended with signal 9; starting it again")
 
 
 async def test_stop_while_starting_leaves_nothing(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import typer
 
-from epochal.cli.commands.log import Action, log
+from epochal.cli.commands.log import LogAction, log
 from epochal.cli.options import Format
 from epochal.errors import CorruptLog
 from epochal.logfiles.survey import log_directories, owner_of, summarize, verify
@@ -127,7 +127,7 @@ def test_all_logs_below_a_directory_are_found(filled: Any, tmp_path: Path) -> No
 
 
 def test_inspect_shows_every_file(filled: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    assert log(Action.INSPECT, filled.directory) == 0
+    assert log(LogAction.INSPECT, filled.directory) == 0
     out = capsys.readouterr().out
     assert "Events:        0 to 89\n" in out
     assert "Incarnations:  1 from event 0, 2 from event 60\n" in out
@@ -135,34 +135,34 @@ def test_inspect_shows_every_file(filled: Any, capsys: pytest.CaptureFixture[str
 
 
 def test_inspect_prints_documents(filled: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    assert log(Action.INSPECT, filled.directory, Format.JSON) == 0
+    assert log(LogAction.INSPECT, filled.directory, Format.JSON) == 0
     (document,) = json.loads(capsys.readouterr().out)["logs"]
     assert (document["incarnation"], document["instance"], document["problems"]) == (2, "a test", [])
     assert sum(file["events"] for file in document["files"]) == 90
     assert document["files"][1]["lower"] == [document["files"][1]["first"]]
-    assert log(Action.INSPECT, filled.directory, Format.YAML) == 0
+    assert log(LogAction.INSPECT, filled.directory, Format.YAML) == 0
     assert capsys.readouterr().out.startswith("logs:\n- directory:")
 
 
 def test_verify_ends_with_0_for_sound_logs_and_1_for_damaged_ones(
     filled: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert log(Action.VERIFY, filled.directory) == 0
+    assert log(LogAction.VERIFY, filled.directory) == 0
     assert capsys.readouterr().err == ""
     flip(filled.files()[1], 1000)
-    assert log(Action.VERIFY, filled.directory) == 1
+    assert log(LogAction.VERIFY, filled.directory) == 1
     told = capsys.readouterr()
     assert told.out.count("  damaged\n") == 1
     assert told.err.startswith(f"error: {filled.files()[1]}: bytes ")
-    assert log(Action.VERIFY, filled.directory, Format.JSON) == 1
+    assert log(LogAction.VERIFY, filled.directory, Format.JSON) == 1
     files = json.loads(capsys.readouterr().out)["logs"]
     (damage,) = files[1]["damage"]
     assert damage["first"] <= 1000 < damage["last"]
-    assert log(Action.INSPECT, filled.directory) == 0, "it looks at the ends only"
+    assert log(LogAction.INSPECT, filled.directory) == 0, "it looks at the ends only"
 
 
 def test_a_directory_without_logs_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert log(Action.VERIFY, tmp_path) == 1
+    assert log(LogAction.VERIFY, tmp_path) == 1
     assert "no log files" in capsys.readouterr().err
     with pytest.raises(typer.BadParameter):
-        log(Action.VERIFY, tmp_path, Format.WIDE)
+        log(LogAction.VERIFY, tmp_path, Format.WIDE)

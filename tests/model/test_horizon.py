@@ -13,7 +13,7 @@ from tests.model.world import Step
 from tests.scale import LONG
 
 SHORT = range(3_000)
-MANY = range(50_000 * LONG)
+MANY = range(20_000 * LONG)
 PER_CLAUSE = 3_000
 TRIES = 70
 
@@ -412,7 +412,7 @@ def test_without_any_other_clause_a_promise_is_broken(clause: Clause) -> None:
 @pytest.mark.rule("E11")
 @pytest.mark.parametrize("clause", NOT_NEEDED, ids=_name)
 def test_what_is_said_not_to_be_needed_is_not(clause: Clause) -> None:
-    found = _find(range(20_000), (clause,))
+    found = _find(range(8_000), (clause,))
     assert found is None, f"\n{found}"
 
 

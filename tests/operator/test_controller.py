@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from epochal.client.catalog.blockers import HeldBack
-from epochal.client.catalog.types import PublisherInfo, SegmentInfo, StreamInfo
-from epochal.resources.cluster.names import FINALIZER, OPERATOR
+from epochal.catalog_api.answers import Owner, SegmentInfo, StreamInfo
+from epochal.catalog_api.blockers import HeldBack
+from epochal.resources.cluster.stream import FINALIZER, OPERATOR
 from epochal_operator.api import ThrottledApi
 from epochal_operator.cache import Cache, Place
 from epochal_operator.catalog_sync import CatalogSync, declared_of
@@ -21,7 +21,7 @@ from epochal_operator.settings import OperatorSettings
 from epochal_operator.telemetry import OperatorTelemetry
 
 SETTINGS = OperatorSettings(catalog="http://c:1", image="i", retry_first=0.05, retry_last=0.1)
-SERVES = PublisherInfo("n.a-0", 1, True, {}, "now")
+SERVES = Owner("n.a-0", 1, True, {}, "now")
 
 
 @dataclass
@@ -95,8 +95,8 @@ async def test_an_event_of_a_child_wakes_its_stream_and_old_news_nobody() -> Non
 def at_catalog(*lost: str) -> StreamInfo:
     """The stream n/a as the catalog lists it, while it waits for lost writers."""
     held = [HeldBack("0", 9, "lost", writer, 60.0, 90.0) for writer in lost]
-    segment = SegmentInfo("0", 0, 2**64, "open", 1, (5,), False, None, {})
-    return StreamInfo("n", "a", "u", 1, "Ready", {}, (segment,), (), "", (), (*held, *held))
+    segment = SegmentInfo("0", 0, 2**64, "open", 1, (5,))
+    return StreamInfo("n", "a", "u", 1, "Ready", {}, held_back=(*held, *held), segments=(segment,))
 
 
 @pytest.mark.rule("E46")
@@ -147,18 +147,18 @@ def test_appends_that_wait_for_the_catalog_are_a_concern_once_they_have_waited_f
 
 
 def waiting(
-    seconds: float, reported: float | None = 0.0, size: int = 9, publisher: PublisherInfo | None = SERVES
+    seconds: float, reported: float | None = 0.0, size: int = 9, publisher: Owner | None = SERVES
 ) -> StreamInfo:
     """The same stream, of whose segment appends wait for the catalog."""
     counters = {"waiting_bytes": size, "waiting_seconds": seconds}
-    segment = SegmentInfo("0", 0, 2**64, "open", 1, (5,), False, publisher, counters, reported=reported)
-    return StreamInfo("n", "a", "u", 1, "Ready", {}, (segment,), (), "")
+    segment = SegmentInfo("0", 0, 2**64, "open", 1, (5,), publisher=publisher, counters=counters, reported=reported)
+    return StreamInfo("n", "a", "u", 1, "Ready", {}, segments=(segment,))
 
 
 def after_a_crash(*below: int) -> StreamInfo:
     """The same stream, whose publisher has lost its memory."""
-    segment = SegmentInfo("0", 0, 2**64, "open", 2, (5,), False, None, {}, (), below)
-    return StreamInfo("n", "a", "u", 1, "Ready", {}, (segment,), (), "")
+    segment = SegmentInfo("0", 0, 2**64, "open", 2, (5,), below)
+    return StreamInfo("n", "a", "u", 1, "Ready", {}, segments=(segment,))
 
 
 async def test_nothing_of_another_operators_stream_wakes_anybody(caplog: pytest.LogCaptureFixture) -> None:

@@ -205,6 +205,14 @@ def test_a_refused_subscription_is_over():
     assert alone.error() == "remote_protocol"
 
 
+def test_a_refusal_after_the_join_is_of_somebody_else():
+    alone = Alone()
+    alone.welcome()
+    alone.snapshot()
+    alone.follower.pushed(alone.nonce, m.Refused(0, "remote_protocol", "this subscription id is used"), 0.0)
+    assert not alone.follower.broken
+
+
 def test_a_join_without_an_answer_times_out():
     alone = Alone()
     alone.follower.tick(3.1)

@@ -36,7 +36,13 @@ notes = st.one_of(
     st.builds(Denied, names, numbers, names, names),
     st.builds(
         WriterIs, names, numbers, st.none() | names, numbers, st.lists(times).map(tuple), st.lists(times).map(tuple),
-        st.booleans(), st.booleans(), st.booleans(),
+        st.booleans(), st.booleans(), st.booleans(), st.just(-1),
+        st.just(-1), st.just(-1), st.just(False), st.just(False), st.just(()),
+    ),
+    st.builds(
+        WriterIs, names, numbers, st.none() | names, numbers, st.lists(times).map(tuple), st.lists(times).map(tuple),
+        st.booleans(), st.booleans(), st.booleans(), st.integers(0, 9),
+        numbers, numbers, st.booleans(), st.booleans(), st.lists(times).map(tuple),
     ),
     st.builds(WriterForgotten, names),
     st.builds(
@@ -269,5 +275,5 @@ def test_a_log_with_a_hole_is_refused() -> None:
     life = Life()
     life.open()
     life.entries.append(([m.Data(9, 8, 0, b"", 1, 0, b"")], b""))
-    with pytest.raises(LocalProtocolError, match="event 9 stands in the log behind event -1"):
+    with pytest.raises(LocalProtocolError, match="event 9 is in the log after event -1"):
         life.restore()

@@ -57,6 +57,10 @@ class Life:
     def ask(self, message: m.Message, writer: str = "w") -> list[m.Message]:
         """What is answered, once the log has it."""
         self.publisher.receive(writer.encode(), message, 0.0)
+        return self.log()
+
+    def log(self) -> list[m.Message]:
+        """Log what the publisher has done since the last call; returns its answers."""
         effects = self.publisher.take()
         if effects and isinstance(effects[-1], Log):
             events = [e.message for e in effects if isinstance(e, Push) and not isinstance(e.message, m.Heartbeat)]

@@ -42,9 +42,10 @@ def test_capabilities_only_move_forward():
 
 @pytest.mark.rule("E3")
 def test_what_is_no_longer_held_is_left():
-    writer = state(held=Antichain([4]), touched={2, 4, 6})
+    writer = state(held=Antichain([4]), touched={2, 4, 6}, numbered={2, 6})
     writer.forget_left()
     assert writer.touched == {4, 6}
+    assert writer.numbered == {6}
     assert (writer.reaches(3), writer.reaches(4)) == (False, True)
 
 

@@ -206,16 +206,16 @@ class RawWriter:
             self.number = answer.number + 1
         return answer
 
-    def append(self, at: Any, *payloads: bytes) -> None:
+    def append(self, at: Any, *payloads: bytes, records: int = 1) -> None:
         appends = []
         for payload in payloads:
             crc = google_crc32c.value(payload)
-            appends.append(m.Append(self.segment, self.number, at, b"", 1, crc, payload))
+            appends.append(m.Append(self.segment, self.number, at, b"", records, crc, payload))
             self.number += 1
         self.line.send(*appends)
 
-    def acked(self, at: Any, *payloads: bytes) -> m.Ack:
-        self.append(at, *payloads)
+    def acked(self, at: Any, *payloads: bytes, records: int = 1) -> m.Ack:
+        self.append(at, *payloads, records=records)
         while True:
             ack = self.line.await_(m.Ack)
             if ack.number == self.number - 1:

@@ -8,7 +8,7 @@ from typing import Any
 import google_crc32c
 import pytest
 
-from epochal.client.catalog.types import StreamInfo
+from epochal.catalog_api.answers import StreamInfo
 from epochal.logfiles import LogSettings, SegmentLog
 from epochal.logfiles.disk import OSDisk
 from epochal.protocol import messages as m
@@ -187,9 +187,9 @@ def test_the_catalog_is_told_of_a_frontier_once_it_is_on_disk(make: Callable[...
     *effects, log = publisher.take()
     assert isinstance(log, Log)
     commit = store.prepare(publisher, effects, log)
-    assert served.report(0.0).lower == (0,), "the disk has not been asked yet"
+    assert served.report(0.0).lower == [0], "the disk has not been asked yet"
     commit.run()
-    assert served.report(0.0).lower == (0,), "nothing of it was carried out yet"
+    assert served.report(0.0).lower == [0], "nothing of it was carried out yet"
     assert commit.lower == (3,)
     assert store.log.durable == publisher.seq
 

@@ -239,7 +239,7 @@ def test_a_log_that_is_behind_what_was_told_is_not_gone_on_from(start, wires, wa
     second.stop()
     third = stream.start("0", data=tmp_path / "older", wait=False)
     assert third.ended() == 1
-    assert "readers were told [9]: it is an older copy" in third.log.read_text()
+    assert "readers were sent [9]: it is an older copy" in third.log.read_text()
 
 
 @pytest.mark.rule("E10")

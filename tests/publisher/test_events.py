@@ -91,6 +91,27 @@ def test_a_strange_subscription_changes_nothing(shared, wires, notice):
     assert shared.publisher.get("/healthz")[0] == 200
 
 
+def test_who_has_seen_the_ids_of_others_cannot_end_their_subscriptions(start, wires, wait_until):
+    """All ids can be seen by who subscribes to `P`; a second subscription to one of them is counted, not answered."""
+    stream, publisher = start()
+    counted = 'socket="events"'
+
+    def refused() -> float:
+        lines = publisher.get("/metrics")[1].splitlines()
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if "refusals_total" in line and counted in line)
+
+    spy = wires.line(zmq.SUB, publisher.addresses["events"], prefix=1)
+    spy.socket.subscribe(b"P")
+    wait_until(lambda: refused() == 1)
+    victim = wires.subscriber(publisher, stream)
+    victim.join()
+    nonce = spy.await_(m.Snapshot).subscription
+    spy.socket.subscribe(b"P" + nonce)
+    wait_until(lambda: refused() == 2)
+    wires.subscriber(publisher, stream).join()
+    assert isinstance(spy.receive(), m.Snapshot)  # that of the newcomer: nothing was sent to the victim before
+
+
 def test_an_oversized_subscription_cuts_its_sender(shared, wires):
     before = shared.publisher.rss()
     line = wires.line(zmq.XSUB, shared.publisher.addresses["events"])

@@ -16,6 +16,7 @@ import pytest
 from epochal.errors import CorruptLog, HistoryTruncated, Unavailable
 from epochal.protocol import messages as m
 from epochal.service.errors import Overloaded, ShuttingDown
+from epochal.service.origins import ForeignOrigin, UnknownHost
 from epochal_publisher.http.errors import STATUS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "http.md").read_text(encoding="utf-8")
@@ -70,7 +71,7 @@ def test_the_examples_run_and_answer_as_the_page_says(start: Any, wires: Any, mo
     try:
         typed = Typist(
             CATALOG=stream.catalog, STREAM=stream.name, PUBLISHER=publisher.addresses["http"],
-            CALLBACK=f"http://127.0.0.1:{receiver.server_port}/hook",
+            CALLBACK=f"http://127.0.0.1:{receiver.server_port}/hook", SEGMENTS="0",
         )  # fmt: skip
         if shutil.which("jq"):
             assert typed("address").split() == ["0", publisher.addresses["http"]]
@@ -80,6 +81,9 @@ def test_the_examples_run_and_answer_as_the_page_says(start: Any, wires: Any, mo
         threading.Timer(1, lambda: writer.advance(2)).start()
         assert [json.loads(line)["kind"] for line in typed("behind").splitlines()] == ["opening", "frontier"]
         assert int(typed("msgpack")) > 100
+        if shutil.which("jq"):
+            (epoch,) = re.findall(r"```json\n(\{\"time.*?\n)```", PAGE)
+            assert typed("epochs") == epoch, "exactly what the page shows"
         followed = typed("follow", status=28)  # it would go on
         assert re.findall("^id: (.*)$", followed, re.MULTILINE) == ["1.-1", "1.0", "1.1", "1.2"]
         assert json.loads(typed("register"))["position"] == [1, -1]
@@ -92,7 +96,7 @@ def test_the_examples_run_and_answer_as_the_page_says(start: Any, wires: Any, mo
         receiver.shutdown()
         receiver.server_close()
         thread.join()
-    assert typed.typed | {"address"} == set(EXAMPLES)
+    assert typed.typed | {"address", "epochs"} == set(EXAMPLES)
 
 
 def test_every_refusal_is_in_the_table() -> None:
@@ -103,6 +107,6 @@ def test_every_refusal_is_in_the_table() -> None:
     }
     known = {(status, error.code) for error, status in STATUS.items()} | {
         (503, Overloaded.code), (503, ShuttingDown.code), (503, Unavailable.code), (410, HistoryTruncated.code),
-        (500, CorruptLog.code),
+        (500, CorruptLog.code), (421, UnknownHost.code), (403, ForeignOrigin.code),
     }  # fmt: skip
     assert table == known

@@ -253,12 +253,76 @@ def test_no_more_than_so_many_answers_at_once(start: Any, wait_until: Any, confi
     assert get(publisher)[0] == 200, "and the place is free again"
 
 
+EVENTS = "GET /v1/segments/0/events{query} HTTP/1.1\r\nHost: localhost\r\nAccept: {accept}\r\nConnection: close\r\n\r\n"
+
+
+def line_from(publisher: Any, source: str, query: str = "", accept: str = "*/*") -> socket.socket:
+    """A connection from an address of this machine, on which one question was sent."""
+    host, port = publisher.addresses["http"].removeprefix("http://").split(":")
+    line = socket.create_connection((host, int(port)), PATIENCE, (source, 0))
+    line.sendall(EVENTS.format(query=query, accept=accept).encode())
+    return line
+
+
+def rest(line: socket.socket) -> bytes:
+    return b"".join(iter(lambda: line.recv(65536), b""))
+
+
+@pytest.mark.parametrize("last", ["text/event-stream", "*/*"])
+def test_one_address_does_not_keep_all_places_from_another(
+    start: Any, wait_until: Any, configure: Any, last: str
+) -> None:
+    configure(max_readers=2, sse_heartbeat=300)
+    _, publisher = start()
+    with line_from(publisher, "127.0.0.2", accept="text/event-stream") as first:
+        wait_until(lambda: publisher.metric("http_readers") == 1)
+        with line_from(publisher, "127.0.0.2", "?since=now&wait=60", last) as second:
+            wait_until(lambda: publisher.metric("http_readers") == 2)
+            assert get(publisher)[0] == 200, "an address that has no place gets one"
+            ended = rest(second)
+            if last == "*/*":
+                assert b" 503 " in ended.split(b"\r\n")[0]
+                assert json.loads(ended.partition(b"\r\n\r\n")[2])["code"] == "overloaded"
+            else:
+                assert ended.endswith(b"\r\n0\r\n\r\n"), "a whole answer, so that the browser connects again"
+        with line_from(publisher, "127.0.0.3", "?since=now&wait=60") as other:
+            wait_until(lambda: publisher.metric("http_readers") == 2)
+            assert get(publisher)[0] == 503, "each of the others has its share"
+            other.close()
+        wait_until(lambda: publisher.metric("http_readers") == 1)
+        first.settimeout(0)
+        assert b"event: opening" in first.recv(65536)
+        with pytest.raises(BlockingIOError):
+            first.recv(65536)  # it goes on
+
+
+def test_half_a_body_is_not_ended_as_if_it_were_whole(start: Any, wires: Any, wait_until: Any, configure: Any) -> None:
+    configure(max_readers=2, answer_bytes=2**24)
+    stream, publisher = start()
+    writer = wires.writer(publisher, stream)
+    writer.open()
+    writer.acked(0, *[bytes(600_000)] * 20)
+    with (
+        line_from(publisher, "127.0.0.2", "?since=start") as first,
+        line_from(publisher, "127.0.0.2", "?since=start") as second,
+    ):
+        begun = [(line, line.recv(1000).partition(b"\r\n\r\n")) for line in (first, second)]
+        assert get(publisher, "since=now")[0] == 200, "an address that has no place gets one"
+        received = []
+        for line, (head, _, body) in begun:
+            (length,) = (int(field.split(b":")[1]) for field in head.split(b"\r\n") if b"Content-Length" in field)
+            received.append((len(body + rest(line)), length))
+        (whole,) = [size for size, length in received if size == length]
+        (half,) = [size for size, length in received if size < length]
+        assert 0 < half < whole
+
+
 def test_who_leaves_makes_room(start: Any, wait_until: Any, configure: Any) -> None:
     configure(max_readers=1)
     _, publisher = start()
     host, port = publisher.addresses["http"].removeprefix("http://").split(":")
     with socket.create_connection((host, int(port))) as line:
-        line.sendall(b"GET /v1/segments/0/events?wait=60 HTTP/1.1\r\nHost: x\r\n\r\n")
+        line.sendall(b"GET /v1/segments/0/events?wait=60 HTTP/1.1\r\nHost: localhost\r\n\r\n")
         wait_until(lambda: publisher.metric("http_readers") == 1)
     wait_until(lambda: publisher.metric("http_readers") == 0)
 

@@ -65,13 +65,13 @@ def exchange(publisher: Any, sent: bytes) -> tuple[int, dict[str, Any]]:
 
 
 def get(path: str, *headers: bytes) -> bytes:
-    lines = [f"GET {path} HTTP/1.1".encode(), b"Host: h", b"Connection: close", *headers]
+    lines = [f"GET {path} HTTP/1.1".encode(), b"Host: localhost", b"Connection: close", *headers]
     return b"\r\n".join(lines) + b"\r\n\r\n"
 
 
 def post(body: bytes, *headers: bytes, length: int | None = None) -> bytes:
     size = len(body) if length is None else length
-    lines = [f"POST {SEGMENT}/webhooks HTTP/1.1".encode(), b"Host: h", b"Connection: close", *headers]
+    lines = [f"POST {SEGMENT}/webhooks HTTP/1.1".encode(), b"Host: localhost", b"Connection: close", *headers]
     return b"\r\n".join([*lines, b"Content-Length: %d" % size, b"", body])
 
 

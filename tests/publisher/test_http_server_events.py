@@ -165,7 +165,7 @@ def test_who_does_not_read_is_cut_holds_up_nobody_and_goes_on_where_it_was(
     with socket.socket() as slow:
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         slow.connect((host, int(port)))
-        slow.sendall(f"GET /v1/segments/0/events HTTP/1.1\r\nHost: x\r\nAccept: {TEXT}\r\n\r\n".encode())
+        slow.sendall(f"GET /v1/segments/0/events HTTP/1.1\r\nHost: localhost\r\nAccept: {TEXT}\r\n\r\n".encode())
         wait_until(lambda: publisher.metric("http_readers") == 1)
         before = publisher.rss()
         for _ in range(40):
@@ -192,7 +192,7 @@ def test_retention_that_overtakes_a_reader_is_told(start: Any, wires: Any, wait_
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         slow.settimeout(PATIENCE)
         slow.connect((host, int(port)))
-        slow.sendall(f"GET /v1/segments/0/events HTTP/1.1\r\nHost: x\r\nAccept: {TEXT}\r\n\r\n".encode())
+        slow.sendall(f"GET /v1/segments/0/events HTTP/1.1\r\nHost: localhost\r\nAccept: {TEXT}\r\n\r\n".encode())
         wait_until(lambda: publisher.metric("http_readers") == 1)
         for at in range(25):
             writer.acked(at, *[payload(bytes(20_000))] * 20)

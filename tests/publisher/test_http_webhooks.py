@@ -151,6 +151,15 @@ def hooked(start: Any, wires: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[
     return hooked
 
 
+def test_the_key_in_a_callback_is_sent_to_its_receiver_and_shown_to_nobody(hooked: Any, receiver: Receiver) -> None:
+    hooks = hooked()
+    hooks.append(b"a")
+    assert hooks.register(f"{receiver.url}?key=secret", "start", "mine")[0] == 201
+    assert receiver.take().path.endswith("?key=secret")
+    assert hooks.live()["mine"]["callback"] == receiver.url
+    assert "secret" not in hooks.publisher.log.read_text()
+
+
 @pytest.mark.rule("Q4", "Q5", "Q6")
 def test_history_then_what_comes_in_order_each_with_the_subscription(hooked: Any, receiver: Receiver) -> None:
     hooks = hooked()

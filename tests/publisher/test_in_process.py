@@ -14,7 +14,7 @@ import google_crc32c
 import pytest
 from aiohttp import web
 
-from epochal.client.catalog.types import Registration, Renewal, SegmentGrant, StreamInfo
+from epochal.catalog_api.answers import Registration, Renewal, SegmentGrant, StreamInfo
 from epochal.errors import EpochalError
 from epochal.protocol import messages as m
 from epochal_publisher.__main__ import _until_over
@@ -49,11 +49,11 @@ async def serving(*segments: str, **progress: Any) -> AsyncIterator[PublisherPro
     `progress` as a stream declares it.
     """
     spec = {**MANIFEST["spec"], "progress": {"writerTimeout": "1s", **progress}}
-    stream = StreamInfo("test", "s", "u", 1, "Ready", {**MANIFEST, "spec": spec}, (), (), "")
+    stream = StreamInfo("test", "s", "u", 1, "Ready", {**MANIFEST, "spec": spec})
     async with PublisherLease(SETTINGS) as lease:
         made = PublisherProcess(SETTINGS, lease)
         async with SegmentStores(SETTINGS, stream, lease.instance) as stores:
-            grants = tuple(SegmentGrant(segment, 1, 0, 2**64, None, (), False) for segment in segments or ("0",))
+            grants = tuple(SegmentGrant(segment, 1, 0, 2**64) for segment in segments or ("0",))
             await made.serve(stream, Registration(1, 10.0, grants), stores)
             yield made
         made.close()
@@ -78,7 +78,7 @@ async def test_answers_are_told_one_at_a_time_and_hold_up_no_reading(publisher: 
         inside.release()
         release.wait(30)
 
-    telling = [asyncio.ensure_future(publisher.tell(takes_long)) for _ in range(8)]
+    telling = [asyncio.ensure_future(publisher.encode(takes_long)) for _ in range(8)]
     try:
         async with asyncio.timeout(20):
             assert await asyncio.gather(*(publisher.read(lambda: 7) for _ in range(20))) == [7] * 20
@@ -198,7 +198,7 @@ async def test_of_a_process_of_many_segments_only_those_are_reported_at_once_tha
         assert publisher.reports(urgent=True).keys() == {"1"}, "an incarnation after this one must know of the writer"
         assert publisher.reports(urgent=True).keys() == set()
         send(publisher, 0, at=5, segment="1")
-        assert publisher.reports(urgent=True)["1"].horizon == (5,)
+        assert publisher.reports(urgent=True)["1"].horizon == [5]
         send(publisher, 1, at=6, segment="1")
         assert publisher.reports().keys() == {"0", "1", "2"}
         assert publisher.reports(urgent=True).keys() == set(), "that report was of all"
@@ -240,7 +240,7 @@ async def test_an_append_that_waits_is_not_taken_once_the_publisher_stops(publis
     assert asked.number is not None
     publisher.renewed(Renewal(10.0, False, {"0": asked.number}, {}))
     last = publisher.reports(final=True)["0"]
-    assert (machine.seq, last.horizon, last.final) == (-1, (), True)
+    assert (machine.seq, last.horizon, last.final) == (-1, [], True)
     assert last.number == asked.number + 1
 
 

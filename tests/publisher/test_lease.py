@@ -367,7 +367,7 @@ def test_a_superseded_publisher_that_is_started_again_leaves_the_winner_its_segm
         winner = stream.start()
     try:
         assert loser.ended() == 3
-        assert "registered anew" in mark.read_text()
+        assert "registered again" in mark.read_text()
         before = stream.segment()
         for _ in range(3):
             again = stream.start(wait=False)
@@ -375,7 +375,7 @@ def test_a_superseded_publisher_that_is_started_again_leaves_the_winner_its_segm
         *_, line = again.log.read_text().splitlines()
         assert "not started again" in line
         assert str(mark) in line
-        assert "registered anew" in line
+        assert "registered again" in line
         after = stream.segment()
         assert [after[key] for key in ("incarnation", "publisher")] == [
             before[key] for key in ("incarnation", "publisher")

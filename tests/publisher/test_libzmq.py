@@ -9,8 +9,8 @@ import pytest
 import zmq
 
 import epochal
+from epochal import connect_blocking
 from epochal.cli import main
-from epochal.client import connect_blocking
 from epochal.errors import ConfigError
 from epochal_publisher.__main__ import _until_stopped
 

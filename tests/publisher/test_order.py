@@ -7,7 +7,7 @@ import pytest
 import zmq
 from tests.protocol.recorded import record_all
 
-from epochal.client.catalog.types import Registration, SegmentGrant, StreamInfo
+from epochal.catalog_api.answers import Registration, SegmentGrant, StreamInfo
 from epochal.protocol import messages as m
 from epochal_publisher.publisher import PublisherProcess
 from epochal_publisher.segments.lease import PublisherLease
@@ -25,11 +25,11 @@ MANIFEST = {
 @pytest.fixture
 async def publisher() -> AsyncIterator[PublisherProcess]:
     settings = Settings.read(catalog="http://127.0.0.1:9", stream="test/s", segments="0", publisher="p")
-    stream = StreamInfo("test", "s", "u", 1, "Ready", MANIFEST, (), (), "")
+    stream = StreamInfo("test", "s", "u", 1, "Ready", MANIFEST)
     async with PublisherLease(settings) as lease:
         made = PublisherProcess(settings, lease)
         async with SegmentStores(settings, stream, lease.instance) as stores:
-            granted = Registration(1, 10.0, (SegmentGrant("0", 1, 0, 2**64, None, (), False),))
+            granted = Registration(1, 10.0, (SegmentGrant("0", 1, 0, 2**64),))
             await made.serve(stream, granted, stores)
             yield made
         made.close()

@@ -7,7 +7,7 @@ from typing import Any
 import google_crc32c
 import pytest
 
-from epochal.client.catalog.types import StreamInfo
+from epochal.catalog_api.answers import StreamInfo
 from epochal.errors import ConfigError, LogMismatch
 from epochal.logfiles import SegmentLog
 from epochal.protocol import messages as m
@@ -33,7 +33,7 @@ def test_what_is_read_from_disk_ends_where_readers_were_told(tmp_path: Path) -> 
         events = [part for seq in range(9) for part in entry(m.Data(seq, seq - 1, 0, b"", 1, 0, b"x"))]
         log.write(9, events)
         log.sync()
-        found = SegmentStore(log, settings, always_sync=True).chunk(ReadLog(b"p", 1, 1, 256, 2**20), told=4)
+        found = SegmentStore(log, settings, always_sync=True).chunk(ReadLog(b"p", 1, 1, 256, 2**20), last=4)
     assert found is not None
     assert found[1] == 4
 
@@ -84,7 +84,7 @@ def test_a_log_that_ends_before_what_readers_were_told_is_refused(tmp_path: Path
         store = SegmentStore(log, SETTINGS, always_sync=True)
         for told in (None, (2,), (3,)):
             store.check("0", told)
-        with pytest.raises(LogMismatch, match=r"readers were told \[9\]"):
+        with pytest.raises(LogMismatch, match=r"readers were sent \[9\]"):
             store.check("0", (9,))
 
 

@@ -20,8 +20,8 @@ import pytest
 PATIENCE = 30.0
 DEADLINE = 2.0
 MIB = 2**20
-HALF = b"GET /healthz HTTP/1.1\r\nHost: h\r\nX-Half: "
-POST = b"POST /v1/publishers HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\n"
+HALF = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Half: "
+POST = b"POST /v1/publishers HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 
 @pytest.fixture(params=["catalog", "publisher"])
@@ -101,7 +101,9 @@ class Honest(threading.Thread):
     def run(self) -> None:
         while not self.over.wait(0.05):
             began = time.monotonic()
-            with connect(self.served, b"GET /healthz HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n") as connection:
+            with connect(
+                self.served, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+            ) as connection:
                 found = answer(connection)
             if not found.startswith(b"HTTP/1.1 200"):
                 self.refused.append(found)
@@ -216,6 +218,6 @@ def test_2_mib_are_refused_before_they_are_read(served: Any, length: bytes) -> N
     ids=["a header of 9000 bytes", "200 headers"],
 )
 def test_a_head_beyond_the_limits_is_refused(shared: Any, head: bytes) -> None:
-    with connect(shared.publisher, b"GET /healthz HTTP/1.1\r\nHost: h\r\n" + head + b"\r\n\r\n") as connection:
+    with connect(shared.publisher, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + head + b"\r\n\r\n") as connection:
         assert answer(connection)[9:12] in (b"400", b"431")
     assert shared.publisher.get("/healthz")[0] == 200

@@ -7,9 +7,9 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
-from epochal.resources.cluster import Action, Apply, ClusterPlan, ClusterStream, Create, Delete, plan_cluster
-from epochal.resources.cluster.names import is_terminating, key
+from epochal.resources.cluster import Apply, ClusterAction, ClusterPlan, ClusterStream, Create, Delete, plan_cluster
 from epochal.resources.cluster.planner import has_ended, is_ready, segments_of
+from epochal.resources.cluster.stream import is_terminating, key
 
 Object = dict[str, Any]
 
@@ -37,7 +37,7 @@ class Pretended:
         self.items[key(made)] = made
         return made
 
-    def carry_out(self, action: Action) -> None:
+    def carry_out(self, action: ClusterAction) -> None:
         match action:
             case Create(item):
                 if item["kind"] == "Pod":

@@ -20,9 +20,9 @@ from epochal.resources.cluster import (
     plan_cluster,
     whose,
 )
-from epochal.resources.cluster.names import is_terminating, key
 from epochal.resources.cluster.planner import is_ready, segments_of
 from epochal.resources.cluster.repacking import PodSlot, Repacking
+from epochal.resources.cluster.stream import is_terminating, key
 from epochal.resources.plan import DesiredStream, publishers_of
 
 NEWER = ClusterSettings(image="registry.example/epochal-publisher:2", catalog="http://catalog:8700")

@@ -262,7 +262,7 @@ def test_a_frontier_that_is_not_known_leaves_what_was_told() -> None:
     assert status_of(before, seen(running(STREAM), frontier=None))["frontier"] == "[7]"
 
 
-@pytest.mark.parametrize("name", ["comparison", "names", "status"])
+@pytest.mark.parametrize("name", ["children", "status", "stream"])
 def test_the_examples_in_the_documentation_of_the_code(name: str) -> None:
     result = doctest.testmod(importlib.import_module(f"epochal.resources.cluster.{name}"))
     assert result.attempted

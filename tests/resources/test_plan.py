@@ -7,7 +7,7 @@ from epochal.resources.plan import (
     Action,
     DesiredStream,
     Keep,
-    Publisher,
+    PlannedPublisher,
     Start,
     Stop,
     changes,
@@ -31,7 +31,7 @@ running = st.lists(
 )
 
 
-def carry_out(actions: list[Action], observed: list[Publisher]) -> list[Publisher]:
+def carry_out(actions: list[Action], observed: list[PlannedPublisher]) -> list[PlannedPublisher]:
     left = list(observed)
     for action in actions:
         match action:
@@ -64,7 +64,9 @@ def test_one_of_two_equal_publishers_is_kept() -> None:
 
 
 @given(declared, running)
-def test_carrying_out_a_plan_leads_to_what_is_declared(desired: list[DesiredStream], observed: list[Publisher]) -> None:
+def test_carrying_out_a_plan_leads_to_what_is_declared(
+    desired: list[DesiredStream], observed: list[PlannedPublisher]
+) -> None:
     after = carry_out(plan(desired, observed), observed)
     assert sorted(after, key=repr) == sorted((item for stream in desired for item in publishers_of(stream)), key=repr)
     assert changes(plan(desired, after)) == []
@@ -72,7 +74,7 @@ def test_carrying_out_a_plan_leads_to_what_is_declared(desired: list[DesiredStre
 
 @given(declared, running)
 def test_each_publisher_is_in_one_action_and_order_does_not_matter(
-    desired: list[DesiredStream], observed: list[Publisher]
+    desired: list[DesiredStream], observed: list[PlannedPublisher]
 ) -> None:
     actions = plan(desired, observed)
     assert sorted(map(repr, actions)) == sorted(map(repr, plan(desired[::-1], observed[::-1])))

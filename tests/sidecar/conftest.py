@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import Realm
+from tests.conftest import Services
 
 import epochal
 from epochal.client.sidecar import sidecar as client_sidecar
@@ -114,13 +114,13 @@ def directory() -> Iterator[Path]:
 
 
 @pytest.fixture
-async def start(realm: Realm, directory: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Start]:
+async def start(services: Services, directory: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Start]:
     """Start sidecars; writers of this process use the first one's address, and may not do without."""
     started: list[Process] = []
 
     async def start(listen: str = "", **settings: object) -> Process:
         address = listen or f"ipc://{directory}/s"
-        process = await Process.start(address, realm.url, directory, **settings)
+        process = await Process.start(address, services.url, directory, **settings)
         started.append(process)
         monkeypatch.setenv("EPOCHAL_SIDECAR", address)
         monkeypatch.setenv("EPOCHAL_SIDECAR_REQUIRED", "true")
@@ -142,8 +142,8 @@ def _nothing_remembered() -> Iterator[None]:
 
 
 @pytest.fixture
-async def client(realm: Realm) -> AsyncIterator[epochal.Client]:
-    async with epochal.connect(realm.url) as client:
+async def client(services: Services) -> AsyncIterator[epochal.Client]:
+    async with epochal.connect(services.url) as client:
         yield client
 
 

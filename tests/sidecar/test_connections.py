@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 import pytest
-from tests.conftest import Realm
+from tests.conftest import Services
 from tests.sidecar.conftest import Start, records, until
 
 import epochal
@@ -41,24 +41,24 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[Socket]:
 
 
 async def test_the_next_writer_of_a_process_has_the_connections_of_the_one_before(
-    realm: Realm, start: Start, taken: list[Socket]
+    services: Services, start: Start, taken: list[Socket]
 ) -> None:
     await start()
-    stream = await realm.stream(segments=2)
+    stream = await services.stream(segments=2)
     for number in range(3):
-        async with epochal.connect(realm.url) as client, client.writer(stream) as writer:
+        async with epochal.connect(services.url) as client, client.writer(stream) as writer:
             await writer.append(1, [number], key=b"%d" % number)
     assert len(taken) == 9
     assert len(set(map(id, taken))) == 3, "one for questions and one a segment"
 
 
-async def test_a_loop_in_another_thread_may_have_them(realm: Realm, start: Start, taken: list[Socket]) -> None:
+async def test_a_loop_in_another_thread_may_have_them(services: Services, start: Start, taken: list[Socket]) -> None:
     """As in a worker of Spark, where each task runs a loop of its own."""
     await start()
-    stream = await realm.stream()
+    stream = await services.stream()
 
     async def publish(number: int) -> None:
-        async with epochal.connect(realm.url) as client, client.writer(stream) as writer:
+        async with epochal.connect(services.url) as client, client.writer(stream) as writer:
             assert writer.way is Way.SIDECAR
             await writer.append(1, [number])
 
@@ -68,15 +68,15 @@ async def test_a_loop_in_another_thread_may_have_them(realm: Realm, start: Start
     await asyncio.to_thread(thread.join)
     await publish(2)
     assert len(set(map(id, taken))) == 2
-    async with epochal.connect(realm.url) as client, client.writer(stream, direct=True) as writer:
+    async with epochal.connect(services.url) as client, client.writer(stream, direct=True) as writer:
         await writer.finish()
         assert await records(client, stream) == [[0, 1, 2]]
 
 
 async def test_those_of_a_sidecar_that_was_replaced_are_not_used(
-    realm: Realm, start: Start, client: epochal.Client, taken: list[Socket]
+    services: Services, start: Start, client: epochal.Client, taken: list[Socket]
 ) -> None:
-    stream = await realm.stream()
+    stream = await services.stream()
     for _ in range(2):
         sidecar = await start()
         async with client.writer(stream) as writer:
@@ -87,7 +87,7 @@ async def test_those_of_a_sidecar_that_was_replaced_are_not_used(
 
 
 async def test_one_on_which_an_answer_is_owed_is_not_kept(
-    realm: Realm, start: Start, client: epochal.Client, taken: list[Socket]
+    services: Services, start: Start, client: epochal.Client, taken: list[Socket]
 ) -> None:
     """What is asked of a stream without publishers takes long, and its answer may come when another asks."""
     await start()
@@ -172,10 +172,10 @@ async def test_what_comes_late_for_the_writer_before_reaches_nobody() -> None:
 
 @pytest.mark.rule("E6")
 async def test_a_writer_that_keeps_coming_has_its_number_before_it_asks(
-    realm: Realm, start: Start, client: epochal.Client
+    services: Services, start: Start, client: epochal.Client
 ) -> None:
     sidecar = await start()
-    stream = await realm.stream()
+    stream = await services.stream()
     numbers = []
     for number in range(4):
         async with client.writer(stream, "w") as writer:
@@ -189,10 +189,12 @@ async def test_a_writer_that_keeps_coming_has_its_number_before_it_asks(
     assert await records(client, stream) == [[0], [1], [2], [3]]
 
 
-async def test_one_that_others_open_in_between_has_none(realm: Realm, start: Start, client: epochal.Client) -> None:
+async def test_one_that_others_open_in_between_has_none(
+    services: Services, start: Start, client: epochal.Client
+) -> None:
     """A number that nobody uses is a write at the catalog all the same."""
     sidecar = await start()
-    stream = await realm.stream()
+    stream = await services.stream()
     for _ in range(3):
         for direct in (False, True):
             async with client.writer(stream, "w", direct=direct):
@@ -250,10 +252,10 @@ async def test_only_one_that_comes_back_soon_has_a_number_ahead(
 
 @pytest.mark.rule("E6")
 async def test_a_number_that_another_session_has_overtaken_is_asked_for_again(
-    realm: Realm, start: Start, client: epochal.Client
+    services: Services, start: Start, client: epochal.Client
 ) -> None:
     await start()
-    stream = await realm.stream(segments=2)
+    stream = await services.stream(segments=2)
     used, overtaking = await overtake(client, stream)
     async with client.writer(stream, "w") as writer:
         assert writer.session.machine.session > overtaking > used
@@ -264,11 +266,11 @@ async def test_a_number_that_another_session_has_overtaken_is_asked_for_again(
 
 @pytest.mark.rule("E6")
 async def test_a_writer_that_stood_still_before_it_opened_does_not_fence_who_opened_meanwhile(
-    realm: Realm, start: Start, client: epochal.Client, monkeypatch: pytest.MonkeyPatch
+    services: Services, start: Start, client: epochal.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client_sidecar, "OVERTAKEN_WITHIN", 0.0)
     await start()
-    stream = await realm.stream()
+    stream = await services.stream()
     await overtake(client, stream)
     with pytest.raises(WriterFenced):
         async with client.writer(stream, "w"):
@@ -276,11 +278,11 @@ async def test_a_writer_that_stood_still_before_it_opened_does_not_fence_who_ope
 
 
 async def test_a_client_that_is_closed_while_a_writer_opens_leaves_none_open(
-    realm: Realm, start: Start, monkeypatch: pytest.MonkeyPatch
+    services: Services, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await start()
-    stream = await realm.stream()
-    client = epochal.connect(realm.url)
+    stream = await services.stream()
+    client = epochal.connect(services.url)
     looked_up = Directory.look_up
 
     async def close_after(*given: Any) -> Any:
@@ -294,16 +296,16 @@ async def test_a_client_that_is_closed_while_a_writer_opens_leaves_none_open(
 
 
 async def test_a_writer_that_cannot_encode_leaves_its_connection_to_the_next(
-    realm: Realm, start: Start, taken: list[Socket], monkeypatch: pytest.MonkeyPatch
+    services: Services, start: Start, taken: list[Socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where the stream's encoding needs a package that is not installed."""
     await start()
-    stream = await realm.stream()
+    stream = await services.stream()
 
     def missing(*_: Any) -> None:
         raise ConfigError("a package is missing")
 
-    async with epochal.connect(realm.url) as client:
+    async with epochal.connect(services.url) as client:
         with monkeypatch.context() as patch:
             patch.setattr("epochal.client.writer.writer.encoder", missing)
             with pytest.raises(ConfigError, match="missing"):

@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.sidecar.conftest import Start
 
 from epochal.service.settings import ServiceSettings
-from epochal_publisher.sidecar.settings import SidecarSettings
+from epochal_publisher.sidecar.server import SidecarSettings
 
 PAGE = (Path(__file__).parents[2] / "docs" / "sidecar.md").read_text(encoding="utf-8")
 

@@ -6,7 +6,7 @@ import random
 import signal
 
 import pytest
-from tests.conftest import Realm
+from tests.conftest import Services
 from tests.sidecar.conftest import Process, Start
 
 import epochal
@@ -18,11 +18,13 @@ RECORDS, APPENDS = 5, 12
 
 @pytest.mark.long
 @pytest.mark.rule("E6", "E10")
-async def test_killed_at_any_moment_each_epoch_is_exact(realm: Realm, start: Start, client: epochal.Client) -> None:
+async def test_killed_at_any_moment_each_epoch_is_exact(
+    services: Services, start: Start, client: epochal.Client
+) -> None:
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)
-    stream = await realm.stream(segments=2)
+    stream = await services.stream(segments=2)
     failed = 0
     sidecar = await start()
 

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from epochal.protocol import messages as m
-from epochal_publisher.sidecar.lanes import Close, Connect, Lanes, Limits, Tell
+from epochal_publisher.sidecar.lanes import Close, Connect, Lanes, Limits, SendToWriter
 
 LIMITS = Limits(held=1000, held_each=400, lanes=3, silence=50.0, warm=20.0, warm_most=2)
 PEERS, ADDRESSES = [b"a", b"b", b"c", b"d", b"e"], ["tcp://one:1", "tcp://two:1"]
@@ -49,7 +49,7 @@ class World:
                     self.serves.pop(effect.number, None)
                     self.waiting.pop(effect.number, None)
                     self.clean.discard(effect.number)
-                case Tell():
+                case SendToWriter():
                     self.told.append((effect.peer, effect.message))
 
     def connection(self, peer: bytes) -> int | None:

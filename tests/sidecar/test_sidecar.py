@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import zmq
-from tests.conftest import Realm
+from tests.conftest import Services
 from tests.sidecar.conftest import PATIENCE, Process, Start, records, until
 
 import epochal
@@ -35,9 +35,11 @@ def free_port() -> int:
 
 @pytest.mark.rule("E1", "S34")
 @pytest.mark.parametrize("way", ["ipc", "tcp"])
-async def test_a_writer_publishes_through_it(realm: Realm, start: Start, client: epochal.Client, way: str) -> None:
+async def test_a_writer_publishes_through_it(
+    services: Services, start: Start, client: epochal.Client, way: str
+) -> None:
     sidecar = await start(f"tcp://127.0.0.1:{free_port()}" if way == "tcp" else "")
-    stream = await realm.stream(segments=3)
+    stream = await services.stream(segments=3)
     large = b"x" * 300_000
     async with client.writer(stream, writer_id="w", clock=True) as writer:
         assert writer.way is Way.SIDECAR
@@ -60,10 +62,12 @@ async def test_a_writer_publishes_through_it(realm: Realm, start: Start, client:
 
 
 @pytest.mark.rule("E6")
-async def test_an_opening_asks_once_whatever_it_expects(realm: Realm, start: Start, client: epochal.Client) -> None:
+async def test_an_opening_asks_once_whatever_it_expects(
+    services: Services, start: Start, client: epochal.Client
+) -> None:
     """What is asked together with the greeting is what the opening then waits for."""
     await start()
-    stream = await realm.stream()
+    stream = await services.stream()
     openings: tuple[dict[str, Any], ...] = ({}, {"encoding": "msgpack"}, {"wait": 5.0})
     for expected in openings:
         async with client.writer(stream, writer_id="w", **expected) as writer:
@@ -76,10 +80,10 @@ async def test_an_opening_asks_once_whatever_it_expects(realm: Realm, start: Sta
 
 
 async def test_a_connection_is_kept_warm_for_the_next_writer_and_serves_one_at_a_time(
-    realm: Realm, start: Start, client: epochal.Client
+    services: Services, start: Start, client: epochal.Client
 ) -> None:
     sidecar = await start()
-    stream = await realm.stream(segments=2)
+    stream = await services.stream(segments=2)
     for number in range(3):
         async with client.writer(stream) as writer:
             await writer.append(number, [number], key=b"k")
@@ -97,9 +101,11 @@ async def is_metric(sidecar: Process, name: str, value: float) -> bool:
     return await sidecar.metric(name) == value
 
 
-async def test_what_the_catalog_says_is_told_as_without_it(realm: Realm, start: Start, client: epochal.Client) -> None:
+async def test_what_the_catalog_says_is_told_as_without_it(
+    services: Services, start: Start, client: epochal.Client
+) -> None:
     await start()
-    stream = await realm.stream(encoding="json")
+    stream = await services.stream(encoding="json")
     with pytest.raises(StreamNotFound):
         async with client.writer("test/none", wait=0.1):
             pass
@@ -113,15 +119,15 @@ async def test_what_the_catalog_says_is_told_as_without_it(realm: Realm, start: 
 
 
 async def test_a_stream_that_was_made_anew_is_found_although_the_old_one_is_remembered(
-    realm: Realm, start: Start, client: epochal.Client
+    services: Services, start: Start, client: epochal.Client
 ) -> None:
     await start(remember=60)
-    stream = await realm.stream()
+    stream = await services.stream()
     spec = {"time": {"shape": "int"}, "payload": {"encoding": "msgpack"}}
     async with client.writer(stream) as writer:
         await writer.append(1, ["old"])
-    await realm.delete(stream)
-    await realm.declare(stream.removeprefix("test/"), spec)
+    await services.delete(stream)
+    await services.declare(stream.removeprefix("test/"), spec)
     async with client.writer(stream) as writer:
         await writer.append(1, ["new"])
         await writer.finish()
@@ -133,10 +139,10 @@ async def test_a_stream_that_was_made_anew_is_found_although_the_old_one_is_reme
 
 @pytest.mark.rule("E6", "E10")
 async def test_killed_while_a_task_writes_it_is_told_at_once_and_the_retry_is_exact(
-    realm: Realm, start: Start, client: epochal.Client
+    services: Services, start: Start, client: epochal.Client
 ) -> None:
     sidecar = await start()
-    stream = await realm.stream()
+    stream = await services.stream()
     async with client.writer(stream, writer_id="query", direct=True) as query:
         killed = 0.0
 
@@ -168,10 +174,10 @@ async def test_killed_while_a_task_writes_it_is_told_at_once_and_the_retry_is_ex
 
 
 async def test_one_that_leaves_by_an_exception_gives_its_way_up_at_once(
-    realm: Realm, start: Start, client: epochal.Client
+    services: Services, start: Start, client: epochal.Client
 ) -> None:
     sidecar = await start()
-    stream = await realm.stream()
+    stream = await services.stream()
 
     async def fail() -> None:
         async with client.writer(stream, writer_id="task") as task:
@@ -196,16 +202,16 @@ async def records_of(client: epochal.Client, stream: str) -> list[list[Any]]:
 
 @pytest.mark.rule("E10")
 async def test_a_publisher_that_is_killed_behind_it_is_found_again_and_nothing_is_lost_or_doubled(
-    realm: Realm, start: Start, client: epochal.Client
+    services: Services, start: Start, client: epochal.Client
 ) -> None:
     await start()
-    stream = await realm.stream(history={"storage": {"size": "1Gi"}})
+    stream = await services.stream(history={"storage": {"size": "1Gi"}})
     async with client.writer(stream, writer_id="w") as writer:
         for number in range(300):
             writer.append_nowait(1, [number])
             if number == 150:
                 await writer.drain()
-                (pid,) = realm.publishers(stream)
+                (pid,) = services.publishers(stream)
                 os.kill(pid, signal.SIGKILL)
         await writer.flush()
         await writer.finish()
@@ -213,10 +219,10 @@ async def test_a_publisher_that_is_killed_behind_it_is_found_again_and_nothing_i
 
 
 async def test_one_that_was_killed_is_waited_for_until_it_is_back(
-    realm: Realm, start: Start, client: epochal.Client, directory: Path
+    services: Services, start: Start, client: epochal.Client, directory: Path
 ) -> None:
     """A task has few tries, and Kubernetes takes seconds to start a container again."""
-    stream = await realm.stream(segments=1)
+    stream = await services.stream(segments=1)
     await start(f"ipc://{directory}/other")
     killed = await start(f"ipc://{directory}/s")
     await killed.stop()
@@ -229,9 +235,9 @@ async def test_one_that_was_killed_is_waited_for_until_it_is_back(
 
 
 async def test_one_that_does_not_come_back_is_told_after_two_seconds(
-    realm: Realm, start: Start, client: epochal.Client
+    services: Services, start: Start, client: epochal.Client
 ) -> None:
-    stream = await realm.stream(segments=1)
+    stream = await services.stream(segments=1)
     await (await start()).stop()
     began = asyncio.get_running_loop().time()
     with pytest.raises(SidecarUnavailable, match="the connection to it was lost"):
@@ -246,11 +252,11 @@ async def append(client: epochal.Client, stream: str, time: int) -> Way:
 
 
 async def test_one_that_stands_still_is_noticed_when_a_writer_opens(
-    realm: Realm, start: Start, client: epochal.Client, monkeypatch: pytest.MonkeyPatch
+    services: Services, start: Start, client: epochal.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client_sidecar, "ANSWERS_WITHIN", 0.3)
     sidecar = await start()
-    stream = await realm.stream()
+    stream = await services.stream()
     sidecar.signal(signal.SIGSTOP)
     with pytest.raises(SidecarUnavailable, match=r"not answered for 0\.3 s"):
         async with client.writer(stream):
@@ -261,11 +267,11 @@ async def test_one_that_stands_still_is_noticed_when_a_writer_opens(
 
 
 async def test_without_one_publishers_are_found_through_the_catalog_and_it_is_said_once(
-    realm: Realm, client: epochal.Client, directory: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
+    services: Services, client: epochal.Client, directory: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
     monkeypatch.setattr(client_sidecar, "ANSWERS_WITHIN", 0.2)
     monkeypatch.setenv("EPOCHAL_SIDECAR", f"ipc://{directory}/nobody")
-    stream = await realm.stream()
+    stream = await services.stream()
     with caplog.at_level(logging.WARNING, "epochal.client"):
         for number in range(3):
             async with client.writer(stream) as writer:
@@ -280,7 +286,7 @@ async def test_without_one_publishers_are_found_through_the_catalog_and_it_is_sa
     [("pod-a", "pod-b", False), ("pod-a", "pod-a", True), ("", "pod-b", True), ("pod-a", "", True)],
 )
 async def test_that_of_another_pod_is_not_used(
-    realm: Realm,
+    services: Services,
     start: Start,
     client: epochal.Client,
     monkeypatch: pytest.MonkeyPatch,
@@ -290,7 +296,7 @@ async def test_that_of_another_pod_is_not_used(
 ) -> None:
     await start(pod=theirs)
     monkeypatch.setenv("EPOCHAL_POD_UID", ours)
-    stream = await realm.stream()
+    stream = await services.stream()
     if fits:
         async with client.writer(stream) as writer:
             assert writer.way is Way.SIDECAR
@@ -301,7 +307,7 @@ async def test_that_of_another_pod_is_not_used(
 
 
 async def test_a_second_one_on_the_same_socket_is_refused_and_a_stale_socket_is_replaced(
-    realm: Realm, start: Start, client: epochal.Client, directory: Path
+    services: Services, start: Start, client: epochal.Client, directory: Path
 ) -> None:
     first = await start()
     with pytest.raises(AssertionError, match=f"another sidecar \\(process {first.pid}\\) has"):
@@ -311,7 +317,7 @@ async def test_a_second_one_on_the_same_socket_is_refused_and_a_stale_socket_is_
     assert "s" in os.listdir(directory)
     await start()
     assert stat.S_IMODE(os.stat(directory / "s").st_mode) == 0o660
-    stream = await realm.stream()
+    stream = await services.stream()
     async with client.writer(stream) as writer:
         await writer.append(1, [1])
 
@@ -347,9 +353,9 @@ JUNK: dict[str, tuple[list[bytes], bool]] = {
 }
 
 
-async def test_junk_is_refused_once_and_harms_nobody(realm: Realm, start: Start, client: epochal.Client) -> None:
+async def test_junk_is_refused_once_and_harms_nobody(services: Services, start: Start, client: epochal.Client) -> None:
     sidecar = await start()
-    stream = await realm.stream()
+    stream = await services.stream()
     async with client.writer(stream) as writer:
         for name, (frames, empty) in JUNK.items():
             answer = await asyncio.to_thread(say, sidecar.address, frames, frames, empty=empty)
@@ -378,7 +384,7 @@ async def test_it_passes_on_to_nobody_whom_the_catalog_did_not_name(start: Start
 # ---- life ----
 
 
-async def test_it_is_ready_when_the_catalog_answers(start: Start, directory: Path, realm: Realm) -> None:
+async def test_it_is_ready_when_the_catalog_answers(start: Start, directory: Path, services: Services) -> None:
     sidecar = await start()
     assert await sidecar.get("/healthz") == (200, "ok\n")
     assert await sidecar.get("/readyz") == (200, "ok\n")
@@ -393,10 +399,10 @@ async def test_it_is_ready_when_the_catalog_answers(start: Start, directory: Pat
 
 
 async def test_told_to_stop_it_takes_no_more_writers_and_lets_those_that_are_there_end(
-    realm: Realm, start: Start, client: epochal.Client, directory: Path
+    services: Services, start: Start, client: epochal.Client, directory: Path
 ) -> None:
     sidecar = await start()
-    stream = await realm.stream()
+    stream = await services.stream()
     async with client.writer(stream) as writer:
         await writer.append(1, [1])
         sidecar.signal(signal.SIGTERM)
@@ -416,10 +422,10 @@ async def answers(sidecar: Process, path: str, status: int) -> bool:
 
 
 async def test_a_writer_that_does_not_end_holds_its_end_up_for_a_while_only(
-    realm: Realm, start: Start, client: epochal.Client
+    services: Services, start: Start, client: epochal.Client
 ) -> None:
     sidecar = await start(drain_timeout=0.3)
-    stream = await realm.stream()
+    stream = await services.stream()
 
     async def publish_for_ever() -> None:
         async with client.writer(stream) as writer:
@@ -433,9 +439,9 @@ async def test_a_writer_that_does_not_end_holds_its_end_up_for_a_while_only(
         await publish_for_ever()
 
 
-async def test_a_child_of_a_fork_uses_it_with_sockets_of_its_own(realm: Realm, start: Start) -> None:
+async def test_a_child_of_a_fork_uses_it_with_sockets_of_its_own(services: Services, start: Start) -> None:
     await start()
-    stream = await realm.stream()
+    stream = await services.stream()
     script = (
         "import asyncio, os, sys, epochal\n"
         "async def publish(n):\n"
@@ -450,7 +456,7 @@ async def test_a_child_of_a_fork_uses_it_with_sockets_of_its_own(realm: Realm, s
         "assert all(os.wait()[1] == 0 for _ in range(2))\n"
         "print('done', flush=True)\n"
     )
-    child = await realm.run(script, stream)
+    child = await services.run(script, stream)
     assert child.stdout is not None
     async with asyncio.timeout(30):
         assert await child.stdout.readline() == b"done\n"
@@ -458,11 +464,11 @@ async def test_a_child_of_a_fork_uses_it_with_sockets_of_its_own(realm: Realm, s
 
 @pytest.mark.rule("E10")
 async def test_what_a_publisher_does_not_take_is_bounded_and_another_writer_gets_through(
-    realm: Realm, start: Start, client: epochal.Client
+    services: Services, start: Start, client: epochal.Client
 ) -> None:
     sidecar = await start(held_bytes=64 * 2**20)
-    stuck, other = await realm.stream(), await realm.stream()
-    (pid,) = realm.publishers(stuck)
+    stuck, other = await services.stream(), await services.stream()
+    (pid,) = services.publishers(stuck)
     async with client.writer(other) as free, client.writer(stuck) as writer:
         os.kill(pid, signal.SIGSTOP)
         try:
@@ -515,7 +521,7 @@ def test_right_addresses_and_requirements() -> None:
             SidecarOptions.read(wrong)
 
 
-async def test_wrong_settings_of_the_process_are_told(realm: Realm, start: Start, directory: Path) -> None:
+async def test_wrong_settings_of_the_process_are_told(services: Services, start: Start, directory: Path) -> None:
     for listen, said in (("tcp://0.0.0.0:1", "this machine"), (f"ipc://{directory}/none/s", "emptyDir")):
         with pytest.raises(AssertionError, match=said):
             await start(listen)

@@ -5,7 +5,7 @@ import os
 import pytest
 from opentelemetry import trace
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
-from tests.conftest import Realm
+from tests.conftest import Services
 from tests.sidecar.conftest import Start
 from tests.tracing.receiver import attributes, receiving
 
@@ -19,9 +19,9 @@ def within(flags: int) -> NonRecordingSpan:
 
 
 async def test_an_opening_within_a_trace_is_a_span_of_it_and_one_that_is_not_sampled_is_none(
-    realm: Realm, start: Start, client: epochal.Client, monkeypatch: pytest.MonkeyPatch
+    services: Services, start: Start, client: epochal.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stream = await realm.stream(segments=2)
+    stream = await services.stream(segments=2)
     async with receiving() as received:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", received.url)
         monkeypatch.setenv("OTEL_METRICS_EXPORTER", "none")

@@ -10,7 +10,8 @@ from enum import StrEnum
 
 from tests.simulation.world import World
 
-Frames = list[bytes]
+from epochal.protocol.wire import Frames
+
 Receive = Callable[[Frames], object]
 
 

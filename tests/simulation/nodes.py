@@ -11,7 +11,7 @@ from math import inf
 from tests.simulation.catalog import Catalog, Grant
 from tests.simulation.disk import Disk, events_of
 from tests.simulation.gathering import Gathering
-from tests.simulation.links import Connection, Frames, Socket
+from tests.simulation.links import Connection, Socket
 from tests.simulation.liveness import Liveness
 from tests.simulation.oracle import Oracle, Violation
 from tests.simulation.reporting import RETRY, Reporting
@@ -40,6 +40,7 @@ from epochal.protocol.publisher.effects import (
 from epochal.protocol.publisher.limits import PublisherSettings
 from epochal.protocol.publisher.machine import SegmentPublisher
 from epochal.protocol.publisher.server import SegmentServer, ServingSettings
+from epochal.protocol.wire import Frames
 
 TICK = 0.2
 SYNC = 0.1

@@ -4,7 +4,7 @@ The simulated counterpart of the client's subscription: two connections and a `F
 `Subscriber`, and the application's own memory of what it was given.
 """
 
-from tests.simulation.links import Connection, Frames, Socket
+from tests.simulation.links import Connection, Socket
 from tests.simulation.nodes import Node
 from tests.simulation.oracle import Log, Oracle, Standing, Times, Violation, meta_of
 from tests.simulation.order import at_most, maximal, reached
@@ -35,6 +35,7 @@ from epochal.protocol.subscriber.follower import Follower, FollowerSettings
 from epochal.protocol.subscriber.machine import Subscriber
 from epochal.protocol.subscriber.since import Begin, From
 from epochal.protocol.times import Time
+from epochal.protocol.wire import Frames
 
 TICK = 0.5
 POLL = 0.7

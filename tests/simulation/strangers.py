@@ -4,7 +4,7 @@ Separate from the node, which is the segment's own publisher: this one knows not
 words of the real machines.
 """
 
-from tests.simulation.links import Connection, Frames, Socket
+from tests.simulation.links import Connection, Socket
 from tests.simulation.scenario import Scenario
 from tests.simulation.world import World
 
@@ -14,6 +14,7 @@ from epochal.protocol.publisher.effects import Reply, SendAnswers
 from epochal.protocol.publisher.limits import PublisherSettings
 from epochal.protocol.publisher.machine import SegmentPublisher
 from epochal.protocol.publisher.server import SegmentServer, ServingSettings
+from epochal.protocol.wire import Frames
 
 
 class Stranger:

@@ -6,7 +6,7 @@ The simulated counterpart of the client's writer: connections around a `WriterMa
 from collections.abc import Callable
 
 from tests.simulation.catalog import Catalog
-from tests.simulation.links import Connection, Frames, Socket
+from tests.simulation.links import Connection, Socket
 from tests.simulation.nodes import Node
 from tests.simulation.oracle import Asked, Oracle, Outcome, Times, Violation, meta_of
 from tests.simulation.order import reached
@@ -17,6 +17,7 @@ from epochal.errors import CapabilityError, EpochalError, NoPublisher, StreamCom
 from epochal.protocol import messages as m
 from epochal.protocol import wire
 from epochal.protocol.times import Time
+from epochal.protocol.wire import Frames
 from epochal.protocol.writer.effects import Acked, Failed, Moved, Over, Reconnect, Send, SessionReady
 from epochal.protocol.writer.effects import WriterReport as Told
 from epochal.protocol.writer.machine import WriterMachine

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from epochal.client.encoding.columns import key_bytes, maps
 from epochal.errors import RecordTypeError, TimeShapeError
-from epochal_spark.columns import groups, key_bytes
-from epochal_spark.payload import maps
+from epochal_spark.payload import groups
 
 
 def place(key: bytes | None) -> str:

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from epochal.client.catalog.blockers import HeldBack
-from epochal.client.catalog.types import StreamInfo
+from epochal.catalog_api.answers import Held, StreamInfo
 from epochal.errors import QueryRunning
 from epochal_spark import earlier_runs
 from epochal_spark.earlier_runs import StartRequest
@@ -19,9 +18,7 @@ def client(*reports: tuple[float | None, float]) -> Any:
 
     async def get(*_: str) -> Any:
         segments = [
-            SimpleNamespace(
-                holders=() if silent is None else (HeldBack("0", 4, "writer", "q", 9.0, silent),), reported=reported
-            )
+            SimpleNamespace(holders=() if silent is None else (Held(4, "writer", "q", 9.0, silent),), reported=reported)
             for silent, reported in reports
         ]
         return SimpleNamespace(writers=("q",), segments=segments)

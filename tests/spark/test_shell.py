@@ -11,7 +11,7 @@ import pytest
 
 import epochal
 from epochal.errors import ConfigError
-from epochal_spark.interpreter import check_workers
+from epochal_spark.sink import check_workers
 
 BIN = Path(sys.executable).parent
 PATIENCE = 600.0

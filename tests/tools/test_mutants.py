@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import mutants
+from forked_pytest import ForkServer
 
 CONFTEST = Path(__file__).parent.parent / "conftest.py"
 
@@ -173,13 +174,13 @@ def test_one_that_is_too_slow_beside_others_is_tried_again_alone_with_twice_the_
         add_mutant(tree, name, after="b > a")
     run, lock, running, ran = mutants.run_pytest, threading.Lock(), [0], []
 
-    def slow_beside_others(where, arguments, seconds, *, compile_files):
+    def slow_beside_others(server, where, arguments, seconds, *, compile_files):
         if compile_files:
-            return run(where, arguments, seconds, compile_files=compile_files)
+            return run(server, where, arguments, seconds, compile_files=compile_files)
         with lock:
             running[0] += 1
             ran.append((where.name, running[0], seconds))
-        code = run(where, arguments, seconds, compile_files=compile_files)
+        code = run(server, where, arguments, seconds, compile_files=compile_files)
         with lock:
             running[0] -= 1
         return None if where.name == "0" else code
@@ -204,7 +205,8 @@ def test_what_a_test_takes_is_measured_with_the_start_of_pytest(tree, monkeypatc
 
     monkeypatch.setattr(mutants, "run_pytest", late)
     test = "tests/test_tiny.py::test_smaller"
-    found = mutants.try_unchanged(tree, [test])[test]
+    with ForkServer() as server:
+        found = mutants.try_unchanged(server, tree, [test])[test]
     assert found.passed
     assert 1.0 < found.seconds < 30.0
     assert found.patience > mutants.SPARE_SECONDS + mutants.TIMES

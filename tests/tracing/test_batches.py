@@ -80,14 +80,14 @@ def test_a_task_sends_within_the_batch_also_where_nothing_was_handed_over(spans)
         spans.clear()
 
 
-async def test_a_task_tells_by_which_way_it_sent(realm, spans, monkeypatch):
-    stream = await realm.stream(segments=1)
+async def test_a_task_tells_by_which_way_it_sent(services, spans, monkeypatch):
+    stream = await services.stream(segments=1)
     send = f"send {stream}"
-    options = SinkOptions(stream, realm.url, "t", "query", handover="unused")
+    options = SinkOptions(stream, services.url, "t", "query", handover="unused")
     with tempfile.TemporaryDirectory(prefix="ep-") as directory:
-        sidecar = await Process.start(f"ipc://{directory}/ingest.sock", realm.url, Path(directory))
+        sidecar = await Process.start(f"ipc://{directory}/ingest.sock", services.url, Path(directory))
         try:
-            async with epochal.connect(realm.url) as client, client.writer(stream, writer_id="query") as holder:
+            async with epochal.connect(services.url) as client, client.writer(stream, writer_id="query") as holder:
                 for batch, way in enumerate(("direct", "sidecar")):
                     if way == "sidecar":
                         monkeypatch.setenv("EPOCHAL_SIDECAR", sidecar.address)

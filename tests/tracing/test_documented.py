@@ -20,22 +20,22 @@ def block(mark: str, kind: str) -> str:
     return str(found)
 
 
-async def test_the_program_prints_what_the_page_says(realm) -> None:
-    stream = await realm.stream(encoding="json")
-    child = await realm.run(block("program", "python").replace("demo/readings", stream))
+async def test_the_program_prints_what_the_page_says(services) -> None:
+    stream = await services.stream(encoding="json")
+    child = await services.run(block("program", "python").replace("demo/readings", stream))
     (printed,) = re.findall(r"prints\n\n```text\n(.*?)```", PAGE, re.DOTALL)
     async with asyncio.timeout(PATIENCE):
         out, _ = await child.communicate()
     assert (child.returncode, out.decode()) == (0, printed.replace("demo/readings", stream))
 
 
-async def test_the_commands_lead_from_an_epoch_to_its_trace(realm) -> None:
-    stream = await realm.stream(encoding="json")
+async def test_the_commands_lead_from_an_epoch_to_its_trace(services) -> None:
+    stream = await services.stream(encoding="json")
     lines = [line.removeprefix("$ ") for line in block("commands", "console").splitlines()]
     async with receiving() as received:
         environment = {
             **os.environ,
-            "EPOCHAL_CATALOG": realm.url,
+            "EPOCHAL_CATALOG": services.url,
             "OTEL_EXPORTER_OTLP_ENDPOINT": received.url,
             "PATH": f"{Path(console_script('epochal')).parent}:{os.environ['PATH']}",
         }

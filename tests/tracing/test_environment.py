@@ -3,7 +3,7 @@
 import pytest
 
 from epochal.errors import ConfigError
-from epochal.otel.environment import Exports
+from epochal.otel.sdk import Exports
 
 BASE = "OTEL_EXPORTER_OTLP_ENDPOINT"
 

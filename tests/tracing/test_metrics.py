@@ -24,9 +24,9 @@ def points(meters: InMemoryMetricReader) -> dict[str, list[Any]]:
 
 
 @pytest.mark.parametrize("linger", [0.0, 0.01])
-async def test_records_are_counted_and_awaited_appends_are_timed(meters, realm, linger: float) -> None:
-    stream = await realm.stream(segments=1)
-    async with epochal.connect(realm.url) as client, client.writer(stream, linger=linger) as writer:
+async def test_records_are_counted_and_awaited_appends_are_timed(meters, services, linger: float) -> None:
+    stream = await services.stream(segments=1)
+    async with epochal.connect(services.url) as client, client.writer(stream, linger=linger) as writer:
         await writer.append(1, [b"a", b"b"])
         writer.append_nowait(1, [b"c"])
         await writer.flush()
@@ -45,9 +45,9 @@ async def test_records_are_counted_and_awaited_appends_are_timed(meters, realm, 
     assert dict(sent.attributes) == dict(took.attributes) == told
 
 
-async def test_an_append_that_fails_says_why(meters, realm) -> None:
-    stream = await realm.stream(segments=1)
-    async with epochal.connect(realm.url) as client, client.writer(stream, writer_id="w") as writer:
+async def test_an_append_that_fails_says_why(meters, services) -> None:
+    stream = await services.stream(segments=1)
+    async with epochal.connect(services.url) as client, client.writer(stream, writer_id="w") as writer:
         await writer.append(1, [b"a"])
         appending = asyncio.create_task(writer.append(1, [b"b"]))
         await asyncio.sleep(0)  # it is under way, and no answer can have come
@@ -58,12 +58,12 @@ async def test_an_append_that_fails_says_why(meters, realm) -> None:
     assert sorted(point.attributes.get("error.type", "") for point in durations) == ["", "writer_fenced"]
 
 
-async def test_doing_without_a_sidecar_is_counted(meters, realm, monkeypatch, tmp_path) -> None:
-    stream = await realm.stream(segments=1)
+async def test_doing_without_a_sidecar_is_counted(meters, services, monkeypatch, tmp_path) -> None:
+    stream = await services.stream(segments=1)
     monkeypatch.setenv("EPOCHAL_SIDECAR", f"ipc://{tmp_path}/none.sock")
     monkeypatch.setattr(sidecar, "ANSWERS_WITHIN", 0.1)
     metrics._fallbacks.cache_clear()
-    async with epochal.connect(realm.url) as client:
+    async with epochal.connect(services.url) as client:
         for _ in range(2):
             async with client.writer(stream) as writer:
                 assert writer.way == "direct"

@@ -136,11 +136,11 @@ assert not [name for name in sys.modules if name.startswith("opentelemetry.")]
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-async def test_a_blocking_writers_batches_are_of_its_callers_span(spans, realm):
-    stream = await realm.stream()
+async def test_a_blocking_writers_batches_are_of_its_callers_span(spans, services):
+    stream = await services.stream()
 
     def publish():
-        with epochal.connect_blocking(realm.url) as client, client.writer(stream) as writer:
+        with epochal.connect_blocking(services.url) as client, client.writer(stream) as writer:
             with spans.tracer.start_as_current_span("publish") as span:
                 writer.append(1, [b"x"])
                 writer.append_nowait(1, [b"y"])
@@ -149,7 +149,7 @@ async def test_a_blocking_writers_batches_are_of_its_callers_span(spans, realm):
         return span.get_span_context()
 
     made = await asyncio.to_thread(publish)
-    async with epochal.connect(realm.url) as client, client.subscribe(stream, since="start") as sub:
+    async with epochal.connect(services.url) as client, client.subscribe(stream, since="start") as sub:
         async for found in sub.epochs():
             assert isinstance(found, Epoch)
             with found.processing():

@@ -10,12 +10,12 @@ from tests.tracing.receiver import attributes, receiving
 
 import epochal
 from epochal.local import LocalMode, LocalSettings
-from epochal.otel.logs import Traced
 from epochal.protocol import messages as m
 from epochal.protocol.publisher.effects import Push
-from epochal.service.tracing import looking, serving
+from epochal.service.process import Traced
+from epochal.service.telemetry import looking, serving
 from epochal_operator.telemetry import JsonLines
-from epochal_publisher.tracing import Appends
+from epochal_publisher.segments.commits import Appends
 
 
 def push(seq, trace_id, span_id, flags=1):

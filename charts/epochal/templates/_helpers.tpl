@@ -97,6 +97,14 @@ http://{{ include "epochal.componentName" (list . "catalog") }}.{{ .Release.Name
 {{- merge $endpoint .Values.tracing.env | toJson }}
 {{- end }}
 
+{{/* More environment of publishers, by name as JSON. */}}
+{{- define "epochal.publisherEnv" -}}
+{{- $env := include "epochal.tracing" . | fromJson -}}
+{{- with .Values.publishers.webhookTargets }}{{ $_ := set $env "EPOCHAL_PUBLISHER_WEBHOOK_TARGETS" (join "," .) }}{{ end -}}
+{{- with .Values.publishers.corsOrigins }}{{ $_ := set $env "EPOCHAL_PUBLISHER_CORS_ORIGINS" (join "," .) }}{{ end -}}
+{{- $env | toJson }}
+{{- end }}
+
 {{/* More environment of a container, that of tracing before it; what it says itself wins: (list . .Values.catalog.extraEnv). */}}
 {{- define "epochal.moreEnv" -}}
 {{- $own := index . 1 -}}

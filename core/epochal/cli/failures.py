@@ -30,7 +30,7 @@ class ExitStatus(IntEnum):
 EXIT_STATUSES = """Exit status:
   0    done
   1    failed; of doctor: a check failed
-  2    wrong usage, or a manifest, record or setting that is not valid
+  2    wrong usage, or a manifest, record, setting or file that cannot be used
   3    no such stream
   4    a service cannot be reached, or nothing came in time: try again later
   130  interrupted by Ctrl-C
@@ -62,6 +62,8 @@ def status_of(error: BaseException) -> ExitStatus:
             return ExitStatus.USAGE
         case Unavailable():
             return ExitStatus.UNAVAILABLE
+        case FileNotFoundError() | NotADirectoryError() | IsADirectoryError() | PermissionError() if error.filename:
+            return ExitStatus.USAGE
         case _:
             return ExitStatus.FAILURE
 

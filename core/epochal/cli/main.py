@@ -24,6 +24,7 @@ Examples:
   epochal pub demo/flights --time 5 '{{"origin": "JFK"}}' --advance 6
   epochal sub demo/flights --since start --epochs
   epochal describe stream demo/flights # also: what holds time back
+  epochal top                          # all streams, those in trouble first
   epochal doctor                       # when something does not work
   epochal --kube sub demo/flights      # in the cluster that kubectl talks to
 
@@ -114,6 +115,12 @@ def main() -> None:
     sys.exit(_run())
 
 
+def _unread() -> int:
+    """The reader of our output has gone: no one would read a message, nor what is still to be flushed."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ is not None else 1)
+    return ExitStatus.BROKEN_PIPE
+
+
 def _run() -> int:
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError):  # in a test it may be no file
@@ -126,8 +133,11 @@ def _run() -> int:
         return report_usage(error)
     except (typer.Abort, KeyboardInterrupt):
         return ExitStatus.INTERRUPTED
-    except BrokenPipeError:  # the reader of our output has gone: no one would read a message
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ExitStatus.BROKEN_PIPE
+    except BrokenPipeError:
+        return _unread()
+    except SystemExit as ended:  # the argument parser ends by 1 where a write failed so
+        if isinstance(ended.__context__, BrokenPipeError):
+            return _unread()
+        raise
     except Exception as error:  # so that no command ends in a traceback
         return report(error)

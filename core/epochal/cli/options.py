@@ -20,15 +20,15 @@ from epochal.client.catalog.catalog import DEFAULT_CATALOG, CatalogClient
 __all__ = [
     "DEFAULT_TIMEOUT",
     "AllNamespaces",
-    "Catalog",
+    "CatalogOption",
     "Format",
-    "Kind",
+    "KindArgument",
     "Manifests",
-    "Namespace",
+    "NamespaceOption",
     "OptionalKind",
     "Output",
-    "Stream",
-    "Streams",
+    "StreamArgument",
+    "StreamsArgument",
     "Timeout",
     "chosen_namespace",
     "connected",
@@ -53,7 +53,7 @@ class Format(StrEnum):
         return self in (Format.JSON, Format.YAML)
 
 
-Catalog = Annotated[
+CatalogOption = Annotated[
     str | None,
     typer.Option(
         "--catalog",
@@ -63,7 +63,7 @@ Catalog = Annotated[
         show_default=False,
     ),
 ]
-Namespace = Annotated[
+NamespaceOption = Annotated[
     str | None,
     typer.Option(
         "--namespace",
@@ -102,14 +102,14 @@ Manifests = Annotated[
         show_default=False,
     ),
 ]
-Stream = Annotated[
+StreamArgument = Annotated[
     str, typer.Argument(metavar="STREAM", help="NAME or NS/NAME.", autocompletion=complete_streams, show_default=False)
 ]
-Streams = Annotated[
+StreamsArgument = Annotated[
     list[str] | None,
     typer.Argument(metavar="STREAM", help="NAME or NS/NAME.", autocompletion=complete_streams_of, show_default=False),
 ]
-Kind = Annotated[
+KindArgument = Annotated[
     str, typer.Argument(metavar="KIND", help="See Kinds below.", autocompletion=complete_kinds, show_default=False)
 ]
 OptionalKind = Annotated[

@@ -1,4 +1,4 @@
-"""Which realm a run talks to: a catalog by its URL, or a whole cluster with `--kube`.
+"""What a run talks to: a catalog by its URL, or a whole cluster with `--kube`.
 
 The choice comes before the command. The code that reaches a cluster is loaded only when one was chosen.
 """

@@ -21,10 +21,11 @@ from epochal.client.memory import CLIENT_KEEPS, keep_freed_memory
 from epochal.client.options import Expected, SchemaLike, read_schema
 from epochal.client.shutdown import to_the_end
 from epochal.client.sockets import check_libzmq
-from epochal.client.subscriber.subscriber import Since, Subscription
+from epochal.client.subscriber.subscriber import StartFrom, Subscription
 from epochal.client.writer.session import WriterOptions
 from epochal.client.writer.writer import Writer
 from epochal.errors import UsageError
+from epochal.protocol.messages import MAX_ID, is_id
 from epochal.protocol.subscriber.follower import FollowerSettings
 from epochal.protocol.times import TimeCodec
 
@@ -33,10 +34,6 @@ DEFAULT_WAIT = 30.0
 
 MAX_SOCKETS = 16_384
 """Sockets of one client: a subscription takes four a segment (two, and what watches them); zmq's own limit is 1023."""
-
-
-MAX_SUBSCRIBER = 253
-"""Characters of a subscriber's name, as of a host's."""
 
 
 @functools.cache
@@ -104,6 +101,7 @@ class Client:
         time_codec: TimeCodec[Any] | None = None,
         encoding: str | None = None,
         schema: SchemaLike | None = None,
+        validate: bool = True,
         wait: float = DEFAULT_WAIT,
     ) -> Writer:
         """A writer of `stream` ("namespace/name"); open it with `async with`.
@@ -113,12 +111,13 @@ class Client:
         batches. With `clock` each batch carries the time by this machine's wall clock (`Data.published`). Where
         EPOCHAL_SIDECAR names a sidecar that answers, publishers are reached through it (see `Writer.way`); `direct`
         never does so. `encoding` and `schema` (a mapping as in the manifest, a `Schema` or a `pyarrow.Schema`), if
-        given, must be the declared ones, else opening raises `SchemaMismatch` (S28). Raises `ConfigError` for a
-        `schema` that is not valid.
+        given, must be the declared ones, else opening raises `SchemaMismatch` (S28). Where the stream declares fields,
+        an append of other records raises `RecordTypeError`; `validate=False` leaves this check out, which costs about
+        twice as much as encoding as msgpack. Raises `ConfigError` for a `schema` that is not valid.
         """
         options = WriterOptions(
             linger=linger, max_batch=max_batch, clock=clock, direct=direct, named=writer_id is not None,
-            expected=Expected(None, encoding, read_schema(schema)),
+            expected=Expected(None, encoding, read_schema(schema)), validate=validate,
         )  # fmt: skip
         return self._make_writer(stream, writer_id, options, wait, time_codec)
 
@@ -162,6 +161,8 @@ class Client:
         wait: float,
         time_codec: TimeCodec[Any] | None = None,
     ) -> Writer:
+        if writer_id is not None:
+            _check_id("writer_id", writer_id)
         directory = Directory(self.catalog, stream, wait=wait, reach=self._reach)
         writer = Writer(self._context, directory, writer_id, options, time_codec=time_codec)
         self._made.add(writer)
@@ -171,7 +172,7 @@ class Client:
         self,
         stream: str,
         *,
-        since: Since = None,
+        since: StartFrom = None,
         topics: Iterable[bytes] | None = None,
         reject: Iterable[bytes] = (),
         partial: bool = False,
@@ -201,9 +202,9 @@ class Client:
         `push`, events are pulled every `poll` seconds (1 unless given) and never pushed (Q7); `Subscription.push`
         changes that.
         """
-        if subscriber is not None and not 0 < len(subscriber) <= MAX_SUBSCRIBER:
-            raise UsageError(f"subscriber= is a name of 1 to {MAX_SUBSCRIBER} characters, not {len(subscriber)}")
-        name = subscriber or f"{socket.gethostname()}/{os.getpid()}"[-MAX_SUBSCRIBER:]
+        if subscriber is not None:
+            _check_id("subscriber", subscriber)
+        name = subscriber or f"{socket.gethostname()}/{os.getpid()}"[-MAX_ID:]
         subscription = Subscription(
             self._context, Directory(self.catalog, stream, wait=wait, reach=self._reach),
             since=since, topics=topics, reject=reject, partial=partial, time_codec=time_codec,
@@ -213,6 +214,11 @@ class Client:
         )  # fmt: skip
         self._made.add(subscription)
         return subscription
+
+
+def _check_id(parameter: str, given: str) -> None:
+    if not is_id(given):
+        raise UsageError(f"{parameter}= is 1 to {MAX_ID} printable characters, not {given[:MAX_ID]!r} ({len(given)})")
 
 
 def connect(

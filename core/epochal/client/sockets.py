@@ -13,9 +13,7 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from epochal.errors import ConfigError
-from epochal.protocol.wire import MAX_PAYLOAD, PACK_BYTES
-
-Frames = list[bytes]
+from epochal.protocol.wire import MAX_PAYLOAD, PACK_BYTES, Frames
 
 BURST = 256
 """Messages read before other tasks get a turn."""
@@ -32,6 +30,8 @@ HEARTBEAT_MS = 10_000
 HEARTBEAT_TIMEOUT_MS = 30_000
 """ZMTP's own heartbeats disconnect a peer that never reads; Epochal's, every second, notice a silent one sooner."""
 HANDSHAKE_MS = 2_000
+CONNECT_MS = 2_000
+"""After which a peer that answers no packet counts as not there; the system itself would try for two minutes."""
 MAX_SUBSCRIPTION = 4096
 """Inbound limit of an XPUB.
 
@@ -78,6 +78,7 @@ class Socket:
         self.zmq.sndhwm = send_queue
         self.zmq.setsockopt(zmq.MAXMSGSIZE, max_message)
         self.zmq.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
+        self.zmq.setsockopt(zmq.CONNECT_TIMEOUT, CONNECT_MS)
         self.zmq.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
         self.zmq.setsockopt(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
         self.zmq.setsockopt(zmq.RECONNECT_IVL, -1)

@@ -6,7 +6,6 @@ publishers, and `Cluster` gives it both. The `kubernetes` package is loaded when
 
 from epochal.kube.access import Choice, context_namespace
 from epochal.kube.cluster import Cluster
-from epochal.kube.rights import Right
-from epochal.kube.streams import Streams
+from epochal.kube.user_api import Right, StreamObjects
 
-__all__ = ["Choice", "Cluster", "Right", "Streams", "context_namespace"]
+__all__ = ["Choice", "Cluster", "Right", "StreamObjects", "context_namespace"]

@@ -23,6 +23,12 @@ _APPLY = "application/apply-patch+yaml"  # JSON is YAML
 _MERGE = "application/merge-patch+json"
 
 
+def is_ready(item: Object) -> bool:
+    """Whether its condition `Ready` is true."""
+    conditions = (item.get("status") or {}).get("conditions") or ()
+    return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
+
+
 class ResourceKind(NamedTuple):
     """Where objects of a kind are."""
 

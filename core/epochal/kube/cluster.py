@@ -1,21 +1,92 @@
 """A cluster, opened: where its catalog is, and how its publishers are reached from here.
 
-Names of the cluster become pods here; `access` logs in, `port_forward` carries the bytes.
+Names that only the cluster's own DNS knows become pods here; any other address is used as it is, so that a publisher
+with an external one (`spec.publishers.advertise`) is reached directly. `access` logs in, `port_forward` carries the
+bytes.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
+from urllib.parse import urlsplit
 
 import aiohttp
 
 from epochal.errors import ClusterError, ClusterUnavailable, EpochalError
 from epochal.kube.access import Access, Choice
-from epochal.kube.addresses import PodPort, ServicePort, Target, in_cluster, local_form
-from epochal.kube.api import KINDS, Object
+from epochal.kube.api import KINDS, Object, is_ready
 from epochal.kube.port_forward import Forwarder
-from epochal.kube.streams import Streams
-from epochal.kube.user_api import Forbidden, NotThere, UserApi
+from epochal.kube.user_api import Forbidden, NotThere, StreamObjects, UserApi
+
+_ENDS = (["svc"], ["svc", "cluster", "local"])
+"""We never write more than the first ourselves, and people copy the usual full form."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodPort:
+    """A port of one pod."""
+
+    namespace: str
+    pod: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"pod {self.namespace}/{self.pod} port {self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class ServicePort:
+    """A port of a Service: that of any of its pods that is ready."""
+
+    namespace: str
+    service: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"service {self.namespace}/{self.service} port {self.port}"
+
+
+Target = PodPort | ServicePort
+
+
+def in_cluster(address: str) -> Target | None:
+    """What `SCHEME://HOST:PORT` stands for in a cluster; None when its host is no name of the cluster's own.
+
+    >>> in_cluster("tcp://flights-0.flights.demo.svc:8701")
+    PodPort(namespace='demo', pod='flights-0', port=8701)
+    >>> in_cluster("http://epochal-catalog.epochal.svc.cluster.local:8700")
+    ServicePort(namespace='epochal', service='epochal-catalog', port=8700)
+    >>> in_cluster("tcp://flights-0.example.com:8701") is None
+    True
+    """
+    try:
+        parts = urlsplit(address)
+        host, port = parts.hostname or "", parts.port or {"http": 80, "https": 443}.get(parts.scheme, 0)
+    except ValueError:
+        return None
+    labels = host.removesuffix(".").split(".")
+    end = next((end for end in _ENDS if labels[-len(end) :] == end), None)
+    if not port or end is None or not all(labels):
+        return None
+    match labels[: -len(end)]:
+        case [pod, _, namespace]:
+            return PodPort(namespace, pod, port)
+        case [service, namespace]:
+            return ServicePort(namespace, service, port)
+        case _:
+            return None
+
+
+def local_form(address: str, port: int) -> str:
+    """The same scheme and path at a port of this machine.
+
+    >>> local_form("tcp://flights-0.flights.demo.svc:8701", 40001)
+    'tcp://127.0.0.1:40001'
+    """
+    parts = urlsplit(address)
+    return parts._replace(netloc=f"127.0.0.1:{port}").geturl()
+
 
 CATALOG_LABELS = "app.kubernetes.io/part-of=epochal,app.kubernetes.io/component=catalog"
 USUAL_NAMESPACE = "epochal"
@@ -67,9 +138,9 @@ class Cluster:
         return self.api.access
 
     @property
-    def streams(self) -> Streams:
+    def streams(self) -> StreamObjects:
         """Its `Stream` objects."""
-        return Streams(self.api)
+        return StreamObjects(self.api)
 
     async def catalog(self) -> str:
         """The catalog's URL, as it is reached from here.
@@ -190,7 +261,7 @@ def why_not_ready(pod: Object) -> str:
             if seen:
                 reason = " ".join(filter(None, (seen.get("reason"), seen.get("message"))))
                 return f"container {one.get('name')} is {state}: {reason}"
-    if _is_ready(status.get("conditions") or ()):
+    if is_ready(pod):
         return ""
     reasons = [one.get("message") for one in status.get("conditions") or () if one.get("status") == "False"]
     return "; ".join([f"it is {str(status.get('phase', 'unknown')).lower()} and not ready", *filter(None, reasons)][:2])
@@ -204,10 +275,6 @@ def _runs(pod: Object) -> bool:
         and not pod["metadata"].get("deletionTimestamp")
         and any("running" in (one.get("state") or {}) for one in status.get("containerStatuses") or ())
     )
-
-
-def _is_ready(conditions: Sequence[Object]) -> bool:
-    return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
 
 
 def _port(service: Object, pod: Object, port: int) -> int:

@@ -1,18 +1,78 @@
 """The client of the Kubernetes API for people: what it refuses is explained, with the right that is missing.
 
-Separate from `api` because services decide by an answer's status, and a person needs to know what to do.
+Separate from `api` because services decide by an answer's status, and a person needs to know what to do. A refused
+request and `epochal --kube doctor` name the same rights, in the words of a Role.
 """
 
 import asyncio
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
 
 import aiohttp
 
-from epochal.errors import ClusterError, ClusterUnavailable, ManifestError, Problem
+from epochal.errors import ClusterError, ClusterUnavailable, ManifestError, Problem, StreamNotFound
 from epochal.kube.access import Choice
-from epochal.kube.api import KINDS, Api, ApiError, Object, ResourceKind
-from epochal.kube.rights import FORWARD_VERBS, Right
+from epochal.kube.api import KINDS, STREAM, Api, ApiError, Object, ResourceKind
+
+GROUP = "epochal.dev"
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """One verb on one resource; `namespace` None: in all of them."""
+
+    verb: str
+    resource: str
+    namespace: str | None = None
+    group: str = ""
+
+    @property
+    def full_resource(self) -> str:
+        """`pods/portforward`, `streams.epochal.dev`."""
+        return f"{self.resource}.{self.group}" if self.group else self.resource
+
+    def __str__(self) -> str:
+        where = "in all namespaces" if self.namespace is None else f"in namespace {self.namespace}"
+        return f"{self.verb} {self.full_resource} {where}"
+
+    def role(self) -> str:
+        """The rule that grants it, as in a Role (in a ClusterRole when it is of all namespaces)."""
+        kind = "ClusterRole" if self.namespace is None else f"Role in namespace {self.namespace}"
+        return f"a {kind} with apiGroups: [{self.group!r}], resources: [{self.resource}], verbs: [{self.verb}]"
+
+    def review(self) -> dict[str, Any]:
+        """The SelfSubjectAccessReview for it."""
+        resource, _, subresource = self.resource.partition("/")
+        attributes = {"verb": self.verb, "group": self.group, "resource": resource, "subresource": subresource}
+        if self.namespace is not None:
+            attributes["namespace"] = self.namespace
+        return {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": attributes},
+        }
+
+
+def find_rights(namespace: str | None) -> list[Right]:
+    """To find the catalog."""
+    return [Right("list", "services", namespace), Right("get", "services", namespace), Right("list", "pods", namespace)]
+
+
+FORWARD_VERBS = ("get", "create")
+"""A port-forward by WebSocket begins with GET, for which clusters from 1.35 on need `create` as well."""
+
+
+def forward_rights(namespace: str | None) -> list[Right]:
+    """To reach pods of a namespace."""
+    return [Right(verb, "pods/portforward", namespace) for verb in FORWARD_VERBS]
+
+
+def stream_rights(namespace: str | None) -> list[Right]:
+    """To apply and delete streams in a namespace."""
+    return [Right(verb, "streams", namespace, GROUP) for verb in ("get", "list", "create", "patch", "delete")]
+
 
 TIMEOUT = 15.0
 """Seconds for one answer."""
@@ -151,3 +211,73 @@ def right_to(verb: str, kind: ResourceKind, namespace: str) -> Right:
 
 def _causes(error: ApiError) -> list[Object]:
     return [cause for cause in error.details.get("causes") or () if isinstance(cause, dict)]
+
+
+class StreamObjects:
+    """The `Stream` objects of the cluster of `api`: applied, read and deleted as kubectl does it.
+
+    These are not the catalog's streams, which the operator declares for them: a change that is made only at the catalog
+    would be undone, or have no publishers.
+    """
+
+    def __init__(self, api: UserApi) -> None:
+        self._api = api
+
+    async def all(self, namespace: str | None = None) -> list[Object]:
+        """All objects, or those of a namespace."""
+        try:
+            return (await self._api.list(STREAM, namespace or ""))[0]
+        except NotThere:
+            raise self._no_resource() from None
+
+    async def find(self, namespace: str, name: str) -> Object | None:
+        """The object, or None."""
+        try:
+            return await self._api.get(STREAM.kind, namespace, name)
+        except NotThere:
+            raise self._no_resource() from None
+
+    async def apply(
+        self,
+        manifest: Mapping[str, Any],
+        namespace: str,
+        name: str,
+        *,
+        dry_run: bool = False,
+        force: bool = False,
+    ) -> Object:
+        """Server-side apply of exactly the fields that are given; returns the object as it is then.
+
+        Raises `ManifestError` for what the cluster finds wrong, `ClusterError` for fields that another manager has set
+        unless `force` takes them over, and for a namespace that is not there.
+        """
+        options = {"fieldValidation": "Strict", **({"dryRun": "All"} if dry_run else {})}
+        item = {**manifest, "metadata": {**manifest["metadata"], "namespace": namespace, "name": name}}
+        try:
+            return await self._api.apply(item, force=force, options=options)
+        except Conflict as error:
+            raise ClusterError(
+                f"stream {namespace}/{name} has fields that something else has set: {error}; "
+                "apply with what set them, or take them over with --force-conflicts"
+            ) from None
+        except NotThere as error:
+            if error.kind == "namespaces":
+                raise ClusterError(
+                    f"there is no namespace {namespace}; create it with: kubectl create namespace {namespace}"
+                ) from None
+            raise self._no_resource() from None
+
+    async def delete(self, namespace: str, name: str) -> Object:
+        """Delete the object; it is gone once the operator has ended the publishers. Raises `StreamNotFound`."""
+        found = await self.find(namespace, name)
+        if found is None:
+            raise StreamNotFound(f"there is no Stream object {namespace}/{name} in the cluster")
+        with suppress(NotThere):  # someone else did
+            await self._api.delete({**found, "kind": STREAM.kind})
+        return found
+
+    def _no_resource(self) -> ClusterError:
+        return ClusterError(
+            f"the cluster of context {self._api.access.name} knows no streams.{GROUP}: is Epochal installed there? "
+            "helm install epochal charts/epochal -n epochal --create-namespace"
+        )

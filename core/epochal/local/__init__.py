@@ -4,6 +4,6 @@ It starts the services by their commands and never imports them.
 """
 
 from epochal.local.mode import LocalMode
-from epochal.local.settings import DEFAULT_DATA, LocalSettings
+from epochal.local.service import DEFAULT_DATA, LocalSettings
 
 __all__ = ["DEFAULT_DATA", "LocalMode", "LocalSettings"]

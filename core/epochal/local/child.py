@@ -1,7 +1,8 @@
-"""One service process that cannot outlive this one.
+"""One service process that cannot outlive this one, and its log, which cannot fill the disk.
 
 A child is started, becomes ready, ends. Its standard input is a pipe to which nothing is written. The services exit
-when that pipe closes, and the kernel closes it even if this process is killed.
+when that pipe closes, and the kernel closes it even if this process is killed. What it prints goes to at most two log
+files, the current one and its predecessor, each of a limited size.
 """
 
 import asyncio
@@ -13,7 +14,44 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from epochal.errors import ConfigError, TimedOut, Unavailable
-from epochal.local.logs import BoundedLog
+
+
+class BoundedLog:
+    """Appends to `path`; at `limit` bytes the file becomes `path`.1 (replacing the last) and a new one begins."""
+
+    def __init__(self, path: Path, limit: int) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._path = path
+        self._limit = limit
+        self._file = path.open("ab", buffering=0)
+        self._size = self._file.tell()
+
+    def write(self, chunk: bytes) -> None:
+        """Append `chunk`; on a full disk it is lost, and the process that wrote it goes on."""
+        if self._size + len(chunk) > self._limit:
+            self._file.close()
+            self._path.replace(self._path.with_name(f"{self._path.name}.1"))
+            self._file = self._path.open("ab", buffering=0)
+            self._size = 0
+        try:
+            self._size += self._file.write(chunk[-self._limit :]) or 0
+        except OSError:
+            return
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def tail(path: Path, lines: int = 5) -> str:
+    """The last `lines` lines of a log, for a message; empty when there is none."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(path.stat().st_size - 8192, 0))
+            return "\n".join(file.read().decode(errors="replace").splitlines()[-lines:])
+    except OSError:
+        return ""
+
 
 READY = b"ready "
 KILL_WAIT = 5.0
@@ -25,7 +63,7 @@ def console_script(name: str) -> str:
     beside = Path(sys.executable).parent / name
     found = str(beside) if beside.exists() else shutil.which(name)
     if found is None:
-        raise ConfigError(f"the command {name} is not installed; install it with: pip install 'epochal[all]'")
+        raise ConfigError(f"the command {name} is not installed; install it with: pip install 'epochal[local]'")
     return found
 
 

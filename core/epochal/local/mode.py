@@ -7,23 +7,24 @@ stops everything in order, publishers first. It talks to the services only as an
 import asyncio
 import contextlib
 import logging
+import os
+import re
 import shutil
 import socket
 import tempfile
 from collections.abc import Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Self
 
-from epochal.client.catalog.catalog import CatalogClient
-from epochal.client.catalog.types import Listing, StreamInfo
+from epochal.catalog_api.answers import StreamInfo
+from epochal.client.catalog.catalog import CatalogClient, Listing
 from epochal.errors import ConfigError, EpochalError, Unavailable
-from epochal.local.child import console_script
-from epochal.local.lock import DirectoryLock
-from epochal.local.logs import tail
+from epochal.local.child import console_script, tail
 from epochal.local.removable_logs import StreamLogs
-from epochal.local.service import Service
-from epochal.local.settings import LocalSettings
-from epochal.resources import DesiredStream, Publisher, Start, Stop, plan
+from epochal.local.service import LocalSettings, Service
+from epochal.locks import FileLock, LockTaken
+from epochal.resources import DesiredStream, PlannedPublisher, Start, Stop, plan
 
 logger = logging.getLogger("epochal.local")
 
@@ -47,7 +48,7 @@ class LocalMode:
         self._port = port
         self._stack = contextlib.AsyncExitStack()
         self._catalog: Service | None = None
-        self._publishers: dict[str, tuple[Publisher, Service]] = {}
+        self._publishers: dict[str, tuple[PlannedPublisher, Service]] = {}
         self._stopping: dict[str, asyncio.Task[None]] = {}
         self._desired: dict[tuple[str, int], DesiredStream] = {}
         self._logs = StreamLogs(self.data / "streams")
@@ -59,6 +60,7 @@ class LocalMode:
             self._prepare_data(stack)
             self._logs = StreamLogs(self.data / "streams")
             _check_port(self._port)
+            _check_packages()
             for script in ("epochal-catalog", "epochal-publisher"):
                 console_script(script)
             self._catalog = Service(
@@ -103,7 +105,7 @@ class LocalMode:
         arguments = ["--data", str(self.data / "catalog"), "--port", str(self._port), "--exit-with-stdin"]
         return [script, "serve", *arguments]
 
-    def _publisher_command(self, publisher: Publisher) -> Sequence[str]:
+    def _publisher_command(self, publisher: PlannedPublisher) -> Sequence[str]:
         arguments = ["--catalog", self.url, "--stream", publisher.stream, "--publisher", publisher.id]
         segments = ["--segments", ",".join(publisher.segments)]
         data = ["--data", str(self.data / "streams")]
@@ -114,12 +116,11 @@ class LocalMode:
         self._port = int(self.url.rpartition(":")[2])  # a restarted catalog must have the same address as the first one
 
     async def _await_catalog(self, catalog: Service) -> None:
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.settings.start_timeout):
-                await catalog.was_ready.wait()
-        except TimeoutError:
-            last = tail(catalog.log)
-            raise Unavailable(f"the catalog does not start; the end of {catalog.log}:\n{last}") from None
+                await catalog.settled(self.settings.start_tries)
+        if not catalog.was_ready.is_set():
+            raise Unavailable(f"the catalog does not start; the end of {catalog.log}:\n{tail(catalog.log)}")
 
     async def _await_publishers(self) -> None:
         """Wait for the publishers of streams that were declared before, but not for ever: one may be unable to run."""
@@ -152,13 +153,13 @@ class LocalMode:
                 case Start(publisher):
                     self._start(publisher)
 
-    def _start(self, publisher: Publisher) -> None:
+    def _start(self, publisher: PlannedPublisher) -> None:
         log = self.data / "logs" / "publishers" / f"{publisher.id}.log"
         service = Service(f"publisher {publisher.id}", lambda: self._publisher_command(publisher), log, self.settings)
         self._publishers[publisher.id] = publisher, service
         service.start(after=self._stopping.get(publisher.id))
 
-    def _stop(self, publisher: Publisher) -> None:
+    def _stop(self, publisher: PlannedPublisher) -> None:
         _, service = self._publishers.pop(publisher.id)
         task = asyncio.create_task(service.stop(), name=f"stop {publisher.id}")
         self._stopping[publisher.id] = task
@@ -199,6 +200,27 @@ def _desired(stream: StreamInfo) -> DesiredStream:
     return DesiredStream(stream.namespace, stream.name, stream.uid, segments, packed)
 
 
+def _check_packages() -> None:
+    """Raise `ConfigError` if what the services need is not installed: the client alone comes with less."""
+    missing: list[str] = []
+    try:
+        requirements = metadata.requires("epochal") or ()
+    except metadata.PackageNotFoundError:  # a copy that was not installed says not what it needs
+        return
+    for requirement in requirements:
+        package = re.match(r"[A-Za-z0-9._-]+", requirement)
+        if package is not None and re.search(r"extra == .(catalog|publisher)\b", requirement):
+            try:
+                metadata.version(package[0])
+            except metadata.PackageNotFoundError:
+                missing.append(package[0])
+    if missing:
+        raise ConfigError(
+            f"local mode needs packages that are not installed ({', '.join(sorted({*missing}))}); install them with:"
+            " pip install 'epochal[local]'"
+        )
+
+
 def _check_port(port: int) -> None:
     """Report a port in use at once; the catalog would report it too, but only in its log."""
     with socket.socket() as probe:
@@ -214,3 +236,28 @@ def _check_port(port: int) -> None:
 async def _cancel(task: asyncio.Task[None]) -> None:
     task.cancel()
     await asyncio.wait([task])
+
+
+class DirectoryLock:
+    """Only one local mode at a time uses a data directory: holds `directory`/lock while entered.
+
+    It must be entered before the first process starts, and left after the last one has ended. Raises `ConfigError`
+    naming the holder's process when it is taken.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._lock = FileLock(directory / "lock", str(os.getpid()))
+
+    def __enter__(self) -> Self:
+        try:
+            self._lock.__enter__()
+        except LockTaken as taken:
+            raise ConfigError(
+                f"the data directory {self._directory} is in use by another `epochal up` (process {taken.holder}); "
+                "stop that one, or choose another directory with --data"
+            ) from None
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.__exit__()

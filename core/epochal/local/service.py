@@ -1,18 +1,45 @@
 """Keeps one service process running: starts it, restarts it when it ends, and stops it.
 
-`mode` decides what should run. Restarts back off, so that a service which cannot run costs little.
+`mode` decides what should run; the settings of both are here. Restarts back off, so that a service which cannot run
+costs little.
 """
 
 import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from epochal.backoff import Backoff
 from epochal.errors import TimedOut, Unavailable
-from epochal.local.child import Child
-from epochal.local.settings import LocalSettings
+from epochal.local.child import Child, tail
+
+DEFAULT_DATA = Path(".epochal")
+"""Where `epochal up` keeps its files by default: in the directory of the project, as build tools do."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSettings:
+    """How local mode behaves; seconds and bytes."""
+
+    poll_interval: float = 0.25
+    """Between two reads of the catalog's streams: so short that a user who applies a manifest does not notice it."""
+    start_timeout: float = 30.0
+    """For a service to become ready: a cold start of Python on a busy machine takes seconds."""
+    start_tries: int = 3
+    """Of the first catalog; if each ends before it is ready, local mode ends and says why."""
+    stop_timeout: float = 10.0
+    """For a service to drain after SIGTERM, before SIGKILL."""
+    restart_first: float = 0.1
+    """Before the first restart of a service that ended; doubled each time."""
+    restart_last: float = 5.0
+    """The longest wait before a restart."""
+    restart_reset: float = 10.0
+    """A service that ran this long starts again after `restart_first`."""
+    log_bytes: int = 1 << 20
+    """Of one log file; there is one older file beside it."""
+
 
 logger = logging.getLogger("epochal.local")
 
@@ -36,6 +63,8 @@ class Service:
         self.log = log
         self.restarts = 0
         self.was_ready = asyncio.Event()
+        self._failed_starts = 0
+        self._news = asyncio.Event()
         self._command = command
         self._settings = settings
         self._on_ready = on_ready
@@ -46,6 +75,12 @@ class Service:
     def pid(self) -> int | None:
         """The process id while a process runs."""
         return None if self._child is None else self._child.pid
+
+    async def settled(self, tries: int) -> None:
+        """Wait until it has been ready, or has ended so many times before that."""
+        while not self.was_ready.is_set() and self._failed_starts < tries:
+            self._news.clear()
+            await self._news.wait()
 
     def start(self, after: asyncio.Task[None] | None = None) -> None:
         """Begin to keep it running, once `after` (the stop of a namesake) is done."""
@@ -68,6 +103,8 @@ class Service:
         while True:
             began = loop.time()
             outcome = await self._run_once()
+            self._failed_starts += not self.was_ready.is_set()
+            self._news.set()
             if loop.time() - began >= self._settings.restart_reset:
                 backoff.reset()
             delay = backoff.delay()
@@ -84,6 +121,7 @@ class Service:
         try:
             ready = await child.ready(self._settings.start_timeout)
             self.was_ready.set()
+            self._news.set()
             if self._on_ready is not None:
                 await self._on_ready(ready)
         except TimedOut:
@@ -95,7 +133,10 @@ class Service:
         status = await child.ended()
         await child.stop(0)  # closes our ends of its pipes
         self._child = None
-        return f"ended with signal {-status}" if status < 0 else f"ended with status {status}"
+        if status < 0:
+            return f"ended with signal {-status}"
+        why = tail(self.log, 1) if status else ""
+        return f"ended with status {status}{f' ({why})' if why else ''}"
 
     async def _give_birth(self) -> Child:
         """Start the process. When cancelled, still wait for the start: else `stop` would not know the process."""

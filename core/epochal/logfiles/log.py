@@ -345,7 +345,7 @@ class SegmentLog:
         `behind` is then the first position whose state is known again.
         """
         if seq > self._durable:
-            raise LocalProtocolError(f"event {seq} is ahead of this log, which stands at {self._durable}")
+            raise LocalProtocolError(f"event {seq} is ahead of this log, which is at {self._durable}")
         state = self._retained.state(seq)
         batches, at = list[LogBatch](), state.seq
         try:
@@ -409,7 +409,7 @@ class SegmentLog:
         try:
             yield
         except OSError as error:
-            self._failed = f"{self._directory}: {error}; nothing more is written until the log is opened anew"
+            self._failed = f"{self._directory}: {error}; nothing more is written until the log is opened again"
             raise LogFailed(self._failed) from error
 
     def _end_file(self) -> None:

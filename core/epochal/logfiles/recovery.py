@@ -26,7 +26,7 @@ from epochal.protocol.log.file_format import (
     header_length,
     with_incarnation,
 )
-from epochal.protocol.log.frames import Damage, Frame, Frames, Tail, recover
+from epochal.protocol.log.frames import Damage, Frame, SoundFrames, Tail, recover
 
 ASIDE: Final = "nothing was changed; bring the file back from a copy of the volume, see docs/log.md"
 """What the operator of the publisher can do about a damaged last file."""
@@ -38,7 +38,7 @@ class Recovery:
 
     checkpoint: LogCheckpoint
     """The state just before the first frame of the last file."""
-    frames: Frames
+    frames: SoundFrames
     """Every frame after it, to be replayed: `notes` first, then `events`. Each iteration reads them from the file."""
     torn: int
     """Bytes at the end that were never synced, and are cut off; 0 after an orderly end."""

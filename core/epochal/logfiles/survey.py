@@ -26,7 +26,7 @@ from epochal.protocol.log.file_format import (
     encode_footer,
     with_incarnation,
 )
-from epochal.protocol.log.frames import Bytes, Damage, Frame, Tail, cut, footer_of, recover, scan
+from epochal.protocol.log.frames import Damage, Frame, LogBytes, Tail, cut, footer_of, recover, scan
 from epochal.protocol.log.history import SegmentState
 
 
@@ -100,7 +100,7 @@ def summarize(path: Path, *, is_last: bool, disk: Disk | None = None) -> Summary
         disk.close(descriptor)
 
 
-def _summary_of_last(path: Path, data: Bytes, header: FileHeader) -> Summary:
+def _summary_of_last(path: Path, data: LogBytes, header: FileHeader) -> Summary:
     kept = recover(data, header)
     if isinstance(kept, Damage):
         raise CorruptLog(path, kept.first, kept.last, "it was on disk once, and sound", kept.behind)

@@ -5,9 +5,8 @@ The publisher finds them. Catalogs, clients and commands pass them on and put th
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
-from epochal.protocol.times import Time, to_json
+from epochal.protocol.times import Time
 
 MOST_HOLDERS = 16
 """Holders that one segment reports: those that have held for longest."""
@@ -44,13 +43,3 @@ class Holder:
     writer: str | None
     seconds: float
     silent: float | None
-
-    def to_json(self) -> dict[str, Any]:
-        """The form that travels."""
-        return {
-            "time": to_json(self.time),
-            "kind": str(self.kind),
-            "writer": self.writer,
-            "seconds": self.seconds,
-            "silent": self.silent,
-        }

@@ -29,8 +29,20 @@ Catalogs give numbers out by their clocks, and say which session is a writer's f
 GROUP = 32
 """`number >> GROUP` is an append number's group; numbers are without holes within a group."""
 
+MAX_ID = 253
+"""Characters of the id of a writer or publisher, and of the name of a subscriber; as of a host's name."""
+
 SINCE_TIMES = "since:times"
 """The feature of a publisher that takes `Since.wanted`."""
+
+
+def is_id(text: str) -> bool:
+    r"""Whether a text can be an id: 1 to `MAX_ID` printable characters, because people read ids on terminals.
+
+    >>> is_id("fares/2"), is_id(""), is_id("clear\x1b[2J")
+    (True, False, False)
+    """
+    return 1 <= len(text) <= MAX_ID and text.isprintable()
 
 
 class Position(NamedTuple):
@@ -43,8 +55,8 @@ class Position(NamedTuple):
 class Meta(NamedTuple):
     """What a batch says of itself beside its records: optional, stored with it, and never judged.
 
-    All who read the batch see it; no publisher decides by it. A part that is not as the protocol has it is left out,
-    and the batch is taken all the same.
+    All who read the batch see it; no publisher decides by it, except by `source`. A part that is not as the protocol
+    has it is left out, and the batch is taken all the same.
     """
 
     trace: bytes | None = None
@@ -57,6 +69,8 @@ class Meta(NamedTuple):
     """The writer's wall clock: milliseconds since 1970, UTC."""
     headers: tuple[tuple[bytes, bytes], ...] = ()
     """The publishing program's own names and values, each name once, at most 4 KiB in all."""
+    source: int | None = None
+    """Where the program's own source has it, rising within a writer id; the one part that publishers judge (E50)."""
     ignored: int = 0
     """How many parts were left out in reading; never on the wire."""
 
@@ -238,7 +252,8 @@ class Resume(NamedTuple):
 class Open(NamedTuple):
     """Opens a session.
 
-    With `under`, the writer holds nothing itself: its appends are made under that writer's capability.
+    With `under`, the writer holds nothing itself: its appends are made under that writer's capability. `sources` asks
+    for the source numbers in the answer (E50).
     """
 
     op: int
@@ -248,6 +263,7 @@ class Open(NamedTuple):
     session: int
     under: str | None
     resume: Resume | None
+    sources: bool = False
 
 
 class Opened(NamedTuple):
@@ -255,7 +271,9 @@ class Opened(NamedTuple):
 
     `number` is the last append known, `touched` the times appended and not left, `lost` those aborted because this
     publisher lost their appends, `window` the bytes that may be unacknowledged, `granted` whether `held` is a new grant
-    rather than what the writer still held.
+    rather than what the writer still held. `source` is the highest source number logged here, -1 for none, by event
+    `at` or one before; up to `whole` all is in epochs that the writer has left at every segment; `torn`: an epoch with
+    some of them was aborted before the writer had left it. None if not asked for, or not kept (E50).
     """
 
     op: int
@@ -268,6 +286,10 @@ class Opened(NamedTuple):
     lost: tuple[Time, ...]
     window: int
     granted: bool
+    source: int | None = None
+    at: int = -1
+    whole: int = -1
+    torn: bool = False
 
 
 class Append(NamedTuple):
@@ -302,11 +324,15 @@ class AppendRefused(NamedTuple):
 
 
 class Hold(NamedTuple):
-    """The writer's capability is now exactly `times`; each must be reached by what it held."""
+    """The writer's capability is now exactly `times`; each must be reached by what it held.
+
+    Up to source number `whole` all is published, in epochs that the writer has left at every segment (E50).
+    """
 
     op: int
     segment: str
     times: tuple[Time, ...]
+    whole: int = -1
 
 
 class Abort(NamedTuple):

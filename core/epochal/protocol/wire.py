@@ -202,8 +202,10 @@ _META: Final[tuple[Callable[[Any], bool], ...]] = (
     lambda value: type(value) is bytes and len(value) <= MAX_KEY,
     lambda value: type(value) is int and 0 <= value <= MAX_TIME,
     _is_headers,
+    lambda value: type(value) is int and 0 <= value <= MAX_TIME,
 )
 """One check for each part of `Meta`, in order; nil means that the part is not there."""
+_HEADERS: Final = m.Meta._fields.index("headers")
 _NO_META: Final = m.Meta()
 
 
@@ -218,8 +220,8 @@ def _read_meta(parts: tuple[Any, ...]) -> m.Meta | None:
             read[at] = value
         else:
             ignored += 1
-    flat = read[-1]
-    read[-1] = tuple(zip(flat[::2], flat[1::2], strict=True))
+    flat = read[_HEADERS]
+    read[_HEADERS] = tuple(zip(flat[::2], flat[1::2], strict=True))
     meta = m.Meta(*read)._replace(ignored=ignored)
     return None if meta == _NO_META else meta
 
@@ -243,8 +245,9 @@ _read_last: tuple[tuple[Any, ...], m.Meta | None] = ((), None)
 
 def _meta_fields(meta: m.Meta) -> list[Any]:
     """The fields of `meta` as they come after a batch's checksum, without those at the end that say nothing."""
-    trace, tracestate, key, published, headers, _ = meta
-    fields = [trace, tracestate or None, key, published, tuple(part for pair in headers for part in pair) or None]
+    trace, tracestate, key, published, headers, source, _ = meta
+    flat = tuple(part for pair in headers for part in pair)
+    fields = [trace, tracestate or None, key, published, flat or None, source]
     while fields and fields[-1] is None:
         fields.pop()
     return fields
@@ -264,12 +267,15 @@ KINDS: Final[dict[int, tuple[type[Any], tuple[Check, ...]]]] = {
     20: (m.Opening, (_int, _position, _times, _times, _times, _times_or_none)),
     21: (m.Chunk, (_int, _count, _bool)),
     22: (m.Truncated, (_int, _position, _times)),
-    32: (m.Open, (_int, _text, _text, _text, _int, _optional(_text), _optional(_resume))),
-    33: (m.Opened, (_int, _text, _int, _times, _times, _int, _times, _times, _int, _bool)),
+    32: (m.Open, (_int, _text, _text, _text, _int, _optional(_text), _optional(_resume), _bool)),
+    33: (
+        m.Opened,
+        (_int, _text, _int, _times, _times, _int, _times, _times, _int, _bool, _optional(_int), _int, _int, _bool),
+    ),
     34: (m.Append, (_text, _int, _time, _topic, _count, _count)),
     35: (m.Ack, (_text, _int, _int, _count)),
     36: (m.AppendRefused, (_text, _int, _text, _text)),
-    37: (m.Hold, (_int, _text, _times)),
+    37: (m.Hold, (_int, _text, _times, _int)),
     38: (m.Abort, (_int, _text, _times)),
     39: (m.Leave, (_int, _text, _how)),
     40: (m.Done, (_int, _text)),

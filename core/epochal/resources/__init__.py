@@ -7,7 +7,7 @@ from epochal.errors import ManifestError, Problem
 from epochal.resources.documents import load_manifests
 from epochal.resources.manifest import API_VERSION, OBJECT_UID, NotInEffect, StreamManifest, immutable_changes
 from epochal.resources.names import DEFAULT_NAMESPACE, parse_stream_name
-from epochal.resources.plan import Action, DesiredStream, Keep, ObservedPublisher, Publisher, Start, Stop, plan
+from epochal.resources.plan import Action, DesiredStream, Keep, ObservedPublisher, PlannedPublisher, Start, Stop, plan
 from epochal.resources.spec import StreamSpec
 
 __all__ = [
@@ -20,8 +20,8 @@ __all__ = [
     "ManifestError",
     "NotInEffect",
     "ObservedPublisher",
+    "PlannedPublisher",
     "Problem",
-    "Publisher",
     "Start",
     "Stop",
     "StreamManifest",

@@ -6,7 +6,6 @@ by the model, as a condition of the object. `tests/resources/test_crd.py` lists 
 """
 
 from copy import deepcopy
-from typing import Any, TypeAlias
 
 import yaml
 
@@ -14,9 +13,7 @@ from epochal.resources.names import MAX_NAME
 from epochal.resources.quantities import format_bytes, format_duration
 from epochal.resources.schemas import MAX_FIELDS, MAX_TYPE
 from epochal.resources.schemas import MAX_NAME as MAX_FIELD_NAME
-from epochal.resources.spec import AMOUNT_PATTERN, StreamSpec, ValueFormat
-
-Json: TypeAlias = dict[str, Any]
+from epochal.resources.spec import AMOUNT_PATTERN, Object, StreamSpec, ValueFormat
 
 GROUP, VERSION, KIND, PLURAL = "epochal.dev", "v1alpha1", "Stream", "streams"
 CRD_NAME = f"{PLURAL}.{GROUP}"
@@ -49,7 +46,7 @@ _KEYS = (
 )
 """The keys of a schema, in the order in which they are written."""
 
-_PAYLOAD_SCHEMA: Json = {
+_PAYLOAD_SCHEMA: Object = {
     "type": "object",
     "required": ["fields"],
     "properties": {
@@ -88,7 +85,7 @@ _PAYLOAD_SCHEMA: Json = {
 }
 
 
-def rule(expression: str, message: str, path: str = "", reason: str = "") -> Json:
+def rule(expression: str, message: str, path: str = "", reason: str = "") -> Object:
     """One CEL rule; `path` is the field that it is about."""
     found = {"rule": expression, "message": message, "fieldPath": path, "reason": reason}
     return {key: value for key, value in found.items() if value}
@@ -153,7 +150,7 @@ def crd_text() -> str:
     )
 
 
-def stream_crd() -> Json:
+def stream_crd() -> Object:
     """The whole CustomResourceDefinition, JSON-safe."""
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -191,7 +188,7 @@ def stream_crd() -> Json:
     }
 
 
-def _columns() -> list[Json]:
+def _columns() -> list[Object]:
     ready = '.status.conditions[?(@.type=="Ready")]'
     columns = [
         ("Segments", "integer", ".spec.segments", "Segments that the stream has", 0),
@@ -209,7 +206,7 @@ def _columns() -> list[Json]:
     ]
 
 
-def _root() -> Json:
+def _root() -> Object:
     return {
         "type": "object",
         "description": "A stream of (time, record) pairs, served by publishers that the operator runs.",
@@ -225,12 +222,12 @@ def _root() -> Json:
     }
 
 
-def _spec() -> Json:
+def _spec() -> Object:
     shown = StreamSpec.model_json_schema(by_alias=True)
     return structural({**shown, "description": "What is declared about the stream."}, shown["$defs"])
 
 
-def structural(shown: Json, models: Json) -> Json:
+def structural(shown: Object, models: Object) -> Object:
     """The structural schema of a schema by pydantic: no references, no null, formats and lists as Kubernetes has them.
 
     `models`: what `shown` refers to. Keys come in one order, so that the definition does not change by itself.
@@ -256,7 +253,7 @@ def structural(shown: Json, models: Json) -> Json:
     return {key: shown[key] for key in _KEYS if shown.get(key) is not None}
 
 
-def _resolved(shown: Json, models: Json) -> Json:
+def _resolved(shown: Object, models: Object) -> Object:
     """Without references, and without `| None`: a field that is left out says it as well."""
     if "anyOf" in shown:
         [choice] = [one for one in shown["anyOf"] if one.get("type") != "null"]
@@ -266,7 +263,7 @@ def _resolved(shown: Json, models: Json) -> Json:
     return deepcopy(shown)
 
 
-def _properties(shown: Json, models: Json) -> Json:
+def _properties(shown: Object, models: Object) -> Object:
     """One property a field, named as in documents; an object that may be left out has an empty one as its default."""
     found = {}
     for name, field in shown["properties"].items():
@@ -278,10 +275,10 @@ def _properties(shown: Json, models: Json) -> Json:
     return found
 
 
-def _formatted(form: ValueFormat, shown: Json) -> Json:
+def _formatted(form: ValueFormat, shown: Object) -> Object:
     """What of a text or an amount differs from pydantic's schema; None: it is left out."""
-    plain: Json = {"type": "string", "format": None, "minimum": None, "maximum": None}
-    either: Json = {**plain, "type": None, "x-kubernetes-int-or-string": True}
+    plain: Object = {"type": "string", "format": None, "minimum": None, "maximum": None}
+    either: Object = {**plain, "type": None, "x-kubernetes-int-or-string": True}
     match form:
         case ValueFormat.BYTES:
             return {**either, **_bytes(shown)}
@@ -297,7 +294,7 @@ def _formatted(form: ValueFormat, shown: Json) -> Json:
             raise AssertionError("the schema of a schema is written out")
 
 
-def _bytes(shown: Json) -> Json:
+def _bytes(shown: Object) -> Object:
     low, high = shown["minimum"], shown["maximum"]
     texts = format_bytes(low), format_bytes(high)
     as_number = f"self >= {low} && self <= {high}"
@@ -313,7 +310,7 @@ def _bytes(shown: Json) -> Json:
     }
 
 
-def _duration(shown: Json) -> Json:
+def _duration(shown: Object) -> Object:
     low, high = format_duration(shown["minimum"]), format_duration(shown["maximum"])
     bounds = f"duration(self) >= duration('{low}') && duration(self) <= duration('{high}')"
     return {
@@ -325,7 +322,7 @@ def _duration(shown: Json) -> Json:
     }
 
 
-def _status() -> Json:
+def _status() -> Object:
     number = {"type": "integer", "format": "int64", "minimum": 0}
     return {
         "type": "object",
@@ -369,7 +366,7 @@ def _status() -> Json:
     }
 
 
-def _condition() -> Json:
+def _condition() -> Object:
     return {
         "type": "object",
         "description": "One condition, as Kubernetes has them.",

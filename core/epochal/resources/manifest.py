@@ -4,6 +4,8 @@ A document of any origin becomes a checked value, with every problem named at on
 normalised document that is stored and shown. The fields are in `spec`.
 """
 
+import json
+import re
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, Self
 
@@ -15,6 +17,34 @@ from epochal.resources.schemas import Schema
 from epochal.resources.spec import Fields, Metadata, StreamSpec
 
 API_VERSION = "epochal.dev/v1alpha1"
+
+
+MAX_MANIFEST = 64 * 1024
+"""Bytes of a normalised manifest as JSON: every list of streams holds the manifests of all."""
+
+
+def check_new(document: dict[str, Any]) -> None:
+    """See that a normalised document has at most `MAX_MANIFEST` bytes, and texts that can be sent on as UTF-8.
+
+    Raises `ManifestError`, which names the field: the one that takes most, or each with half of a surrogate pair, which
+    JSON can spell. A catalog checks what is new to it: what an earlier version took stays as it is.
+    """
+    fields = {
+        f"{part}.{name}": json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        for part in ("metadata", "spec")
+        for name, value in document[part].items()
+    }
+    torn = [path for path, text in fields.items() if not text.isascii() and re.search("[\ud800-\udfff]", text)]
+    if torn:
+        problems = [Problem(path, "has half of a surrogate pair", "write the whole character") for path in torn]
+        raise ManifestError("the manifest has a text that is not Unicode", problems)
+    size = len(json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode())
+    if size <= MAX_MANIFEST:
+        return
+    bytes_of = {path: len(text.encode()) for path, text in fields.items()}
+    largest = max(bytes_of, key=lambda path: bytes_of[path])
+    reason = f"takes {bytes_of[largest]:,} of the manifest's {size:,} bytes as JSON; {MAX_MANIFEST:,} are allowed"
+    raise ManifestError("the manifest is too large", [Problem(largest, reason, "make it shorter")])
 
 
 class NotInEffect(NamedTuple):

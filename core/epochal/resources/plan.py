@@ -31,7 +31,7 @@ class DesiredStream:
 
 
 @dataclass(frozen=True, slots=True)
-class Publisher:
+class PlannedPublisher:
     """A publisher that runs or should run: equal ones are interchangeable."""
 
     id: str
@@ -41,28 +41,28 @@ class Publisher:
     generation: int = 1
 
 
-ObservedPublisher: TypeAlias = Publisher
+ObservedPublisher: TypeAlias = PlannedPublisher
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
     """Stop this publisher: its stream is gone, or it should run otherwise."""
 
-    publisher: Publisher
+    publisher: PlannedPublisher
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
     """Start this publisher, after what is to be stopped has stopped."""
 
-    publisher: Publisher
+    publisher: PlannedPublisher
 
 
 @dataclass(frozen=True, slots=True)
 class Keep:
     """This publisher runs as it should."""
 
-    publisher: Publisher
+    publisher: PlannedPublisher
 
 
 Action: TypeAlias = Stop | Start | Keep
@@ -73,7 +73,7 @@ def publisher_id(namespace: str, name: str) -> str:
     return f"{namespace}.{name}"
 
 
-def publishers_of(stream: DesiredStream) -> list[Publisher]:
+def publishers_of(stream: DesiredStream) -> list[PlannedPublisher]:
     """The publishers that one stream should have: consecutive segments, `segments_per_pod` to each.
 
     >>> [p.id for p in publishers_of(DesiredStream("demo", "flights", "u", ("0", "1", "2"), 2))]
@@ -82,7 +82,7 @@ def publishers_of(stream: DesiredStream) -> list[Publisher]:
     size = stream.segments_per_pod
     groups = [stream.segments[start : start + size] for start in range(0, len(stream.segments), size)]
     return [
-        Publisher(
+        PlannedPublisher(
             publisher_id(stream.namespace, f"{stream.name}-{index}"),
             stream.qualified,
             stream.uid,
@@ -93,13 +93,13 @@ def publishers_of(stream: DesiredStream) -> list[Publisher]:
     ]
 
 
-def plan(desired: Sequence[DesiredStream], observed: Sequence[Publisher]) -> list[Action]:
+def plan(desired: Sequence[DesiredStream], observed: Sequence[PlannedPublisher]) -> list[Action]:
     """What leads from `observed` to `desired`: stops, then starts, then keeps; each publisher in exactly one action.
 
     Idempotent: once the actions are applied, planning again gives only keeps. One of several equal publishers is kept.
     """
     wanted = {publisher.id: publisher for stream in desired for publisher in publishers_of(stream)}
-    keep: dict[str, Publisher] = {}
+    keep: dict[str, PlannedPublisher] = {}
     stop: list[Action] = []
     for publisher in sorted(observed, key=lambda seen: seen.id):
         if wanted.get(publisher.id) == publisher and publisher.id not in keep:

@@ -89,7 +89,7 @@ Duration = Annotated[float, BeforeValidator(_read_duration), PlainSerializer(for
 Amount = Annotated[str, BeforeValidator(_check_amount), ValueFormat.AMOUNT]
 Name = Annotated[str, AfterValidator(check_name)]
 Namespace = Annotated[str, AfterValidator(check_namespace), ValueFormat.NAMESPACE]
-Shape = Annotated[str, AfterValidator(_check_shape), ValueFormat.SHAPE]
+ShapeText = Annotated[str, AfterValidator(_check_shape), ValueFormat.SHAPE]
 Object = dict[str, Any]
 
 
@@ -102,7 +102,7 @@ class Fields(BaseModel):
 class TimeSpec(Fields):
     """What a time looks like."""
 
-    shape_text: Shape = Field(
+    shape_text: ShapeText = Field(
         alias="shape",
         description="The shape of a time: int, or a nested tuple of ints such as (int, int). It cannot change.",
     )

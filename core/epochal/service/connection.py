@@ -7,7 +7,7 @@ sends a request. It extends the library's protocol class, and only by its public
 import asyncio
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from aiohttp import web
 
@@ -20,34 +20,46 @@ _MAX_LINE = 8190
 _MAX_HEADERS = 100
 _LINGER = 1.0
 """Seconds for which the rest of a refused body is still read, so that its sender gets the answer."""
+GRACE = 1.0
+"""Seconds that a new connection has for its first request before it counts as idle."""
 _OTHER_FILES = 128
 """File descriptors that are reserved for everything except HTTP connections."""
 _QUIET: dict[str, Any] = {"access_log": None}
 
+_InOrder: TypeAlias = "dict[TimedConnection, None]"
+"""Connections, the oldest first."""
+
 
 class Gate:
-    """Counts connections; those above the limits are spare ones, of which the oldest is cut for a newer one."""
+    """Counts connections, and makes room for a new one where it can.
+
+    An idle connection gives way to a new one, the one that has been idle longest first: at the limit of one address
+    one of that address, else any. One whose client has not read all of its last answer is not idle. If none is idle,
+    the new one is above the limit. Those above the limits are spare ones, of which the oldest is cut for a newer one.
+    """
 
     def __init__(self, settings: ServiceSettings, refused: Callable[[str], None]) -> None:
         self.settings = settings
         self.refused = refused
         self.limit = max(1, min(settings.max_connections, file_limit() - settings.spare_connections - _OTHER_FILES))
         """Connections in all: the setting, or fewer when the system grants fewer files."""
-        self._inside: dict[Connection, str] = {}
+        self._inside: dict[TimedConnection, str] = {}
         self._by_address: Counter[str] = Counter()
-        self._spare: dict[Connection, None] = {}
+        self._idle: _InOrder = {}
+        self._idle_by_address: dict[str, _InOrder] = {}
+        self._spare: _InOrder = {}
 
     def __len__(self) -> int:
         """The number of open connections."""
         return len(self._inside) + len(self._spare)
 
-    def enter(self, connection: "Connection", address: str) -> str:
+    def enter(self, connection: "TimedConnection", address: str) -> str:
         """Count a new connection; returns the name of the limit that it is above, empty when it is within all."""
         beyond = ""
-        if len(self._inside) >= self.limit:
-            beyond = "connections"
-        elif self._by_address[address] >= self.settings.max_connections_per_address:
-            beyond = "connections_per_address"
+        if self._by_address[address] >= self.settings.max_connections_per_address:
+            beyond = self._make_room("connections_per_address", self._idle_by_address.get(address, {}))
+        if not beyond and len(self._inside) >= self.limit:
+            beyond = self._make_room("connections", self._idle)
         if not beyond:
             self._inside[connection] = address
             self._by_address[address] += 1
@@ -57,14 +69,39 @@ class Gate:
         self._spare[connection] = None
         return beyond
 
-    def keep(self, connection: "Connection") -> None:
-        """A request has come: of the spare connections, this one is now the last to be cut."""
+    def _make_room(self, limit: str, idle: "_InOrder") -> str:
+        """Cut the connection that has been idle longest; returns the limit if there is none."""
+        for connection in idle:
+            if connection.all_sent:
+                connection.cut("idle_" + limit)
+                return ""
+        return limit
+
+    def idle(self, connection: "TimedConnection") -> None:
+        """From now on the connection only waits for a request: it gives way to a new one."""
+        address = self._inside.get(connection)
+        if address is not None:
+            self._idle[connection] = None
+            self._idle_by_address.setdefault(address, {})[connection] = None
+
+    def busy(self, connection: "TimedConnection") -> None:
+        """A request has come, or its answer is not taken. Of the spare connections, this one is now cut last."""
+        self._not_idle(connection)
         if connection in self._spare:
             del self._spare[connection]
             self._spare[connection] = None
 
-    def leave(self, connection: "Connection") -> None:
+    def _not_idle(self, connection: "TimedConnection") -> None:
+        if connection in self._idle:
+            del self._idle[connection]
+            address = self._inside[connection]
+            del self._idle_by_address[address][connection]
+            if not self._idle_by_address[address]:
+                del self._idle_by_address[address]
+
+    def leave(self, connection: "TimedConnection") -> None:
         """Stop counting a connection. Calling it again does nothing."""
+        self._not_idle(connection)
         self._spare.pop(connection, None)
         address = self._inside.pop(connection, None)
         if address is not None:
@@ -73,7 +110,7 @@ class Gate:
                 del self._by_address[address]
 
 
-class Connection(web.RequestHandler):
+class TimedConnection(web.RequestHandler):
     """A connection that is cut when a head does not come, an answer is not read, or nothing happens for too long.
 
     The time for a head runs from the start of the connection, and later from the first byte after an answer, until
@@ -99,6 +136,7 @@ class Connection(web.RequestHandler):
         self._wire: asyncio.Transport | None = None
         self._waiting: asyncio.TimerHandle | None = None
         self._writing: asyncio.TimerHandle | None = None
+        self._new: asyncio.TimerHandle | None = None
         self._between = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -108,10 +146,12 @@ class Connection(web.RequestHandler):
         self.beyond = self._gate.enter(self, str(peer[0]) if peer else "")
         super().connection_made(transport)
         self._wait("header_timeout", self._gate.settings.header_timeout)
+        self._new = self._loop.call_later(GRACE, self._gate.idle, self)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """The connection is gone."""
         self._gate.leave(self)
+        self._end_grace()
         self._stop_waiting()
         self._stop_writing()
         super().connection_lost(exc)
@@ -127,22 +167,33 @@ class Connection(web.RequestHandler):
         """The peer reads too slowly; from now on it has a deadline."""
         settings = self._gate.settings
         self._writing = self._loop.call_later(settings.write_timeout, self.cut, "write_timeout")
+        self._gate.busy(self)
         super().pause_writing()
 
     def resume_writing(self) -> None:
         """The peer reads again."""
         self._stop_writing()
+        if self._between:
+            self._gate.idle(self)
         super().resume_writing()
+
+    @property
+    def all_sent(self) -> bool:
+        """Whether the system has taken all that was written: cutting the connection loses nothing of an answer."""
+        return self._wire is None or not self._wire.get_write_buffer_size()
 
     def serving(self) -> None:
         """A whole head has come."""
-        self._gate.keep(self)
+        self._end_grace()
+        self._gate.busy(self)
         self._between = False
         self._stop_waiting()
 
     def served(self) -> None:
         """The answer was made. The library closes idle connections; this deadline is for those that it cannot close."""
         self._between = True
+        if self._writing is None:
+            self._gate.idle(self)
         settings = self._gate.settings
         self._wait("idle_timeout", settings.idle_timeout + settings.write_timeout)
 
@@ -177,6 +228,11 @@ class Connection(web.RequestHandler):
     def _wait(self, reason: str, seconds: float) -> None:
         self._stop_waiting()
         self._waiting = self._loop.call_later(seconds, self.cut, reason)
+
+    def _end_grace(self) -> None:
+        if self._new is not None:
+            self._new.cancel()
+            self._new = None
 
     def _stop_writing(self) -> None:
         if self._writing is not None:

@@ -17,10 +17,10 @@ from aiohttp import web
 from epochal.backoff import Backoff
 from epochal.errors import ConfigError, EpochalError
 from epochal.service import problems
-from epochal.service.connection import Connection, Gate
+from epochal.service.connection import Gate, TimedConnection
+from epochal.service.origins import CorsOrigins, ForeignOrigin, TrustedNames, UnknownHost
 from epochal.service.settings import ServiceSettings
-from epochal.service.telemetry import ServiceTelemetry
-from epochal.service.tracing import serving
+from epochal.service.telemetry import ServiceTelemetry, serving
 
 _log = logging.getLogger("epochal.service")
 _HEALTH = frozenset(("/healthz", "/readyz", "/metrics"))
@@ -36,6 +36,15 @@ asyncio accepts as many at once as its `backlog` says. With a large backlog, a f
 at once than there are spare ones, and each probe would be cut before its request was read.
 """
 
+_PREFLIGHT = {
+    "Access-Control-Allow-Methods": "GET",
+    "Access-Control-Allow-Headers": "Accept, Last-Event-ID",
+    "Access-Control-Max-Age": "600",
+}
+"""What a browser is told that asks whether a page may read."""
+
+NOBODY = CorsOrigins()
+
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Explain = Callable[[EpochalError], web.Response]
 
@@ -50,7 +59,7 @@ class HttpServer:
     """Serves `app`, to which the service adds its routes, from `start` to `close`, within the limits of `settings`.
 
     `explain` makes the answer for an error that a handler raises. `drain`: seconds that requests under way may still
-    take at `close`.
+    take at `close`. `readable_by`: sites whose pages may read what some GETs are answered.
     """
 
     def __init__(
@@ -60,16 +69,22 @@ class HttpServer:
         explain: Explain,
         *,
         drain: float,
+        readable_by: CorsOrigins = NOBODY,
     ) -> None:
         self._settings = settings
         self._telemetry = telemetry
         self._explain = explain
         self.app = web.Application(
-            middlewares=[self._watched, self._explained, self._limited], client_max_size=settings.max_body
+            middlewares=[self._watched, self._explained, self._limited],
+            client_max_size=settings.max_body,
         )
+        self._readable_by = readable_by
+        if readable_by is not NOBODY:
+            self.app.on_response_prepare.append(self._allow_reading)
         # when a client goes away, its waiting request is cancelled
         self._runner = web.AppRunner(self.app, handler_cancellation=True, shutdown_timeout=drain)
         self._gate = Gate(settings, telemetry.refused)
+        self._names = TrustedNames(settings.host, settings.known_hosts(), settings.variable("hosts"))
         self._listener: asyncio.Server | None = None
         telemetry.gauge("epochal.http.connections", "{connection}", "Open connections", lambda: len(self._gate))
 
@@ -114,10 +129,10 @@ class HttpServer:
             " (0 takes a free one)"
         )
 
-    def _connection(self) -> Connection:
+    def _connection(self) -> TimedConnection:
         server = self._runner.server
         assert server is not None, "the runner is set up before anything listens"
-        return Connection(server, self._gate)
+        return TimedConnection(server, self._gate)
 
     # --- around every request, from the outside in -----------------------------------------------------------------
 
@@ -125,7 +140,7 @@ class HttpServer:
     async def _watched(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Notify the connection that the head has come, and count the answer."""
         connection = request.protocol
-        assert isinstance(connection, Connection)
+        assert isinstance(connection, TimedConnection)
         connection.serving()
         started, status = time.monotonic(), 499  # a request whose client went away is counted with this status
         resource = request.match_info.route.resource
@@ -159,7 +174,19 @@ class HttpServer:
 
     @web.middleware
     async def _limited(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Above the limits, serve only health and metrics. Read the whole body, in time, before the handler runs."""
+        """Serve no page of another site, see `origins`; above the limits, serve only health and metrics.
+
+        The whole body is read, in time, before the handler runs.
+        """
+        host = request.headers.get("Host")
+        if host is not None:  # every browser sends one
+            try:
+                self._names.check(request.method, host, request.headers.get("Origin"))
+            except (UnknownHost, ForeignOrigin) as error:
+                self._telemetry.refused(error.code)
+                return problems.answer(421 if isinstance(error, UnknownHost) else 403, error.code, str(error))
+        if request.method == "OPTIONS" and self._readable_by.cover(request.path):
+            return web.Response(status=204, headers=_PREFLIGHT)
         connection: Any = request.protocol
         if connection.beyond and request.path not in _HEALTH:
             self._telemetry.refused(connection.beyond)
@@ -175,6 +202,10 @@ class HttpServer:
                 return _packed()
             await self._read(request)
         return await handler(request)
+
+    async def _allow_reading(self, request: web.Request, response: web.StreamResponse) -> None:
+        if request.method in ("GET", "OPTIONS") and self._readable_by.cover(request.path):
+            response.headers.update(self._readable_by.headers(request.headers.get("Origin")))
 
     async def _read(self, request: web.Request) -> None:
         timeout = self._settings.body_timeout

@@ -3,20 +3,23 @@
 A service adds its routes from the same table, so that document and routes cannot differ.
 """
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, TypeAlias
 
-from pydantic import BaseModel
+from pydantic import TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
+from pydantic_core.core_schema import DataclassSchema
 
 from epochal.service.problems import CONTENT_TYPE
 
 Shape: TypeAlias = dict[str, Any]
 """A JSON schema."""
-Body: TypeAlias = type[BaseModel] | Mapping[str, Shape]
-"""A model in JSON, or a schema for each content type."""
+Body: TypeAlias = type | Mapping[str, Shape]
+"""A model in JSON, or a schema for each content type. A model is one of pydantic, or a dataclass that it reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,43 @@ def document(title: str, description: str, paths: Mapping[str, Any], schemas: Ma
     return {"openapi": "3.1.0", "info": info, "paths": dict(paths), "components": {"schemas": dict(schemas)}}
 
 
+def schema_name(model: type) -> str:
+    """The name of a model in the document: the title in its configuration for pydantic, else the name of the class."""
+    config = getattr(model, "__pydantic_config__", None) or getattr(model, "model_config", {})
+    return str(config.get("title", model.__name__))
+
+
+class _Schemas(GenerateJsonSchema):
+    """Draws each dataclass that is an answer as it is sent: with all its fields, also those with a default."""
+
+    def dataclass_schema(self, schema: DataclassSchema) -> Shape:
+        """The schema of one dataclass."""
+        shape = super().dataclass_schema(schema)
+        if self.mode == "serialization":
+            fields = {name: {**field} for name, field in shape["properties"].items()}
+            for field in fields.values():
+                field.pop("default", None)
+                if field.pop("readOnly", False):  # of a property, whose docstring is for programs
+                    field.pop("description", None)
+            shape |= {"properties": fields, "required": [*fields], "additionalProperties": False}
+        return shape
+
+
+def schemas(operations: Iterable[Operation], *more: type) -> dict[str, Shape]:
+    """The schemas of all models of a table, and of `more` answers, by name."""
+    modes: dict[type, JsonSchemaMode] = dict.fromkeys(more, "serialization")
+    for operation in operations:
+        modes |= {body: "serialization" for body in operation.answers.values() if isinstance(body, type)}
+        modes |= {body: "validation" for body in (operation.body,) if isinstance(body, type)}
+    adapters: list[tuple[type, JsonSchemaMode, TypeAdapter[Any]]] = [
+        (model, mode, TypeAdapter(model)) for model, mode in modes.items()
+    ]
+    _, made = TypeAdapter.json_schemas(adapters, schema_generator=_Schemas, ref_template="#/components/schemas/{model}")
+    named = {name: shape["title"] for name, shape in made["$defs"].items()}
+    text = re.sub(r"(?<=#/components/schemas/)\w+", lambda found: named[found[0]], json.dumps(made["$defs"]))
+    return dict(sorted((named[name], shape) for name, shape in json.loads(text).items()))
+
+
 def reference(name: str) -> Shape:
     """A schema of the document, by name."""
     return {"$ref": f"#/components/schemas/{name}"}
@@ -100,7 +140,7 @@ def _operation(operation: Operation, wording: Wording) -> dict[str, Any]:
 
 def _content(body: Body) -> dict[str, Any]:
     if isinstance(body, type):
-        body = {"application/json": reference(body.__name__)}
+        body = {"application/json": reference(schema_name(body))}
     return {str(kind): {"schema": shape} for kind, shape in body.items()}
 
 

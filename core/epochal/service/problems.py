@@ -51,12 +51,12 @@ def explain(error: EpochalError, statuses: Mapping[type[EpochalError], int]) -> 
     """The answer for a raised error, with the status of the first class in `statuses` that it is an instance of.
 
     An error of no listed class is a bug here, and is answered with 500. The error's attribute `problems`, and the extra
-    fields in its attribute `told`, go into the document.
+    fields in its attribute `more`, go into the document.
     """
     status = next((status for kind, status in statuses.items() if isinstance(error, kind)), 500)
     wrong = [problem.to_json() for problem in getattr(error, "problems", ())]
     detail = str(error).split("\n", 1)[0]
-    more = getattr(error, "told", None)
+    more = getattr(error, "more", None)
     return answer(status, error.code, detail, retryable=error.retryable, problems=wrong, more=more)
 
 

@@ -1,6 +1,7 @@
 """The life of a service process: options, log, signals, standard input, exit code.
 
-Separate from the services so that all of them stop and fail in the same way.
+Separate from the services so that all of them stop and fail in the same way, and name the trace that a line of the
+log belongs to.
 
 Exit codes: 0 stopped on request; 1 cannot run, with the reason in one line on standard error; 2 wrong usage. A service
 may have others of its own.
@@ -22,7 +23,6 @@ import typer
 
 from epochal.errors import EpochalError
 from epochal.otel import sdk
-from epochal.otel.logs import Traced
 
 Main = Callable[[asyncio.Event], Coroutine[Any, Any, int]]
 """A service, from start to stop: runs until the event is set or it ends by itself; returns its exit code."""
@@ -124,3 +124,24 @@ def _raise_file_limit() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def ids() -> tuple[str, str] | None:
+    """Trace id and span id of the current span, as text; None outside of any span."""
+    api = sys.modules.get("opentelemetry.trace")
+    if api is None:
+        return None
+    context = api.get_current_span().get_span_context()
+    return (f"{context.trace_id:032x}", f"{context.span_id:016x}") if context.is_valid else None
+
+
+class Traced(logging.Formatter):
+    """A formatter that adds ` trace_id=... span_id=...` to a line that was written within a span."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One record; a stack trace, if there is one, comes after the ids."""
+        found = ids()
+        if found is not None:
+            record = logging.makeLogRecord(vars(record))
+            record.msg, record.args = f"{record.getMessage()} trace_id={found[0]} span_id={found[1]}", ()
+        return super().format(record)

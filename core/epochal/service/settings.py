@@ -19,6 +19,9 @@ def _by_comma(value: Any) -> Any:
 ByComma: TypeAlias = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_by_comma)]
 """Names in one text, separated by commas; each is kept once, in order."""
 
+Port: TypeAlias = Annotated[int, Field(ge=0, le=65535)]
+"""A port to listen on; 0 takes a free one."""
+
 
 class ServiceSettings(BaseSettings):
     """Read from the environment, with the prefix of the service; values given to `read` win. Seconds and bytes."""
@@ -29,6 +32,9 @@ class ServiceSettings(BaseSettings):
 
     host: str = "127.0.0.1"
     """The address to listen on. Loopback: nothing can be reached from outside unless this is set."""
+    hosts: ByComma = ()
+    """More names by which the service is called, when it listens on loopback; web pages of these may change things. All
+    other names but those of loopback are refused there, so that no web page can reach it by a name of its own."""
     max_body: int = Field(default=2**20, ge=1024, le=2**26)
     """The largest body of an HTTP request, once unpacked. A manifest is a few KiB; 1 MiB is already a mistake."""
     header_timeout: float = Field(default=5.0, gt=0.0, le=60.0)
@@ -64,6 +70,15 @@ class ServiceSettings(BaseSettings):
             raise ConfigError(f"the settings of the {cls.service} cannot be used", problems) from None
 
     @classmethod
+    def variable(cls, name: str) -> str:
+        """The environment variable of a setting."""
+        return f"{cls.model_config.get('env_prefix', '')}{name.upper()}"
+
+    def known_hosts(self) -> tuple[str, ...]:
+        """The names of `hosts`, and those that other settings give the service."""
+        return self.hosts
+
+    @classmethod
     def _problem(cls, name: str, reason: str, value: Any, options: dict[str, Any]) -> Problem:
         shown = "" if isinstance(value, dict) else f" (given: {value!r})"  # a dict is all the input: this was missing
         if name.endswith("port") and str(value).startswith(("tcp://", "udp://")):
@@ -71,8 +86,7 @@ class ServiceSettings(BaseSettings):
                 name,
                 "is an address, as Kubernetes puts one into the environment of every pod for a Service of this name"
                 + shown,
-                "set enableServiceLinks: false in the pod, or"
-                f" {cls.model_config.get('env_prefix', '')}{name.upper()} to a number",
+                f"set enableServiceLinks: false in the pod, or {cls.variable(name)} to a number",
             )
         option = f"--{name.replace('_', '-')} or " if name in options else ""
-        return Problem(name, reason + shown, f"set {option}{cls.model_config.get('env_prefix', '')}{name.upper()}")
+        return Problem(name, reason + shown, f"set {option}{cls.variable(name)}")

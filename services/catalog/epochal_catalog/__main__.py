@@ -17,7 +17,7 @@ import typer
 from epochal.service.process import any_set, command_line, run
 from epochal_catalog.runtime.settings import CatalogSettings
 from epochal_catalog.server import Server
-from epochal_catalog.storage.datadir import DataDirectory
+from epochal_catalog.storage.store import DataDirectory
 
 gc.freeze()
 gc.enable()

@@ -28,8 +28,8 @@ from epochal_publisher.publisher import PublisherProcess
 from epochal_publisher.segments.lease import Forgotten, PublisherLease, find_mark, leave_mark
 from epochal_publisher.segments.store import SegmentStores
 from epochal_publisher.settings import Settings
+from epochal_publisher.sidecar.server import SidecarSettings
 from epochal_publisher.sidecar.server import serve as serve_sidecar
-from epochal_publisher.sidecar.settings import SidecarSettings
 
 gc.freeze()
 gc.enable()

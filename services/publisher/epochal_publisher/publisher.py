@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 
 import zmq
 
-from epochal.client.catalog.types import Registration, Renewal, SegmentReport, StreamInfo
+from epochal.catalog_api.answers import Registration, Renewal, StreamInfo
+from epochal.catalog_api.requests import SegmentReport
 from epochal.client.sockets import Socket
 from epochal.errors import (
     EpochalError,
@@ -40,18 +41,14 @@ from epochal.protocol.publisher.effects import (
 from epochal.protocol.publisher.effects import PublisherEffect as Effect
 from epochal.protocol.wire import encode
 from epochal_publisher.counters import ProcessCounters
-from epochal_publisher.segments.commits import CommitPipeline, Durable
+from epochal_publisher.segments.commits import Appends, CommitPipeline, Durable
 from epochal_publisher.segments.lease import PublisherLease
 from epochal_publisher.segments.segment import HostedSegment
 from epochal_publisher.segments.store import SegmentStore, SegmentStores
 from epochal_publisher.settings import Settings
-from epochal_publisher.sockets import ingest, requests
 from epochal_publisher.sockets.events import Events
-from epochal_publisher.sockets.ingest import Ingest
 from epochal_publisher.sockets.peer_limits import BlockedPeers
-from epochal_publisher.sockets.requests import Requests
-from epochal_publisher.sockets.router import Router
-from epochal_publisher.tracing import Appends
+from epochal_publisher.sockets.router import Ingest, Requests, Router
 
 logger = logging.getLogger("epochal.publisher")
 T = TypeVar("T")
@@ -119,10 +116,10 @@ class PublisherProcess:
 
     def _router(self, name: str, handler: Ingest | Requests) -> Router:
         writes, settings = isinstance(handler, Ingest), self.settings
-        limits, port = (ingest, settings.ingest_port) if writes else (requests, settings.requests_port)
+        port = settings.ingest_port if writes else settings.requests_port
         return Router(
             self._context, name, self._address(port), handler.handle, self.flush,
-            send_queue=limits.SEND_QUEUE, max_frame=limits.MAX_FRAME, max_messages=limits.MAX_MESSAGES,
+            send_queue=handler.SEND_QUEUE, max_frame=handler.MAX_FRAME, max_messages=handler.MAX_MESSAGES,
             counters=self.counters, discarded=self.discarded[not writes], patience=settings.patience,
         )  # fmt: skip
 
@@ -207,7 +204,7 @@ class PublisherProcess:
                 if effects:
                     self._publish(served, Durable(effects, tuple(publisher.progress.lower.frontier), None))
                 continue
-            if served.told is not None and (answers := served.told.take()):
+            if served.committed_view is not None and (answers := served.committed_view.take()):
                 self._carry_out(served, answers)  # first: they cover no event published below (S9)
             if publisher.gathering:
                 self._carry_out(served, publisher.take())
@@ -243,8 +240,8 @@ class PublisherProcess:
     def _read(self, served: HostedSegment, store: SegmentStore, ask: FindState | FindBeginning | ReadLog) -> None:
         if self._stores.closed:
             return  # the reader asks again, at the next owner
-        told = served.told_seq
-        future = self._stores.read(lambda: store.answer(ask, told))
+        last = served.published_seq
+        future = self._stores.read(lambda: store.answer(ask, last))
         future.add_done_callback(lambda future: self._was_read(served, store, ask, future))
 
     def _was_read(
@@ -276,9 +273,9 @@ class PublisherProcess:
         """Run `work`, which may block on the disk, on a thread for readers. Raises what `work` raises."""
         return await self._on_a_thread(self._stores.read, work)
 
-    async def tell(self, work: Callable[[], T]) -> T:
+    async def encode(self, work: Callable[[], T]) -> T:
         """Run `work`, which encodes events and takes long, on a thread: for one reader at a time."""
-        return await self._on_a_thread(self._stores.tell, work)
+        return await self._on_a_thread(self._stores.encode, work)
 
     async def _on_a_thread(self, run: "Callable[[Callable[[], T]], asyncio.Future[T]]", work: Callable[[], T]) -> T:
         try:

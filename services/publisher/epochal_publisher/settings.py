@@ -7,18 +7,30 @@ declares (retention, time-outs, buffers) is not a setting: it comes from the cat
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field, field_validator
 from pydantic_settings import SettingsConfigDict
 
 from epochal.client.catalog.catalog import catalog_url
 from epochal.errors import ConfigError
+from epochal.protocol.messages import MAX_ID, is_id
 from epochal.protocol.wire import MAX_PAYLOAD
-from epochal.service.settings import ByComma, ServiceSettings
+from epochal.service.origins import check_cors_origins
+from epochal.service.settings import ByComma, Port, ServiceSettings
 from epochal_publisher.http.callback_targets import Targets
 from epochal_publisher.sockets.peer_limits import SocketTimeouts
 
-Port = Annotated[int, Field(ge=0, le=65535)]
 """0 takes a free port: several publishers share a machine, and clients learn addresses from the catalog."""
+
+
+def _url(value: str) -> str:
+    try:
+        return catalog_url(value)
+    except ConfigError as error:
+        raise ValueError(str(error)) from None
+
+
+CatalogUrl = Annotated[str, AfterValidator(_url)]
+"""The URL of a catalog; what is empty becomes that of EPOCHAL_CATALOG."""
 
 
 class Settings(ServiceSettings):
@@ -27,13 +39,13 @@ class Settings(ServiceSettings):
     model_config = SettingsConfigDict(env_prefix="EPOCHAL_PUBLISHER_")
     service: ClassVar[str] = "publisher"
 
-    catalog: str
+    catalog: CatalogUrl
     """The URL of the catalog. No default, because a wrong one would register the publisher at another catalog."""
     stream: str = Field(pattern=r"^[^/]+/[^/]+$")
     """`namespace/name` of the one stream that this process serves."""
     segments: ByComma = Field(min_length=1)
     """The segments that this process owns, by comma."""
-    publisher: str = Field(min_length=1, max_length=253)
+    publisher: str
     """The name of this publisher; a process that replaces another has the same name."""
     data: Path | None = None
     """The directory of the logs on disk, for streams that have storage. Each log has one owner at a time."""
@@ -86,6 +98,8 @@ class Settings(ServiceSettings):
     """Bytes of events in one answer, or in one delivery of a web-hook; a larger event goes alone."""
     sse_heartbeat: float = Field(default=10.0, gt=0.0, le=300.0)
     """The longest silence on server-sent events; many proxies close a silent connection after a minute."""
+    cors_origins: Annotated[ByComma, AfterValidator(check_cors_origins)] = ()
+    """The origins whose web pages may read events, by comma, or `*`. By default none: browsers let no page read."""
     webhook_targets: str = ""
     """Where web-hooks may go, by comma. By default nowhere: else any client could send requests into this network."""
     webhook_timeout: float = Field(default=10.0, gt=0.0, le=300.0)
@@ -109,16 +123,19 @@ class Settings(ServiceSettings):
         """How long the sockets wait for peers."""
         return SocketTimeouts(self.handshake_timeout, self.heartbeat_interval, self.heartbeat_timeout)
 
+    def known_hosts(self) -> tuple[str, ...]:
+        """The names of `hosts`, and the one that clients get."""
+        return (*self.hosts, self.advertise) if self.advertise else self.hosts
+
+    @field_validator("publisher")
+    @classmethod
+    def _id(cls, value: str) -> str:
+        if not is_id(value):
+            raise ValueError(f"must be 1 to {MAX_ID} printable characters")
+        return value
+
     @field_validator("webhook_targets")
     @classmethod
     def _targets(cls, value: str) -> str:
         Targets.parse(value)
         return value
-
-    @field_validator("catalog")
-    @classmethod
-    def _url(cls, value: str) -> str:
-        try:
-            return catalog_url(value)
-        except ConfigError as error:
-            raise ValueError(str(error)) from None

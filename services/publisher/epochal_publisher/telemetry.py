@@ -21,6 +21,7 @@ COMMIT_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2
 _COUNTED: tuple[tuple[str, str, str, Read], ...] = (
     ("events", "{event}", "Events logged so far; with storage, by all incarnations", lambda s: s.publisher.seq + 1),
     ("appends", "{append}", "Appends acknowledged", lambda s: s.counters.appends),
+    ("records", "{record}", "Records logged", lambda s: s.publisher.records),
     (
         "meta.ignored",
         "{field}",

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.cluster.api.stage import Stage, stage
+from tests.cluster.api.sandbox import Sandbox, open_sandbox
 from tests.cluster.harness.apiserver import ApiServer
 
 from epochal.resources.crd import crd_text
@@ -21,9 +21,9 @@ def cluster_with_streams(controlled_api_server: ApiServer) -> ApiServer:
 
 
 @pytest.fixture
-async def on_stage(cluster_with_streams: ApiServer, tmp_path: Path) -> AsyncIterator[Stage]:
+async def sandbox(cluster_with_streams: ApiServer, tmp_path: Path) -> AsyncIterator[Sandbox]:
     """A namespace with a catalog and a node, and no operator yet."""
-    namespace = f"stage-{next(_numbers)}"
+    namespace = f"sandbox-{next(_numbers)}"
     cluster_with_streams.kubectl("create", "namespace", namespace)
-    async with stage(cluster_with_streams.kubeconfig, namespace, tmp_path) as set_up:
+    async with open_sandbox(cluster_with_streams.kubeconfig, namespace, tmp_path) as set_up:
         yield set_up

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from tests.cluster.api.stage import Operator, Stage, eventually, stage
+from tests.cluster.api.sandbox import Operator, Sandbox, eventually, open_sandbox
 from tests.cluster.harness.apiserver import ApiServer
 
 from epochal.resources.crd import CRD_NAME, crd_text
@@ -26,7 +26,7 @@ async def test_streams_that_are_defined_later_are_watched(
     """
     server = api_servers(controllers=True)
     server.kubectl("create", "namespace", "demo")
-    async with stage(server.kubeconfig, "demo", tmp_path) as set_up:
+    async with open_sandbox(server.kubeconfig, "demo", tmp_path) as set_up:
         operator = set_up.operator(resync=3600, watch_silence=5)
         await operator.start()
 
@@ -71,9 +71,9 @@ async def lists(operator: Operator, times: int) -> None:
 
 
 async def test_a_plug_in_logs_in_for_lists_and_watches(
-    on_stage: Stage, cluster_with_streams: ApiServer, tmp_path: Path
+    sandbox: Sandbox, cluster_with_streams: ApiServer, tmp_path: Path
 ) -> None:
-    server, namespace = cluster_with_streams, on_stage.namespace
+    server, namespace = cluster_with_streams, sandbox.namespace
     server.kubectl("create", "serviceaccount", "robot", "-n", namespace)
     binding = ["create", "rolebinding", "robot", "-n", namespace, "--clusterrole=cluster-admin"]
     server.kubectl(*binding, f"--serviceaccount={namespace}:robot")
@@ -87,9 +87,9 @@ async def test_a_plug_in_logs_in_for_lists_and_watches(
         user["user"] = {"exec": {"apiVersion": EXEC, "command": str(plugin), "interactiveMode": "Never"}}
     kubeconfig = tmp_path / "plug-in"
     kubeconfig.write_text(yaml.safe_dump(document))
-    operator = on_stage.operator_as(kubeconfig, resync=3600, catalog_interval=3600)
+    operator = sandbox.operator_as(kubeconfig, resync=3600, catalog_interval=3600)
     await operator.start()
-    await on_stage.declare()
-    await on_stage.is_ready()
+    await sandbox.declare()
+    await sandbox.is_ready()
     assert await operator.counted("epochal_operator_watch_events_total", '"Pod"') > 0
     assert "cannot be watched" not in operator.log.read_text()

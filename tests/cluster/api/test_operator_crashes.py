@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from tests.cluster.api.between import Between, between
-from tests.cluster.api.stage import Process, Stage, eventually
+from tests.cluster.api.api_proxy import ApiProxy, api_proxy
+from tests.cluster.api.sandbox import Process, Sandbox, eventually
 
 from epochal.kube.api import ApiError
 
@@ -20,9 +20,9 @@ MOST_STEPS = 30
 """For ten kills."""
 
 
-async def shape(stage: Stage, name: str) -> dict[Any, Any]:
+async def shape(sandbox: Sandbox, name: str) -> dict[Any, Any]:
     """What there is of a stream, without what differs from one to the next."""
-    uid = str(await stage.at_the_catalog(name))
+    uid = str(await sandbox.at_the_catalog(name))
 
     def bare(value: Any) -> Any:
         counted = {"uid", "resourceVersion", "creationTimestamp", "managedFields", "generation", "lastTransitionTime"}
@@ -34,10 +34,10 @@ async def shape(stage: Stage, name: str) -> dict[Any, Any]:
         return value.replace(name, "NAME").replace(uid, "UID") if isinstance(value, str) else value
 
     return {
-        "stream": bare(await stage.stream(name)),
+        "stream": bare(await sandbox.stream(name)),
         **{
             f"{kind} {child.replace(name, 'NAME')}": [bare(item["metadata"]), bare(item.get("spec"))]
-            for (kind, child), item in (await stage.children(name)).items()
+            for (kind, child), item in (await sandbox.children(name)).items()
         },
     }
 
@@ -45,7 +45,7 @@ async def shape(stage: Stage, name: str) -> dict[Any, Any]:
 class Killer:
     """Kills the operator at a write about one stream: before it reaches the API server, or before it is answered."""
 
-    def __init__(self, proxy: Between, *, answered: bool) -> None:
+    def __init__(self, proxy: ApiProxy, *, answered: bool) -> None:
         self._proxy, self._answered = proxy, answered
         self.count = 0
         self.killed = asyncio.Event()
@@ -97,82 +97,82 @@ async def until(killer: Killer, settled: Callable[[], Awaitable[Any]]) -> bool:
 
 
 @pytest.mark.parametrize("answered", [False, True], ids=["before the write", "before its answer"])
-async def test_killed_at_every_write_while_a_stream_is_made_and_taken_back(on_stage: Stage, answered: bool) -> None:
-    async with between(on_stage.api) as proxy:
+async def test_killed_at_every_write_while_a_stream_is_made_and_taken_back(sandbox: Sandbox, answered: bool) -> None:
+    async with api_proxy(sandbox.api) as proxy:
         killer = Killer(proxy, answered=answered)
-        operator = on_stage.operator(url=proxy.url, **QUICK)
+        operator = sandbox.operator(url=proxy.url, **QUICK)
         await operator.start()
-        await on_stage.declare("calm", **STORAGE)
-        await on_stage.is_ready("calm")
-        calm = await shape(on_stage, "calm")
+        await sandbox.declare("calm", **STORAGE)
+        await sandbox.is_ready("calm")
+        calm = await shape(sandbox, "calm")
         made = taken = 0
         for at in range(1, MOST):
             name = f"made{at}x"
             killer.aim(operator, name, at)
-            await on_stage.declare(name, **STORAGE)
-            if not await until(killer, lambda name=name: on_stage.is_ready(name)):  # type: ignore[misc]
+            await sandbox.declare(name, **STORAGE)
+            if not await until(killer, lambda name=name: sandbox.is_ready(name)):  # type: ignore[misc]
                 break
             made += 1
             await operator.ended()
             await operator.start()
-            await on_stage.is_ready(name)
-            assert await shape(on_stage, name) == calm
+            await sandbox.is_ready(name)
+            assert await shape(sandbox, name) == calm
         assert made >= 10, proxy.writes  # its claim, eight objects, its status
         for at in range(1, MOST):
             name = f"made{at}x"
             killer.aim(operator, name, at)
-            await on_stage.delete(name)
-            if not await until(killer, lambda name=name: on_stage.is_gone(name)):  # type: ignore[misc]
+            await sandbox.delete(name)
+            if not await until(killer, lambda name=name: sandbox.is_gone(name)):  # type: ignore[misc]
                 break
             taken += 1
             await operator.ended()
             await operator.start()
-            await on_stage.is_gone(name)
-            assert await on_stage.at_the_catalog(name) is None
+            await sandbox.is_gone(name)
+            assert await sandbox.at_the_catalog(name) is None
         assert taken >= 1
-    assert_one_pod_a_segment(on_stage)
+    assert_one_pod_a_segment(sandbox)
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_killed_at_some_writes_while_a_stream_changes(on_stage: Stage, seed: int) -> None:
+async def test_killed_at_some_writes_while_a_stream_changes(sandbox: Sandbox, seed: int) -> None:
     """A seeded sample of fifty kills, ten a seed, somewhere in rolls, repairs, deletions and streams made anew."""
     draw = random.Random(seed)
-    async with between(on_stage.api) as proxy:
+    async with api_proxy(sandbox.api) as proxy:
         killer = Killer(proxy, answered=bool(seed % 2))
-        operator = on_stage.operator(url=proxy.url, **QUICK)
+        operator = sandbox.operator(url=proxy.url, **QUICK)
         await operator.start()
-        await on_stage.declare(segments=2, **STORAGE)
-        await on_stage.is_ready()
+        await sandbox.declare(segments=2, **STORAGE)
+        await sandbox.is_ready()
         killed = 0
         for step in range(MOST_STEPS):
             if killed == 10:
                 break
             killer.aim(operator, "flights", draw.randint(1, 8))
-            await draw.choice([_roll, _lose, _edit, _recreate])(on_stage, step)
-            await until(killer, on_stage.is_ready)  # which it may have been still, before the operator has looked
+            await draw.choice([_roll, _lose, _edit, _recreate])(sandbox, step)
+            await until(killer, sandbox.is_ready)  # which it may have been still, before the operator has looked
             killer.aim(operator, "", 0)
             if killer.has_killed(operator):
                 killed += 1
                 await operator.ended()
                 await operator.start()
-            await on_stage.is_ready()
-            assert await on_stage.at_the_catalog() is not None
+            await sandbox.is_ready()
+            assert await sandbox.at_the_catalog() is not None
         assert killed == 10, "in most steps: some have fewer writes than were drawn"
-    assert_one_pod_a_segment(on_stage)
+    assert_one_pod_a_segment(sandbox)
 
 
-async def _roll(stage: Stage, step: int) -> None:
-    await stage.change(progress={"minWriters": step + 2})
+async def _roll(sandbox: Sandbox, step: int) -> None:
+    await sandbox.change(progress={"minWriters": step + 2})
 
 
-async def _lose(stage: Stage, step: int) -> None:
-    for (kind, _), item in (await stage.children()).items():
+async def _lose(sandbox: Sandbox, step: int) -> None:
+    for (kind, _), item in (await sandbox.children()).items():
         if kind in ("Service", "PodDisruptionBudget") or (kind == "Pod" and step % 2):
-            await stage.lose(item)
+            await sandbox.lose(item)
 
 
-async def _edit(stage: Stage, step: int) -> None:
-    children = await stage.children()
+async def _edit(sandbox: Sandbox, step: int) -> None:
+    children = await sandbox.children()
     edits: dict[tuple[str, str], Any] = {
         ("NetworkPolicy", "flights-publisher"): {"ingress": [{}]},
         ("Service", "flights"): {"selector": {"epochal.dev/stream": f"other-{step}"}},
@@ -180,34 +180,34 @@ async def _edit(stage: Stage, step: int) -> None:
     for place, spec in edits.items():
         if place in children:  # and not just being made again, after the step before
             try:
-                await stage.api.merge(children[place], {"spec": spec})
+                await sandbox.api.merge(children[place], {"spec": spec})
             except ApiError as error:
                 if error.status not in (404, 409):
                     raise
 
 
-async def _recreate(stage: Stage, step: int) -> None:
-    old = await stage.stream()
-    await stage.delete()
+async def _recreate(sandbox: Sandbox, step: int) -> None:
+    old = await sandbox.stream()
+    await sandbox.delete()
 
     async def look() -> bool:
-        found = await stage.stream()
+        found = await sandbox.stream()
         return found is None or old is None or found["metadata"]["uid"] != old["metadata"]["uid"]
 
     # the operator may be dead by now: then it is taken back by hand, as an administrator would
     try:
         await eventually(look, 8)
     except AssertionError:
-        found = await stage.stream()
+        found = await sandbox.stream()
         if found is not None:
-            await stage.api.merge(found, {"metadata": {"finalizers": []}})
-    await stage.declare(segments=2, **STORAGE)
+            await sandbox.api.merge(found, {"metadata": {"finalizers": []}})
+    await sandbox.declare(segments=2, **STORAGE)
 
 
-def assert_one_pod_a_segment(stage: Stage) -> None:
+def assert_one_pod_a_segment(sandbox: Sandbox) -> None:
     """Of each name there was one pod at a time, by the diary of the node."""
     living: dict[str, str] = {}
-    for name, uid, state in stage.node.diary:
+    for name, uid, state in sandbox.node.diary:
         if state == "gone":
             assert living.pop(name, uid) == uid
         else:

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 from tests.charts.rendering import Object, find, render
-from tests.cluster.api.stage import Stage, eventually, stage
+from tests.cluster.api.sandbox import Sandbox, eventually, open_sandbox
 from tests.cluster.harness import building
 from tests.cluster.harness.apiserver import ApiServer
 from tests.cluster.harness.audit import Call
 
-from epochal.resources.cluster.names import INDEX_LABEL
+from epochal.resources.cluster.stream import INDEX_LABEL
 from epochal.resources.crd import crd_text
 
 Right = tuple[str, str, str]
@@ -90,32 +90,32 @@ def used(server: ApiServer, user: str) -> set[Right]:
     return {(call.group, call.resource, call.verb) for call in calls}
 
 
-async def play(server: ApiServer, stage: Stage) -> None:
+async def play(server: ApiServer, sandbox: Sandbox) -> None:
     """All that happens to streams: made, changed, damaged, deleted, and made anew beside what is left."""
-    await stage.declare(segments=2, **STORED)
-    await stage.is_ready()
-    await stage.change(progress={"minWriters": 2})
-    await stage.is_ready()
-    await damage(server, stage)
-    await grow(server, stage)
-    await stage.delete()
-    await eventually(lambda: gone(stage))
-    await stage.declare(segments=2, **STORED)
-    await let_go_of_claims(server, stage)
-    await stage.is_ready()
-    await meet_names_that_are_taken(server, stage)
+    await sandbox.declare(segments=2, **STORED)
+    await sandbox.is_ready()
+    await sandbox.change(progress={"minWriters": 2})
+    await sandbox.is_ready()
+    await damage(server, sandbox)
+    await grow(server, sandbox)
+    await sandbox.delete()
+    await eventually(lambda: gone(sandbox))
+    await sandbox.declare(segments=2, **STORED)
+    await let_go_of_claims(server, sandbox)
+    await sandbox.is_ready()
+    await meet_names_that_are_taken(server, sandbox)
 
 
-async def damage(server: ApiServer, stage: Stage) -> None:
+async def damage(server: ApiServer, sandbox: Sandbox) -> None:
     """What is deleted comes back, and so does a label that is taken off."""
-    before = await stage.children()
+    before = await sandbox.children()
     server.kubectl("label", "pod", "flights-0", "-n", NAMESPACE, f"{INDEX_LABEL}-")
     kept = ("Pod", "PersistentVolumeClaim")
     for kind, name in (place for place in before if place[0] not in kept):
         server.kubectl("delete", kind, name, "-n", NAMESPACE)
 
     async def repaired() -> bool:
-        after = await stage.children()
+        after = await sandbox.children()
         same = {place for place in before.keys() & after.keys() if uid(before[place]) == uid(after[place])}
         labelled = INDEX_LABEL in after["Pod", "flights-0"]["metadata"]["labels"]
         return labelled and after.keys() == before.keys() and {kind for kind, _ in same} == set(kept)
@@ -123,17 +123,17 @@ async def damage(server: ApiServer, stage: Stage) -> None:
     await eventually(repaired)
 
 
-async def grow(server: ApiServer, stage: Stage) -> None:
+async def grow(server: ApiServer, sandbox: Sandbox) -> None:
     """A claim that is bound can be made larger."""
     bound = {"status": {"phase": "Bound", "capacity": {"storage": "1Gi"}}}
     for claim in ("flights-0", "flights-1"):
         server.kubectl(
             "patch", "pvc", claim, "-n", NAMESPACE, "--subresource=status", "--type=merge", "-p", json.dumps(bound)
         )
-    await stage.change(**LARGER)
+    await sandbox.change(**LARGER)
 
     async def grown() -> bool:
-        found = await stage.children()
+        found = await sandbox.children()
         claims = [item for (kind, _), item in found.items() if kind == "PersistentVolumeClaim"]
         return {item["spec"]["resources"]["requests"]["storage"] for item in claims} == {"2Gi"}
 
@@ -144,15 +144,15 @@ def uid(item: Object) -> str:
     return str(item["metadata"]["uid"])
 
 
-async def gone(stage: Stage) -> bool:
-    return await stage.stream() is None
+async def gone(sandbox: Sandbox) -> bool:
+    return await sandbox.stream() is None
 
 
-async def let_go_of_claims(server: ApiServer, stage: Stage) -> None:
+async def let_go_of_claims(server: ApiServer, sandbox: Sandbox) -> None:
     """As a controller would: claims that are deleted wait for somebody to say that no pod has them."""
 
     async def ending() -> list[str]:
-        found = await stage.children()
+        found = await sandbox.children()
         return [name for (kind, name), item in found.items() if kind == "PersistentVolumeClaim" and is_ending(item)]
 
     for _ in range(2):
@@ -164,16 +164,16 @@ def is_ending(item: Object) -> bool:
     return "deletionTimestamp" in item["metadata"]
 
 
-async def meet_names_that_are_taken(server: ApiServer, stage: Stage) -> None:
+async def meet_names_that_are_taken(server: ApiServer, sandbox: Sandbox) -> None:
     """What others have made without the operator's labels it finds out when it is refused."""
     pod = {"containers": [{"name": "main", "image": "theirs"}], "automountServiceAccountToken": False}
     claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     for kind, name, spec in (("Pod", "engaged-0", pod), ("PersistentVolumeClaim", "taken-0", claim)):
         server.apply({"apiVersion": "v1", "kind": kind, "metadata": {"name": name}, "spec": spec}, namespace=NAMESPACE)
-    await stage.declare("engaged", segments=1)
-    await stage.declare("taken", segments=1, **STORED)
+    await sandbox.declare("engaged", segments=1)
+    await sandbox.declare("taken", segments=1, **STORED)
     for name in ("engaged", "taken"):
-        await stage.is_told("Ready", "NameConflict", name)
+        await sandbox.is_told("Ready", "NameConflict", name)
 
 
 @pytest.mark.parametrize("everywhere", [False, True], ids=["one namespace", "the whole cluster"])
@@ -184,7 +184,7 @@ async def test_the_operator_works_with_the_rights_of_the_chart_and_uses_them_all
     roles = rights_of(objects, "operator")
     user, kubeconfig = account_of(server, roles, tmp_path)
     lease = find(objects, "Lease", "-operator")["metadata"]["name"]
-    async with stage(server.kubeconfig, NAMESPACE, tmp_path) as set_up:
+    async with open_sandbox(server.kubeconfig, NAMESPACE, tmp_path) as set_up:
         operator = set_up.operator_as(
             kubeconfig, namespaces="" if everywhere else NAMESPACE, lease_namespace=HOME, lease_name=lease
         )
@@ -202,7 +202,7 @@ async def test_what_takes_finalizers_off_after_an_uninstall_uses_all_of_its_righ
 ) -> None:
     roles = rights_of(chart(everywhere), "release")
     user, kubeconfig = account_of(server, roles, tmp_path)
-    async with stage(server.kubeconfig, NAMESPACE, tmp_path) as set_up:
+    async with open_sandbox(server.kubeconfig, NAMESPACE, tmp_path) as set_up:
         await set_up.api.create(with_finalizer(set_up.document()))
         where = () if everywhere else ("--namespaces", NAMESPACE)
         said = await set_up.program("epochal_operator", "release", "--settle", "0", *where, kubeconfig=kubeconfig)

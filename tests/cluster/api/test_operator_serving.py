@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cluster.api.stage import PATIENCE, Node, Process, Stage, eventually
+from tests.cluster.api.sandbox import PATIENCE, Node, Process, Sandbox, eventually
 
 import epochal
 from epochal.client.catalog.catalog import CatalogClient
-from epochal.kube.api import KINDS, ApiError
-from epochal.resources.cluster.names import SELECTOR
+from epochal.kube.api import ApiError
 
 Object = dict[str, Any]
 
@@ -21,8 +20,8 @@ Object = dict[str, Any]
 class RunningNode(Node):
     """Runs each pod's program as a process; one that goes is told to end, and may outlive its successor's start."""
 
-    def __init__(self, stage: Stage, directory: Path) -> None:
-        super().__init__(stage.api, stage.namespace)
+    def __init__(self, sandbox: Sandbox, directory: Path) -> None:
+        super().__init__(sandbox.api, sandbox.namespace)
         self._directory = directory
         self.processes: dict[str, Process] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -57,15 +56,10 @@ class RunningNode(Node):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def end_those_that_are_gone(self) -> None:
-        """Tell processes without a pod to end, for ever."""
-        while True:
-            with contextlib.suppress(ApiError):
-                pods, _ = await self._api.list(KINDS["Pod"], self._namespace, SELECTOR)
-                for uid in self.processes.keys() - {pod["metadata"]["uid"] for pod in pods}:
-                    process = self.processes.pop(uid)
-                    self._spawn(process.stop())
-            await asyncio.sleep(0.05)
+    def _is_gone(self, uid: str) -> None:
+        super()._is_gone(uid)
+        if (process := self.processes.pop(uid, None)) is not None:
+            self._spawn(process.stop())
 
     async def close(self) -> None:
         """End all processes."""
@@ -74,19 +68,18 @@ class RunningNode(Node):
 
 
 @pytest.fixture
-async def running(on_stage: Stage, tmp_path: Path) -> AsyncIterator[Stage]:
-    """A stage where pods really run."""
-    on_stage.node.held = True
-    node = RunningNode(on_stage, tmp_path)
-    tasks = [asyncio.create_task(node.run()), asyncio.create_task(node.end_those_that_are_gone())]
-    yield on_stage
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+async def running(sandbox: Sandbox, tmp_path: Path) -> AsyncIterator[Sandbox]:
+    """A sandbox where pods really run."""
+    sandbox.node.held = True
+    node = RunningNode(sandbox, tmp_path)
+    task = asyncio.create_task(node.run())
+    yield sandbox
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
     await node.close()
 
 
-async def test_nothing_is_lost_while_every_pod_is_replaced_and_the_operator_is_killed(running: Stage) -> None:
+async def test_nothing_is_lost_while_every_pod_is_replaced_and_the_operator_is_killed(running: Sandbox) -> None:
     operator = running.operator()
     await operator.start()
     await running.declare(segments=2, history={"storage": {"size": "1Gi"}})
@@ -122,13 +115,13 @@ async def test_nothing_is_lost_while_every_pod_is_replaced_and_the_operator_is_k
     await eventually(lambda: tells(running, "[]"))
 
 
-async def tells(stage: Stage, frontier: str) -> bool:
-    stream = await stage.stream()
+async def tells(sandbox: Sandbox, frontier: str) -> bool:
+    stream = await sandbox.stream()
     assert stream is not None
     return bool(stream["status"].get("frontier") == frontier)
 
 
-async def test_a_stream_that_is_deleted_tells_its_readers_and_one_of_the_same_name_is_another(running: Stage) -> None:
+async def test_a_stream_that_is_deleted_tells_its_readers_and_one_of_the_same_name_is_another(running: Sandbox) -> None:
     await running.operator().start()
     await running.declare(segments=1)
     old = await running.is_ready()
@@ -161,7 +154,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 @pytest.mark.rule("E46")
-async def test_a_lost_writer_is_told_and_waited_for_until_it_is_released(running: Stage) -> None:
+async def test_a_lost_writer_is_told_and_waited_for_until_it_is_released(running: Sandbox) -> None:
     await running.operator().start()
     await running.declare(segments=1, progress={"minWriters": 2, "writerTimeout": "5s", "whenLost": "hold"})
     await running.is_ready()

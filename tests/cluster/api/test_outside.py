@@ -242,16 +242,16 @@ def test_an_api_server_that_is_away_is_told(server: ApiServer, tmp_path: Path) -
 
 
 @dataclass(frozen=True)
-class Realm:
+class ClusterServices:
     """A catalog in the namespace `epochal` and a publisher of demo/flights, with what the cluster knows of them."""
 
     catalog: str
 
 
 @pytest.fixture(scope="module")
-def realm(server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Realm]:
+def cluster_services(server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterServices]:
     """Processes where containers would run: a node's kubelet, a catalog, a publisher, each in its pod's place."""
-    place = tmp_path_factory.mktemp("realm")
+    place = tmp_path_factory.mktemp("services")
     kubelet_port, catalog_port = free_port(), free_port()
     catalog = f"http://127.0.0.1:{catalog_port}"
     keys = server.authority.issue("system:node:node", hosts=("127.0.0.1",))
@@ -271,7 +271,7 @@ def realm(server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             program.wait_until(partial(_says_ready, program.log), PATIENCE)
             if program.name == "catalog":
                 _declare(server, catalog)
-        yield Realm(catalog)
+        yield ClusterServices(catalog)
     finally:
         for program in reversed(programs):
             program.stop()
@@ -345,7 +345,7 @@ def _ready(server: ApiServer, namespace: str, name: str, ready: bool) -> None:
     server.kubectl("patch", "pod", name, "-n", namespace, "--subresource=status", "--type=merge", f"-p={patch}")
 
 
-def test_publishes_and_subscribes_from_outside(realm: Realm, admin: Outside) -> None:
+def test_publishes_and_subscribes_from_outside(cluster_services: ClusterServices, admin: Outside) -> None:
     records = [json.dumps({"n": number}) for number in range(500)]
     result = admin(
         "--kube", "pub", "demo/flights", "--time", "1", "-f", "-", "--advance", "2", stdin="\n".join(records)
@@ -358,7 +358,7 @@ def test_publishes_and_subscribes_from_outside(realm: Realm, admin: Outside) -> 
     assert sorted(record["n"] for record in epoch["records"]) == list(range(500))  # of two segments, in any order
 
 
-def test_looks_from_outside(realm: Realm, admin: Outside) -> None:
+def test_looks_from_outside(cluster_services: ClusterServices, admin: Outside) -> None:
     assert admin("--kube", "get", "streams", "-A", "-o", "name").out == "stream/demo/flights\n"
     assert admin("--kube", "describe", "stream", "demo/flights").status == 0
     # Any address of the cluster's own is found, not only the catalog that is looked for.
@@ -368,7 +368,7 @@ def test_looks_from_outside(realm: Realm, admin: Outside) -> None:
     assert (result.status, result.out) == (0, "stream/demo/flights\n")
 
 
-def test_doctor_sees_all_of_a_cluster(realm: Realm, admin: Outside) -> None:
+def test_doctor_sees_all_of_a_cluster(cluster_services: ClusterServices, admin: Outside) -> None:
     result = admin("--kube", "doctor", "--timeout", "20")
     assert result.status == 0, result.out
     for line in (
@@ -383,7 +383,9 @@ def test_doctor_sees_all_of_a_cluster(realm: Realm, admin: Outside) -> None:
         assert f"ok    {line}" in result.out
 
 
-def test_doctor_tells_of_objects_that_are_not_ready(realm: Realm, server: ApiServer, admin: Outside) -> None:
+def test_doctor_tells_of_objects_that_are_not_ready(
+    cluster_services: ClusterServices, server: ApiServer, admin: Outside
+) -> None:
     told = "warn  objects      demo/flights: the operator has not looked at it"
     assert told in admin("--kube", "doctor", "--timeout", "20").out
     ready = {"type": "Ready", "reason": "Waiting", "message": "as the test says", "lastTransitionTime": MOMENT}
@@ -395,7 +397,9 @@ def test_doctor_tells_of_objects_that_are_not_ready(realm: Realm, server: ApiSer
         assert line in admin("--kube", "doctor", "--timeout", "20").out
 
 
-def test_a_catalog_that_is_not_ready_is_told_with_its_reason(server: ApiServer, realm: Realm, admin: Outside) -> None:
+def test_a_catalog_that_is_not_ready_is_told_with_its_reason(
+    server: ApiServer, cluster_services: ClusterServices, admin: Outside
+) -> None:
     _ready(server, "epochal", "epochal-catalog-0", False)
     try:
         result = admin("--kube", "get", "streams")
@@ -409,7 +413,7 @@ def test_a_catalog_that_is_not_ready_is_told_with_its_reason(server: ApiServer, 
         _ready(server, "epochal", "epochal-catalog-0", True)
 
 
-def test_rights_to_forward(server: ApiServer, realm: Realm, tmp_path: Path) -> None:
+def test_rights_to_forward(server: ApiServer, cluster_services: ClusterServices, tmp_path: Path) -> None:
     looker = user(server, tmp_path / "looker", "epochal", "get,list services", "get,list pods", "get pods/portforward")
     result = looker("--kube", "get", "streams", "--timeout", "1")
     assert result.status == 4
@@ -430,14 +434,16 @@ def test_rights_to_forward(server: ApiServer, realm: Realm, tmp_path: Path) -> N
     assert "you may not get, create pods/portforward in namespace demo" in result.err
 
 
-def test_environment_of_another_realm_does_not_contradict_the_choice(realm: Realm, server: ApiServer) -> None:
+def test_environment_of_another_realm_does_not_contradict_the_choice(
+    cluster_services: ClusterServices, server: ApiServer
+) -> None:
     confused = Outside(server.kubeconfig, {"EPOCHAL_CATALOG": "http://127.0.0.1:1"})
     assert confused("--kube", "get", "streams", "-A", "-o", "name").out == "stream/demo/flights\n"
     assert confused("get", "streams", "--timeout", "0").status == 4
 
 
 def test_two_catalogs_are_told_apart_by_their_namespace(
-    realm: Realm, server: ApiServer, admin: Outside, namespace: str
+    cluster_services: ClusterServices, server: ApiServer, admin: Outside, namespace: str
 ) -> None:
     labels = {"app.kubernetes.io/part-of": "epochal", "app.kubernetes.io/component": "catalog"}
     metadata = {"name": "other-catalog", "namespace": namespace, "labels": labels}
@@ -455,7 +461,7 @@ def test_two_catalogs_are_told_apart_by_their_namespace(
         server.kubectl("delete", "service", "other-catalog", "-n", namespace)
 
 
-def test_as_a_plug_in_of_kubectl(realm: Realm, server: ApiServer, tmp_path: Path) -> None:
+def test_as_a_plug_in_of_kubectl(cluster_services: ClusterServices, server: ApiServer, tmp_path: Path) -> None:
     for name, function in (("kubectl-epochal", "run"), ("kubectl_complete-epochal", "complete")):
         script = tmp_path / name
         program = f"from epochal.cli.plugin import {function}; {function}()"

@@ -18,6 +18,8 @@ from tests.cluster.harness.places import BIN, LOGS, ROOT, SOURCES, TOOLS
 
 _OLDEST_GO = (1, 21)
 """From this version on, Go downloads the newer version that a go.mod requires."""
+_FEWER = "-gcflags=all=-dwarf=false"
+"""What only debuggers read is not made: the programs are linked without it anyway."""
 
 
 class BuildError(Exception):
@@ -102,7 +104,7 @@ def built(name: str, module: Path, package: str, flags: str, *, into: Path = BIN
         digest = _digest(module, package, flags)
         if program.exists() and stamp.exists() and stamp.read_text() == digest:
             return program
-        _build(name, module, logs, ["-trimpath", "-ldflags", flags, "-o", f"{program}.new", package])
+        _build(name, module, logs, ["-trimpath", _FEWER, "-ldflags", flags, "-o", f"{program}.new", package])
         Path(f"{program}.new").replace(program)  # a running program's file cannot be written
         stamp.write_text(digest)
     return program

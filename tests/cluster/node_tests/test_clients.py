@@ -20,6 +20,29 @@ MAIN = "from epochal.cli import main; main()"
 RECORDS = [{"n": number} for number in range(20)]
 
 
+SWALLOWED = """
+import asyncio, epochal, itertools, sys, time
+
+tries = []
+
+async def reach(address):
+    tries.append(time.monotonic())
+    return address
+
+async def main():
+    async with epochal.connect(reach=reach) as client:
+        opening = asyncio.create_task(client.writer(sys.argv[1]).__aenter__())
+        while len(tries) < 4 and not opening.done():
+            await asyncio.sleep(0.05)
+        opening.cancel()
+        await asyncio.wait([opening])
+    print(max(later - earlier for earlier, later in itertools.pairwise(tries)))
+
+asyncio.run(main())
+"""
+"""Says how many seconds a writer takes at most from one try to connect to the next."""
+
+
 @pytest.mark.parametrize("storage", [True, False], ids=["storage", "memory"])
 def test_pods_of_another_namespace_publish_and_subscribe(streams, toolbox, storage):
     streams.start(stream("orders", storage=storage, segments=2))
@@ -56,6 +79,9 @@ def test_only_its_own_namespace_and_those_of_clients_reach_a_publisher(cluster, 
         toolbox.run(*connect)
         with pytest.raises(KubectlError, match="timed out"):
             stranger.run(*connect)
+    # The node drops its packets, as a network does whose machine is gone: that is not waited for as long as TCP would.
+    took = float(stranger.run("python", "-c", SWALLOWED, f"{streams.namespace}/orders"))
+    assert 1.5 < took < 8, "2 s, and a short pause"
 
 
 # ---- from outside: by way of the API server, the kubelet and the containers' own network ----

@@ -1,7 +1,8 @@
 // An OpenTelemetry Collector of five parts, for the tests and the demo of this repository only.
 //
 // The collector's own programs cannot be installed by `go install`, and have hundreds of parts. This one takes OTLP and
-// gives it to Zipkin, which has a page to look at and takes no OTLP itself.
+// gives it to Zipkin, which has a page to look at and takes no OTLP itself. What it shares with the Kubernetes of the
+// cluster tests is in the same versions there, so that it is compiled once.
 package main
 
 import (

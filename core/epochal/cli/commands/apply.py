@@ -1,23 +1,38 @@
 """`epochal apply`: declare streams, or change them.
 
 The outcome of each manifest is printed. If one is refused, the others are applied all the same.
+With `--kube`, `Stream` objects are applied and deleted at the API server of Kubernetes and not at the catalog: the
+operator declares the stream there, and runs its publishers.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import typer
 
+from epochal.catalog_api.answers import StreamInfo
 from epochal.cli import target
 from epochal.cli.failures import describe
-from epochal.cli.io.manifests import read_manifests
 from epochal.cli.io.terminal import note
-from epochal.cli.options import DEFAULT_TIMEOUT, Catalog, Manifests, Namespace, Timeout, open_catalog, run
+from epochal.cli.options import DEFAULT_TIMEOUT, CatalogOption, Manifests, NamespaceOption, Timeout, open_catalog, run
 from epochal.client.catalog.catalog import CatalogClient
-from epochal.client.catalog.types import StreamInfo
-from epochal.errors import CatalogUnavailable, ClusterUnavailable, EpochalError, ManifestError, StreamNotFound
-from epochal.kube.addresses import in_cluster
-from epochal.resources import NotInEffect, StreamManifest, immutable_changes
+from epochal.errors import (
+    CatalogUnavailable,
+    ClusterUnavailable,
+    ConfigError,
+    EpochalError,
+    ManifestError,
+    Problem,
+    StreamNotFound,
+    TimedOut,
+)
+from epochal.kube.api import Object
+from epochal.kube.cluster import in_cluster
+from epochal.kube.user_api import StreamObjects
+from epochal.resources import OBJECT_UID, NotInEffect, StreamManifest, immutable_changes, load_manifests
 
 EPILOG = """\b
 Examples:
@@ -42,8 +57,8 @@ def apply(
     force: Annotated[
         bool, typer.Option("--force-conflicts", help="With --kube: take over fields that something else has set.")
     ] = False,
-    namespace: Namespace = None,
-    catalog: Catalog = None,
+    namespace: NamespaceOption = None,
+    catalog: CatalogOption = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
 ) -> None:
     """Declare the streams of manifests, or change them."""
@@ -51,8 +66,6 @@ def apply(
         raise typer.BadParameter("name a file of manifests: epochal apply -f FILE (or -f - for standard input)")
     manifests = read_manifests(filename, namespace)
     if target.chosen() is not None:
-        from epochal.cli.commands.cluster_apply import apply_objects
-
         run(apply_objects(manifests, dry_run, force))
     else:
         run(_apply(manifests, dry_run, catalog, timeout))
@@ -127,9 +140,142 @@ async def apply_each(
             failed, failures = error, failures + 1
             continue
         print(f"stream {manifest.qualified} {applied.outcome}{' (dry run)' if dry_run else ''}", flush=True)
+        if applied.outcome == "created" and manifest.spec.history.storage is None:
+            note(f"{manifest.qualified} has no history.storage: its records are gone when their publisher ends")
         for field in applied.not_in_effect:
             note(f"not in effect yet: {manifest.qualified} {field.path}: {field.note}")
     if failed is not None:
         if len(manifests) > 1:
             note(f"{failures} of {len(manifests)} streams failed; the others are as printed above")
         raise failed
+
+
+SUFFIXES = (".yaml", ".yml", ".json")
+
+
+def read_manifests(filenames: Sequence[str], namespace: str | None) -> list[StreamManifest]:
+    """Every manifest of every file, in order; `namespace` replaces a missing one.
+
+    Raises `ManifestError` with the problems of all files, each with its file's name when there are several.
+    """
+    texts = list(_texts(filenames))
+    manifests: list[StreamManifest] = []
+    problems: list[Problem] = []
+    seen: dict[str, str] = {}
+    for name, text in texts:
+        where = f"{name}: " if len(texts) > 1 else ""
+        try:
+            found = load_manifests(text, namespace=namespace)
+        except ManifestError as error:
+            problems.extend(Problem(where + problem.path, problem.reason, problem.hint) for problem in error.problems)
+            continue
+        for manifest in found:
+            if (first := seen.setdefault(manifest.qualified, name)) != name:
+                reason = f"declares {manifest.qualified} again; {first} does already"
+                problems.append(Problem(f"{where}metadata.name", reason))
+        manifests.extend(found)
+    if problems:
+        raise ManifestError("the manifests are not valid, and nothing was changed", problems)
+    return manifests
+
+
+def _texts(filenames: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """(name, text) of each file; a directory means the manifests in it, by name, not those of its directories."""
+    for filename in filenames:
+        if filename == "-":
+            yield "standard input", sys.stdin.read()
+        elif (path := Path(filename)).is_dir():
+            files = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES and file.is_file())
+            if not files:
+                wanted = ", ".join(f"*{suffix}" for suffix in SUFFIXES)
+                raise ConfigError(f"{filename} is a directory without manifests ({wanted})")
+            for file in files:
+                yield str(file), _read(file)
+        else:
+            yield filename, _read(path)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ManifestError("the manifest is not valid", [Problem(str(path), "is no text in UTF-8")]) from None
+
+
+LOOK_AGAIN = 0.5
+"""Seconds between looks at what is still there."""
+
+
+async def apply_objects(manifests: Sequence[StreamManifest], dry_run: bool, force: bool) -> None:
+    """Apply all; those that the cluster refuses are reported, and the last one's error is raised at the end."""
+    streams = target.cluster().streams
+    note(f"applying to the cluster of context {target.cluster().access.name}, as kubectl apply --server-side does")
+
+    async def one(manifest: StreamManifest) -> Applied:
+        outcome, uid = await _apply_object(streams, manifest, dry_run, force)
+        return Applied(outcome, _of_object(manifest, uid).not_in_effect())
+
+    await apply_each(manifests, one, dry_run=dry_run)
+
+
+async def _apply_object(
+    streams: StreamObjects, manifest: StreamManifest, dry_run: bool, force: bool
+) -> tuple[str, str]:
+    """What became of it, and the object's uid."""
+    before = await streams.find(manifest.namespace, manifest.name)
+    # Only what was written, no defaults: a caller of apply becomes the owner of every field that it sends.
+    document = manifest.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    after = await streams.apply(document, manifest.namespace, manifest.name, dry_run=dry_run, force=force)
+    uid = str(after["metadata"].get("uid", ""))
+    if before is None:
+        return "created", uid
+    return "unchanged" if _applied(before) == _applied(after) else "configured", uid
+
+
+def _of_object(manifest: StreamManifest, uid: str) -> StreamManifest:
+    """As the operator declares it: the annotation says that it is an object of a cluster, and so what is in effect."""
+    metadata = manifest.metadata.model_copy(update={"annotations": {**manifest.metadata.annotations, OBJECT_UID: uid}})
+    return manifest.model_copy(update={"metadata": metadata})
+
+
+def _applied(item: Object) -> list[object]:
+    """What an apply can change."""
+    return [item.get("spec"), *(item["metadata"].get(part) or {} for part in ("labels", "annotations"))]
+
+
+async def delete_objects(wanted: Sequence[tuple[str, str]], wait: bool, timeout: float) -> None:
+    """Delete all; one that is not there is reported at the end, when the others are deleted."""
+    streams = target.cluster().streams
+    missing: StreamNotFound | None = None
+    deleted: dict[str, tuple[str, str, str]] = {}
+    for namespace, name in wanted:
+        try:
+            found = await streams.delete(namespace, name)
+        except StreamNotFound as error:
+            missing = error
+            continue
+        deleted[f"{namespace}/{name}"] = (namespace, name, found["metadata"]["uid"])
+        note(f"{namespace}/{name}: its history goes, and with it its publishers, once the operator has ended them")
+        print(f"stream {namespace}/{name} deleted", flush=True)
+    if wait:
+        await _gone(streams, deleted, timeout)
+    if missing is not None:
+        raise missing
+
+
+async def _gone(streams: StreamObjects, left: dict[str, tuple[str, str, str]], timeout: float) -> None:
+    """Wait until the objects are gone, or others of the same name are there; raises `TimedOut`."""
+    deadline = asyncio.get_running_loop().time() + timeout
+    while True:
+        for key, (namespace, name, uid) in list(left.items()):
+            found = await streams.find(namespace, name)
+            if found is None or found["metadata"]["uid"] != uid:
+                del left[key]
+        if not left:
+            return
+        if asyncio.get_running_loop().time() >= deadline:
+            raise TimedOut(
+                f"deleted, but not gone after {timeout:g} s: {', '.join(left)}; the operator ends their publishers, "
+                "is it running? see: kubectl describe stream, and epochal --kube doctor"
+            )
+        await asyncio.sleep(LOOK_AGAIN)

@@ -14,6 +14,7 @@ from typer._completion_shared import get_completion_script  # what typer's own -
 from epochal.cli.io.documents import Documents
 from epochal.client.catalog.catalog import catalog_url
 from epochal.errors import EpochalError
+from epochal.resources.names import check_name, check_namespace
 
 if TYPE_CHECKING:
     from epochal.kube import Choice
@@ -94,9 +95,18 @@ def find_objects(incomplete: str, context: str | None, kubeconfig: str | None, n
 
 
 def _beginning(incomplete: str, found: list[tuple[str, str]], namespace: str | None) -> list[str]:
+    found = [(space, name) for space, name in found if _can_be_typed(space, name)]
     namespace = namespace or os.environ.get("EPOCHAL_NAMESPACE") or "default"
     short = [name for space, name in found if space == namespace]
     return sorted(name for name in [*short, *map("/".join, found)] if name.startswith(incomplete))
+
+
+def _can_be_typed(namespace: str, name: str) -> bool:
+    """Whether a catalog has sent a name of a stream, and not something that a shell would run."""
+    try:
+        return bool(check_namespace(namespace) and check_name(name))
+    except ValueError:
+        return False
 
 
 async def _all_objects(choice: "Choice") -> list[tuple[str, str]]:

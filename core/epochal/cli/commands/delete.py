@@ -9,23 +9,23 @@ from typing import Annotated
 
 import typer
 
+from epochal.catalog_api.answers import StreamInfo
 from epochal.cli import target
+from epochal.cli.commands.apply import delete_objects, read_manifests
 from epochal.cli.commands.get import chosen
 from epochal.cli.doctor import probes
-from epochal.cli.io.manifests import read_manifests
 from epochal.cli.io.terminal import note
 from epochal.cli.options import (
     DEFAULT_TIMEOUT,
-    Catalog,
+    CatalogOption,
     Manifests,
-    Namespace,
+    NamespaceOption,
     OptionalKind,
-    Streams,
+    StreamsArgument,
     Timeout,
     open_catalog,
     run,
 )
-from epochal.client.catalog.types import StreamInfo
 from epochal.errors import StreamNotFound, TimedOut
 
 EPILOG = """\b
@@ -51,11 +51,11 @@ LOOK_AGAIN, LOOK_AT_MOST = 0.1, 2.0
 
 def delete(
     kind: OptionalKind = None,
-    names: Streams = None,
+    names: StreamsArgument = None,
     filename: Manifests = None,
     wait: Annotated[bool, typer.Option("--wait", help="End only when its publishers have gone.")] = False,
-    namespace: Namespace = None,
-    catalog: Catalog = None,
+    namespace: NamespaceOption = None,
+    catalog: CatalogOption = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
 ) -> None:
     """Delete streams, by name or by their manifests."""
@@ -69,8 +69,6 @@ def delete(
         if not wanted:
             raise typer.BadParameter(usage)
     if target.chosen() is not None:
-        from epochal.cli.commands.cluster_apply import delete_objects
-
         run(delete_objects(wanted, wait, timeout))
     else:
         run(_delete(wanted, wait, catalog, timeout))

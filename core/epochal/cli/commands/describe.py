@@ -2,24 +2,25 @@
 
 import typer
 
+from epochal.catalog_api.answers import SegmentInfo, StreamInfo
+from epochal.catalog_api.blockers import HeldBack, show_time
 from epochal.cli.commands.get import chosen
 from epochal.cli.commands.listed_kinds import STREAMS, stream_frontier
 from epochal.cli.io.documents import Document
 from epochal.cli.io.output import flat, print_document, print_fields, show_age, show_frontier
+from epochal.cli.io.terminal import printable
 from epochal.cli.options import (
     DEFAULT_TIMEOUT,
-    Catalog,
+    CatalogOption,
     Format,
-    Kind,
-    Namespace,
+    KindArgument,
+    NamespaceOption,
     Output,
-    Streams,
+    StreamsArgument,
     Timeout,
     open_documents,
     run,
 )
-from epochal.client.catalog.blockers import HeldBack, describe_holder, show_time
-from epochal.client.catalog.types import SegmentInfo, StreamInfo
 from epochal.protocol.blockers import HolderKind
 
 EPILOG = """\b
@@ -41,11 +42,11 @@ _KEYS = 2**64
 
 
 def describe(
-    kind: Kind,
-    names: Streams = None,
+    kind: KindArgument,
+    names: StreamsArgument = None,
     output: Output = Format.TABLE,
-    namespace: Namespace = None,
-    catalog: Catalog = None,
+    namespace: NamespaceOption = None,
+    catalog: CatalogOption = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
 ) -> None:
     """Show a stream whole, and what holds its time back."""
@@ -64,13 +65,14 @@ async def _describe(streams: list[tuple[str, str]], output: Format, url: str | N
                     print("---")
                 print_document(item, output is Format.YAML)
             elif output is Format.NAME:
-                print(f"stream/{STREAMS.key(item)}")
+                print(printable(f"stream/{STREAMS.key(item)}"))
             else:
                 print("\n" if number else "", end="")
-                _show(item, wide=output is Format.WIDE)
+                print_stream(item, wide=output is Format.WIDE)
 
 
-def _show(item: Document, *, wide: bool) -> None:
+def print_stream(item: Document, *, wide: bool) -> None:
+    """Print one stream as people read it."""
     stream = StreamInfo.from_json(item)
     print_fields(
         [
@@ -89,7 +91,7 @@ def _show(item: Document, *, wide: bool) -> None:
     print("\nSpec:")
     print_fields(flat(stream.manifest["spec"]), indent="  ")
     for segment, document in zip(stream.segments, item["segments"], strict=True):
-        print(f"\nSegment {segment.id}:")
+        print(f"\nSegment {printable(segment.id)}:")
         print_fields(_segment(segment, document, wide), indent="  ")
     print("\nNot yet in effect:" if stream.not_in_effect else "\nNot yet in effect:  nothing")
     for field in item.get("not_in_effect", ()):
@@ -104,7 +106,7 @@ def _degraded(stream: StreamInfo) -> list[tuple[str, str]]:
 
 def _held_back(item: Document) -> list[tuple[str, str]]:
     """What holds time back, in words: nothing once the stream is complete."""
-    held = [describe_holder(HeldBack.from_json(holder)) for holder in item.get("held_back") or ()]
+    held = [HeldBack.from_json(holder).words for holder in item.get("held_back") or ()]
     first = "nothing: it is complete" if item["phase"] == "Complete" else "nothing reported"
     return [("Held back" if number == 0 else "", words) for number, words in enumerate(held or [first])]
 
@@ -139,5 +141,5 @@ def _segment(segment: SegmentInfo, document: Document, wide: bool) -> list[tuple
 
 
 def _holder(segment: str, holder: Document) -> str:
-    words = describe_holder(HeldBack.from_json({**holder, "segment": segment}))
+    words = HeldBack.from_json({**holder, "segment": segment}).words
     return words.removeprefix(f"segment {segment} stands at ")

@@ -18,12 +18,12 @@ import zmq
 from epochal.cli import target
 from epochal.cli.commands.listed_kinds import PUBLISHERS, STREAMS, lease_state
 from epochal.cli.doctor import checks, probes
-from epochal.cli.doctor.findings import Finding, Verdict, fail, ok, print_findings, summary, warn
+from epochal.cli.doctor.checks import Finding, Verdict, fail, ok, print_findings, summary, warn
 from epochal.cli.failures import ExitStatus
 from epochal.cli.io.documents import Document, Documents
 from epochal.cli.io.output import print_document
 from epochal.cli.io.terminal import note
-from epochal.cli.options import Catalog, Format, Output
+from epochal.cli.options import CatalogOption, Format, Output
 from epochal.client.catalog.catalog import catalog_advice, catalog_url
 from epochal.errors import EpochalError
 from epochal.local import DEFAULT_DATA
@@ -62,13 +62,13 @@ def doctor(
         typer.Option("--data", metavar="DIR", help=f"Of local mode; {DEFAULT_DATA} if that is there.",
                      show_default=False),
     ] = None,
-    catalog: Catalog = None,
+    catalog: CatalogOption = None,
     timeout: Annotated[
         float, typer.Option("--timeout", metavar="SECONDS", min=0.1, max=60, help="The longest wait for each answer.")
     ] = DOCTOR_TIMEOUT,
 ) -> int:  # fmt: skip
     """Find what does not work, and say what to do."""
-    findings = asyncio.run(_examine(catalog, data, timeout))
+    findings = asyncio.run(examine(catalog, data, timeout))
     failed = any(finding.verdict is Verdict.FAIL for finding in findings)
     if output.is_document:
         verdict = max((finding.verdict for finding in findings), key=list(Verdict).index)
@@ -80,7 +80,8 @@ def doctor(
     return ExitStatus.FAILURE if failed else ExitStatus.OK
 
 
-async def _examine(catalog: str | None, data: Path | None, timeout: float) -> list[Finding]:
+async def examine(catalog: str | None, data: Path | None, timeout: float) -> list[Finding]:
+    """All findings. Raises `ConfigError` for a `catalog` that is no URL."""
     findings = [checks.check_python(sys.version_info[:3]), checks.check_libzmq(zmq.zmq_version_info())]
     java = await asyncio.to_thread(probes.java_major, timeout)
     findings.append(checks.check_java(java, probes.installed("pyspark")))

@@ -4,7 +4,6 @@
 """
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Annotated
@@ -13,22 +12,22 @@ import typer
 
 from epochal.cli.commands.listed_kinds import KINDS, STREAMS, WRITERS, Kind, find_kind, similar_kind
 from epochal.cli.io.documents import Document, Documents, stream_path
-from epochal.cli.io.output import aligned, as_yaml, print_document, print_table, printable
-from epochal.cli.io.terminal import note
+from epochal.cli.io.output import aligned, as_yaml, dumps, print_document, print_table
+from epochal.cli.io.terminal import note, printable
 from epochal.cli.options import (
     DEFAULT_TIMEOUT,
     AllNamespaces,
-    Catalog,
+    CatalogOption,
     Format,
-    Namespace,
+    KindArgument,
+    NamespaceOption,
     Output,
-    Streams,
+    StreamsArgument,
     Timeout,
     chosen_namespace,
     open_documents,
     run,
 )
-from epochal.cli.options import Kind as KindArgument
 from epochal.cli.target import where
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.errors import EpochalError
@@ -66,12 +65,12 @@ WATCH_INTERVAL = 1.0
 
 def get(
     kind: KindArgument,
-    names: Streams = None,
+    names: StreamsArgument = None,
     output: Output = Format.TABLE,
     watch: Watch = False,
-    namespace: Namespace = None,
+    namespace: NamespaceOption = None,
     everywhere: AllNamespaces = False,
-    catalog: Catalog = None,
+    catalog: CatalogOption = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
 ) -> None:
     """List streams, publishers, writers or subscriptions."""
@@ -152,7 +151,7 @@ async def _get(query: _Query, output: Format, url: str | None, timeout: float) -
         print_document(items[0] if query.is_one else {"items": items}, output is Format.YAML)
     elif output is Format.NAME:
         for item in items:
-            print(f"{kind.name}/{kind.key(item)}")
+            print(printable(f"{kind.name}/{kind.key(item)}"))
     elif items:
         print_table(kind.header(output is Format.WIDE), [kind.row(item, output is Format.WIDE) for item in items])
     elif query.namespace is not None:
@@ -216,11 +215,11 @@ class _Rows:
         """Print some objects."""
         match self._output:
             case Format.JSON:
-                lines = [json.dumps(item, ensure_ascii=False) for item in items]
+                lines = [dumps(item) for item in items]
             case Format.YAML:
                 lines = [f"---\n{as_yaml(item)}".rstrip("\n") for item in items]
             case Format.NAME:
-                lines = [f"{self._kind.name}/{self._kind.key(item)}" for item in items]
+                lines = [printable(f"{self._kind.name}/{self._kind.key(item)}") for item in items]
             case _:
                 lines = self._table([list(map(printable, self._kind.row(item, self._wide))) for item in items])
         for line in lines:

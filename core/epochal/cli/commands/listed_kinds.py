@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
+from epochal.catalog_api.answers import StreamInfo
+from epochal.catalog_api.blockers import show_seconds
 from epochal.cli.io.documents import Document
 from epochal.cli.io.output import merge_frontiers, show_age, show_frontier
-from epochal.client.catalog.blockers import show_seconds
-from epochal.client.catalog.types import StreamInfo
 from epochal.protocol.times import from_json
 
 Cell = Callable[[Document], str]
@@ -194,6 +194,15 @@ def _lower(item: Document) -> str:
     return show_frontier(None if lower is None else [from_json(time) for time in lower])
 
 
+def _lag(item: Document) -> str:
+    """The complete epochs that wait for the program, and for how long something has waited."""
+    counters = item.get("counters") or {}
+    epochs, seconds = counters.get("waiting_epochs"), counters.get("waiting_seconds")
+    if epochs is None or seconds is None:  # a client of an earlier version does not report it
+        return "-"
+    return f"{epochs:.0f}/{seconds:.1f}s" if seconds else "0"
+
+
 def _counter(name: str) -> Cell:
     return lambda item: _number((item.get("counters") or {}).get(name))
 
@@ -206,6 +215,7 @@ SUBSCRIPTIONS = Kind(
         ("STREAM", _field("stream")),
         ("FRONTIER", _lower),
         ("EPOCHS", _counter("epochs")),
+        ("LAG", _lag),
         ("GAPS", _counter("gaps")),
         ("WAITING", _counter("waiting_bytes")),
         ("AGE", _age("since")),

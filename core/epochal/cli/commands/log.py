@@ -39,7 +39,7 @@ Exit status 0 when all is sound, 1 when something is damaged; then it prints the
 events cannot be read."""
 
 
-class Action(StrEnum):
+class LogAction(StrEnum):
     """What to do with a log."""
 
     INSPECT = "inspect"
@@ -47,7 +47,7 @@ class Action(StrEnum):
 
 
 def log(
-    action: Annotated[Action, typer.Argument(metavar="ACTION", help="inspect or verify.", show_default=False)],
+    action: Annotated[LogAction, typer.Argument(metavar="ACTION", help="inspect or verify.", show_default=False)],
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Of one segment, or above many.")],
     output: Annotated[
         Format, typer.Option("--output", "-o", metavar="table|json|yaml", help="How to print.", show_default=True)
@@ -60,7 +60,7 @@ def log(
     if not directories:
         note(f"no log files in {directory}")
         return ExitStatus.FAILURE
-    look = _inspect if action is Action.INSPECT else _verify
+    look = _inspect if action is LogAction.INSPECT else _verify
     documents, damaged = look(directories, output)
     if output.is_document:
         print_document({"logs": documents}, output is Format.YAML)

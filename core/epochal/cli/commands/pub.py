@@ -13,15 +13,25 @@ from typing import Annotated
 import typer
 
 from epochal.cli.failures import ExitStatus
-from epochal.cli.io.inputs import STDIN, LineFormat, Source, line_parser, open_sources
+from epochal.cli.io.inputs import STDIN, Source, line_parser, open_sources
 from epochal.cli.io.output import parse_time
-from epochal.cli.io.sender import Counter, Interrupted, Placement, RecordSender
+from epochal.cli.io.sender import Counter, Interrupted, RecordPlacement, RecordSender
 from epochal.cli.io.terminal import note
-from epochal.cli.options import DEFAULT_TIMEOUT, Catalog, Namespace, Stream, Timeout, connected, open_catalog, run
+from epochal.cli.options import (
+    DEFAULT_TIMEOUT,
+    CatalogOption,
+    NamespaceOption,
+    StreamArgument,
+    Timeout,
+    connected,
+    open_catalog,
+    run,
+)
 from epochal.cli.tracing import SendSpans, telemetry
+from epochal.client.encoding.record_checks import record_checks
 from epochal.client.sockets import check_libzmq
 from epochal.errors import EpochalError, TimeShapeError
-from epochal.protocol.times import Time, TimeShape
+from epochal.protocol.times import Time, TimeShape, less_equal
 from epochal.resources import DEFAULT_NAMESPACE, parse_stream_name
 
 EPILOG = """\b
@@ -33,9 +43,10 @@ Examples:
   tail -f x.jsonl | epochal pub demo/flights --time-field hour --wait
   epochal pub demo/flights --finish                   # no more, ever
 
-A record of a msgpack or json stream is a JSON value: an argument (what is not JSON is published as text), a line, or
-a row of a .parquet, .arrow or .feather file. --format text takes lines as texts. In a bytes stream a record is the line
-as it is; in an arrow stream an object or a row. Without RECORD and FILE, records are the lines of standard input.
+A record of a msgpack or json stream is a JSON value: an argument, a line, or a row of a .parquet, .arrow or .feather
+file; with --text, arguments and lines are texts as they are. In a bytes stream a record is the line as it is; in an
+arrow stream an object or a row. Where the stream declares fields, records have these and no others. Without RECORD and
+FILE, records are the lines of standard input.
 
 An epoch is complete once no writer holds its time: --advance T promises no more before T, --in-order promises that no
 line has a time before that of the line above, --finish promises no more at all. Without any of them, what was published
@@ -59,7 +70,7 @@ class _Options:
     topic: str
     headers: dict[bytes, bytes]
     clock: bool
-    form: LineFormat
+    text: bool
     in_order: bool
     advance: str | None
     finish: bool
@@ -69,7 +80,7 @@ class _Options:
 
 
 def pub(
-    stream: Stream,
+    stream: StreamArgument,
     records: Annotated[
         list[str] | None, typer.Argument(metavar="RECORD", help="One record each.", show_default=False)
     ] = None,
@@ -78,9 +89,7 @@ def pub(
         typer.Option("--filename", "-f", metavar="FILE", help="Lines, or rows of .parquet, .arrow, .feather; - is "
                      "standard input. Repeatable.", show_default=False),
     ] = None,
-    form: Annotated[
-        LineFormat, typer.Option("--format", metavar="auto|json|text", help="What a line or an argument is.")
-    ] = LineFormat.AUTO,
+    text: Annotated[bool, typer.Option("--text", help="Lines and arguments are texts, not JSON.")] = False,
     time: Annotated[
         str | None, typer.Option("--time", "-t", metavar="T", help="Of all records: 5 or '(5, 1)'.")
     ] = None,
@@ -121,8 +130,8 @@ def pub(
                            "position. Without it they are pipelined, and awaited at the end.")
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summary.")] = False,
-    namespace: Namespace = None,
-    catalog: Catalog = None,
+    namespace: NamespaceOption = None,
+    catalog: CatalogOption = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
 ) -> int:  # fmt: skip
     """Publish records to a stream."""
@@ -136,7 +145,7 @@ def pub(
     if publishes and time is None and time_field is None:
         raise typer.BadParameter("records need a time: --time T, or --time-field NAME")
     options = _Options(
-        time, time_field, key, key_field, topic, _headers(header), clock, form, in_order, advance, finish, linger, wait,
+        time, time_field, key, key_field, topic, _headers(header), clock, text, in_order, advance, finish, linger, wait,
         quiet,
     )  # fmt: skip
     qualified = parse_stream_name(stream, namespace or DEFAULT_NAMESPACE)
@@ -161,8 +170,9 @@ async def _pub(
     shape, encoding = declared.time.shape, declared.payload.encoding
     advance, time = _time("--advance", options.advance, shape), _time("--time", options.time, shape)
     key = None if options.key is None else options.key.encode()
-    placement = Placement(shape, time, options.time_field, key, options.key_field, options.in_order)
-    parse = line_parser(encoding, options.form)
+    checks = record_checks(declared.payload.fields, encoding)
+    placement = RecordPlacement(shape, time, options.time_field, key, options.key_field, options.in_order, checks)
+    parse = line_parser(encoding, as_text=options.text)
     sources = open_sources(inputs.records, inputs.files, parse, encoding) if inputs.any else []
     total = await _check(sources, placement)
     if any(source.name == STDIN for source in sources) and sys.stdin.isatty() and not options.quiet:
@@ -174,7 +184,9 @@ async def _pub(
     try:
         async with (
             connected(url, timeout) as client,
-            client.writer("/".join(name), writer_id=writer_id, linger=options.linger, clock=options.clock) as writer,
+            client.writer(
+                "/".join(name), writer_id=writer_id, linger=options.linger, clock=options.clock, validate=False
+            ) as writer,
         ):
             with Counter(total, options.quiet) as counter:
                 ended = await sender.run(writer, sources, counter)
@@ -192,7 +204,7 @@ async def _pub(
             return ExitStatus.INTERRUPTED
         raise ended
     if not options.quiet:
-        _summarise(sender, options, "/".join(name), counter.seconds)
+        _summarise(sender, options, "/".join(name), counter.seconds, advance)
     return ExitStatus.OK
 
 
@@ -215,7 +227,7 @@ def _time(option: str, text: str | None, shape: TimeShape) -> Time | None:
         raise TimeShapeError(f"{option}: {error}") from None
 
 
-def _summarise(sender: RecordSender, options: _Options, stream: str, seconds: float) -> None:
+def _summarise(sender: RecordSender, options: _Options, stream: str, seconds: float, advanced: Time | None) -> None:
     """The summary, and what a newcomer misses: that nothing is complete yet."""
     number, times = sender.acknowledged, len(sender.times)
     parts = [f"published {number:,} record{'' if number == 1 else 's'} at {times:,} time{'' if times == 1 else 's'}"]
@@ -226,12 +238,17 @@ def _summarise(sender: RecordSender, options: _Options, stream: str, seconds: fl
     if options.finish:
         parts.append("finished")
     note(f"{', '.join(parts)}: {stream}, {seconds:.1f} s")
+    if advanced is not None and not options.finish:
+        still = [str(time) for time in sorted(sender.times) if less_equal(advanced, time)]
+        if still:
+            which = f"time {still[0]} stays" if len(still) == 1 else f"times {', '.join(still[:5])} stay"
+            note(f"{which} open: --advance {options.advance} promises no more before {options.advance}, not at it")
     if number and options.advance is None and not options.finish:
         which = "its epoch is" if times == 1 else "its latest epoch is" if options.in_order else "its epochs are"
         note(f"{which} not complete yet: `epochal pub {stream} --advance T` or --finish promises that no more comes")
 
 
-async def _check(sources: Sequence[Source], placement: Placement) -> int | None:
+async def _check(sources: Sequence[Source], placement: RecordPlacement) -> int | None:
     """Read what can be read twice, for its faults; how many records there are, or None when that cannot be known."""
     total = 0
     repeatable = [source for source in sources if source.again]
@@ -239,6 +256,6 @@ async def _check(sources: Sequence[Source], placement: Placement) -> int | None:
     for source in repeatable:
         async for items in source.chunks():
             for append in placement.appends(items):
-                total += len(append.records)
+                total += len(append.items)
     placement.start()
     return total if len(repeatable) == len(sources) else None

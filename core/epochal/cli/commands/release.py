@@ -8,10 +8,17 @@ from typing import Annotated
 
 import typer
 
+from epochal.catalog_api.answers import StreamInfo
 from epochal.cli.io.terminal import note
-from epochal.cli.options import DEFAULT_TIMEOUT, Catalog, Namespace, Stream, Timeout, open_catalog, run
-from epochal.client.catalog.blockers import describe_holder
-from epochal.client.catalog.types import StreamInfo
+from epochal.cli.options import (
+    DEFAULT_TIMEOUT,
+    CatalogOption,
+    NamespaceOption,
+    StreamArgument,
+    Timeout,
+    open_catalog,
+    run,
+)
 from epochal.errors import from_code
 from epochal.protocol.blockers import HolderKind
 from epochal.resources import DEFAULT_NAMESPACE, parse_stream_name
@@ -31,11 +38,11 @@ waits for as lost is not released (status 1). Only a terminal is asked; elsewher
 
 
 def release(
-    stream: Stream,
+    stream: StreamArgument,
     writer: Annotated[str, typer.Argument(metavar="WRITER", help="The id of the lost writer.", show_default=False)],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    namespace: Namespace = None,
-    catalog: Catalog = None,
+    namespace: NamespaceOption = None,
+    catalog: CatalogOption = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
 ) -> None:
     """Release a lost writer that a stream is waiting for."""
@@ -55,9 +62,7 @@ async def _release(name: tuple[str, str], writer: str, yes: bool, url: str | Non
 
 def _what_happens(stream: StreamInfo, writer: str) -> str:
     """What to confirm; raises the catalog's refusal where no segment waits for the writer."""
-    seen = "\n".join(
-        describe_holder(held) for held in stream.held_back if held.kind == HolderKind.LOST and held.writer == writer
-    )
+    seen = "\n".join(held.words for held in stream.held_back if held.kind == HolderKind.LOST and held.writer == writer)
     if not seen:
         raise from_code("writer_not_lost", f"no segment of {stream.qualified} waits for writer {writer!r} as lost")
     return (

@@ -18,10 +18,20 @@ import typer
 import epochal
 from epochal.cli.io.printer import Printer, Style
 from epochal.cli.io.terminal import note
-from epochal.cli.options import DEFAULT_TIMEOUT, Catalog, Namespace, Stream, Timeout, connected, open_catalog, run
+from epochal.cli.options import (
+    DEFAULT_TIMEOUT,
+    CatalogOption,
+    NamespaceOption,
+    StreamArgument,
+    Timeout,
+    connected,
+    open_catalog,
+    run,
+)
 from epochal.cli.tracing import telemetry
+from epochal.client.shutdown import ended
 from epochal.client.sockets import check_libzmq
-from epochal.errors import CursorError, TimedOut, UsageError
+from epochal.errors import CursorError, EpochalError, TimedOut, UsageError
 from epochal.logfiles.disk import OSDisk
 from epochal.protocol.subscriber.since import FORMS, is_since, read_since
 from epochal.resources import DEFAULT_NAMESPACE, parse_stream_name
@@ -59,6 +69,12 @@ of these reaches), seq:N (after event N of a stream of one segment), cut:{"SEGME
 or the file of a cursor. What is no longer retained is an error."""
 
 
+SAY_AFTER = 3.0
+"""Seconds without an epoch after which standard error says what is waited for."""
+MOST_SAID = 3
+"""Holders that are named; `epochal describe` names all."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Choice:
     """What to read, and until when."""
@@ -73,7 +89,7 @@ class _Choice:
 
 
 def sub(
-    stream: Stream,
+    stream: StreamArgument,
     since: Annotated[
         str | None,
         typer.Option("--since", metavar="WHERE", help="start, time:T, frontier:[T,...], seq:N, cut:{SEGMENT:N,...}: "
@@ -107,8 +123,8 @@ def sub(
         typer.Option("--poll", metavar="SECONDS", min=0.01, help="Ask for events that often, instead of being pushed "
                      "them."),
     ] = None,
-    namespace: Namespace = None,
-    catalog: Catalog = None,
+    namespace: NamespaceOption = None,
+    catalog: CatalogOption = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
 ) -> None:  # fmt: skip
     """Subscribe to a stream and print what comes."""
@@ -144,6 +160,7 @@ async def _sub(name: tuple[str, str], choice: _Choice, printer: Printer, url: st
     async with open_catalog(url, timeout) as catalog:  # also waits for a missing catalog, and reports it
         await catalog.get(*name)
     async with (
+        _waits_said("/".join(name), printer, url, timeout) if choice.epochs else contextlib.nullcontext(),
         _reader_watched() as unwatch,
         connected(url, timeout) as client,
         client.subscribe(
@@ -185,6 +202,34 @@ async def _until_idle(subscription: Any, choice: _Choice, printer: Printer) -> A
             raise TimedOut(
                 f"{printer.shown} of {printer.shown + printer.left} {what} came, then none for {choice.idle:g} s"
             ) from None
+
+
+@contextlib.asynccontextmanager
+async def _waits_said(stream: str, printer: Printer, url: str | None, timeout: float) -> AsyncIterator[None]:
+    """Say on standard error what no epoch is complete for, whenever none was shown for `SAY_AFTER` seconds."""
+
+    async def say() -> None:
+        said: list[tuple[Any, ...]] = []
+        async with open_catalog(url, timeout) as catalog:
+            while True:
+                shown = printer.shown
+                await asyncio.sleep(SAY_AFTER)
+                if printer.shown > shown:
+                    continue
+                with contextlib.suppress(EpochalError):  # the subscription itself says what is wrong
+                    held_back = (await catalog.get(*stream.split("/"))).held_back
+                    who = [(held.segment, held.time, held.kind, held.writer) for held in held_back]
+                    if who and who != said:  # not again because it lasts
+                        more = f"; and {len(who) - MOST_SAID} more" if len(who) > MOST_SAID else ""
+                        words = "; ".join(held.words for held in held_back[:MOST_SAID])
+                        note(f"waiting for the next complete epoch: {words}{more}")
+                        said = who
+
+    saying = asyncio.create_task(say())
+    try:
+        yield
+    finally:
+        await ended([saying])
 
 
 @contextlib.asynccontextmanager

@@ -20,11 +20,13 @@ SHORT = {
     "delete": "Delete streams, by name or by their manifests.",
     "get": "List streams, publishers, writers or subscriptions.",
     "describe": "Show a stream whole, and what holds its time back.",
+    "top": "Show streams by trouble, again and again.",
     "release": "Release a lost writer that a stream is waiting for.",
     "pub": "Publish records to a stream.",
     "sub": "Subscribe to a stream and print what comes.",
     "trace": "Print the traces that the batches of a time were made in.",
     "doctor": "Find what does not work, and say what to do.",
+    "report": "Write one archive for support, without records and secrets.",
     "log": "Look into a segment's log files, and check them.",
     "completion": "Print the script by which a shell completes.",
 }

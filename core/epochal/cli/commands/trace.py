@@ -16,10 +16,19 @@ from urllib.parse import urlsplit
 import typer
 
 import epochal
+from epochal.catalog_api.blockers import show_time
 from epochal.cli.io.output import parse_time, print_document, print_table
 from epochal.cli.io.terminal import note
-from epochal.cli.options import DEFAULT_TIMEOUT, Catalog, Namespace, Stream, Timeout, connected, open_catalog, run
-from epochal.client.catalog.blockers import show_time
+from epochal.cli.options import (
+    DEFAULT_TIMEOUT,
+    CatalogOption,
+    NamespaceOption,
+    StreamArgument,
+    Timeout,
+    connected,
+    open_catalog,
+    run,
+)
 from epochal.client.sockets import check_libzmq
 from epochal.errors import ConfigError, Problem, TimedOut, TimeShapeError
 from epochal.protocol.messages import Position
@@ -103,13 +112,13 @@ class TracesOfTime:
 
 
 def trace(
-    stream: Stream,
+    stream: StreamArgument,
     time: Annotated[str, typer.Option("--time", "-t", metavar="T", help="Of the batches: 5 or '(5, 1)'.")],
     output: Annotated[
         TraceFormat, typer.Option("--output", "-o", metavar="table|json", help="How to print.")
     ] = TraceFormat.TABLE,
-    namespace: Namespace = None,
-    catalog: Catalog = None,
+    namespace: NamespaceOption = None,
+    catalog: CatalogOption = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
 ) -> None:
     """Print the traces that the batches of a time were made in."""

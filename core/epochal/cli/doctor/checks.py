@@ -1,15 +1,83 @@
-"""Judges a realm by what the catalog and the machine report: values in, findings out.
+"""Judges catalog, publishers and machine by what they report: values in, findings out, with what to do about each.
 
 Probes collect these values, so that each judgement here can be read and tested without a network.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
 
+from rich.text import Text
+
+from epochal.catalog_api.blockers import HeldBack
 from epochal.cli.commands.listed_kinds import PUBLISHERS, STREAMS, lease_state
-from epochal.cli.doctor.findings import Finding, fail, ok, warn
 from epochal.cli.io.documents import Document
-from epochal.client.catalog.blockers import HeldBack, describe_holder
+from epochal.cli.io.output import STYLES, hanging
+from epochal.cli.io.terminal import console, printable
 from epochal.client.sockets import LEAST_LIBZMQ
+
+
+class Verdict(StrEnum):
+    """How a check went."""
+
+    OK = "ok"
+    WARN = "warn"
+    """It works, but something is not as it should be, or could not be looked at."""
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line: what was looked at, how it is, what is seen, and what to do."""
+
+    check: str
+    verdict: Verdict
+    seen: str
+    advice: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """`{"check", "verdict", "seen", "advice"}`."""
+        return {**asdict(self), "verdict": str(self.verdict)}
+
+
+def ok(check: str, seen: str) -> Finding:
+    """All is well."""
+    return Finding(check, Verdict.OK, seen)
+
+
+def warn(check: str, seen: str, advice: str) -> Finding:
+    """It works, but look at it."""
+    return Finding(check, Verdict.WARN, seen, advice)
+
+
+def fail(check: str, seen: str, advice: str) -> Finding:
+    """It does not work."""
+    return Finding(check, Verdict.FAIL, seen, advice)
+
+
+_WIDTH = 12
+
+
+def print_findings(findings: Iterable[Finding]) -> None:
+    """A line for each, and under it what to do; on a terminal in colours, and broken under itself."""
+    screen = console()
+    for finding in findings:
+        verdict = str(finding.verdict)
+        line = hanging(f"{verdict:<5} {finding.check:<{_WIDTH}} ", printable(finding.seen))
+        styled = Text.assemble((verdict, STYLES[verdict]), line.removeprefix(verdict))
+        screen.print(styled, soft_wrap=True)
+        if finding.advice:
+            screen.print(Text(hanging(f"{'':<{_WIDTH + 7}}-> ", printable(finding.advice))), soft_wrap=True)
+
+
+def summary(findings: Sequence[Finding]) -> str:
+    """The last line."""
+    counts = {verdict: sum(finding.verdict is verdict for finding in findings) for verdict in Verdict}
+    if not counts[Verdict.FAIL] + counts[Verdict.WARN]:
+        return f"all {len(findings)} checks are well"
+    return ", ".join(f"{number} {verdict}" for verdict, number in counts.items())
+
 
 LEAST_PYTHON = (3, 11)
 LEAST_JAVA = 17
@@ -135,13 +203,13 @@ def _check_stream(item: Document) -> list[Finding]:
         seen = f"{name}: no publisher for segment{'s' if len(without) > 1 else ''} {', '.join(without[:SHOWN])}"
         return [fail("streams", seen, "with `epochal up`, look at DIR/logs/publishers; else at the publishers' pods")]
     held = [HeldBack.from_json(holder) for holder in item.get("held_back") or ()]
-    return [finding for holder in held[:1] if (finding := _check_held(name, holder, bool(item["writers"]))) is not None]
+    return [finding for holder in held[:1] if (finding := check_held(name, holder, bool(item["writers"]))) is not None]
 
 
-def _check_held(name: str, held: HeldBack, begun: bool) -> Finding | None:
+def check_held(name: str, held: HeldBack, begun: bool) -> Finding | None:
     """Whether somebody should look. A stream without a writer is well: no one publishes. `begun`: one has opened."""
     seconds = held.seconds or 0.0
-    words = f"{name}: {describe_holder(held)}"
+    words = f"{name}: {held.words}"
     match held.kind:
         case "writer" if (held.silent or 0.0) > SILENT_LONG:
             return warn(

@@ -6,14 +6,12 @@ They query Kubernetes, and compare its answers with what our chart installs.
 import asyncio
 from collections.abc import Coroutine, Sequence
 
-from epochal.cli.doctor.checks import SHOWN
-from epochal.cli.doctor.findings import Finding, fail, ok, warn
+from epochal.cli.doctor.checks import SHOWN, Finding, fail, ok, warn
 from epochal.errors import ClusterError, EpochalError
 from epochal.kube import Cluster, Right
-from epochal.kube.api import KINDS, STREAM, Object
+from epochal.kube.api import KINDS, STREAM, Object, is_ready
 from epochal.kube.cluster import USUAL_NAMESPACE, why_not_ready
-from epochal.kube.rights import GROUP, find_rights, forward_rights, stream_rights
-from epochal.kube.user_api import UserApi
+from epochal.kube.user_api import GROUP, UserApi, find_rights, forward_rights, stream_rights
 
 OURS = "app.kubernetes.io/part-of=epochal"
 COMPONENTS = ("operator", "catalog")
@@ -66,7 +64,7 @@ async def _objects(cluster: Cluster) -> list[Finding]:
         found = await cluster.streams.all(None)
     except ClusterError:  # no right, or no such resource: other checks report these
         return []
-    waiting = [one for one in found if not _is_ready(one)]
+    waiting = [one for one in found if not is_ready(one)]
     findings = [
         warn("objects", f"{_name(one)}: {_why(one)}", f"kubectl describe stream -n {one['metadata']['namespace']}")
         for one in waiting[:SHOWN]
@@ -78,10 +76,6 @@ async def _objects(cluster: Cluster) -> list[Finding]:
 
 def _name(item: Object) -> str:
     return f"{item['metadata']['namespace']}/{item['metadata']['name']}"
-
-
-def _is_ready(item: Object) -> bool:
-    return any(one.get("type") == "Ready" and one.get("status") == "True" for one in _conditions(item))
 
 
 def _why(item: Object) -> str:

@@ -13,7 +13,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, S
 from concurrent.futures import CancelledError
 from contextlib import aclosing
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +26,11 @@ MAX_LINE = 1 << 26
 """Bytes of one line; a payload holds 64 MiB at most."""
 STDIN = "standard input"
 TABLES = (".parquet", ".arrow", ".feather")
-
-
-class LineFormat(StrEnum):
-    """What a line of text is."""
-
-    AUTO = "auto"
-    JSON = "json"
-    TEXT = "text"
+_OTHER_FORMATS = {
+    ".csv": "rows of text", ".tsv": "rows of text", ".xlsx": "a spreadsheet", ".avro": "Avro", ".orc": "ORC",
+    ".gz": "packed", ".zst": "packed", ".bz2": "packed", ".xz": "packed", ".zip": "packed",
+}  # fmt: skip
+"""Names of files that are not read, and what they hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,34 +59,32 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Parse:
-    """Makes a record of a line, or of an argument (True); raises ValueError with the reason."""
+    """Makes a record of a line or an argument; raises ValueError with the reason."""
 
-    parse: Callable[[bytes, bool], Any]
+    parse: Callable[[bytes], Any]
     skips_blank: bool = False
+    takes_any_file: bool = False
+    """Whether a line may be anything, so that no file holds another format."""
 
-    def __call__(self, text: bytes, is_argument: bool) -> Any:
+    def __call__(self, text: bytes) -> Any:
         """The record."""
-        return self.parse(text, is_argument)
+        return self.parse(text)
 
 
-def line_parser(encoding: str, form: LineFormat) -> Parse:
-    """How texts are read for a stream of `encoding`.
+def line_parser(encoding: str, *, as_text: bool) -> Parse:
+    """How lines and arguments are read for a stream of `encoding`: as JSON, or as they are.
 
-    Bytes are the line as it is. Else a line is JSON, or with `text` a text; an argument may, with `auto`, be either.
-    Raises `RecordTypeError` for a format that the encoding cannot carry.
+    Raises `RecordTypeError` for texts where the encoding cannot carry them.
     """
     if encoding == "bytes":
-        if form is LineFormat.JSON:
-            raise RecordTypeError("this stream's encoding is bytes: a record is the line as it is; leave --format out")
-        return Parse(lambda line, _: line)
-    if form is LineFormat.TEXT:
+        return Parse(lambda line: line, takes_any_file=True)
+    if as_text:
         if encoding == "arrow":
             raise RecordTypeError("this stream's encoding is arrow: a record is a row, so a line is a JSON object")
-        return Parse(lambda line, _: line.decode())
+        return Parse(lambda line: line.decode(), takes_any_file=True)
     if encoding == "arrow":
-        return Parse(lambda line, _: _row(_json(line, lenient=False)), skips_blank=True)
-    lenient = form is LineFormat.AUTO
-    return Parse(lambda line, is_argument: _json(line, lenient=lenient and is_argument), skips_blank=True)
+        return Parse(lambda line: _row(_json(line)), skips_blank=True)
+    return Parse(_json, skips_blank=True)
 
 
 def _row(record: Any) -> Any:
@@ -99,17 +93,15 @@ def _row(record: Any) -> Any:
     return record
 
 
-def _json(line: bytes, *, lenient: bool) -> Any:
+def _json(line: bytes) -> Any:
     text = line.decode()  # a UnicodeDecodeError is a ValueError
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        if lenient:
-            return text
         reason = (
             f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else "nested too deep"
         )
-        raise ValueError(f"is not JSON: {reason}") from None
+        raise ValueError(f"is not JSON: {reason}; --text publishes texts as they are") from None
 
 
 def bad(item: Item, reason: str) -> RecordTypeError:
@@ -139,13 +131,19 @@ def _file(name: str, parse: Parse, encoding: str) -> Source:
         if encoding == "bytes":
             raise RecordTypeError(f"{name} holds rows, and this stream's records are bytes")
         return Source(name, lambda: _rows(path, encoding == "arrow"), again=regular)
+    if not parse.takes_any_file and (held := _OTHER_FORMATS.get(path.suffix.lower())) is not None:
+        unpack = f"zcat {name}" if path.suffix == ".gz" else "what makes lines of it"
+        raise RecordTypeError(
+            f"{name}: by its name it is {held}, which is not read here; read are lines of JSON and {', '.join(TABLES)}."
+            f" Pipe it: {unpack} | epochal pub ... -f -"
+        )
     size = status.st_size if regular else None
     return Source(name, lambda: _lines(name, lambda: os.open(path, os.O_RDONLY), parse), regular, size)
 
 
 async def _arguments(records: Sequence[str], parse: Parse) -> AsyncIterator[list[Item]]:
     """All of them at once, or none."""
-    yield [_item("argument", number, text.encode(), parse, True) for number, text in enumerate(records, 1)]
+    yield [_item("argument", number, text.encode(), parse) for number, text in enumerate(records, 1)]
 
 
 async def _lines(name: str, opened: Callable[[], int], parse: Parse) -> AsyncIterator[list[Item]]:
@@ -177,16 +175,16 @@ def _items(name: str, before: int, lines: list[bytes], parse: Parse) -> tuple[li
         if parse.skips_blank and not line.strip():
             continue
         try:
-            items.append(_item(name, number, line, parse, False))
+            items.append(_item(name, number, line, parse))
         except RecordTypeError as error:
             return items, error
     return items, None
 
 
-def _item(source: str, number: int, line: bytes, parse: Parse, argument: bool) -> Item:
+def _item(source: str, number: int, line: bytes, parse: Parse) -> Item:
     item = Item(source, number, None)
     try:
-        return Item(source, number, parse(line, argument))
+        return Item(source, number, parse(line))
     except UnicodeDecodeError:
         raise bad(item, "is no text in UTF-8") from None
     except ValueError as error:

@@ -16,8 +16,8 @@ from typing import Any
 import yaml
 from rich.text import Text
 
-from epochal.cli.io.terminal import console
-from epochal.client.catalog.blockers import show_time
+from epochal.catalog_api.blockers import show_time
+from epochal.cli.io.terminal import console, printable
 from epochal.errors import TimeShapeError
 from epochal.protocol.times import Time, TimeShape, less_than
 
@@ -48,12 +48,14 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 def print_document(document: object, in_yaml: bool) -> None:
     """Print one document as JSON or YAML, keys in the order that the catalog gave them."""
-    print(as_yaml(document) if in_yaml else json.dumps(document, indent=2, ensure_ascii=False) + "\n", end="")
+    print(as_yaml(document) if in_yaml else dumps(document, indent=2) + "\n", end="")
 
 
 def as_yaml(document: object) -> str:
-    """A document as YAML, with a newline at its end."""
+    """A document as YAML, with a newline at its end; in ASCII if something in it could steer a terminal."""
     text: str = yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
+    if not text.replace("\n", "").isprintable():
+        text = yaml.safe_dump(document, sort_keys=False, allow_unicode=False)
     return text
 
 
@@ -149,9 +151,15 @@ def show_age(since: str, now: datetime | None = None) -> str:
     return f"{minutes}m{seconds % 60}s" if minutes else f"{seconds}s"
 
 
-def printable(text: str) -> str:
-    """`text` without control characters: what others published must not steer the reader's terminal."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+def show_size(size: int) -> str:
+    """A number of bytes in its largest unit.
+
+    >>> [show_size(size) for size in (0, 1023, 2048, 1_500_000)]
+    ['0 B', '1023 B', '2 KiB', '1.4 MiB']
+    """
+    if size < 1024:
+        return f"{size} B"
+    return f"{size / 1024:.0f} KiB" if size < 1024 * 1000 else f"{size / 2**20:,.1f} MiB"
 
 
 def parse_time(text: str, shape: TimeShape) -> Time:
@@ -176,9 +184,22 @@ def rows(records: Iterable[Any]) -> Iterator[Any]:
             yield record
 
 
-def dumps(value: Any) -> str:
-    """One line of JSON."""
-    return json.dumps(value, ensure_ascii=False)
+def dumps(value: Any, indent: int | None = None) -> str:
+    r"""JSON, in one line without `indent`. What could steer a terminal is escaped, which is the same to a parser.
+
+    >>> print(dumps("é \x9b2J \u202e"))
+    "é \u009b2J \u202e"
+    """
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    return text if text.isprintable() else _UNUSUAL.sub(_escaped, text)
+
+
+_UNUSUAL = re.compile(r"[^ -~\n]")
+
+
+def _escaped(found: "re.Match[str]") -> str:
+    char = found[0]
+    return char if char.isprintable() else json.dumps(char)[1:-1]
 
 
 def show_record(record: Any) -> str:

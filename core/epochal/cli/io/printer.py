@@ -11,9 +11,9 @@ from enum import Enum, auto
 from typing import Any
 
 import epochal
+from epochal.catalog_api.blockers import show_time
 from epochal.cli.io.output import dumps, json_value, raw_record, rows, show_frontier, show_record
 from epochal.cli.io.terminal import note
-from epochal.client.catalog.blockers import show_time
 from epochal.client.tracing import traceparent
 from epochal.protocol.times import to_json
 
@@ -32,6 +32,7 @@ class Printer:
     def __init__(self, style: Style, count: int | None) -> None:
         self._style = style
         self._count = count
+        self._frontier: tuple[Any, ...] | None = None
         self.shown = 0
         """Records, or epochs, so far."""
 
@@ -51,7 +52,11 @@ class Printer:
         return self._count is not None and self.left == 0
 
     def show(self, item: Any) -> None:
-        """One item of `epochs()` or `events()`."""
+        """One item of `epochs()` or `events()`; a frontier only if it has moved."""
+        if isinstance(item, epochal.FrontierChanged):
+            if item.frontier == self._frontier:
+                return
+            self._frontier = item.frontier
         if isinstance(item, epochal.Epoch):
             self._epoch(item)
         elif isinstance(item, epochal.Data):

@@ -22,7 +22,8 @@ from epochal.cli.io.output import dumps, json_value, parse_time
 from epochal.cli.io.terminal import console, is_live, note
 from epochal.cli.tracing import SendSpans
 from epochal.client.encoding.arrow_schemas import pyarrow, to_arrow
-from epochal.errors import EpochalError, RecordTypeError, TimedOut, TimeShapeError
+from epochal.client.encoding.record_checks import RecordChecks
+from epochal.errors import EpochalError, PayloadTooLarge, RecordTypeError, TimedOut, TimeShapeError
 from epochal.protocol.times import Time, TimeShape, less_equal, to_json
 from epochal.resources.schemas import Schema
 
@@ -36,17 +37,32 @@ PLAIN_INTERVAL = 10.0
 
 @dataclass(slots=True)
 class RecordGroup:
-    """Records that go out together: one time, one key; `first` and `last` say where they were read."""
+    """Records that go out together: one time, one key."""
 
     time: Time
     key: bytes | None
-    records: list[Any]
-    first: Item
-    last: Item
+    items: list[Item]
+
+    @property
+    def records(self) -> list[Any]:
+        """What is published."""
+        return [item.record for item in self.items]
+
+    @property
+    def where(self) -> str:
+        """Where they were read, for messages."""
+        first, last = self.items[0].where, self.items[-1].where
+        return first if first == last else f"{first} to {last}"
+
+    def halves(self) -> "Iterator[RecordGroup]":
+        """Two groups, each with one half of the records."""
+        middle = len(self.items) // 2
+        for items in (self.items[:middle], self.items[middle:]):
+            yield RecordGroup(self.time, self.key, items)
 
 
 @dataclass(slots=True)
-class Placement:
+class RecordPlacement:
     """The time and key of each record. Either `time` or `time_field` is given; with `in_order` times never go back."""
 
     shape: TimeShape
@@ -55,6 +71,8 @@ class Placement:
     key: bytes | None
     key_field: str | None
     in_order: bool
+    checks: RecordChecks | None = None
+    """Those of the stream's schema, where it declares one that records can be compared with."""
     _latest: Time | None = None
 
     def start(self) -> None:
@@ -67,7 +85,7 @@ class Placement:
         Raises `RecordTypeError`, which names the record, after those before it were yielded.
         """
         groups: dict[tuple[Time, bytes | None], RecordGroup] = {}
-        failed: RecordTypeError | None = None
+        items, failed = self._fitting(list(items))
         for item in items:
             try:
                 place = self._time(item), self._key(item)
@@ -76,13 +94,19 @@ class Placement:
                 break
             group = groups.get(place)
             if group is None:
-                groups[place] = RecordGroup(*place, [item.record], item, item)
+                groups[place] = RecordGroup(*place, [item])
             else:
-                group.records.append(item.record)
-                group.last = item
+                group.items.append(item)
         yield from groups.values()
         if failed is not None:
             raise failed
+
+    def _fitting(self, items: list[Item]) -> tuple[list[Item], RecordTypeError | None]:
+        """The items before the first that is not of the declared schema, and what is wrong with that one."""
+        fault = None if self.checks is None else self.checks.fault([item.record for item in items])
+        if fault is None:
+            return items, None
+        return items[: fault.index], bad(items[fault.index], fault.reason)
 
     def _time(self, item: Item) -> Time:
         if self.time is not None:
@@ -122,7 +146,7 @@ def encode(append: RecordGroup, encoding: str, schema: Schema | None) -> Sequenc
     try:
         return [pa.RecordBatch.from_pylist(append.records, schema=None if schema is None else to_arrow(schema))]
     except (pa.ArrowInvalid, pa.ArrowTypeError, ValueError, TypeError, OverflowError) as error:
-        raise RecordTypeError(f"{append.first.where} to {append.last.where}: do not fit the schema: {error}") from None
+        raise RecordTypeError(f"{append.where}: do not fit the schema: {error}") from None
 
 
 class Counter(AbstractContextManager["Counter"]):
@@ -179,7 +203,7 @@ class Interrupted(EpochalError):
 class RecordSender:
     """One run of the command over its sources."""
 
-    placement: Placement
+    placement: RecordPlacement
     encoding: str
     schema: Schema | None
     topic: bytes
@@ -245,8 +269,14 @@ class RecordSender:
             else:
                 with self.sends.current():
                     writer.append_nowait(append.time, records, key=append.key, topic=self.topic, headers=self.headers)
+        except PayloadTooLarge as error:
+            if len(append.items) == 1:
+                raise bad(append.items[0], str(error)) from None
+            for half in append.halves():
+                await self._send(writer, half)
+            return
         except RecordTypeError as error:
-            raise RecordTypeError(f"{append.first.where} to {append.last.where}: {error}") from None
+            raise RecordTypeError(f"{append.where}: {error}") from None
         if not self.wait:
             self._under_way(append)
             await writer.drain()
@@ -266,17 +296,17 @@ class RecordSender:
             self._under_way(append)
         position = await asyncio.shield(sending)
         self.acknowledged = self.sent
-        self.last_acknowledged = append.last
+        self.last_acknowledged = append.items[-1]
         self.sends.over(writer.way)
         if not self.quiet:
-            report = {"where": append.last.where, "time": to_json(append.time), "position": list(position)}
+            report = {"where": append.where, "time": to_json(append.time), "position": list(position)}
             print(json.dumps(report), flush=True)
 
     def _under_way(self, append: RecordGroup) -> None:
-        self.sent += len(append.records)
-        self.sends.sent(len(append.records))
+        self.sent += len(append.items)
+        self.sends.sent(len(append.items))
         self.times.add(append.time)
-        self._last = append.last
+        self._last = append.items[-1]
 
     async def _flush(self, writer: epochal.Writer) -> None:
         sent, last = self.sent, self._last

@@ -41,11 +41,24 @@ def is_live(file: TextIO) -> bool:
     return file.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
 
 
+def printable(text: str) -> str:
+    r"""`text` without what could steer a terminal: control characters, and those that turn the direction of writing.
+
+    >>> printable("a\x1b[2Jb\u202ec é")
+    'a\\x1b[2Jb\\u202ec é'
+    """
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
 def note(text: str) -> None:
     """Print what is not data, on stderr: in one write, so that lines of several processes are not mixed.
 
-    A terminal breaks lines anywhere; so there they are broken between words.
+    Each line is made `printable`, because there may be something in it that others have sent. A terminal breaks lines
+    anywhere; so there they are broken between words.
     """
+    text = "\n".join(map(printable, text.split("\n")))
     if sys.stderr.isatty():
         text = folded(text, shutil.get_terminal_size().columns)
     sys.stderr.write(f"{text}\n")

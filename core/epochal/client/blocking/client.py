@@ -13,9 +13,9 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
+from epochal.catalog_api.answers import CatalogEvent
 from epochal.client.blocking.loop_thread import LoopThread
 from epochal.client.catalog.catalog import CatalogClient
-from epochal.client.catalog.types import CatalogEvent
 from epochal.client.client import Client
 from epochal.client.sidecar.sidecar import Way
 from epochal.client.subscriber import values
@@ -200,6 +200,7 @@ class BlockingWriter(_Opened[Writer]):
 
     append = _waiting(Writer.append)
     append_nowait = _plain(Writer.append_nowait)
+    append_frame = _waiting(Writer.append_frame)
     drain = _waiting(Writer.drain)
     flush = _waiting(Writer.flush)
     advance = _waiting(Writer.advance)
@@ -228,6 +229,15 @@ class BlockingWriter(_Opened[Writer]):
 
         async def work() -> int:
             return self._inner.wrong_addresses
+
+        return self._loop.run(work)
+
+    @property
+    def resume_from(self) -> int:
+        """Up to this source number all was published when the writer opened, and -1 for nothing (E50)."""
+
+        async def work() -> int:
+            return self._inner.resume_from
 
         return self._loop.run(work)
 

@@ -8,24 +8,32 @@ import asyncio
 import json
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 from urllib.parse import quote, urlsplit
 
-from epochal.client.catalog.answers import get, read
-from epochal.client.catalog.http import ADVICE, HttpCaller
-from epochal.client.catalog.types import (
+from epochal.catalog_api.answers import (
     CatalogEvent,
-    Listing,
     PublisherInfo,
     Registration,
     Renewal,
-    SegmentReport,
     StreamInfo,
     SubscriptionInfo,
     SubscriptionLease,
     WriterInfo,
     WriterSession,
 )
+from epochal.catalog_api.requests import (
+    Addresses,
+    Finishing,
+    Register,
+    Renew,
+    RenewSubscription,
+    SegmentReport,
+    Subscribe,
+)
+from epochal.client.catalog.answers import get, read
+from epochal.client.catalog.http import ADVICE, HttpCaller
 from epochal.client.catalog.watch import follow
 from epochal.errors import (
     CatalogUnavailable,
@@ -45,6 +53,11 @@ MAX_PAGES = 10_000
 """Pages of one list that are followed: a catalog cannot keep a caller busy for ever."""
 MAX_WAIT = 300.0
 """Seconds that one lookup may wait at the catalog; longer waits are made of several."""
+MAX_WAITING = 16
+"""Calls of one client that may wait at once for another publisher: each holds a connection, of which others need some.
+
+One who cannot wait tries again after a pause, which finds the publisher as well, only later.
+"""
 
 
 def catalog_url(given: str | None = None) -> str:
@@ -76,6 +89,19 @@ def catalog_advice(url: str) -> str:
     return ADVICE
 
 
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """All streams at one revision of a catalog's database; `identity` is that database's own, equal to no other's.
+
+    `follows`: the revision that the caller knew is of this database's past; false also when it is too old to say.
+    """
+
+    identity: str
+    revision: int
+    streams: tuple[StreamInfo, ...]
+    follows: bool = False
+
+
 class CatalogClient:
     """The catalog at `url`. Calls may run concurrently; `close()` or `async with` ends the connections.
 
@@ -96,6 +122,7 @@ class CatalogClient:
     ) -> None:
         self.url = catalog_url(url)
         self._patience = patience
+        self._waiting = 0
         self._http = HttpCaller(
             self.url,
             patience=patience,
@@ -192,17 +219,45 @@ class CatalogClient:
                     params={"wait": f"{this_wait:.3f}", **expected},
                     waits=this_wait,
                 )
-                stream = {**get(answer, "stream", dict), "segments": get(answer, "segments", list)}
-                return read(StreamInfo.from_json, stream)
+                return _looked_up(answer)
             except (StreamNotFound, NoPublisher):
                 if deadline - loop.time() <= 0.001:
                     raise
+
+    async def another(self, namespace: str, name: str, segment: str, token: int, wait: float) -> StreamInfo | None:
+        """The stream once `segment` has a publisher whose token is not `token` (0 for none), or after `wait` seconds.
+
+        A catalog that has little room for those who wait answers at once, and one of an earlier version as `lookup`
+        does. None, at once, where `MAX_WAITING` calls wait already. Raises `StreamNotFound`.
+        """
+        if self._waiting >= MAX_WAITING:
+            return None
+        self._waiting += 1
+        try:
+            _, answer = await self._http.call(
+                "GET",
+                f"{_stream(namespace, name)}/segments",
+                params={"wait": f"{wait:.3f}", "segment": segment, "token": str(token)},
+                waits=wait,
+            )
+        finally:
+            self._waiting -= 1
+        return _looked_up(answer)
 
     async def session(self, namespace: str, name: str, writer: str) -> WriterSession:
         """A new session number for a writer id, above all before (E6); raises `StreamComplete`, `StreamNotFound`."""
         path = f"{_stream(namespace, name)}/writers/{quote(writer, safe='')}/sessions"
         _, answer = await self._http.call("POST", path)
         return read(WriterSession.from_json, answer)
+
+    async def forget_writer(self, namespace: str, name: str, writer: str, session: int) -> None:
+        """Forget a writer that has left and never comes again. Tried once.
+
+        Raises `CatalogUnavailable`, `StreamNotFound`, `WriterFenced` where it had other sessions, and `EpochalError` of
+        code `writer_not_found`.
+        """
+        path = f"{_stream(namespace, name)}/writers/{quote(writer, safe='')}"
+        await self._http.call("DELETE", path, params={"session": str(session)}, once=True)
 
     async def release(self, namespace: str, name: str, writer: str) -> int:
         """Let a lost writer go: publishers abort the epochs that it had not left, and complete times without it (E46).
@@ -242,16 +297,9 @@ class CatalogClient:
         answer.
         `incarnations`: the last one that each segment's log on disk has seen; what is granted is above it.
         """
-        body = {
-            "publisher": publisher,
-            "instance": instance,
-            "stream": stream,
-            "uid": uid,
-            "segments": [*segments],
-            "addresses": dict(addresses),
-            "incarnations": dict(incarnations or {}),
-        }
-        _, answer = await self._http.call("POST", "/v1/publishers", json=body)
+        sockets, seen = Addresses(**addresses), dict(incarnations or {})
+        asked = Register(publisher, instance, stream, uid, [*segments], sockets, seen)
+        _, answer = await self._http.call("POST", "/v1/publishers", json=asked.to_json())
         return read(Registration.from_json, answer)
 
     async def renew(self, publisher: str, token: int, segments: Mapping[str, SegmentReport]) -> Renewal:
@@ -259,8 +307,7 @@ class CatalogClient:
 
         A report with a `number` is on the catalog's disk once `recorded` of the answer is not below it (E11).
         """
-        body = {"token": token, "segments": {key: report.to_json() for key, report in segments.items()}}
-        _, answer = await self._http.call("PUT", _publisher(publisher), json=body)
+        _, answer = await self._http.call("PUT", _publisher(publisher), json=Renew(token, dict(segments)).to_json())
         return read(Renewal.from_json, answer)
 
     async def deregister(self, publisher: str, token: int) -> None:
@@ -280,15 +327,9 @@ class CatalogClient:
     ) -> bool:
         """Report that a segment is finishing, or no longer; returns whether the stream is complete (E7)."""
         namespace, _, name = stream.partition("/")
-        body = {
-            "publisher": publisher,
-            "token": token,
-            "incarnation": incarnation,
-            "number": number,
-            "finishing": finishing,
-        }
+        mark = Finishing(publisher, token, incarnation, number, finishing)
         path = f"{_stream(namespace, name)}/segments/{quote(segment, safe='')}/finishing"
-        _, answer = await self._http.call("PUT", path, json=body)
+        _, answer = await self._http.call("PUT", path, json=mark.to_json())
         return get(answer, "complete", bool)
 
     async def subscribed(self, namespace: str, name: str, subscriber: str, uid: str) -> SubscriptionLease:
@@ -296,9 +337,9 @@ class CatalogClient:
 
         `subscriber` is a name for people. Raises `StreamNotFound`, and `StreamGone` when `uid` is of an older stream.
         """
-        body = {"subscriber": subscriber, "uid": uid}
-        _, answer = await self._http.call("POST", f"{_stream(namespace, name)}/subscriptions", json=body)
-        return SubscriptionLease(get(answer, "id", str), get(answer, "token", int), get(answer, "ttl", float))
+        asked = Subscribe(subscriber, uid).to_json()
+        _, answer = await self._http.call("POST", f"{_stream(namespace, name)}/subscriptions", json=asked)
+        return read(SubscriptionLease.from_json, answer)
 
     async def renew_subscription(
         self,
@@ -312,8 +353,8 @@ class CatalogClient:
         Raises `EpochalError` of code `unknown_subscription` when it lapsed, `not_owner` on another's token (S29).
         """
         times = None if lower is None else [to_json(time) for time in lower]
-        body = {"token": token, "lower": times, "counters": dict(counters or {})}
-        _, answer = await self._http.call("PUT", _subscription(id), json=body)
+        asked = RenewSubscription(token, times, dict(counters or {})).to_json()
+        _, answer = await self._http.call("PUT", _subscription(id), json=asked)
         return get(answer, "ttl", float)
 
     async def unsubscribe(self, id: str, token: int) -> None:  # noqa: A002  # as the catalog calls it
@@ -357,6 +398,10 @@ class CatalogClient:
                 return
             params["after"] = get(answer, "next", str)
         raise LimitExceeded(f"{self.url}{path} has more than {MAX_PAGES} pages")
+
+
+def _looked_up(answer: Mapping[str, Any]) -> StreamInfo:
+    return read(StreamInfo.from_json, {**get(answer, "stream", dict), "segments": get(answer, "segments", list)})
 
 
 def _stream(namespace: str, name: str) -> str:

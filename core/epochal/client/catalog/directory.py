@@ -4,12 +4,15 @@ Writers and subscribers both need the same answer, checked in the same way: the 
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping
+from random import SystemRandom
 from typing import Any, Protocol
 
+from epochal.catalog_api.answers import StreamInfo, WriterSession
 from epochal.client.catalog.answers import address
-from epochal.client.catalog.types import StreamInfo, WriterSession
 from epochal.client.options import NOTHING, Expected
+from epochal.client.shutdown import ended
 from epochal.errors import CatalogUnavailable, EpochalError, NoPublisher, StreamGone, StreamNotFound
 from epochal.protocol.segments import KeyRange, Placement
 from epochal.protocol.times import TimeShape
@@ -18,6 +21,18 @@ from epochal.resources.schemas import Schema
 
 RECONNECT_FIRST, RECONNECT_LAST = 0.05, 5.0
 """Seconds between attempts to connect: doubled each time, with jitter."""
+
+WORTH_ASKING = 0.3
+"""Seconds; in a pause that is at least so long, the catalog is asked to say when there is another publisher."""
+MAX_WAIT = 20.0
+"""Seconds of one such question; a longer pause takes several."""
+AT_ONCE = 0.2
+"""Seconds over which those who wait for the same publisher spread, so that they do not all come in one moment."""
+_chance = SystemRandom()
+
+SAY_AFTER = 3.0
+"""Seconds that a look-up waits before the log says for what."""
+_log = logging.getLogger("epochal.client")
 
 PATIENCE = 2.0
 """Seconds to wait for a publisher's present address from the catalog, before the old one is tried again."""
@@ -50,8 +65,16 @@ class Lookups(Protocol):
         """The stream as it is."""
         ...
 
+    async def another(self, namespace: str, name: str, segment: str, token: int, wait: float) -> StreamInfo | None:
+        """The stream once a segment has another publisher, or after `wait` seconds; None where nobody can wait."""
+        ...
+
     async def session(self, namespace: str, name: str, writer: str) -> WriterSession:
         """A new session of a writer."""
+        ...
+
+    async def forget_writer(self, namespace: str, name: str, writer: str, session: int) -> None:
+        """Forget a writer that has left and never comes again."""
         ...
 
 
@@ -89,15 +112,37 @@ class Directory:
     async def look_up(self, expected: Expected = NOTHING) -> StreamInfo:
         """The stream with all publishers, declared as expected (S28).
 
-        Waits up to `wait` seconds for them (S27). Raises `StreamNotFound`, `NoPublisher`, `SchemaMismatch`.
+        Waits up to `wait` seconds for them (S27), and logs a warning when that lasts. Raises `StreamNotFound`,
+        `NoPublisher`, `SchemaMismatch`.
         """
-        info = await self.catalog.lookup(
-            self.namespace, self.name,
-            wait=self.wait, time=expected.time_shape, encoding=expected.encoding,
-            schema=expected.document(),
-        )  # fmt: skip
+        saying = asyncio.create_task(self._say_what_is_missing(), name=f"look up {self.qualified}")
+        try:
+            info = await self.catalog.lookup(
+                self.namespace, self.name,
+                wait=self.wait, time=expected.time_shape, encoding=expected.encoding,
+                schema=expected.document(),
+            )  # fmt: skip
+        finally:
+            await ended([saying])
         self._take(info)
         return info
+
+    async def _say_what_is_missing(self) -> None:
+        await asyncio.sleep(SAY_AFTER)
+        reason = "there is no such stream"
+        try:
+            async with asyncio.timeout(PATIENCE):
+                info = await self.catalog.get(self.namespace, self.name)
+        except StreamNotFound:
+            pass
+        except (TimeoutError, EpochalError):
+            return  # the catalog is away, which is said elsewhere
+        else:
+            missing = [segment.id for segment in info.segments if segment.publisher is None]
+            if not missing:
+                return
+            reason = f"no publisher serves segment {', '.join(missing[:10])}{' ...' if missing[10:] else ''}"
+        _log.warning("waiting up to %g s for %s: %s", self.wait, self.qualified, reason)
 
     def _take(self, info: StreamInfo) -> None:
         self._info = info
@@ -106,6 +151,38 @@ class Directory:
     def stale(self) -> None:
         """A connection failed: what is known of addresses may be old."""
         self._fresh = False
+
+    async def pause(self, segment: str, seconds: float) -> None:
+        """Wait before the next attempt to connect: until the segment has another publisher, or for `seconds`."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        if seconds >= WORTH_ASKING and await self._another(segment, deadline):
+            deadline = min(deadline, loop.time() + AT_ONCE * _chance.random())
+        await asyncio.sleep(deadline - loop.time())
+
+    async def _another(self, segment: str, deadline: float) -> bool:
+        """Whether another publisher has come by `deadline`; its address is then the known one."""
+        loop, known = asyncio.get_running_loop(), self._token(self.info, segment)
+        while (wait := min(deadline - loop.time(), MAX_WAIT)) > 0:
+            asked = loop.time()
+            try:
+                async with asyncio.timeout_at(deadline):
+                    info = await self.catalog.another(self.namespace, self.name, segment, known, wait)
+            except (TimeoutError, EpochalError):
+                return False  # a stream that is gone is found by the next attempt
+            if info is None or info.uid != self.info.uid:
+                return False
+            if self._token(info, segment) not in (0, known):
+                self._take(info)
+                return True
+            if loop.time() - asked < wait / 2:
+                return False  # a catalog of an earlier version, which does not wait for this
+        return False
+
+    @staticmethod
+    def _token(info: StreamInfo, segment: str) -> int:
+        owners = (known.publisher for known in info.segments if known.id == segment)
+        return next((owner.token for owner in owners if owner is not None), 0)
 
     async def address(self, segment: str, socket: str) -> str:
         """The address of a segment's `events`, `requests` or `ingest`.
@@ -130,7 +207,7 @@ class Directory:
         except (TimeoutError, CatalogUnavailable):
             return  # the known addresses may still be right: streams go on without a catalog
         if info.uid != uid:
-            raise StreamGone(f"stream {self.qualified} was deleted and created anew; open it again to use the new one")
+            raise StreamGone(f"stream {self.qualified} was deleted and created again; open it again to use the new one")
         self._take(info)
 
     @property

@@ -86,8 +86,13 @@ class HttpCaller:
         json: Any = None,
         params: Mapping[str, str] | None = None,
         waits: float = 0.0,
+        once: bool = False,
     ) -> tuple[int, Any]:
-        """Status and decoded body; `waits`: seconds for which the server itself may wait before it answers."""
+        """Status and decoded body.
+
+        `waits`: seconds for which the server itself may wait before it answers. `once`: tried once, and not
+        reported as an absent catalog.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._patience
         backoff = Backoff(FIRST_DELAY, MAX_DELAY)
@@ -100,6 +105,8 @@ class HttpCaller:
                 reason = _reason(error)
             except aiohttp.ClientError as error:  # what came is no HTTP, or not what HTTP allows
                 raise _no_catalog(self._url, f"something that is no HTTP ({str(error)[:200]})") from None
+            if once:
+                raise self._unavailable(reason)
             if not reported and self._on_unreachable is not None:
                 self._on_unreachable(reason)
             reported = True

@@ -12,9 +12,9 @@ from contextlib import aclosing
 import aiohttp
 
 from epochal.backoff import Backoff
+from epochal.catalog_api.answers import CatalogEvent
 from epochal.client.catalog.answers import read
 from epochal.client.catalog.http import AGAIN, GATEWAY
-from epochal.client.catalog.types import CatalogEvent
 from epochal.errors import CatalogUnavailable, LimitExceeded, RemoteProtocolError, from_code
 
 SILENCE = 30.0

@@ -170,7 +170,8 @@ def encoder(encoding: str, schema: Schema | None = None) -> Callable[[Sequence[A
     """Turn records into a payload.
 
     Raises `RecordTypeError` for a record that the encoding cannot carry, and then sends nothing. Arrow batches are
-    checked against `schema`; records of msgpack and json are not. `ConfigError` for arrow without pyarrow.
+    checked against `schema`; records of msgpack and json are by `record_checks`. `ConfigError` for arrow without
+    pyarrow.
     """
     return _ArrowEncoder(schema) if encoding == "arrow" else _ENCODERS[encoding]
 

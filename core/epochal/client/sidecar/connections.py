@@ -16,7 +16,8 @@ from typing import Any, TypeAlias
 
 import zmq
 
-from epochal.client.sockets import Frames, Socket
+from epochal.client.sockets import Socket
+from epochal.protocol.wire import Frames
 
 MOST_IDLE = 16
 """Idle connections kept to one sidecar: enough for a writer of a stream with 16 segments."""
@@ -37,7 +38,7 @@ class Use(Enum):
     APPENDS = "appends"
 
 
-Key: TypeAlias = tuple[str, Use]
+ConnectionKey: TypeAlias = tuple[str, Use]
 
 
 class Connections:
@@ -46,7 +47,7 @@ class Connections:
     def __init__(self) -> None:
         self._context: zmq.Context[Any] = zmq.Context()
         self._context.set(zmq.MAX_SOCKETS, MAX_SOCKETS)
-        self._idle: dict[Key, deque[tuple[float, Socket]]] = {}
+        self._idle: dict[ConnectionKey, deque[tuple[float, Socket]]] = {}
         self._lock = threading.Lock()
 
     def take(
@@ -106,7 +107,7 @@ class Connections:
             for _, socket in idle:
                 socket.close()
 
-    def _next(self, key: Key) -> Socket | None:
+    def _next(self, key: ConnectionKey) -> Socket | None:
         """The one that was used last."""
         with self._lock:
             idle = self._idle.get(key)

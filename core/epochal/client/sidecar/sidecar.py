@@ -24,14 +24,15 @@ from typing import Any, Final, Self
 
 import zmq
 
+from epochal.catalog_api.answers import StreamInfo, WriterSession
 from epochal.client.catalog.answers import get, read
-from epochal.client.catalog.types import StreamInfo, WriterSession
 from epochal.client.metrics import fell_back
 from epochal.client.sidecar.connections import Use, connections
-from epochal.client.sockets import Frames, Socket
+from epochal.client.sockets import Socket
 from epochal.errors import ConfigError, EpochalError, RemoteProtocolError, SidecarUnavailable, from_code
 from epochal.protocol import messages as m
 from epochal.protocol import wire
+from epochal.protocol.wire import Frames
 
 logger = logging.getLogger("epochal.client")
 
@@ -357,6 +358,12 @@ class SidecarCatalog:
         """As `CatalogClient.get`."""
         answer = await self._sidecar.ask(m.Ask(0, m.AskKind.GET, f"{namespace}/{name}", "", (), 0.0))
         return _looked_up(answer.payload)
+
+    async def another(self, namespace: str, name: str, segment: str, token: int, wait: float) -> None:
+        """None: a sidecar answers at once."""
+
+    async def forget_writer(self, namespace: str, name: str, writer: str, session: int) -> None:
+        """Nothing: a sidecar does not ask the catalog to forget writers."""
 
     async def session(self, namespace: str, name: str, writer: str) -> WriterSession:
         """As `CatalogClient.session`."""

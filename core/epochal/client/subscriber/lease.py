@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from epochal.backoff import Backoff
+from epochal.catalog_api.answers import StreamInfo, SubscriptionLease
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.client.catalog.directory import RECONNECT_FIRST, RECONNECT_LAST
-from epochal.client.catalog.types import StreamInfo, SubscriptionLease
 from epochal.client.shutdown import ended
 from epochal.errors import EpochalError, StreamGone, StreamNotFound
 from epochal.protocol.times import Time
@@ -19,7 +19,7 @@ from epochal.protocol.times import Time
 WITHDRAW = 1.0
 """Seconds that leaving waits for the catalog; after that the lease lapses by itself (S30)."""
 
-Report = tuple[Sequence[Time] | None, Mapping[str, float]]
+SubscriptionReport = tuple[Sequence[Time] | None, Mapping[str, float]]
 """The frontier, None before there is one, and what was counted."""
 
 
@@ -33,7 +33,7 @@ class Announcement:
     """One subscription's entry in the catalog. `run` is a task; `withdraw` comes after it has ended."""
 
     def __init__(
-        self, catalog: CatalogClient, stream: StreamInfo, subscriber: str, report: Callable[[], Report]
+        self, catalog: CatalogClient, stream: StreamInfo, subscriber: str, report: Callable[[], SubscriptionReport]
     ) -> None:
         self._catalog = catalog
         self._stream = stream

@@ -14,13 +14,14 @@ import zmq
 
 from epochal.backoff import Backoff
 from epochal.client.catalog.directory import RECONNECT_FIRST, RECONNECT_LAST, Directory, worth_retrying
-from epochal.client.sockets import Frames, Socket
+from epochal.client.sockets import Socket
 from epochal.errors import EpochalError, NoPublisher, StreamGone, Unavailable
 from epochal.protocol import messages as m
 from epochal.protocol import wire
 from epochal.protocol.subscriber.effects import FollowerReport, Request, SubscribePrefix, UnsubscribePrefix
 from epochal.protocol.subscriber.follower import Follower, FollowerSettings
 from epochal.protocol.subscriber.since import Begin
+from epochal.protocol.wire import Frames
 
 TICK = 0.1
 """Seconds between looks at the clock."""
@@ -89,7 +90,7 @@ class SegmentReader:
                 self._down = True
                 reader.down(self.segment, str(error))
             reader.directory.stale()
-            await backoff.pause()
+            await reader.directory.pause(self.segment, backoff.delay())
 
     def _judged(self, error: EpochalError) -> EpochalError:
         """Make an answer for another stream an error to retry: only the catalog can end a subscription (E48)."""

@@ -19,18 +19,18 @@ from epochal.client.options import NOTHING, Expected
 from epochal.client.shutdown import ended, to_the_end
 from epochal.client.subscriber import values
 from epochal.client.subscriber.delivery import OVER, Hand, Hands, Reading
-from epochal.client.subscriber.lease import Announcement, Report
+from epochal.client.subscriber.lease import Announcement, SubscriptionReport
 from epochal.client.subscriber.segment_reader import SegmentReader
-from epochal.errors import EpochalError, UsageError
+from epochal.errors import EpochalError, HistoryTruncated, UsageError
 from epochal.protocol import messages as m
 from epochal.protocol.subscriber import effects
 from epochal.protocol.subscriber.cursor import Cursor
 from epochal.protocol.subscriber.effects import Began, Broke
+from epochal.protocol.subscriber.filters import TopicChoice
 from epochal.protocol.subscriber.follower import FollowerSettings
 from epochal.protocol.subscriber.machine import Subscriber
-from epochal.protocol.subscriber.since import placed, read_since
+from epochal.protocol.subscriber.since import From, placed, read_since
 from epochal.protocol.times import Time, TimeCodec
-from epochal.protocol.topics import TopicChoice
 
 MAX_WAITING_BYTES = 64 * 2**20
 """Bytes that wait for the application before the sockets are no longer read.
@@ -38,7 +38,7 @@ MAX_WAITING_BYTES = 64 * 2**20
 They are read again when less than half of it waits (E18).
 """
 
-Since: TypeAlias = str | Cursor | None
+StartFrom: TypeAlias = str | Cursor | None
 """Where to begin: None is live; the texts are `epochal.protocol.subscriber.since.FORMS`."""
 
 
@@ -56,7 +56,7 @@ class Subscription:
         context: zmq.Context[Any],
         directory: Directory,
         *,
-        since: Since = None,
+        since: StartFrom = None,
         topics: Iterable[bytes] | None = None,
         reject: Iterable[bytes] = (),
         partial: bool = False,
@@ -91,6 +91,8 @@ class Subscription:
         self._error: EpochalError | None = None
         self._changed = asyncio.Event()
         self._paused = False
+        self._caught_up = 0.0
+        """When something came last while nothing waited for the program; the loop's clock, seconds."""
         self._reads = ""
         self._hands = Hands[Any](self._passed)
         self.ready = asyncio.Event()
@@ -147,8 +149,8 @@ class Subscription:
         passed what it did not return, and the next read returns that (E16).
 
         A read raises `EpochTooLarge` when epochs that are not complete exceed `max_buffer_bytes`, `HistoryTruncated`
-        when `since` is older than the history, `StreamGone` when the stream is deleted, and `UsageError` with `partial`
-        or where `events()` is read already.
+        when `since` is older than the history, or "start" and of a complete stream no epoch is whole, `StreamGone` when
+        the stream is deleted, and `UsageError` with `partial` or where `events()` is read already.
         """
         return Reading(self._take_epoch, self._more, self._changed.set)
 
@@ -173,8 +175,8 @@ class Subscription:
         `SegmentDown` and `SegmentUp`. Without `partial`, epochs that had begun before the join are left out (S10).
         Ends when the stream is complete. A read that is cancelled loses nothing, as with `epochs()`.
 
-        A read raises `HistoryTruncated` when `since` is older than the history, `StreamGone` when the stream is
-        deleted, and `UsageError` where `epochs()` is read already.
+        A read raises `HistoryTruncated` as `epochs()` does, but not with `partial` of a complete stream; `StreamGone`
+        when the stream is deleted, and `UsageError` where `epochs()` is read already.
         """
         return Reading(self._take_event, self._more, self._changed.set)
 
@@ -250,6 +252,11 @@ class Subscription:
     def _at_the_end(self, hand: Hand[Any]) -> bool:
         """Whether the stream is complete, so that nothing follows; raises why the subscription is over."""
         if self._machine.complete:
+            if self._since is From.START and self._machine.nothing_whole:
+                raise HistoryTruncated(
+                    f"{self.directory.qualified} is complete, and none of its epochs is retained whole; a stream"
+                    " without history.storage forgets its records when its publisher ends"
+                )
             hand.state = OVER
             return True
         if self._error is not None:
@@ -274,6 +281,8 @@ class Subscription:
         machine = self._machine
         if self._error is not None:
             return  # the machine stays as it was at the error, for `cursor()`
+        if not machine.waits:
+            self._caught_up = asyncio.get_running_loop().time()
         for report in reports:
             if type(report) is Began:
                 self._count_beginning(segment, report)
@@ -318,7 +327,7 @@ class Subscription:
         self.ready.set()
         self._changed.set()
 
-    def _report(self) -> Report:
+    def _report(self) -> SubscriptionReport:
         self._hands.settle()
         machine = self._machine
         lower = tuple(machine.frontier) if machine.ready else None
@@ -327,6 +336,8 @@ class Subscription:
             "damaged": sum(link.damaged for link in self._links),
             "wrong_addresses": sum(link.wrong_addresses for link in self._links),
             "waiting_bytes": machine.waiting_bytes,
+            "waiting_epochs": machine.waiting_epochs,
+            "waiting_seconds": round(asyncio.get_running_loop().time() - self._caught_up, 3) if machine.waits else 0.0,
         }
 
     def _public_data(self, segment: str, data: m.Data) -> values.Data:
@@ -340,7 +351,8 @@ class Subscription:
         if isinstance(epoch, effects.EpochWasAborted):
             return values.EpochAborted(self._decode_time(epoch.time))
         batches = tuple(self._public_data(segment, data) for segment, data in epoch.batches)
-        return values.Epoch(self._decode_time(epoch.time), batches, self.directory.qualified, epoch.time)
+        time, stream = self._decode_time(epoch.time), self.directory
+        return values.Epoch(time, batches, stream.qualified, epoch.time, stream.schema)
 
     def _public_event(self, event: effects.Happened) -> values.Event:
         match event:

@@ -8,9 +8,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
+from epochal.client.encoding.columns import needs
+from epochal.client.encoding.tables import to_table
 from epochal.client.tracing import processing
 from epochal.protocol.messages import Meta
 from epochal.protocol.times import Time
+from epochal.resources.schemas import Schema
 
 NO_META = Meta()
 Decode = Callable[[bytes], list[Any]]
@@ -46,6 +49,11 @@ class Data:
         return self._meta.published
 
     @property
+    def source(self) -> int | None:
+        """The number that it has in its program's own source, where that numbers what it publishes (E50)."""
+        return self._meta.source
+
+    @property
     def headers(self) -> dict[bytes, bytes]:
         """The headers that it was appended with."""
         return dict(self._meta.headers)
@@ -76,6 +84,8 @@ class Epoch:
     _stream: str = field(default="", repr=False, compare=False)
     _time: Time = field(default=0, repr=False, compare=False)
     """The time as it was sent, before any `time_codec`."""
+    _schema: Schema | None = field(default=None, repr=False, compare=False)
+    """The schema that the stream declares."""
 
     def records(self) -> Iterator[Any]:
         """The records of all batches, decoded one batch at a time; raises as `Data.records`."""
@@ -86,6 +96,24 @@ class Epoch:
     def count(self) -> int:
         """Records in the epoch."""
         return sum(batch.count for batch in self.batches)
+
+    def to_arrow(self) -> Any:
+        """The records as a `pyarrow.Table`, a row for each; without records, a table without columns.
+
+        Record batches are put together without a copy; a column that some of them do not have is null there. Mappings,
+        as of msgpack and json, become rows: their columns have the declared types, dates, times, decimals and binary
+        excepted, which are as they were written; where nothing is declared, types follow from the values. The time is
+        a column only if the records hold it.
+
+        Raises `UsageError` for records that are neither of these, for columns of several types, and where pyarrow is
+        not installed; else as `records`.
+        """
+        return to_table(self.records(), self._schema)
+
+    def to_pandas(self) -> Any:
+        """The records as a `pandas.DataFrame`, by way of `to_arrow`; raises as that, also where pandas is missing."""
+        needs("pandas")
+        return self.to_arrow().to_pandas()
 
     def processing(self) -> AbstractContextManager[None]:
         """The OpenTelemetry span `process STREAM` of what is done with this epoch: `with epoch.processing(): ...`.

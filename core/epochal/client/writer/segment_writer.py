@@ -16,11 +16,12 @@ from epochal.backoff import Backoff
 from epochal.client.catalog.directory import RECONNECT_FIRST, RECONNECT_LAST, Directory, worth_retrying
 from epochal.client.sidecar.connections import Use, connections
 from epochal.client.sidecar.sidecar import LINGER_MS, PACK, Sidecar
-from epochal.client.sockets import Frames, Socket
+from epochal.client.sockets import Socket
 from epochal.client.tracing import current_trace
 from epochal.errors import EpochalError, RemoteProtocolError, TimedOut, Unavailable, from_code
 from epochal.protocol import messages as m
 from epochal.protocol import wire
+from epochal.protocol.wire import Frames
 from epochal.protocol.writer.machine import WriterMachine
 
 ANSWER_TIMEOUT = 10.0
@@ -86,7 +87,7 @@ class SegmentWriter:
                 self._session.fail(error)
                 return
             self._session.directory.stale()
-            await backoff.pause()
+            await self._session.directory.pause(self._segment, backoff.delay())
 
     async def _connect_once(self, backoff: Backoff) -> EpochalError:
         session = self._session

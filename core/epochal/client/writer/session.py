@@ -5,6 +5,7 @@ machine are carried out, and each caller that waits for a ticket gets its result
 """
 
 import asyncio
+import contextlib
 import time as clock
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,8 +14,8 @@ from typing import Any, TypeVar
 import zmq
 
 from epochal.backoff import Backoff
+from epochal.catalog_api.answers import WriterSession
 from epochal.client.catalog.directory import RECONNECT_FIRST, RECONNECT_LAST, Directory
-from epochal.client.catalog.types import WriterSession
 from epochal.client.options import NOTHING, Expected
 from epochal.client.shutdown import ended
 from epochal.client.sidecar.sidecar import Sidecar, SidecarCatalog, SidecarOptions, Way, find, opening
@@ -38,6 +39,8 @@ from epochal.protocol.writer.machine import WriterMachine
 
 TICK = 0.1
 """Seconds between looks at the clock."""
+FORGET_TIMEOUT = 1.0
+"""Seconds that leaving may wait for the catalog to forget a writer without an id of its own."""
 WITHDRAW_TIMEOUT = 1.0
 """Seconds that an open which was given up waits for the publishers; a silent one has not received the open either."""
 
@@ -60,6 +63,8 @@ class WriterOptions:
     named: bool = False
     """Whether the writer's id may open again."""
     expected: Expected = NOTHING
+    validate: bool = False
+    """Whether records are compared with the declared schema."""
     open_timeout: float = 30.0
 
 
@@ -107,6 +112,7 @@ class Session:
         self._last_raised: EpochalError | None = None
         self._earlier = _Earlier()
         self._reopening: asyncio.Task[None] | None = None
+        self._reopened = False
         self.sidecar: Sidecar | None = None
         """The sidecar that leads to the publishers, once the writer is open; None when they are reached directly."""
 
@@ -193,6 +199,7 @@ class Session:
         connections.
         """
         backoff = Backoff(RECONNECT_FIRST, RECONNECT_LAST)
+        self._reopened = True
         while True:
             try:
                 await self._open_again()
@@ -228,9 +235,19 @@ class Session:
         self._machine = WriterMachine(
             self.directory.info.uid, self.directory.shape, self.directory.segments, self.writer_id, session.number,
             now=clock.monotonic(), first=session.first, under=self._options.under, shared=shared,
-            seen=self._earlier.seen, after=after,
+            seen=self._earlier.seen, after=after, sources=self.takes_source_numbers,
         )  # fmt: skip
         self._opening = asyncio.get_running_loop().create_future()
+
+    @property
+    def was_lost(self) -> bool:
+        """Whether a publisher gave the session up, and another one was opened in its place (E3)."""
+        return self._reopened
+
+    @property
+    def takes_source_numbers(self) -> bool:
+        """Whether the writer may number what it appends: one that can come back, with a capability of its own (E50)."""
+        return self._options.named and self._options.under is None
 
     @property
     def wrong_addresses(self) -> int:
@@ -282,11 +299,22 @@ class Session:
             self._reopening = None
             for link in self._links.values():
                 link.close()
+            if answered and not self._options.named:
+                await self._forget()
             if self.sidecar is not None:
                 if answered and self._options.named:
                     self.sidecar.left(self.directory.qualified, self.writer_id, self.machine.session)
                 await self.sidecar.close()
             self._end(WriterClosed("the writer was closed"))
+
+    async def _forget(self) -> None:
+        """Have the catalog forget a writer without an id of its own: it never comes again. What fails does no harm."""
+        info = self.directory.info
+        with contextlib.suppress(EpochalError, TimeoutError):
+            async with asyncio.timeout(FORGET_TIMEOUT):
+                await self.directory.catalog.forget_writer(
+                    info.namespace, info.name, self.writer_id, self.machine.session
+                )
 
     def fail(self, error: EpochalError) -> None:
         """The session cannot go on: everything open fails."""

@@ -9,18 +9,21 @@ import contextlib
 import functools
 import time as wall
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 import zmq
 
 from epochal.client.catalog.directory import Directory
+from epochal.client.encoding import frames
 from epochal.client.encoding.encodings import encoder
+from epochal.client.encoding.record_checks import RecordChecks, record_checks
 from epochal.client.metrics import Sends
 from epochal.client.sidecar.sidecar import Way
 from epochal.client.tracing import Trace, current_trace
 from epochal.client.writer.batching import Batcher, GatheredBatch, Gathering, Headers, Slot, parts, within_limit
+from epochal.client.writer.frame_batches import FrameBatch, FrameEncoder
 from epochal.client.writer.session import Session, WriterOptions
 from epochal.errors import (
     BufferFull,
@@ -72,6 +75,12 @@ class Writer:
         self._directory = directory
         self._encode_time: Callable[[Any], Time] = (lambda time: time) if time_codec is None else time_codec.encode
         self._decode_time: Callable[[Time], Any] = (lambda time: time) if time_codec is None else time_codec.decode
+        self._has_codec = time_codec is not None
+        self._checks: RecordChecks | None = None
+        self._has_segments = False
+        """Whether the stream has more than one."""
+        self._no_sources = ""
+        """Why nothing here can have a source number; empty if it can."""
         self._gathering: Gathering | None = None
         self._leaving: tuple[m.Leaving, asyncio.Future[None]] | None = None
         self._left = False
@@ -102,7 +111,11 @@ class Writer:
         try:
             await session.look_up()
             self._encode = encoder(directory.encoding, directory.schema)
+            if self._options.validate:
+                self._checks = record_checks(directory.schema, directory.encoding)
             self._placement: Placement = directory.placement()
+            self._has_segments = len(directory.segments) > 1
+            self._no_sources = self._why_no_sources()
             self._sends = Sends.of(directory.qualified)
             if self._options.linger > 0:
                 batcher = Batcher(self._placement, self._options.max_batch)
@@ -155,8 +168,13 @@ class Writer:
         key: bytes | None = None,
         topic: bytes = b"",
         headers: Mapping[bytes, bytes] | None = None,
+        source: int | None = None,
     ) -> m.Position:
         """Publish `records` as one batch at `time`; returns its position once it is acknowledged.
+
+        `source` is the number that the batch has in the program's own source, rising within the writer's id: what is
+        not above the highest one that the segment has is acknowledged as a repeat, with a position at or after its
+        first one, and not published again (E50; see `resume_from`). Such a batch is not gathered with others.
 
         Subscribers find `key` (of at most 1,024 bytes) and `headers`, at most 4 KiB of names and values, in
         `Data.key` and `Data.headers`, and the trace that is current here in `Data.trace`.
@@ -164,18 +182,21 @@ class Writer:
         Raises `CapabilityError` for a time below what the writer holds, `TimeShapeError`, `RecordTypeError`,
         `PayloadTooLarge`, `EpochAbortedError`, and `WriterFenced`, `WriterLost` or `StreamGone` when the session is
         over: then the batch may still be published; in the other cases nothing of it is. With `linger`, other parts of
-        a batch that was divided may be published: `abort(time)` to drop the epoch.
+        a batch that was divided may be published: `abort(time)` to drop the epoch. `UsageError` for a source number
+        that does not rise, or where a writer, a stream or an append cannot have one.
         """
         at = self._check(time, records, key, topic)
         given = () if not headers else _checked_headers(headers)
         session = self.session
         await session.usable()
         await session.credit(MAX_UNSENT_BYTES)
-        if self._gathering is not None:
+        if source is not None:
+            self._check_source(key)
+        if self._gathering is not None and source is None:
             session.machine.check(at)
             promise = self._gathering.add(at, records, key, topic, given, awaited=True)
         else:
-            payload, meta = self._encoded(records), self._meta(key, given, current_trace())
+            payload, meta = self._encoded(records), self._meta(key, given, current_trace(), source)
             promise = session.promise(
                 session.machine.append(
                     self._placement.segment(key), at, topic, len(records), payload, meta, awaited=True
@@ -184,7 +205,7 @@ class Writer:
             session.act_soon()
         if self._sends is not None:
             self._sends.awaited(len(records), promise)
-        return await session.outcome(promise, shared=self._gathering is not None)
+        return await session.outcome(promise, shared=self._gathering is not None and source is None)
 
     def append_nowait(
         self,
@@ -194,6 +215,7 @@ class Writer:
         key: bytes | None = None,
         topic: bytes = b"",
         headers: Mapping[bytes, bytes] | None = None,
+        source: int | None = None,
     ) -> None:
         """Publish as `append` does, without waiting for the acknowledgement.
 
@@ -208,15 +230,95 @@ class Writer:
             raise BufferFull(
                 f"more than {MAX_UNSENT_NOWAIT} bytes wait for acknowledgements; await drain() between appends"
             )
-        if self._gathering is not None:
+        if source is not None:
+            self._check_source(key)
+        if self._gathering is not None and source is None:
             machine.check(at)
             self._gathering.add(at, records, key, topic, given, awaited=False)
         else:
-            payload, meta = self._encoded(records), self._meta(key, given, current_trace())
+            payload, meta = self._encoded(records), self._meta(key, given, current_trace(), source)
             machine.append(self._placement.segment(key), at, topic, len(records), payload, meta)
             session.act_soon()
         if self._sends is not None:
             self._sends.sent(len(records))
+
+    async def append_frame(
+        self,
+        frame: Any,
+        time: frames.TimeColumns | None = None,
+        *,
+        at: Any = None,
+        key: str | None = None,
+        topic: bytes = b"",
+        headers: Mapping[bytes, bytes] | None = None,
+    ) -> dict[Any, int]:
+        """Publish the rows of a table of pandas, polars or Arrow; returns how many there are at each time.
+
+        `frame` is an object that offers Arrow's C stream (`__arrow_c_stream__`). `time` names its column of times: of
+        integers, or a struct of them; for times that are tuples also a list of columns, one for each part. Without
+        `time`, all rows are at the time `at`. `key` names a column of text, binary or integers that chooses the segment
+        of each row; integers count as their decimal digits, and a row where it is null may go to any segment. `topic`
+        and `headers` are those of every batch.
+
+        A record holds the columns that the stream declares; where it declares none, all but those of `time`. With the
+        encoding arrow a record is a record batch of up to about 4 MiB, with msgpack and json it is a mapping, and a
+        batch has up to `max_batch` of them. Rows of one time and key keep their order. Times are appended in ascending
+        order, and none is advanced to.
+
+        Returns once all is acknowledged. The whole frame is checked and encoded before any of it is sent. Raises
+        `UsageError`, `TimeShapeError` or `RecordTypeError`, which name the column, and `UsageError` where pyarrow is
+        not installed; else as `append`, and then some of the batches may be published.
+        """
+        if (time is None) == (at is None):
+            raise UsageError('append_frame takes either time="COLUMN" or at=TIME')
+        self._check_usable(topic)
+        given = () if not headers else _checked_headers(headers)
+        await self.session.usable()
+        await self.session.credit(MAX_UNSENT_BYTES)
+        if time is None:
+            self._directory.shape.check(self._encode_time(at))
+        encoder = FrameEncoder(self._directory.encoding, self._encode, self._checks, self._options.max_batch)
+        counts: dict[Any, int] = {}
+        batches: list[FrameBatch] = []
+        for group in self._grouped(frame, time, at, key):
+            counts[group.time] = counts.get(group.time, 0) + group.rows.num_rows
+            for batch in encoder.batches(group, self._encode_time(group.time)):
+                batches.append(batch)
+                await asyncio.sleep(0)  # a large frame takes seconds, and heartbeats must go on
+        if batches:
+            await self._append_batches(batches, topic, given)
+        return counts
+
+    def _grouped(self, frame: Any, time: frames.TimeColumns | None, at: Any, key: str | None) -> Iterator[frames.Group]:
+        """The rows of a frame by time and segment, in ascending order of times."""
+        directory = self._directory
+        rows = frames.read(
+            frame, time, key, encoding=directory.encoding, schema=directory.schema,
+            shape=None if self._has_codec else directory.shape,
+        )  # fmt: skip
+        for group in frames.groups(rows, self._placement.segment):
+            yield group if time is not None else group._replace(time=at)
+
+    async def _append_batches(self, batches: list[FrameBatch], topic: bytes, headers: Headers) -> None:
+        """Append all batches, or none where one cannot be; returns once all are acknowledged."""
+        session, trace = self.session, current_trace()
+        await session.usable()
+        self._check_usable(topic)
+        machine = session.machine  # not earlier: a session that was opened again has another one
+        for time in {batch.time for batch in batches}:
+            machine.check(time)
+        self._send_gathered()  # records of a key keep their order
+        tickets = []
+        for time, segment, key, payload, count in batches:
+            placed = self._placement.segment(None) if segment is None else segment
+            meta = self._meta(key, headers, trace)
+            tickets.append(machine.append(placed, time, topic, count, payload, meta, awaited=True))
+        promise: asyncio.Future[m.Position] = asyncio.get_running_loop().create_future()
+        session.share(tickets, promise)
+        session.act_soon()
+        if self._sends is not None:
+            self._sends.awaited(sum(batch.records for batch in batches), promise)
+        await session.outcome(promise, shared=True)
 
     async def drain(self) -> None:
         """Let what was appended leave, and wait while more is queued than the publishers give credit for.
@@ -240,29 +342,86 @@ class Writer:
 
     def _check(self, time: Any, records: object, key: object, topic: object) -> Time:
         if self._left:
-            raise WriterClosed(f"writer {self.writer_id!r} has left the stream; open a new one")
+            raise self._has_left()
         if not isinstance(records, list | tuple) or not records:
             raise RecordTypeError("append takes a list (or tuple) of at least one record")
         if not (key is None or isinstance(key, bytes)):
             raise UsageError(f"a key is bytes, not {type(key).__name__}; encode it first")
         if not isinstance(topic, bytes) or len(topic) > MAX_TOPIC:
-            raise UsageError(f"a topic is at most {MAX_TOPIC} bytes, not {str(topic)[:80]!r}")
+            raise _wrong_topic(topic)
+        if self._checks is not None and (fault := self._checks.fault(records)) is not None:
+            raise RecordTypeError(
+                f"record {fault.index} is not what {self._directory.qualified} declares: {fault.reason}"
+            )
         return self._encode_time(time)
+
+    def _check_usable(self, topic: object) -> None:
+        if self._left:
+            raise self._has_left()
+        if not isinstance(topic, bytes) or len(topic) > MAX_TOPIC:
+            raise _wrong_topic(topic)
+
+    def _has_left(self) -> WriterClosed:
+        return WriterClosed(f"writer {self.writer_id!r} has left the stream; open a new one")
 
     def _encoded(self, records: Sequence[Any]) -> bytes:
         return within_limit(self._encode(records))
 
-    def _meta(self, key: bytes | None, headers: Headers, trace: Trace | None) -> m.Meta | None:
+    def _meta(
+        self, key: bytes | None, headers: Headers, trace: Trace | None, source: int | None = None
+    ) -> m.Meta | None:
         """The metadata of a batch; None when there is none, which costs nothing."""
         clock = self._options.clock
-        if key is None and not headers and trace is None and not clock:
+        if key is None and not headers and trace is None and not clock and source is None:
             return None
         if key is not None and len(key) > MAX_KEY:
             key = None
-        if trace is not None and key is None and not headers and not clock:
+        if trace is not None and key is None and not headers and not clock and source is None:
             return _of_trace(trace)
         ids, state = trace or (None, b"")
-        return m.Meta(ids, state, key, wall.time_ns() // 1_000_000 if clock else None, headers)
+        return m.Meta(ids, state, key, wall.time_ns() // 1_000_000 if clock else None, headers, source)
+
+    @property
+    def resume_from(self) -> int:
+        """Up to this source number all was published when the writer opened, and -1 for nothing (E50).
+
+        A program that goes on with the next one, with the same keys and in the same order, publishes each item once.
+        Raises `EpochAbortedError` where an epoch with some of the items was aborted before the writer had left it, and
+        `UsageError` where a writer or a stream cannot have source numbers.
+        """
+        self._check_sources()
+        return self.session.machine.resume_from
+
+    def _why_no_sources(self) -> str:
+        """Why nothing here can have a source number; empty if it can."""
+        if not self.session.takes_source_numbers:
+            return "source numbers belong to a writer that can come back with a capability of its own: give a writer_id"
+        policy = self._directory.declared.history.policy
+        if policy != "batch":
+            return (
+                f"{self._directory.qualified} acknowledges what is not on disk yet (durability {policy}): a publisher"
+                " that starts again would not know all source numbers; declare history.storage, with durability batch"
+            )
+        return ""
+
+    def _check_sources(self) -> None:
+        if self._no_sources:
+            raise UsageError(self._no_sources)
+        self.session.raise_error()
+        if self.session.was_lost:
+            raise UsageError(
+                "a publisher had given this writer up, and some of what it sent may be lost: leave it, open a new one,"
+                " and go on after its resume_from"
+            )
+
+    def _check_source(self, key: bytes | None) -> None:
+        self._check_sources()
+        if key is None and self._has_segments:
+            raise UsageError(
+                f"{self._directory.qualified} has several segments: with source= give a key, which leads a repeat to"
+                " the same one"
+            )
+        self._send_gathered()  # what was appended before goes first
 
     def _send_gathered(self) -> None:
         if self._gathering is not None:
@@ -401,6 +560,10 @@ class Writer:
 def _of_trace(trace: Trace) -> m.Meta:
     """The metadata of a trace and nothing else: batches of one trace share it, which is also cheaper to send."""
     return m.Meta(*trace)
+
+
+def _wrong_topic(topic: object) -> UsageError:
+    return UsageError(f"a topic is at most {MAX_TOPIC} bytes, not {str(topic)[:80]!r}")
 
 
 def _checked_headers(headers: Mapping[bytes, bytes]) -> Headers:

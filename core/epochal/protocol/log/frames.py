@@ -249,7 +249,7 @@ def _wire_frames(entry: memoryview) -> wire.Frames:
 # ---- what is left of a file ----
 
 
-class Bytes(Protocol):
+class LogBytes(Protocol):
     """The content of a file: all its bytes, or an object that reads them piece by piece."""
 
     def __len__(self) -> int: ...
@@ -271,10 +271,10 @@ class Damage(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Frames:
+class SoundFrames:
     """Sound frames of a file. Each iteration reads them again, so that none has to be kept in memory."""
 
-    data: Bytes
+    data: LogBytes
     start: int
     end: int
     seed: int
@@ -296,7 +296,7 @@ class Frames:
 class Tail:
     """What is to be kept of the last file of a log."""
 
-    frames: Frames
+    frames: SoundFrames
     end: int
     """How many bytes are kept; the next frame is written at this offset."""
     torn: int
@@ -305,7 +305,7 @@ class Tail:
     """Whether the file was ended: its footer must be removed before a frame can follow."""
 
 
-def scan(data: Bytes, start: int, end: int, seed: int, base: int) -> Iterator[Frame | Damage]:
+def scan(data: LogBytes, start: int, end: int, seed: int, base: int) -> Iterator[Frame | Damage]:
     """Every sound frame between two offsets, and the damage between them. The first must begin with event `base`."""
     at = start
     while at < end:
@@ -319,7 +319,7 @@ def scan(data: Bytes, start: int, end: int, seed: int, base: int) -> Iterator[Fr
         at, base = frame.end, frame.head.last + 1
 
 
-def frame_at(data: Bytes, at: int, end: int, seed: int) -> Frame | None:
+def frame_at(data: LogBytes, at: int, end: int, seed: int) -> Frame | None:
     """The sound frame that begins at `at` and ends at or before `end`, if there is one."""
     head = read_head(data[at : at + FRAME_HEAD], 0, seed)
     if head is None or at + head.size > end:
@@ -328,7 +328,7 @@ def frame_at(data: Bytes, at: int, end: int, seed: int) -> Frame | None:
     return Frame(head, at, body) if is_sound(head, body, seed) else None
 
 
-def _next_frame(data: Bytes, at: int, end: int, seed: int, base: int) -> Frame | None:
+def _next_frame(data: LogBytes, at: int, end: int, seed: int, base: int) -> Frame | None:
     """The first sound frame from `at` on, at any offset, that begins with event `base` or a later one."""
     while (at := data.find(_MAGIC_BYTES, at, end)) >= 0:
         frame = frame_at(data, at, end, seed)
@@ -338,12 +338,12 @@ def _next_frame(data: Bytes, at: int, end: int, seed: int, base: int) -> Frame |
     return None
 
 
-def footer_of(data: Bytes, seed: int) -> Footer | None:
+def footer_of(data: LogBytes, seed: int) -> Footer | None:
     """The footer of a whole file; None if it is not sealed."""
     return decode_footer(data[-FOOTER_BYTES:], seed, len(data))
 
 
-def recover(data: Bytes, header: FileHeader, keep: Callable[[Frame], object] = id) -> Tail | Damage:
+def recover(data: LogBytes, header: FileHeader, keep: Callable[[Frame], object] = id) -> Tail | Damage:
     """What to keep of the last file of a log, or the damage because of which nothing in it may be changed.
 
     A bad end is torn and is cut off, unless something after it says that it was on disk once. `keep` is called with
@@ -364,5 +364,5 @@ def recover(data: Bytes, header: FileHeader, keep: Callable[[Frame], object] = i
     if torn is not None and footer is not None:  # all frames were synced before the footer was written
         return torn
     stays = end if torn is None else torn.first
-    frames = Frames(data, header.length, stays, header.seed, header.base, count)
+    frames = SoundFrames(data, header.length, stays, header.seed, header.base, count)
     return Tail(frames, stays, 0 if torn is None else len(data) - stays, footer is not None)

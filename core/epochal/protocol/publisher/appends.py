@@ -4,7 +4,7 @@ An append is checked in this order: its number (E6), its checksum, the right to 
 the catalog has recorded that its time may become active (E11). A number that was answered before gets its first answer
 again.
 
-Sources: rules E1, E6, E10, E11, E49.
+Sources: rules E1, E6, E10, E11, E49, E50.
 """
 
 import google_crc32c
@@ -16,6 +16,7 @@ from epochal.errors import (
     RemoteProtocolError,
     RepeatDiffers,
     TimeShapeError,
+    UsageError,
 )
 from epochal.protocol import messages as m
 from epochal.protocol.log.history import EVENT_OVERHEAD
@@ -27,18 +28,20 @@ from epochal.protocol.publisher.writer_state import QueuedMessage, WaitingLine, 
 from epochal.protocol.times import Time
 
 _NO_META = m.Meta()
+_EARLIER_REFUSED = UsageError("an earlier source number of this session was refused; open the writer again")
 
 
 class AppendHandler:
     """Takes the appends of open sessions."""
 
-    __slots__ = ("_log", "_sessions", "_writers", "ignored_meta", "untaken_bytes")
+    __slots__ = ("_log", "_sessions", "_writers", "ignored_meta", "records", "untaken_bytes")
 
     def __init__(self, log: EventLog, sessions: WriterSessions) -> None:
         self._log = log
         self._sessions = sessions
         self._writers = log.writers
         self.ignored_meta = 0
+        self.records = 0
         self.untaken_bytes = 0
 
     def take(self, state: WriterState, append: m.Append) -> None:
@@ -59,14 +62,23 @@ class AppendHandler:
                 peer, RemoteProtocolError(f"the payload of append {number} arrived damaged; send it again")
             )
             return
+        meta = append.meta
+        source = None if meta is None or state.under is not None else meta.source
+        if source is not None and source <= state.source:
+            self._skip(state, number)
+            return
         holder = state if state.under is None else self._writers.get(state.under)
         admitted = log.admitted.get(peer) == time
-        size, topic, meta = len(payload), len(append.topic), append.meta
+        size, topic = len(payload), len(append.topic)
         if meta is not None:
             if meta.ignored:
                 meta = self._without_ignored(meta)
             topic += 0 if meta is None else meta.size
         refusal = (None if admitted else self._refusal(holder, time)) or log.limits.refuses(time, size, topic)
+        if source is not None and (state.refusing or refusal is not None):
+            state.refusing = True
+            log.note(state)
+            refusal = refusal or _EARLIER_REFUSED
         if refusal is not None or holder is None:
             self._refuse_append(state, number, refusal or CapabilityError(f"writer {state.under!r} has not opened"))
             return
@@ -88,11 +100,17 @@ class AppendHandler:
             log.admitted[peer] = time
         log.limits.logged(time, size + topic)
         self.untaken_bytes += size + topic + EVENT_OVERHEAD
+        self.records += append.records
         # Both are made as plain tuples: calling the NamedTuple takes twice as long.
         data = tuple.__new__(m.Data, (seq, seq - 1, time, append.topic, append.records, append.crc, payload, meta))
         history.append(data, log.now)
         log.effects.append(tuple.__new__(Push, (data,)))
         state.logged(number, seq, time, append.records, append.crc)
+        if source is not None:
+            state.source, state.source_seq = source, seq
+            if time not in state.numbered:
+                state.numbered.add(time)
+                log.note(state)
         acks = log.acks
         known = acks.get(peer)
         if known is not None and known[0] + 1 == number and known[1] + 1 == seq:
@@ -145,13 +163,23 @@ class AppendHandler:
         log.flush_ack(state.peer)
         number = append.number
         answer = state.answer_again(number)
-        if type(answer) is int and not state.repeats(number, fingerprint(append.time, append.records, append.crc)):
+        if type(answer) is int and state.was_a_repeat(append):
+            answer = state.source_seq
+        elif type(answer) is int and not state.repeats(number, fingerprint(append.time, append.records, append.crc)):
             answer = RepeatDiffers.code, str(RepeatDiffers.of(state.writer, log.segment, number))
         match answer:
             case int(seq):
                 log.effects.append(Reply(state.peer, m.Ack(log.segment, number, seq, 1)))
             case (code, detail):
                 log.effects.append(Reply(state.peer, m.AppendRefused(log.segment, number, code, detail)))
+
+    def _skip(self, state: WriterState, number: int) -> None:
+        """Acknowledge append `number`, which is a repeat by its source number, and log nothing (E50)."""
+        log = self._log
+        state.number = number
+        self.untaken_bytes += EVENT_OVERHEAD
+        log.note(state)
+        log.reply(state.peer, m.Ack(log.segment, number, state.source_seq, 1))
 
     def _refuse_append(self, state: WriterState, number: int, error: EpochalError) -> None:
         log = self._log

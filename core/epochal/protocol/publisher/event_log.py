@@ -161,7 +161,7 @@ class EventLog:
         self.limits.keep_only(self.progress.upper)
         for time in fresh:
             for state in self.writers:
-                state.touched.discard(time)
+                state.aborted(time)
 
     def _append(self, event: m.Frontier | m.Aborted) -> None:
         """Log a frontier or an abort. It is on disk before anyone sees it, since a crash must not undo it (E10)."""

@@ -63,7 +63,14 @@ class WriterIs(NamedTuple):
     touched: tuple[Time, ...]
     present: bool
     lost: bool
-    anew: bool
+    granted: bool
+    source: int = -1
+    whole: int = -1
+    source_seq: int = -1
+    torn: bool = False
+    refusing: bool = False
+    numbered: tuple[Time, ...] = ()
+    """This and the five before it came later; they are left out where the writer has no source numbers."""
 
 
 class WriterForgotten(NamedTuple):
@@ -120,7 +127,9 @@ def encode_notes(notes: Iterable[Note]) -> bytes:
 
 
 def _fields(note: Note) -> Sequence[object]:
-    return note[:-1] if type(note) is PublisherIs and not note.finished else note
+    if type(note) is PublisherIs and not note.finished:
+        return note[:-1]
+    return note[:-6] if type(note) is WriterIs and note.source < 0 and not note.refusing else note
 
 
 def decode_notes(data: bytes) -> list[Note]:
@@ -141,7 +150,8 @@ def writer_note(state: WriterState) -> WriterIs:
     """The writer as it is now."""
     return WriterIs(
         state.writer, state.session, state.under, state.number, tuple(state.held), tuple(sorted(state.touched)),
-        state.present, state.lost, state.anew,
+        state.present, state.lost, state.granted,
+        state.source, state.whole, state.source_seq, state.torn, state.refusing, tuple(sorted(state.numbered)),
     )  # fmt: skip
 
 
@@ -229,7 +239,7 @@ class Restoring:
     def behind(cls, state: SegmentState, notes: bytes) -> "Restoring":
         """Begin with a checkpoint: the state after an event, and the notes there."""
         restoring = cls(state.progress(), state.seq)
-        restoring._note(decode_notes(notes), [])
+        restoring._note(decode_notes(notes), [], {})
         return restoring
 
     def entry(self, events: Iterable[m.Event], notes: bytes) -> None:
@@ -238,23 +248,33 @@ class Restoring:
         Raises `LocalProtocolError` for an event that is not the next one.
         """
         marks: list[int] = []
+        sources: dict[int, int] = {}
         for event in events:
             if event.seq != self._seq + 1:
-                raise LocalProtocolError(f"event {event.seq} stands in the log behind event {self._seq}")
+                raise LocalProtocolError(f"event {event.seq} is in the log after event {self._seq}")
             self._seq = event.seq
             apply(self._progress, event)
             if type(event) is m.Data:
                 self._sizes[event.time] = self._sizes.get(event.time, 0) + retained_size(event)
+                if event.meta is not None and event.meta.source is not None:
+                    sources[event.seq] = event.meta.source
             marks.append(fingerprint(event.time, event.records, event.crc) if type(event) is m.Data else 0)
-        self._note(decode_notes(notes), marks)
+        self._note(decode_notes(notes), marks, sources)
 
-    def _note(self, notes: Iterable[Note], marks: Sequence[int]) -> None:
-        """Apply the notes of one entry; `marks` are the fingerprints of its events, 0 for one that is not data."""
+    def _note(self, notes: Iterable[Note], marks: Sequence[int], sources: Mapping[int, int]) -> None:
+        """Apply the notes of one entry.
+
+        `marks` are the fingerprints of its events, 0 for one that is not data; `sources` their source numbers, by seq.
+        """
         for note in notes:
             match note:
                 case Ran(writer, number, seq, run):
                     end = len(marks) - (self._seq - seq)
-                    self._writer(writer).restore_run(number, seq, run, marks[max(end - run, 0) : max(end, 0)])
+                    state = self._writer(writer)
+                    state.restore_run(number, seq, run, marks[max(end - run, 0) : max(end, 0)])
+                    for at in range(seq - run + 1, seq + 1) if sources else ():
+                        if sources.get(at, -1) > state.source:
+                            state.source, state.source_seq = sources[at], at
                 case Fingerprints():
                     self._remember(note)
                 case Denied(writer, number, code, detail):
@@ -287,14 +307,17 @@ class Restoring:
         state = self._writer(note.writer)
         state.session, state.under, state.number = note.session, note.under, max(note.number, state.number)
         state.held, state.touched = Antichain(note.held), set(note.touched)
-        state.present, state.lost, state.anew = note.present, note.lost, note.anew
+        state.source, state.whole, state.source_seq = note.source, note.whole, note.source_seq
+        state.torn, state.refusing, state.numbered = note.torn, note.refusing, set(note.numbered)
+        state.present, state.lost, state.granted = note.present, note.lost, note.granted
 
     def end(self) -> Restored:
         """The state at the end of the log. Raises `LocalProtocolError` when its notes and its events disagree."""
         if self._publisher is None:
             raise LocalProtocolError("the log does not say what its publisher held")
         for state in self._writers.values():
-            state.touched -= self._progress.aborted
+            for time in state.touched & self._progress.aborted:
+                state.aborted(time)
             state.forget_left()
         held = [time for state in self._writers.values() for time in state.held]
         lower = Antichain([*self._publisher.held, *held])

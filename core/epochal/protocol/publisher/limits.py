@@ -15,8 +15,6 @@ from epochal.protocol.times import Time, TimeShape
 STATE_BYTES = 15_000
 """Bytes that one list of times in a message may take: four of them fit a header, with room to spare."""
 
-MAX_WRITER_ID = 253
-"""Characters; the catalog, to which open writers are reported, takes no more."""
 MAX_WRITERS = 4000
 """Writers that have a segment open at once; their ids fit one report."""
 MAX_WAITING_OPENS = 1000

@@ -38,9 +38,8 @@ from epochal.protocol.publisher.event_log import EventLog
 from epochal.protocol.publisher.horizon import Marks, Record
 from epochal.protocol.publisher.journal import Note, PublisherIs, Restored, checkpoint_notes
 from epochal.protocol.publisher.limits import PublisherSettings
-from epochal.protocol.publisher.lost_horizon import LostHorizon
 from epochal.protocol.publisher.reserved_capability import ReservedCapability
-from epochal.protocol.publisher.session_opening import SessionOpener
+from epochal.protocol.publisher.session_opening import LostHorizon, SessionOpener
 from epochal.protocol.publisher.writer_sessions import WriterSessions
 from epochal.protocol.publisher.writer_state import Connection, WriterState
 from epochal.protocol.times import Time
@@ -172,6 +171,11 @@ class SegmentPublisher:
     def ignored_meta(self) -> int:
         """How many optional fields of batches were left out, because they were not as the protocol has them."""
         return self._appends.ignored_meta
+
+    @property
+    def records(self) -> int:
+        """How many records were logged."""
+        return self._appends.records
 
     @property
     def untaken_bytes(self) -> int:
@@ -369,8 +373,10 @@ class SegmentPublisher:
             match ask:
                 case m.Hold():
                     log.limits.check_times(ask.times, len(self.progress.lower.frontier))
-                    log.move_held(state, state.hold(ask.times))
-                    state.anew = False
+                    held = state.hold(ask.times)
+                    state.published_up_to(ask.whole, log.seq)
+                    log.move_held(state, held)
+                    state.granted = False
                 case m.Abort():
                     self._abort_for(state, ask.times)
                 case m.Leave() if state.present:

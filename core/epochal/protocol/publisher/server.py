@@ -128,7 +128,7 @@ class SegmentServer:
         if m.VERSION not in hello.versions:
             raise VersionMismatch(f"this publisher speaks protocol version {m.VERSION}, not {list(hello.versions)}")
         if hello.stream != publisher.stream:
-            raise StreamGone("the stream was deleted and created anew; look it up again")
+            raise StreamGone("the stream was deleted and created again; look it up again")
         if publisher.gathering:
             raise Unavailable("this publisher waits to hear from the writers of the one before; try again")
         if hello.nonce in self._used or hello.nonce in self._pending or hello.nonce in self.subscriptions:
@@ -152,8 +152,12 @@ class SegmentServer:
     def subscribed(self, nonce: bytes, now: float) -> None:
         """A client subscribed to `P<nonce>`.
 
-        Send the snapshot at once, the state after the last event queued for push (E14, S8, S9).
+        Send the snapshot at once, the state after the last event queued for push (E14, S8, S9). A second subscription
+        to an id that lives is not answered: it is of somebody else, who has seen it on `P`, and the answer would reach
+        the subscriber whose id it is.
         """
+        if nonce in self.subscriptions:
+            return
         if not self._no_longer_pending(nonce):
             detail = "this subscription id is unknown, expired or used; say hello again with a fresh one"
             self.publisher.emit(Private(nonce, m.Refused(0, RemoteProtocolError.code, detail)))

@@ -5,12 +5,12 @@ An open is answered at once unless one of these must decide first:
 - the catalog, whether the stream is complete, when every writer here had finished (E7);
 - the catalog's record, when a returning writer names appends that this incarnation never had: they are to be aborted,
   and no abort may be published that a crash could undo (E11);
-- the other known writers, when nothing is known of the last incarnation (`lost_horizon`).
+- the other known writers, when nothing is known of the last incarnation (`LostHorizon`).
 
-Sources: rules E5, E6, E7, E10, E11, E47.
+Sources: rules E5, E6, E7, E10, E11, E47, E50.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from epochal.errors import (
     EpochalError,
@@ -22,15 +22,67 @@ from epochal.errors import (
     WriterLost,
 )
 from epochal.protocol import messages as m
-from epochal.protocol.frontier import Antichain
+from epochal.protocol.frontier import Antichain, Downset
 from epochal.protocol.publisher.completion import SegmentCompletion
 from epochal.protocol.publisher.event_log import EventLog
-from epochal.protocol.publisher.limits import MAX_WAITING_OPENS, MAX_WRITER_ID, MAX_WRITERS
-from epochal.protocol.publisher.lost_horizon import LostHorizon
+from epochal.protocol.publisher.limits import MAX_WAITING_OPENS, MAX_WRITERS
 from epochal.protocol.publisher.reserved_capability import ReservedCapability
 from epochal.protocol.publisher.writer_sessions import WriterSessions
 from epochal.protocol.publisher.writer_state import Connection, WriterState
 from epochal.protocol.times import Time
+
+
+class LostHorizon:
+    """What the last incarnation may have had when no one recorded it: its known writers report it when they come back.
+
+    The catalog then has a frontier of the segment but no horizon: the last incarnation had a log that is gone, or was
+    of a version that recorded none. Nothing is served and no writer is admitted until all known writers have requested
+    to open or have timed out. Then every time at which one of them may have appended is aborted (E11).
+    """
+
+    def __init__(self, log: EventLog, *, pending: bool) -> None:
+        self._log = log
+        self.pending = pending
+        """Whether the publisher still waits for the known writers."""
+        self.times: Downset | None = None
+        """What may be lost; it has to be recorded. None until all known writers have asked to open or timed out."""
+
+    def learn(self, opens: Iterable[m.Open], awaited: Collection[str], *, overdue: bool) -> bool:
+        """Take what may be lost from the opens of returning writers; returns whether that is known since this call.
+
+        `overdue`: the writers that are still `awaited` have timed out. A writer may have appended at every time that it
+        no longer holds, and at the touched times that it still holds.
+        """
+        opens = list(opens)
+        heard_all = overdue or not set(awaited) - {ask.writer for ask in opens}
+        if self.times is not None or not heard_all:
+            return False
+        log = self._log
+        lost = Downset()
+        for resume in [ask.resume for ask in opens if ask.resume is not None]:
+            for time in (*log.settings.shape.not_reached(resume.held), *resume.touched):
+                lost.insert(time)
+        lost.drop_passed(log.progress.lower.frontier)
+        if log.horizon is not None:
+            for time in lost:
+                log.horizon.want(time)
+        self.times = lost
+        return True
+
+    def begin(self, incarnation: int) -> bool:
+        """Begin the log once all that may be lost is recorded, and abort it. Returns whether it began.
+
+        A complete stream needs no record: this incarnation starts after every time, and so will the next one. What
+        writers that have left had appended in the last incarnation is not known, so none of it may count as whole.
+        """
+        log, lost, complete = self._log, self.times, self._log.completion.complete
+        recorded = None if log.horizon is None or complete else log.horizon.recorded
+        if lost is None or not (recorded is None or all(time in recorded for time in lost)):
+            return False
+        self.pending = False
+        lower = () if complete else tuple(log.progress.lower.frontier)
+        log.begin_again(lower, () if complete else lost if recorded is None else recorded, incarnation)
+        return True
 
 
 class SessionOpener:
@@ -67,7 +119,7 @@ class SessionOpener:
     def open(self, peer: Connection, ask: m.Open, now: float) -> None:
         """Admit one session, refuse it, or let it wait."""
         if ask.stream != self._stream:
-            self._log.refuse(peer, ask.op, StreamGone("the stream was deleted and created anew; look it up again"))
+            self._log.refuse(peer, ask.op, StreamGone("the stream was deleted and created again; look it up again"))
         elif self._has_left(ask) or self._is_fenced(ask):
             self._admit(peer, ask, now)  # neither brings a writer back, so neither cancels anything
         elif self._completion.complete:
@@ -152,8 +204,10 @@ class SessionOpener:
     def _check(self, ask: m.Open, *, known: bool) -> None:
         """Raise for an open that would make the segment keep more than it can, or more than a message can hold."""
         log = self._log
-        if not 1 <= len(ask.writer) <= MAX_WRITER_ID:
-            raise LimitExceeded(f"a writer's id has 1 to {MAX_WRITER_ID} characters, not {len(ask.writer)}")
+        if not m.is_id(ask.writer):
+            raise LimitExceeded(
+                f"a writer's id is 1 to {m.MAX_ID} printable characters, not {ask.writer[: m.MAX_ID]!r}"
+            )
         if not known and self._writers.present >= MAX_WRITERS:
             raise Unavailable(f"{MAX_WRITERS} writers have this segment open; try again when some have left")
         if ask.resume is not None:
@@ -191,16 +245,19 @@ class SessionOpener:
         lost = self._resume(state, ask.resume, known=returns)
         if ask.under is None and fresh:
             self._grant(state, ask.resume if not returns else None)
-            state.anew = ask.resume is None
+            state.granted = ask.resume is None
         log.note(state)
-        log.reply(
-            peer,
-            m.Opened(
-                ask.op, log.segment, self._incarnation, tuple(log.progress.lower.frontier), tuple(state.held),
-                state.number, tuple(sorted(state.touched)), lost, log.settings.window, state.anew,
-            ),
+        opened = m.Opened(
+            ask.op, log.segment, self._incarnation, tuple(log.progress.lower.frontier), tuple(state.held),
+            state.number, tuple(sorted(state.touched)), lost, log.settings.window, state.granted,
         )  # fmt: skip
+        log.reply(peer, self._with_sources(opened, state) if ask.sources else opened)
         self.settle()
+
+    @staticmethod
+    def _with_sources(opened: m.Opened, state: WriterState) -> m.Opened:
+        """The answer to an open that asks for source numbers (E50)."""
+        return opened._replace(source=state.source, at=state.source_seq, whole=state.whole, torn=state.torn)
 
     def _evict(self, state: WriterState, ask: m.Open) -> None:
         """Undo what an older session did at this incarnation before the newer session came back to it.
@@ -236,6 +293,8 @@ class SessionOpener:
         self._sessions.take_waiting(state)
         if ask.session > state.session and state.peer != peer:
             self._sessions.dismiss_session(state, WriterFenced(f"a newer session of writer {ask.writer!r} has opened"))
+        if ask.session > state.session:
+            state.refusing = False
         left_for_good = self._has_left(ask)
         needs = not len(state.held) and not left_for_good
         state.session, state.under, state.heard, state.lost = ask.session, ask.under, now, False

@@ -41,7 +41,10 @@ SPARE_APPENDS = 1024
 """How many more are kept before the oldest are dropped, so that many are dropped at once."""
 
 REMEMBERED_WRITERS = 10_000
-"""How many departed writers are remembered for their numbers; the one that left first is forgotten first."""
+"""How many departed writers are remembered for their numbers; the one that left first is forgotten first.
+
+As many more of those that have source numbers, so that writers without an id do not push them out (E50).
+"""
 
 DEPARTED_BYTES = 16 * 2**20
 """Most bytes of fingerprints of all departed writers; those of the writer that left first are dropped first."""
@@ -137,8 +140,22 @@ class WriterState:
     may not have received an earlier one (E10)."""
     waiting: WaitingLine | None = None
     """Requests that wait until the catalog has recorded a horizon that covers them, and all that came after (E11)."""
-    anew: bool = False
+    granted: bool = False
     """Whether `held` was granted and not moved since. A session may then not know yet that it was given up (E3)."""
+    source: int = -1
+    """The highest source number that is logged, -1 for none; what is not above it is a repeat (E50)."""
+    source_seq: int = -1
+    """The event with that number, or a later one."""
+    whole: int = -1
+    """Up to this source number all is published at every segment, in epochs that the writer has left."""
+    torn: bool = False
+    """Whether an epoch with some of these numbers was aborted before the writer had left it."""
+    refusing: bool = False
+    """Whether a source number of this session was refused: no higher one is logged, or the first would be skipped."""
+    numbered: set[Time] = field(default_factory=set)
+    """Those times of `touched` at which it has appended with source numbers."""
+    departures: int = 0
+    """How often it has left this incarnation."""
     _runs: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=REMEMBERED_RUNS))
     """(last number, its event, how many), oldest first."""
     _refused: dict[int, tuple[str, str]] = field(default_factory=dict)
@@ -201,6 +218,19 @@ class WriterState:
             self._refused.pop(next(iter(self._refused)))
         self._refused[number] = (code, detail)
 
+    def aborted(self, time: Time) -> None:
+        """The epoch `time` is aborted."""
+        self.touched.discard(time)
+        if time in self.numbered:
+            self.numbered.discard(time)
+            self.torn = True
+
+    def published_up_to(self, whole: int, seq: int) -> None:
+        """A move says that up to source number `whole` all is published; the last event is `seq` (E50)."""
+        self.whole = max(self.whole, whole)
+        if whole > self.source:
+            self.source, self.source_seq = whole, seq
+
     def repeats(self, number: int, mark: int) -> bool:
         """Whether an append with an old number that was not refused is, by its `fingerprint`, the one logged (E49).
 
@@ -212,6 +242,14 @@ class WriterState:
             return True
         at = bisect_left(numbers, number)
         return at < len(numbers) and numbers[at] == number and self._prints[at] == mark
+
+    def was_a_repeat(self, append: m.Append) -> bool:
+        """Whether an old number is that of a repeat by its source number, of which nothing was logged (E50)."""
+        if append.meta is None or append.meta.source is None or append.meta.source > self.source:
+            return False
+        self._end_stretch()
+        at = bisect_left(self._numbers, append.number)
+        return not (at < len(self._numbers) and self._numbers[at] == append.number)
 
     @property
     def fingerprint_bytes(self) -> int:
@@ -328,6 +366,7 @@ class WriterState:
         """Drop from `touched` what is no longer held: this writer has written those epochs whole."""
         if self.touched:
             self.touched = {time for time in self.touched if self.held.less_equal(time)}
+            self.numbered &= self.touched
 
     def reaches(self, time: Time) -> bool:
         """Whether some held capability is <= `time`."""
@@ -354,7 +393,9 @@ class KnownWriters:
     def __init__(self) -> None:
         self._by_id: dict[str, WriterState] = {}
         self._by_peer: dict[bytes, WriterState] = {}
-        self._departed: deque[WriterState] = deque()
+        self._departed: deque[tuple[WriterState, int]] = deque()
+        """Writers that left, the first to leave first, each with the number of that departure; some have come back."""
+        self._departed_numbered: deque[tuple[WriterState, int]] = deque()
         self._departed_bytes: dict[str, int] = {}
         """Writers that left, the first to leave first, and the bytes of their fingerprints; some may be back."""
         self._departed_total = 0
@@ -365,7 +406,7 @@ class KnownWriters:
     @property
     def present(self) -> int:
         """How many have opened and neither left nor been given up; a lower bound."""
-        return len(self._by_id) - len(self._departed)
+        return len(self._by_id) - len(self._departed) - len(self._departed_numbered)
 
     def get(self, writer: str) -> WriterState | None:
         """The writer of that id."""
@@ -399,15 +440,25 @@ class KnownWriters:
 
         Those that left first are forgotten first.
         """
-        self._departed.append(state)
+        state.departures += 1
+        self._departed.append((state, state.departures))
         self._bound_fingerprints(state)
-        forgotten = []
+        forgotten: list[WriterState] = []
         while len(self._departed) > REMEMBERED_WRITERS:
-            oldest = self._departed.popleft()
-            if not oldest.present and self._by_id.get(oldest.writer) is oldest:
-                self.forget(oldest)
-                forgotten.append(oldest)
+            oldest, nth = self._departed.popleft()
+            if oldest.source >= 0:
+                self._departed_numbered.append((oldest, nth))
+            else:
+                self._forget_unless_back(oldest, nth, forgotten)
+        while len(self._departed_numbered) > REMEMBERED_WRITERS:
+            self._forget_unless_back(*self._departed_numbered.popleft(), forgotten)
         return forgotten
+
+    def _forget_unless_back(self, left: WriterState, nth: int, forgotten: list[WriterState]) -> None:
+        """Forget a writer that has not come back since it left for the `nth` time."""
+        if not left.present and nth == left.departures and self._by_id.get(left.writer) is left:
+            self.forget(left)
+            forgotten.append(left)
 
     def _bound_fingerprints(self, left: WriterState) -> None:
         """Drop the fingerprints of the writers that left first while all together take too much room."""

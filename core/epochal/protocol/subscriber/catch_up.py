@@ -25,18 +25,18 @@ class Why(StrEnum):
 
 
 class Pull:
-    """The answer to a request for what comes after `asked`, or, for None, for what there is.
+    """The answer to a request for what comes after position `after`, or, for None, for what there is.
 
     What takes a message raises `RemoteProtocolError` for one that does not belong there.
     """
 
-    __slots__ = ("_ends", "_left", "asked", "last", "opened", "why")
+    __slots__ = ("_ends", "_left", "after", "last", "opened", "why")
 
-    def __init__(self, asked: Position | None, why: Why) -> None:
-        self.asked = asked
+    def __init__(self, after: Position | None, why: Why) -> None:
+        self.after = after
         self.why = why
         self.opened = False
-        self.last = NOTHING_YET if asked is None else asked.seq
+        self.last = NOTHING_YET if after is None else after.seq
         """The last event that has come, or the one after which they begin."""
         self._left = 0
         """Events that the last chunk announced and that have not come."""
@@ -52,17 +52,17 @@ class Pull:
         got = opening.position
         if self.opened:
             raise RemoteProtocolError("an answer to `since` opens once")
-        if self.asked is None and got.incarnation != incarnation:
+        if self.after is None and got.incarnation != incarnation:
             raise RemoteProtocolError(f"the history starts in incarnation {got.incarnation}, not in {incarnation}")
-        if self.asked is not None and got != self.asked and not self._leads_back(self.asked, got, incarnation):
-            raise RemoteProtocolError(f"asked for events after {tuple(self.asked)}, got {tuple(got)}")
+        if self.after is not None and got != self.after and not self._leads_back(self.after, got, incarnation):
+            raise RemoteProtocolError(f"asked for events after {tuple(self.after)}, got {tuple(got)}")
         self.opened = True
         self.last = got.seq
 
     @staticmethod
-    def _leads_back(asked: Position, got: Position, incarnation: int) -> bool:
+    def _leads_back(after: Position, got: Position, incarnation: int) -> bool:
         """Whether the answer begins where an earlier incarnation's events end (E10)."""
-        return asked.incarnation < got.incarnation == incarnation and got.seq < asked.seq
+        return after.incarnation < got.incarnation == incarnation and got.seq < after.seq
 
     def announce(self, chunk: Chunk) -> bool:
         """So many events follow; returns whether a further chunk does, for which credit is to be given."""

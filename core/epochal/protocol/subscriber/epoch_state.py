@@ -15,6 +15,8 @@ class FollowedSegment:
     """One segment as the subscriber's machine knows it."""
 
     began: bool = False
+    began_complete: bool = False
+    """Whether nothing could arrive any more where it began, before the first event was handed out."""
     incarnation: int = 0
     seq: int = m.NOTHING_YET
     """The last event that was taken in."""

@@ -22,6 +22,7 @@ The states of a follower, which `_Phase` names:
     WAITING     `settings.poll` seconds have passed               PULLING   `Since` the last event (Q7)
     LIVE        pushes are not followed any more                  WAITING   both subscriptions are left
     WAITING     pushes are followed again                         GREETING  `Hello`
+    JOINING     `Refused` for the id                              BROKEN    nothing; `Broke` is reported
     any         silence, a refusal, or a broken rule              BROKEN    nothing; `Broke` is reported
 
 Sources: rules S8, S9, S33; E14, E16, E17, E26; Push-Pull Publish-Subscribe; docs/protocol.md.
@@ -289,7 +290,8 @@ class Follower:
             case m.Snapshot():
                 raise RemoteProtocolError("a snapshot comes once, first, and for one subscription (S8)")
             case m.Refused() if subscription is not None:
-                self._break(from_code(message.code, message.detail))
+                if self._phase is _Phase.JOINING:  # later it answers somebody else who has seen our id on `P`
+                    self._break(from_code(message.code, message.detail))
             case m.Heartbeat() if subscription is None:
                 if self._phase is _Phase.LIVE and message.seq > self._last:
                     self._greet(now)  # loss at the tail
@@ -449,7 +451,7 @@ class Follower:
             self._wait(now)
         elif not self._subscribed:  # pushes are wanted again since
             self._greet(now)
-        elif self._answer.why is Why.LOOK and self._answer.asked != self._here:
+        elif self._answer.why is Why.LOOK and self._answer.after != self._here:
             self._greet(now)  # Q12: the subscription has failed; the next begins after what has come
         elif self._last >= self._snapshot.seq:
             self._go_live(now)

@@ -27,9 +27,8 @@ from epochal.protocol.subscriber.effects import (
     SegmentWentDown,
 )
 from epochal.protocol.subscriber.epoch_state import FollowedSegment, OpenEpoch
-from epochal.protocol.subscriber.join_filter import JoinFilter
+from epochal.protocol.subscriber.filters import JoinFilter, TopicChoice
 from epochal.protocol.times import Time, TimeShape
-from epochal.protocol.topics import TopicChoice
 
 BATCH_OVERHEAD = 200
 """Bytes that one held batch costs beside its payload."""
@@ -138,6 +137,21 @@ class Subscriber:
     def complete(self) -> bool:
         """Whether nothing can arrive any more."""
         return self.ready and not len(self._merged.frontier)
+
+    @property
+    def nothing_whole(self) -> bool:
+        """Whether a segment was complete already where it began: what it held is gone, so no epoch could be whole."""
+        return not self._partial and self.complete and any(each.began_complete for each in self._segments.values())
+
+    @property
+    def waiting_epochs(self) -> int:
+        """How many complete or aborted epochs wait for the application."""
+        return len(self._ready)
+
+    @property
+    def waits(self) -> bool:
+        """Whether anything waits for the application."""
+        return bool(self._ready or self._events)
 
     def only_epochs(self) -> None:
         """From now on only `next_epoch` is read."""
@@ -288,6 +302,8 @@ class Subscriber:
                 self._rewind(name, segment, began.state.seq)
             return
         segment.began, segment.incarnation, segment.seq = True, began.incarnation, began.state.seq
+        if not self.ready:
+            segment.began_complete = not began.state.lower
         if again:
             segment.floor = segment.joined()  # what it had completed stays so, also while other segments are awaited
         segment.lower = MutableAntichain(began.state.lower)

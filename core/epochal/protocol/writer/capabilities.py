@@ -2,7 +2,7 @@
 
 This is what a writer may still publish. It changes only when the application moves it, or when moves fail.
 
-Sources: rules S35; E1, E5.
+Sources: rules S35; E1, E5, E50.
 """
 
 from collections import Counter, deque
@@ -13,6 +13,7 @@ from epochal.errors import CapabilityError
 from epochal.protocol import messages as m
 from epochal.protocol.frontier import Antichain
 from epochal.protocol.times import Time
+from epochal.protocol.writer.source_numbers import SourceNumbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ class Moves:
         """As of the last move sent; what is left when queued moves fail."""
         self._queue: deque[Move] = deque()
         self.held = Antichain()
+        self.sources = SourceNumbers()
 
     def __len__(self) -> int:
         """How many moves wait."""
@@ -84,6 +86,7 @@ class Moves:
         """Drop what waits: the writer holds what it held before."""
         cancelled = list(self._queue)
         self._queue.clear()
+        self.sources.cancelled(move.ticket for move in cancelled)
         self._capabilities = self._sent
         self.held = Antichain(self._sent)
         return cancelled
@@ -94,3 +97,5 @@ class Moves:
         self._capabilities = capabilities
         self.held = held
         self._queue.append(Move(ticket, capabilities, changed, None))
+        if changed is not None:
+            self.sources.moves(ticket, held)

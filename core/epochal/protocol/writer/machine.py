@@ -26,7 +26,7 @@ The states of a session, which `_Phase` names. "All" means every segment of the 
 A connection that breaks changes no state. After the next `connected` the segment is opened again, and gets again what
 it has not answered: operations first, then appends (E6, E10).
 
-Sources: rules S35; E1, E3-E7, E10-E12, E48.
+Sources: rules S35; E1, E3-E7, E10-E12, E48, E50.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -63,8 +63,7 @@ from epochal.protocol.writer.effects import (
     WriterEffect,
     WriterReport,
 )
-from epochal.protocol.writer.joining import Joining
-from epochal.protocol.writer.operations import Operations, Outcomes
+from epochal.protocol.writer.operations import Joining, Operations, Outcomes
 from epochal.protocol.writer.segment_session import SegmentSession, SentAppend
 
 
@@ -90,7 +89,8 @@ class WriterMachine:
     `shared` says that others use this one's, at publishers that may lose what they had appended: it ends with
     `AppendsLost` where one starts again. `seen` are the highest incarnations that an earlier session of this writer
     has seen (E12). `after` is what that one had `asked`, if this one goes on with its connections: answers up to that
-    number are for the earlier session. `heartbeat` is in seconds.
+    number are for the earlier session. `sources`: it may number what it appends by a source of its own (E50).
+    `heartbeat` is in seconds.
     """
 
     def __init__(
@@ -107,6 +107,7 @@ class WriterMachine:
         shared: bool = False,
         seen: Mapping[str, int] | None = None,
         after: int = 0,
+        sources: bool = False,
         heartbeat: float = 1.0,
     ) -> None:
         self.stream = stream
@@ -115,6 +116,7 @@ class WriterMachine:
         self.session = session
         self.under = under
         self.shared = shared
+        self._sources = sources
         self.wrong_addresses = 0
         """How often a publisher served another stream, or another life of this one, or not the segment (E48)."""
         self._heartbeat = heartbeat
@@ -173,6 +175,14 @@ class WriterMachine:
         What a restarted writer must finish or abort (E6).
         """
         return tuple(sorted(set().union(*(lane.touched for lane in self._lanes.values()))))
+
+    @property
+    def resume_from(self) -> int:
+        """Up to this source number all was published when the session opened, -1 for nothing (E50).
+
+        Raises `UsageError` where a publisher keeps none, and `EpochAbortedError` where that cannot be known.
+        """
+        return self._moves.sources.resume_from
 
     @property
     def seen(self) -> dict[str, int]:
@@ -240,7 +250,7 @@ class WriterMachine:
             return
         resume = lane.resume(self._aborted) if lane.ever_opened else None
         op = self._operations.number()
-        ask = m.Open(op, self.stream, segment, self.writer, self.session, self.under, resume)
+        ask = m.Open(op, self.stream, segment, self.writer, self.session, self.under, resume, self._sources)
         self._effects.append(Send(segment, ask))
 
     def disconnected(self, segment: str) -> None:
@@ -302,9 +312,12 @@ class WriterMachine:
 
     def _join(self) -> None:
         """All segments have answered."""
+        self._moves.sources.begin(lane.opened for lane in self._lanes.values() if lane.opened is not None)
         if self.under is None:
             self._phase = _Phase.JOINING
-            if not self._joining.start():
+            joined = self._joining.start()
+            self._aborted.update(self._joining.given_up)
+            if not joined:
                 return
         self._phase = _Phase.OPEN
         self._outcomes.report(SessionReady(tuple(self._moves.held)))
@@ -358,14 +371,20 @@ class WriterMachine:
     ) -> int:
         """Queue one batch.
 
-        Returns its ticket. Raises `TimeShapeError`, `CapabilityError`, `EpochAbortedError` or `WriterClosed`, and then
-        sends nothing.
+        Returns its ticket. Raises `TimeShapeError`, `CapabilityError`, `EpochAbortedError`, `WriterClosed`, or
+        `UsageError` for a source number that does not rise or follows a refused one, and then sends nothing.
 
         `awaited` says that the caller will look at this ticket's outcome; otherwise a failure is raised by the next
         move or flush.
         """
-        self.check(time)
         lane = self._lanes[segment]
+        if meta is not None and meta.source is not None:
+            if self._is_repeat(lane, meta.source):
+                return self._repeated(lane, awaited=awaited)
+            self.check(time)
+            self._moves.sources.appended(time, meta.source)
+        else:
+            self.check(time)
         ticket = self._outcomes.ticket(awaited=awaited)
         crc = google_crc32c.value(payload)
         # As a tuple: a call of a NamedTuple takes twice as long.
@@ -388,6 +407,20 @@ class WriterMachine:
                 "before advancing past a time"
             )
 
+    def _is_repeat(self, lane: SegmentSession, source: int) -> bool:
+        """Whether the segment had `source` when this session opened. What had it may be at a time that was left."""
+        self._usable()
+        self._moves.sources.check(source)
+        if source > lane.source:
+            return False
+        self._moves.sources.repeated(source)
+        return True
+
+    def _repeated(self, lane: SegmentSession, *, awaited: bool) -> int:
+        ticket = self._outcomes.ticket(awaited=awaited)
+        self._outcomes.succeeded(ticket, Acked(ticket, lane.segment, m.Position(lane.incarnation, lane.source_at)))
+        return ticket
+
     def _acknowledged(self, segment: str, lane: SegmentSession, ack: m.Ack) -> None:
         for ticket, append in lane.acknowledged(ack.number):
             if append.time not in self._own_aborts:
@@ -403,6 +436,8 @@ class WriterMachine:
         if sent is None:
             return
         error = from_code(refused.code, refused.detail)
+        if sent.append.meta is not None and sent.append.meta.source is not None:
+            self._moves.sources.refused(sent.append.meta.source, error)
         if isinstance(error, RepeatDiffers):  # it names what this side knows
             error = RepeatDiffers(refused.detail, self.writer, refused.segment, refused.number)
         asked_for = False
@@ -440,6 +475,7 @@ class WriterMachine:
         ticket = self._outcomes.ticket(awaited=awaited)
         self._aborted.add(time)
         self._own_aborts.add(time)
+        self._moves.sources.aborted((time,))
         for lane in self._lanes.values():
             lane.touched.discard(time)
         self._operations.start(ticket, lambda op, segment: m.Abort(op, segment, (time,)))
@@ -525,6 +561,7 @@ class WriterMachine:
                 self._phase = _Phase.OPEN
                 self._outcomes.report(SessionReady(tuple(self._moves.held)))
         else:
+            self._moves.sources.confirmed(ticket)
             self._outcomes.succeeded(ticket, Moved(ticket))
             self._over_if_left()
 
@@ -542,6 +579,7 @@ class WriterMachine:
             self._end(error, except_segment=segment)
         elif operation is not None:
             self._operations.drop(ticket)
+            self._moves.sources.cancelled((ticket,))
             self._outcomes.failed(ticket, error)
             if not isinstance(operation, m.Leave):
                 self._over_if_left()

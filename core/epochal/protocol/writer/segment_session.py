@@ -51,6 +51,10 @@ class SegmentSession:
     """What the publisher confirmed that the writer holds there."""
     touched: set[Time] = field(default_factory=set)
     """Times appended at and not left."""
+    source: int = -1
+    """Up to this source number, what the segment takes was logged when the session opened (E50)."""
+    source_at: int = -1
+    """The event of that, or a later one."""
     unacked: deque[SentAppend] = field(default_factory=deque)
     unsent: deque[SentAppend] = field(default_factory=deque)
     in_flight: int = 0
@@ -73,6 +77,8 @@ class SegmentSession:
             self.acked = opened.number
             self.next = opened.number + 1
             self.touched = set(opened.touched)
+            if opened.source is not None:
+                self.source, self.source_at = opened.source, opened.at
         self.opened = opened
         self.ever_opened = True
         self.incarnation = self.least_incarnation = opened.incarnation

@@ -4,15 +4,24 @@ The operator carries out what is decided here.
 """
 
 from epochal.resources.cluster.children import check_drawable, children_of
-from epochal.resources.cluster.planner import Action, Apply, ClusterPlan, Create, Delete, Whose, plan_cluster, whose
+from epochal.resources.cluster.planner import (
+    Apply,
+    ClusterAction,
+    ClusterPlan,
+    Create,
+    Delete,
+    Whose,
+    plan_cluster,
+    whose,
+)
 from epochal.resources.cluster.pods import OWN_ENVIRONMENT
 from epochal.resources.cluster.status import Seen, status_of
 from epochal.resources.cluster.stream import ClusterSettings, ClusterStream
 
 __all__ = [
     "OWN_ENVIRONMENT",
-    "Action",
     "Apply",
+    "ClusterAction",
     "ClusterPlan",
     "ClusterSettings",
     "ClusterStream",

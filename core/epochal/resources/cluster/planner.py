@@ -9,20 +9,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
 
-from epochal.resources.cluster.comparison import covers, differing, grown
-from epochal.resources.cluster.names import (
-    CATALOG_UID,
-    HASH,
-    SEGMENTS,
-    SETTINGS,
-    Object,
-    is_terminating,
-    key,
-)
+from epochal.resources.cluster.children import covers, differing, grown
 from epochal.resources.cluster.repacking import PodSlot, Repacking, slot_of
-from epochal.resources.cluster.stream import ClusterStream
+from epochal.resources.cluster.stream import CATALOG_UID, HASH, SEGMENTS, SETTINGS, ClusterStream, is_terminating, key
 from epochal.resources.crd import GROUP, KIND
-from epochal.resources.plan import Keep, Publisher, Start, Stop, plan, publisher_id
+from epochal.resources.plan import Keep, PlannedPublisher, Start, Stop, plan, publisher_id
+from epochal.resources.spec import Object
 
 
 class Whose(Enum):
@@ -76,14 +68,14 @@ class Delete:
         return {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
 
 
-Action: TypeAlias = Create | Apply | Delete
+ClusterAction: TypeAlias = Create | Apply | Delete
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterPlan:
     """What to do now, and what was seen on the way."""
 
-    actions: tuple[Action, ...] = ()
+    actions: tuple[ClusterAction, ...] = ()
     conflicts: tuple[str, ...] = ()
     """Names that something else has, as `Kind name`."""
     lost_volumes: tuple[str, ...] = ()
@@ -112,7 +104,7 @@ class _Planning:
     wanted: Sequence[Object]
     live: dict[tuple[str, str], Object]
     ours: list[Object]
-    actions: list[Action] = field(default_factory=list)
+    actions: list[ClusterAction] = field(default_factory=list)
     conflicts: list[str] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
     in_the_way: list[str] = field(default_factory=list)
@@ -346,10 +338,12 @@ def _end(planning: _Planning, item: Object, why: str) -> None:
         planning.actions.append(Delete(item, why))
 
 
-def _publisher_of(stream: ClusterStream, pod: Object) -> Publisher:
+def _publisher_of(stream: ClusterStream, pod: Object) -> PlannedPublisher:
     metadata = pod["metadata"]
     uid = metadata.get("annotations", {}).get(CATALOG_UID, "")
-    return Publisher(publisher_id(stream.namespace, metadata["name"]), stream.manifest.qualified, uid, segments_of(pod))
+    return PlannedPublisher(
+        publisher_id(stream.namespace, metadata["name"]), stream.manifest.qualified, uid, segments_of(pod)
+    )
 
 
 def _is_current(wanted: Object, pod: Object) -> bool:

@@ -8,21 +8,21 @@ can try it.
 import re
 
 from epochal.errors import ManifestError, Problem
-from epochal.resources.cluster.names import (
+from epochal.resources.cluster.stream import (
     CATALOG_UID,
     DATA,
     INDEX_LABEL,
     PORTS,
     SEGMENTS,
-    Object,
+    ClusterSettings,
+    ClusterStream,
     common_name,
     pod_labels,
     volume_name,
 )
-from epochal.resources.cluster.stream import ClusterSettings, ClusterStream
-from epochal.resources.plan import Publisher
+from epochal.resources.plan import PlannedPublisher
 from epochal.resources.quantities import format_bytes, parse_bytes
-from epochal.resources.spec import MI
+from epochal.resources.spec import MI, Object
 
 _HOST = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9.]{0,251}[A-Za-z0-9])?|[0-9A-Fa-f:.]{2,45}", re.ASCII)
 USER = 10001
@@ -45,7 +45,7 @@ _LOG_MEMORY = 64 * MI
 """What a publisher keeps of a log in memory as well (`EPOCHAL_PUBLISHER_LOG_MEMORY`)."""
 
 
-def pod(stream: ClusterStream, settings: ClusterSettings, index: int, publisher: Publisher) -> Object:
+def pod(stream: ClusterStream, settings: ClusterSettings, index: int, publisher: PlannedPublisher) -> Object:
     """The pod of the publisher with this index."""
     name = f"{stream.name}-{index}"
     wishes = stream.manifest.spec.publishers
@@ -112,7 +112,7 @@ def _wrong_advertise(reason: str, hint: str) -> ManifestError:
     return ManifestError("publishers cannot be reached at the address that they are to advertise", [problem])
 
 
-def _container(stream: ClusterStream, settings: ClusterSettings, index: int, publisher: Publisher) -> Object:
+def _container(stream: ClusterStream, settings: ClusterSettings, index: int, publisher: PlannedPublisher) -> Object:
     environment = {
         "CATALOG": settings.catalog,
         "STREAM": publisher.stream,
@@ -168,7 +168,7 @@ def _probe(path: str, *, period: int, failures: int) -> Object:
     }
 
 
-def _resources(stream: ClusterStream, publisher: Publisher) -> Object:
+def _resources(stream: ClusterStream, publisher: PlannedPublisher) -> Object:
     """What is declared, and small requests with a limit of memory where nothing was."""
     declared = stream.manifest.spec.publishers.resources
     requests, limits = dict(declared.requests or {}), dict(declared.limits or {})
@@ -180,7 +180,7 @@ def _resources(stream: ClusterStream, publisher: Publisher) -> Object:
     return {"requests": requests, "limits": limits} if requests else {"limits": limits}
 
 
-def _most_memory(stream: ClusterStream, publisher: Publisher) -> int:
+def _most_memory(stream: ClusterStream, publisher: PlannedPublisher) -> int:
     """Beyond which something is wrong: history in memory twice over, and what slow subscribers have not taken."""
     spec = stream.manifest.spec
     kept = _LOG_MEMORY if stream.keeps_logs else spec.history.retention.bytes
@@ -206,7 +206,7 @@ def _spread(stream: str, over: str) -> Object:
     }
 
 
-def _volumes(stream: ClusterStream, publisher: Publisher) -> list[Object]:
+def _volumes(stream: ClusterStream, publisher: PlannedPublisher) -> list[Object]:
     volumes: list[Object] = [{"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}}]
     if stream.keeps_logs:
         volumes += [

@@ -8,7 +8,7 @@ loss of all history in one moment.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from epochal.resources.cluster.names import Object
+from epochal.resources.spec import Object
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 from epochal.protocol.frontier import Antichain
 from epochal.protocol.times import Time, to_json
-from epochal.resources.cluster.names import Object, pod_selector
 from epochal.resources.cluster.planner import ClusterPlan, is_ready, segments_of
+from epochal.resources.cluster.stream import pod_selector
 from epochal.resources.crd import MOST_FRONTIER
+from epochal.resources.spec import Object
 
 _HOPELESS = frozenset(
     (

@@ -3,8 +3,10 @@
 All lists are read in one way: a page starts after a key, and a client that already has the page gets 304.
 """
 
+import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -12,17 +14,19 @@ from aiohttp import ETag, web
 
 from epochal_catalog.api import queries, views
 from epochal_catalog.api.queries import CATALOG
-from epochal_catalog.domain.pages import PageRequest, after, cursor, page
+from epochal_catalog.domain.pages import PAGE_BYTES, PageRequest, after, cursor
+from epochal_catalog.domain.records import SegmentRecord
 from epochal_catalog.domain.state import StreamEntry
 from epochal_catalog.runtime.service import Catalog
 
 _PROCESS = os.urandom(4).hex()
 """Versions start again with each process: a tag from an older process must not match."""
-_Items = tuple[list[dict[str, Any]], str | None]
+_Items = Iterator[tuple[str, Callable[[], dict[str, Any]]]]
+"""The items after a key: the key of each, and what is shown of it."""
 
 
-def unchanged_or(request: web.Request, make: Callable[[], dict[str, Any]]) -> web.Response:
-    """304 when the client already has the present state, else what `make` returns.
+def unchanged_or(request: web.Request, make: Callable[[], str]) -> web.Response:
+    """304 when the client already has the present state, else the JSON that `make` returns.
 
     The tag is weak: answers that differ only in how long something has lasted, such as `seconds`, have the same tag.
     """
@@ -32,7 +36,7 @@ def unchanged_or(request: web.Request, make: Callable[[], dict[str, Any]]) -> we
     if any(item.value in (tag.value, "*") for item in known):
         response = web.Response(status=304)
     else:
-        response = web.json_response(make())
+        response = web.json_response(text=make())
     response.etag = tag
     response.headers["Cache-Control"] = "no-cache"  # ask each time, with the tag
     return response
@@ -41,12 +45,26 @@ def unchanged_or(request: web.Request, make: Callable[[], dict[str, Any]]) -> we
 def _list(request: web.Request, read: Callable[[Catalog, PageRequest], _Items], **more: Any) -> web.Response:
     catalog, asked = request.app[CATALOG], queries.read_page(request)
 
-    def make() -> dict[str, Any]:
-        items, following = read(catalog, asked)
+    def make() -> str:
+        items, following = _page(read(catalog, asked), asked.limit)
         shown = {name: value() for name, value in more.items()}
-        return {"items": items, "next": following, "revision": catalog.state.revision, **shown}
+        rest = json.dumps({"next": following, "revision": catalog.state.revision, **shown})
+        return f'{{"items": [{", ".join(items)}], {rest[1:]}'
 
     return unchanged_or(request, make)
+
+
+def _page(found: _Items, limit: int) -> tuple[list[str], str | None]:
+    """The items of a page as JSON, and the `after` of the next page; None on the last page."""
+    items: list[str] = []
+    size, last = 0, ""
+    for key, view in found:
+        if len(items) == limit or size >= PAGE_BYTES:
+            return items, cursor(last)
+        items.append(json.dumps(view()))
+        size += len(items[-1])
+        last = key
+    return items, None
 
 
 def _entry(request: web.Request) -> StreamEntry:
@@ -58,8 +76,8 @@ async def list_streams(request: web.Request) -> web.Response:
 
     def read(catalog: Catalog, asked: PageRequest) -> _Items:
         state, now = catalog.state, catalog.now()
-        keys, following = page(state.names, asked, asked.wants)
-        return [views.stream(state, state.named(key), now) for key in keys], following
+        for key in filter(asked.wants, after(state.names, asked.after)):
+            yield key, partial(views.stream, state, state.named(key), now)
 
     return _list(request, read, reserved=lambda: [views.reserved(request.app[CATALOG].state)])
 
@@ -73,18 +91,15 @@ def _segments(catalog: Catalog, asked: PageRequest) -> _Items:
     state, now = catalog.state, catalog.now()
     name, _, text = asked.after.rpartition("/")
     last = int(text) if text.isdigit() else -1
-    found: list[tuple[str, dict[str, Any]]] = []
     here = [name] if name in state.names else []
-    for qualified in chain(here, after(state.names, name)):
-        if not asked.wants(qualified):
-            continue
+
+    def view(stream: str, segment: SegmentRecord) -> dict[str, Any]:
+        return {"stream": stream, **views.segment(state, segment, now)}
+
+    for qualified in filter(asked.wants, chain(here, after(state.names, name))):
         for at, segment in enumerate(state.named(qualified).segments.values()):
-            if qualified == name and at <= last:
-                continue
-            if len(found) == asked.limit:
-                return [item for _, item in found], cursor(found[-1][0])
-            found.append((f"{qualified}/{at}", {"stream": qualified, **views.segment(state, segment, now)}))
-    return [item for _, item in found], None
+            if qualified != name or at > last:
+                yield f"{qualified}/{at}", partial(view, qualified, segment)
 
 
 async def list_publishers(request: web.Request) -> web.Response:
@@ -92,9 +107,9 @@ async def list_publishers(request: web.Request) -> web.Response:
 
     def read(catalog: Catalog, asked: PageRequest) -> _Items:
         state = catalog.state
-        known = state.registrations
-        keys, following = page(state.publishers, asked, lambda key: asked.wants(known[key].stream))
-        return [views.publisher(state, known[key]) for key in keys], following
+        for key in after(state.publishers, asked.after):
+            if asked.wants((known := state.registrations[key]).stream):
+                yield key, partial(views.publisher, state, known)
 
     return _list(request, read)
 
@@ -104,8 +119,8 @@ async def list_writers(request: web.Request) -> web.Response:
     entry = _entry(request)
 
     def read(catalog: Catalog, asked: PageRequest) -> _Items:
-        keys, following = page(catalog.state.writers(entry.record.uid), asked)
-        return [views.writer(catalog.state, entry, key) for key in keys], following
+        for key in after(catalog.state.writers(entry.record.uid), asked.after):
+            yield key, views.writer(catalog.state, entry, key).to_json
 
     return _list(request, read)
 
@@ -132,10 +147,7 @@ async def list_stream_subscriptions(request: web.Request) -> web.Response:
 def _subscriptions(catalog: Catalog, asked: PageRequest, uid: str | None) -> _Items:
     state = catalog.state
     subscribers = state.subscribers
-
-    def wanted(key: str) -> bool:
+    for key in after(subscribers.keys if uid is None else subscribers.of(uid), asked.after):
         record = subscribers.get(key)
-        return record is not None and subscribers.leases.live(key) and asked.wants(state.name_of(record.uid))
-
-    keys, following = page(subscribers.keys if uid is None else subscribers.of(uid), asked, wanted)
-    return [views.subscription(state, record) for key in keys if (record := subscribers.get(key))], following
+        if record is not None and subscribers.leases.live(key) and asked.wants(state.name_of(record.uid)):
+            yield key, views.subscription(state, record).to_json

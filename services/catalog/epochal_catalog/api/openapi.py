@@ -3,12 +3,10 @@
 from functools import cache
 from typing import Any
 
-from pydantic import BaseModel
-from pydantic.json_schema import models_json_schema
-
+from epochal.catalog_api import answers, requests
 from epochal.resources.manifest import API_VERSION
 from epochal.resources.names import MAX_NAME
-from epochal.service.openapi import Operation, Parameter, Shape, Wording, paths
+from epochal.service.openapi import Operation, Parameter, Shape, Wording, paths, schemas
 from epochal.service.openapi import document as whole
 from epochal_catalog.api import models
 from epochal_catalog.domain.pages import MOST, USUAL
@@ -69,7 +67,7 @@ OPERATIONS = (
         "PUT",
         _STREAM,
         "Declare a stream, or change its declaration",
-        {200: models.Stream, 201: models.Stream},
+        {200: answers.StreamInfo, 201: answers.StreamInfo},
         body={"application/json": _MANIFEST},
         errors=(409, 422, 503),
     ),
@@ -83,7 +81,7 @@ OPERATIONS = (
         errors=(422,),
         tagged=True,
     ),
-    Operation("get_stream", "GET", _STREAM, "Show a stream", {200: models.Stream}, errors=(404,), tagged=True),
+    Operation("get_stream", "GET", _STREAM, "Show a stream", {200: answers.StreamInfo}, errors=(404,), tagged=True),
     Operation(
         "delete_stream",
         "DELETE",
@@ -118,6 +116,8 @@ OPERATIONS = (
             Parameter("time", _TEXT, "The expected time shape, such as `int` or `(int, int)`"),
             Parameter("encoding", _TEXT, "The expected payload encoding"),
             Parameter("schema", _TEXT, "The expected payload schema, as JSON"),
+            Parameter("segment", _TEXT, "Wait only until this segment has a publisher whose token is not `token`"),
+            Parameter("token", _COUNT, "With `segment`: that of the publisher that is known, 0 for none"),
         ),
         errors=(404, 409, 422, 503),
     ),
@@ -146,8 +146,17 @@ OPERATIONS = (
         "POST",
         _STREAM + "/writers/{writer}/sessions",
         "Get the next session number of a writer; percent-encode a `/` in its id",
-        {201: models.Session},
+        {201: answers.WriterSession},
         parameters=(Parameter("after", _COUNT, "Only if this is still the writer's newest session; 409 if it is not"),),
+        errors=(404, 409, 422, 503),
+    ),
+    Operation(
+        "forget_writer",
+        "DELETE",
+        _STREAM + "/writers/{writer}",
+        "Forget a writer that has left and never comes again; percent-encode a `/` in its id",
+        {204: None},
+        parameters=(Parameter("session", _COUNT, "The only session that it ever had; 409 if it had others", True),),
         errors=(404, 409, 422, 503),
     ),
     Operation(
@@ -164,7 +173,7 @@ OPERATIONS = (
         _STREAM + "/segments/{segment}/finishing",
         "Record a finishing mark of a segment",
         {200: models.Completion},
-        body=models.Finishing,
+        body=requests.Finishing,
         errors=(404, 409, 410, 422, 503),
     ),
     Operation(
@@ -172,8 +181,8 @@ OPERATIONS = (
         "POST",
         "/v1/publishers",
         "Take segments over",
-        {201: models.Registered},
-        body=models.Register,
+        {201: answers.Registration},
+        body=requests.Register,
         errors=(404, 409, 410, 422, 503),
     ),
     Operation(
@@ -181,8 +190,8 @@ OPERATIONS = (
         "PUT",
         "/v1/publishers/{publisher}",
         "Renew a lease and report",
-        {200: models.Renewed},
-        body=models.Renew,
+        {200: answers.Renewal},
+        body=requests.Renew,
         errors=(404, 409, 410, 422, 503),
     ),
     Operation(
@@ -209,8 +218,8 @@ OPERATIONS = (
         "POST",
         _STREAM + "/subscriptions",
         "Make a reader known; each call is one subscription",
-        {201: models.Subscribed},
-        body=models.Subscribe,
+        {201: answers.SubscriptionLease},
+        body=requests.Subscribe,
         errors=(404, 409, 410, 422, 503),
     ),
     Operation(
@@ -239,7 +248,7 @@ OPERATIONS = (
         _SUBSCRIPTION,
         "Renew a subscription and report",
         {200: models.SubscriptionRenewed},
-        body=models.RenewSubscription,
+        body=requests.RenewSubscription,
         errors=(404, 409, 422, 503),
     ),
     Operation(
@@ -276,18 +285,11 @@ OPERATIONS = (
 @cache
 def document(longest: float) -> dict[str, Any]:
     """The document of a catalog whose lookups wait for `longest` seconds at most; made once."""
-    used: set[type[BaseModel]] = {models.ProblemDocument}
-    for operation in OPERATIONS:
-        used.update(body for body in (*operation.answers.values(), operation.body) if isinstance(body, type))
-    ordered = sorted(used, key=lambda model: model.__name__)
-    _, schemas = models_json_schema(
-        [(model, "validation") for model in ordered], ref_template="#/components/schemas/{model}"
-    )
     wording = Wording(models.ProblemDocument.__name__, empty="Done", longest=longest, in_path=_IN_PATH)
     return whole(
         "Epochal catalog",
         "Streams, segments, publishers, writers and subscriptions. Times are ints or nested lists; durations are"
         " seconds.",
         paths(OPERATIONS, wording),
-        schemas["$defs"],
+        schemas(OPERATIONS, models.ProblemDocument),
     )

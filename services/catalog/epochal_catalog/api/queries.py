@@ -1,12 +1,11 @@
 """Reads query parameters into values; one error names every problem."""
 
 import math
-from typing import TypeVar
 
 from aiohttp import web
-from pydantic import BaseModel
 
 from epochal.errors import ManifestError, Problem, TimeShapeError
+from epochal.protocol.messages import MAX_ID, is_id
 from epochal.protocol.times import TimeShape
 from epochal.resources.schemas import Schema
 from epochal.service.bodies import loads
@@ -16,8 +15,6 @@ from epochal_catalog.domain.registry import ExpectedStream
 from epochal_catalog.runtime.service import Catalog
 
 CATALOG: web.AppKey[Catalog] = web.AppKey("catalog", Catalog)
-
-M = TypeVar("M", bound=BaseModel)
 
 
 def read_wait(request: web.Request, limit: float) -> float:
@@ -47,6 +44,19 @@ def read_expected(request: web.Request) -> ExpectedStream:
     except (ValueError, RecursionError) as error:
         raise InvalidRequest("the parameter schema is not JSON", [Problem("schema", str(error))]) from None
     return ExpectedStream(shape, request.query.get("encoding"), wanted)
+
+
+def read_another(request: web.Request) -> tuple[str, int] | None:
+    """`?segment=ID&token=N`: a publisher of the segment is wanted that is not the one with this token."""
+    segment = request.query.get("segment")
+    if segment is None and "token" not in request.query:
+        return None
+    token = read_count(request, "token")
+    if segment is None:
+        raise InvalidRequest(
+            "the parameter token needs a segment", [Problem("segment", "must name the segment that the token is of")]
+        )
+    return segment, token
 
 
 def read_count(request: web.Request, name: str) -> int:
@@ -92,8 +102,8 @@ def read_revision(text: str | None) -> int | None:
 
 def parse_writer(text: str) -> str:
     """A writer id from the path: 1 to 253 printable characters; `/` may be among them."""
-    if not 1 <= len(text) <= 253 or not text.isprintable():
+    if not is_id(text):
         raise InvalidRequest(
-            "the writer id cannot be used", [Problem("writer", "must be 1 to 253 printable characters")]
+            "the writer id cannot be used", [Problem("writer", f"must be 1 to {MAX_ID} printable characters")]
         )
     return text

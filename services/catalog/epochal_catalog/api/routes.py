@@ -3,6 +3,7 @@
 Nothing is decided here: `domain.registry` does that.
 """
 
+import json
 import secrets
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -11,15 +12,16 @@ from uuid import uuid4
 
 from aiohttp import web
 
+from epochal.catalog_api.requests import Finishing, Register, Renew, RenewSubscription, Subscribe
 from epochal.errors import ManifestError, Problem
 from epochal.resources import StreamManifest
 from epochal.service import problems
 from epochal.service.bodies import M, read_json, read_model
-from epochal_catalog.api import lists, models, openapi, queries, views
+from epochal_catalog.api import lists, openapi, queries, views
 from epochal_catalog.api.queries import CATALOG
 from epochal_catalog.domain import subscriptions
 from epochal_catalog.domain.records import SubscriptionRecord, SubscriptionRenewed
-from epochal_catalog.domain.registry import FinishingMark, Registering, Renewing, Report, check_name
+from epochal_catalog.domain.registry import Renewing, check_name
 
 
 def add_routes(app: web.Application) -> None:
@@ -62,7 +64,7 @@ async def get_stream(request: web.Request) -> web.Response:
     """One stream."""
     catalog = request.app[CATALOG]
     entry = catalog.state.stream(*_stream_name(request))
-    return lists.unchanged_or(request, lambda: views.stream(catalog.state, entry, catalog.now()))
+    return lists.unchanged_or(request, lambda: json.dumps(views.stream(catalog.state, entry, catalog.now())))
 
 
 async def get_reserved(request: web.Request) -> web.Response:
@@ -71,7 +73,7 @@ async def get_reserved(request: web.Request) -> web.Response:
     since = queries.read_revision(request.query.get("since"))
     if since is not None:
         state.history.check(since)
-    return lists.unchanged_or(request, lambda: views.reserved(state))
+    return lists.unchanged_or(request, lambda: json.dumps(views.reserved(state)))
 
 
 async def refuse_reserved(_request: web.Request) -> web.Response:
@@ -89,10 +91,14 @@ async def delete_stream(request: web.Request) -> web.Response:
 
 
 async def lookup(request: web.Request) -> web.Response:
-    """Where to connect for a stream, once there is a publisher for every open segment (S27)."""
+    """Where to connect for a stream, once there is a publisher for every open segment (S27), or another for one."""
     catalog = request.app[CATALOG]
     wait = queries.read_wait(request, catalog.settings.max_wait)
-    entry = await catalog.lookup(*_stream_name(request), queries.read_expected(request), wait)
+    another = queries.read_another(request)
+    if another is None:
+        entry = await catalog.lookup(*_stream_name(request), queries.read_expected(request), wait)
+    else:
+        entry = await catalog.await_another(*_stream_name(request), *another, wait)
     state, now = catalog.state, catalog.now()
     body = catalog.lookups.answer(entry.record.uid, state.version, now, lambda: views.lookup(state, entry, now))
     return web.Response(body=body, content_type="application/json", charset="utf-8")
@@ -104,7 +110,15 @@ async def open_session(request: web.Request) -> web.Response:
     writer = queries.parse_writer(request.match_info["writer"])
     after = queries.read_count(request, "after") if "after" in request.query else None
     answer = await request.app[CATALOG].submit(lambda registry: registry.open_session(namespace, name, writer, after))
-    return web.json_response(answer, status=201)
+    return web.json_response(answer.to_json(), status=201)
+
+
+async def forget_writer(request: web.Request) -> web.Response:
+    """Forget a writer that never comes again."""
+    namespace, name = _stream_name(request)
+    writer, session = queries.parse_writer(request.match_info["writer"]), queries.read_count(request, "session")
+    await request.app[CATALOG].submit(lambda registry: registry.forget_writer(namespace, name, writer, session))
+    return web.Response(status=204)
 
 
 async def release_writer(request: web.Request) -> web.Response:
@@ -119,52 +133,25 @@ async def release_writer(request: web.Request) -> web.Response:
 async def finish_segment(request: web.Request) -> web.Response:
     """Record a finishing mark (E7)."""
     namespace, name = _stream_name(request)
-    body = await _body(request, models.Finishing)
-    mark = FinishingMark(request.match_info["segment"], **body.model_dump())
+    segment, mark = request.match_info["segment"], await _body(request, Finishing)
     return web.json_response(
-        await request.app[CATALOG].submit(lambda registry: registry.finish(namespace, name, mark, _now()))
+        await request.app[CATALOG].submit(lambda registry: registry.finish(namespace, name, segment, mark, _now()))
     )
 
 
 async def register_publisher(request: web.Request) -> web.Response:
     """Give segments to a publisher process (E12)."""
-    body = await _body(request, models.Register)
-    namespace, _, name = body.stream.rpartition("/")
-    asked = Registering(
-        publisher=body.publisher,
-        instance=body.instance,
-        stream=(namespace, name),
-        uid=body.uid,
-        segments=tuple(body.segments),
-        addresses=body.addresses.model_dump(exclude_none=True),
-        incarnations=body.incarnations,
-    )
+    asked = await _body(request, Register)
     answer = await request.app[CATALOG].submit(lambda registry: registry.register(asked, _now()))
-    return web.json_response(answer, status=201)
+    return web.json_response(answer.to_json(), status=201)
 
 
 async def renew_publisher(request: web.Request) -> web.Response:
     """Renew a lease, with what the publisher reports (E11)."""
-    body = await _body(request, models.Renew)
+    body = await _body(request, Renew)
     publisher = request.match_info["publisher"]
-    reports = {name: _report(report) for name, report in body.segments.items()}
-    return web.json_response(await request.app[CATALOG].renew(Renewing(publisher, body.token, reports)))
-
-
-def _report(body: models.Report) -> Report:
-    writers = None if body.writers is None else tuple(body.writers)
-    return Report(
-        incarnation=body.incarnation,
-        lower=body.lower,
-        writers=writers,
-        counters=body.counters,
-        holders=tuple(holder.model_dump() for holder in body.holders),
-        number=body.number,
-        horizon=body.horizon,
-        final=body.final,
-        marks=tuple(body.marks),
-        below=tuple(body.below),
-    )
+    answer = await request.app[CATALOG].renew(Renewing(publisher, body.token, body.segments))
+    return web.json_response(answer.to_json())
 
 
 async def deregister_publisher(request: web.Request) -> web.Response:
@@ -176,19 +163,19 @@ async def deregister_publisher(request: web.Request) -> web.Response:
 
 async def subscribe(request: web.Request) -> web.Response:
     """Add a subscription (S31)."""
-    catalog, body = request.app[CATALOG], await _body(request, models.Subscribe)
+    catalog, body = request.app[CATALOG], await _body(request, Subscribe)
     namespace, name = _stream_name(request)
     check_name(namespace, name)
     # 53 bits: every JSON reader keeps them all. No one is shown the token of another's subscription (S29).
     asked = SubscriptionRecord(uuid4().hex, secrets.randbits(53), body.uid, body.subscriber, _now())
     most = catalog.settings.max_subscriptions
     answer = await catalog.submit(lambda registry: subscriptions.subscribe(registry, namespace, name, asked, most))
-    return web.json_response(answer, status=201)
+    return web.json_response(answer.to_json(), status=201)
 
 
 async def renew_subscription(request: web.Request) -> web.Response:
     """Renew a subscription, with what its reader reports (S30)."""
-    body = await _body(request, models.RenewSubscription)
+    body = await _body(request, RenewSubscription)
     renewed = SubscriptionRenewed(request.match_info["subscription"], body.lower, body.counters)
     return web.json_response(
         await request.app[CATALOG].submit(lambda registry: subscriptions.renew(registry.state, body.token, renewed))
@@ -252,6 +239,7 @@ _HANDLERS: dict[str, Any] = {
         lists.list_segments,
         lists.list_writers,
         open_session,
+        forget_writer,
         release_writer,
         finish_segment,
         register_publisher,

@@ -8,8 +8,9 @@ import json
 from bisect import bisect_right
 from operator import itemgetter
 
+from epochal.catalog_api.kinds import fields_of
 from epochal.errors import HistoryTruncated
-from epochal_catalog.domain.records import ChangeRecord, fields_of
+from epochal_catalog.domain.records import ChangeRecord
 from epochal_catalog.errors import RevisionAhead
 
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from epochal.catalog_api.kinds import fields_of
 from epochal_catalog.domain.records import (
-    Change,
     ChangeRecord,
     ChangesForgotten,
     CounterRecord,
@@ -21,16 +21,17 @@ from epochal_catalog.domain.records import (
     RegistrationRemoved,
     SegmentRecord,
     SessionRecord,
+    SessionRemoved,
+    StateChange,
     StreamRecord,
     StreamRemoved,
     SubscriptionRecord,
     SubscriptionRemoved,
-    fields_of,
 )
 from epochal_catalog.domain.state import FLOOR, CatalogState
 
 A = TypeVar("A")
-_Told = tuple[str, str, dict[str, Json] | None]
+_Event = tuple[str, str, dict[str, Json] | None]
 """Kind, name, and the new value; None: it was deleted."""
 
 
@@ -38,34 +39,34 @@ _Told = tuple[str, str, dict[str, Json] | None]
 class Decision(Generic[A]):
     """What a request changes, in one transaction, and its answer, made after the state has the changes."""
 
-    changes: tuple[Change, ...]
+    changes: tuple[StateChange, ...]
     answer: Callable[[], A]
 
 
-def write(state: CatalogState, floor: int, answer: Callable[[], A], *changes: Change) -> Decision[A]:
+def write(state: CatalogState, floor: int, answer: Callable[[], A], *changes: StateChange) -> Decision[A]:
     """A decision that is stored: each change that watchers can see gets the next revision, none below `floor`.
 
     Changes that are kept in memory only, or shown to no one, get no revision. So every revision that was given out is
     that of a change, and one that belongs to no change must come from another database (S26).
     """
-    told = list(_tell(state, changes))
-    if not told:
+    events = list(_events(state, changes))
+    if not events:
         return Decision(changes, answer)
     first = following(state.revision, floor)
-    numbered: list[Change] = [
+    numbered: list[StateChange] = [
         ChangeRecord(first + index, kind, "delete" if value is None else "put", name, value)
-        for index, (kind, name, value) in enumerate(told)
+        for index, (kind, name, value) in enumerate(events)
     ]
-    excess = state.history.excess(len(told))
+    excess = state.history.excess(len(events))
     if excess is not None:
         numbered += [ChangesForgotten(excess), CounterRecord(FLOOR, excess - 1)]
     elif state.counter(FLOOR) is None:  # stored with the first change, so that a restart reads it and does not guess
         numbered.append(CounterRecord(FLOOR, state.history.floor))
-    revision = CounterRecord("revision", first + len(told) - 1)
+    revision = CounterRecord("revision", first + len(events) - 1)
     return Decision((revision, *changes, *numbered), answer)
 
 
-def _tell(state: CatalogState, changes: Sequence[Change]) -> Iterator[_Told]:
+def _events(state: CatalogState, changes: Sequence[StateChange]) -> Iterator[_Event]:
     names = {change.uid: f"{change.namespace}/{change.name}" for change in changes if isinstance(change, StreamRecord)}
     for change in changes:
         match change:
@@ -94,6 +95,8 @@ def _tell(state: CatalogState, changes: Sequence[Change]) -> Iterator[_Told]:
             case RegistrationRemoved(publisher, token):
                 if state.registration(token) is not None:
                     yield "publisher", publisher, None
+            case SessionRemoved(uid, writer):
+                yield "session", f"{state.name_of(uid)}/{writer}", None
             case SubscriptionRemoved(key):
                 yield "subscription", key, None
 

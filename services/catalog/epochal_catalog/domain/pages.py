@@ -6,13 +6,15 @@ listed exactly once, whatever is added or deleted between two pages (S32).
 
 import base64
 import binascii
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sortedcontainers import SortedSet
 
 MOST, USUAL = 1000, 500
 """Items of a page: the maximum, and the default."""
+PAGE_BYTES = 2**20
+"""A page ends with the item with which it has so many bytes, whatever its limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,20 +37,6 @@ def after(keys: SortedSet[str], key: str) -> Iterator[str]:
     ['b', 'c']
     """
     return keys.irange(key, inclusive=(False, True))
-
-
-def page(
-    keys: SortedSet[str], asked: PageRequest, wanted: Callable[[str], bool] = lambda _: True
-) -> tuple[list[str], str | None]:
-    """The `wanted` keys of a page, and the `after` of the next page; None on the last page."""
-    found: list[str] = []
-    for key in after(keys, asked.after):
-        if not wanted(key):
-            continue
-        if len(found) == asked.limit:
-            return found, cursor(found[-1])
-        found.append(key)
-    return found, None
 
 
 def cursor(key: str) -> str:

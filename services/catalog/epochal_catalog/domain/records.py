@@ -6,10 +6,10 @@ to declare them: one old stream must not keep the catalog from starting.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from epochal.client.catalog.blockers import HeldBack
+from epochal.catalog_api.blockers import HeldBack
 from epochal.errors import ManifestError
 from epochal.protocol.blockers import HolderKind
 from epochal.resources import StreamManifest
@@ -17,11 +17,6 @@ from epochal_catalog.errors import StoredStreamError
 
 Json: TypeAlias = Any
 """A value as JSON gives it. Times are kept in this form: an int or nested lists."""
-
-
-def fields_of(record: Any) -> dict[str, Json]:
-    """The fields of a record by name; their values are not copied."""
-    return {each.name: getattr(record, each.name) for each in fields(record)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +135,15 @@ class RegistrationRemoved:
 
 
 @dataclass(frozen=True, slots=True)
+class SessionRemoved:
+    """A writer whose only session is `number` has left and never comes again."""
+
+    uid: str
+    writer: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class SubscriptionRemoved:
     """The reader left, or did not renew for a TTL (S30)."""
 
@@ -217,8 +221,8 @@ Stored: TypeAlias = (
     | CounterRecord
     | ChangeRecord
 )
-Removed: TypeAlias = StreamRemoved | RegistrationRemoved | SubscriptionRemoved | ChangesForgotten
-Change: TypeAlias = Stored | Removed | LivenessNoticed | InMemory
+Removed: TypeAlias = StreamRemoved | RegistrationRemoved | SessionRemoved | SubscriptionRemoved | ChangesForgotten
+StateChange: TypeAlias = Stored | Removed | LivenessNoticed | InMemory
 
 
 _OLD = {

@@ -6,21 +6,23 @@ survives a crash.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
-from epochal.client.catalog.blockers import HeldBack
+from epochal.catalog_api.answers import Registration, Renewal, SegmentGrant, WriterSession
+from epochal.catalog_api.blockers import HeldBack
+from epochal.catalog_api.requests import Finishing, Register, SegmentReport
 from epochal.errors import Problem, SchemaMismatch, StreamComplete, StreamGone, Superseded, TimeShapeError, WriterFenced
 from epochal.protocol.blockers import HolderKind
 from epochal.protocol.frontier import Antichain
 from epochal.protocol.segments import key_ranges
 from epochal.protocol.times import Time, TimeShape, from_json, less_equal, less_than, to_json
 from epochal.resources import StreamManifest, immutable_changes
+from epochal.resources.manifest import check_new
 from epochal.resources.schemas import Schema, differences
 from epochal.service.errors import InvalidRequest, SegmentNotFound
 from epochal_catalog.domain.decisions import Decision, following, write
 from epochal_catalog.domain.records import (
-    Change,
     CounterRecord,
     HorizonRecorded,
     Json,
@@ -30,6 +32,8 @@ from epochal_catalog.domain.records import (
     Reported,
     SegmentRecord,
     SessionRecord,
+    SessionRemoved,
+    StateChange,
     StreamRecord,
     StreamRemoved,
     SubscriptionRemoved,
@@ -51,46 +55,12 @@ _AT_ONCE = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Registering:
-    """A publisher process that requests segments; `instance` is new at each start of the process."""
-
-    publisher: str
-    instance: str
-    stream: tuple[str, str]
-    uid: str
-    segments: tuple[str, ...]
-    addresses: Mapping[str, str]
-    incarnations: Mapping[str, int] = field(default_factory=dict)
-    """Segment -> the last incarnation that its log on disk has seen; it can be above the one known here (E12)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What a publisher reports about one of its segments when it renews; None: what is stored does not change (E11).
-
-    With a `number` it is a record: `lower`, `writers`, `horizon` and `marks` belong together. `final`: the publisher
-    stops cleanly, so the horizon may shrink to what is still open.
-    """
-
-    incarnation: int
-    lower: list[Json] | None = None
-    writers: tuple[str, ...] | None = None
-    counters: Mapping[str, float] = field(default_factory=dict)
-    holders: tuple[dict[str, Json], ...] = ()
-    number: int | None = None
-    horizon: list[Json] | None = None
-    final: bool = False
-    marks: tuple[str, ...] = ()
-    below: tuple[Json, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Renewing:
     """A publisher that renews its lease, with a report for each of its segments."""
 
     publisher: str
     token: int
-    reports: Mapping[str, Report]
+    reports: Mapping[str, SegmentReport]
 
 
 class RenewalDecision(NamedTuple):
@@ -98,19 +68,7 @@ class RenewalDecision(NamedTuple):
 
     changed: tuple[SegmentRecord | HorizonRecorded, ...]
     renewed: LeaseRenewed
-    answer: Callable[[], dict[str, Json]]
-
-
-@dataclass(frozen=True, slots=True)
-class FinishingMark:
-    """A publisher reports that a segment's last capability is parked as finishing, or after an open no more (E7)."""
-
-    segment: str
-    publisher: str
-    token: int
-    incarnation: int
-    number: int
-    finishing: bool
+    answer: Callable[[], Renewal]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +96,8 @@ class Registry:
     def apply(self, manifest: StreamManifest, uid: str, at: str) -> Decision[tuple[StreamEntry, bool]]:
         """Declare a stream, or change its declaration; the answer says whether the stream is new.
 
-        A new stream gets `uid`. The same manifest again changes nothing. Raises `ReservedName`, `ImmutableField`.
+        A new stream gets `uid`. The same manifest again changes nothing. Raises `ReservedName`, `ImmutableField`, and
+        `ManifestError` for one that is too large.
         """
         namespace, name = manifest.namespace, manifest.name
         check_name(namespace, name)
@@ -146,20 +105,21 @@ class Registry:
         def answer(created: bool) -> Callable[[], tuple[StreamEntry, bool]]:
             return lambda: (self.state.stream(namespace, name), created)
 
-        entry = self.state.find(namespace, name)
+        entry, document = self.state.find(namespace, name), manifest.to_document()
         if entry is None:
+            check_new(document)
             segments = (
                 SegmentRecord(uid, str(index), span.lo, span.hi)
                 for index, span in enumerate(key_ranges(manifest.spec.segments))
             )
-            record = StreamRecord(uid, namespace, name, 1, manifest.to_document(), at)
+            record = StreamRecord(uid, namespace, name, 1, document, at)
             return self.write(answer(True), record, *segments)
         problems = immutable_changes(entry.manifest, manifest)
         if problems:
             raise ImmutableField(f"the stream {manifest.qualified} exists, and these fields cannot change", problems)
-        document = manifest.to_document()
         if document == entry.record.manifest:
             return Decision((), answer(False))
+        check_new(document)
         record = replace(entry.record, manifest=document, generation=entry.record.generation + 1)
         return self.write(answer(False), record)
 
@@ -174,9 +134,7 @@ class Registry:
             raise OtherStream(f"the uid of {entry.qualified} is {entry.record.uid}, not {uid}; nothing was deleted")
         return self.write(lambda: None, StreamRemoved(entry.record.uid))
 
-    def open_session(
-        self, namespace: str, name: str, writer: str, after: int | None = None
-    ) -> Decision[dict[str, Json]]:
+    def open_session(self, namespace: str, name: str, writer: str, after: int | None = None) -> Decision[WriterSession]:
         """Give a writer its next session number (E6); with `after`, only if that is still its newest.
 
         Raises `StreamNotFound`, `StreamComplete`, and `WriterFenced` when another number was given out since.
@@ -194,8 +152,33 @@ class Registry:
         if after is not None and after != before:
             raise WriterFenced(f"the newest session of writer {writer!r} is {before}, not {after}")
         number = following(before or 0, self._floor)
-        answer = {"session": number, "uid": uid, "first": last is None, "before": before}
+        answer = WriterSession(number, uid, first=last is None, before=before)
         return self.write(lambda: answer, SessionRecord(uid, writer, number, first=last is None))
+
+    def forget_writer(self, namespace: str, name: str, writer: str, session: int) -> Decision[None]:
+        """Forget a writer that has left and never comes again, such as one without an id of its own.
+
+        Raises `StreamNotFound`, `WriterNotFound`, and `WriterFenced` unless `session` is the only one that it ever had:
+        else a later session could not know that an earlier one had left something (E6).
+        """
+        check_name(namespace, name)
+        entry = self.state.stream(namespace, name)
+        known = self._session(entry, writer)
+        if known.number != session or not known.first:
+            raise WriterFenced(
+                f"session {session} is not the only one of writer {writer!r}, whose newest is {known.number}"
+            )
+        return self.write(lambda: None, SessionRemoved(entry.record.uid, writer, session))
+
+    def _session(self, entry: StreamEntry, writer: str) -> SessionRecord:
+        """The newest session of a writer; raises `WriterNotFound`."""
+        session = self.state.session(entry.record.uid, writer)
+        if session is None:
+            raise WriterNotFound(
+                f"no writer {writer!r} has ever opened {entry.qualified}; `epochal get writers {entry.qualified}`"
+                " lists them"
+            )
+        return session
 
     def release(self, namespace: str, name: str, writer: str) -> Decision[dict[str, Json]]:
         """Release a lost writer; its publishers are notified when they renew (E46). A repeat changes nothing.
@@ -204,12 +187,7 @@ class Registry:
         """
         check_name(namespace, name)
         entry = self.state.stream(namespace, name)
-        session = self.state.session(entry.record.uid, writer)
-        if session is None:
-            raise WriterNotFound(
-                f"no writer {writer!r} has ever opened {entry.qualified}; `epochal get writers {entry.qualified}`"
-                " lists them"
-            )
+        session = self._session(entry, writer)
         answer = {"writer": writer, "session": session.number}
         if session.released is not None:
             return Decision((), lambda: answer)
@@ -221,17 +199,18 @@ class Registry:
 
     # --- publishers ---------------------------------------------------------------------------------------------------
 
-    def register(self, asked: Registering, at: str) -> Decision[dict[str, Json]]:
+    def register(self, asked: Register, at: str) -> Decision[Registration]:
         """Give segments to a publisher with the next fencing token; publishers that had them are superseded (E12).
 
         The answer hands over what the last incarnation reported (E11). When an `instance` repeats its request, because
         it did not get the answer, it gets the same answer: no publisher supersedes itself. Raises `StreamNotFound`,
         `StreamGone` when `uid` is of an older stream of that name, `SegmentNotFound`.
         """
-        check_name(*asked.stream)
-        entry = self.state.stream(*asked.stream)
+        namespace, _, name = asked.stream.rpartition("/")
+        check_name(namespace, name)
+        entry = self.state.stream(namespace, name)
         if entry.record.uid != asked.uid:
-            raise StreamGone(f"the stream {entry.qualified} was created anew; its uid is now {entry.record.uid}")
+            raise StreamGone(f"the stream {entry.qualified} was created again; its uid is now {entry.record.uid}")
         before = self.state.registrations.get(asked.publisher)
         if before is not None and self._is_repeated(asked, before):
             return Decision((LeaseRenewed(before.token),), self._granted(before, entry))
@@ -253,12 +232,12 @@ class Registry:
             stream=entry.qualified,
             uid=entry.record.uid,
             segments={segment.id: segment.incarnation for segment in taken},
-            addresses=dict(asked.addresses),
+            addresses=asked.addresses.to_json(),
             since=at,
         )
         return self.write(self._granted(registration, entry), CounterRecord("token", token), *taken, registration)
 
-    def renew(self, publisher: str, token: int, reports: Mapping[str, Report]) -> Decision[dict[str, Json]]:
+    def renew(self, publisher: str, token: int, reports: Mapping[str, SegmentReport]) -> Decision[Renewal]:
         """Renew a lease, with the publisher's reports about its segments; brings a lapsed address back.
 
         Writes to disk only what changed. Raises `UnknownPublisher`, `StreamGone`, `Superseded`, `SegmentNotFound`, and
@@ -267,12 +246,12 @@ class Registry:
         changed, renewed, answer = self.renewal(Renewing(publisher, token, reports))
         return self.write(answer, *changed, renewed)
 
-    def renew_together(self, renewals: Sequence[RenewalDecision]) -> Decision[list[dict[str, Json]]]:
+    def renew_together(self, renewals: Sequence[RenewalDecision]) -> Decision[list[Renewal]]:
         """Several renewals of different tokens in one transaction, each decided on the state as it is now."""
         changed = [change for renewal in renewals for change in renewal.changed]
         leases = [renewal.renewed for renewal in renewals]
 
-        def answer() -> list[dict[str, Json]]:
+        def answer() -> list[Renewal]:
             return [renewal.answer() for renewal in renewals]
 
         return self.write(answer, *changed, *leases)
@@ -291,9 +270,9 @@ class Registry:
             if updated != segment:
                 unseen = (updated.lower, updated.writers) == (segment.lower, segment.writers)
                 changed.append(HorizonRecorded(updated) if unseen else updated)
-            times = _times([holder["time"] for holder in report.holders], shape, f"segments.{name}.holders")
+            times = _times([holder.time for holder in report.holders], shape, f"segments.{name}.holders")
             holders = [
-                HeldBack(name, time, holder["kind"], holder["writer"], holder["seconds"], holder["silent"])
+                HeldBack(name, time, holder.kind, holder.writer, holder.seconds, holder.silent)
                 for holder, time in zip(report.holders, times, strict=True)
             ]
             below = tuple(_shaped(report.below, shape, f"segments.{name}.below"))
@@ -301,11 +280,10 @@ class Registry:
                 reported[name] = Reported(dict(report.counters), tuple(holders), below)
         renewed = LeaseRenewed(token, reported)
 
-        def answer() -> dict[str, Json]:
+        def answer() -> Renewal:
             recorded = {name: entry.segments[name].record_number for name in reports}
             released = self._released(entry, registration, reports.values())
-            ttl = self.state.leases.ttl
-            return {"ttl": ttl, "complete": entry.complete, "recorded": recorded, "released": released}
+            return Renewal(self.state.leases.ttl, entry.complete, recorded, released)
 
         return RenewalDecision(tuple(changed), renewed, answer)
 
@@ -314,14 +292,14 @@ class Registry:
         registration = self._registration(publisher, token)
         return self.write(lambda: None, RegistrationRemoved(publisher, registration.token))
 
-    def finish(self, namespace: str, name: str, mark: FinishingMark, at: str) -> Decision[dict[str, Json]]:
+    def finish(self, namespace: str, name: str, segment_id: str, mark: Finishing, at: str) -> Decision[dict[str, Json]]:
         """Record a finishing mark; when every open segment has one, record completion too, for ever (E7).
 
         A mark changes nothing when its number is not above the last one of this incarnation, or when the stream is
         complete. Raises `StreamNotFound`, `SegmentNotFound`, `UnknownPublisher`, `StreamGone`, `Superseded`.
         """
         entry = self.state.stream(namespace, name)
-        segment = self._segment(entry, mark.segment)
+        segment = self._segment(entry, segment_id)
         registration, owned = self._owner(mark.publisher, mark.token)
         if owned is not entry:
             raise Superseded(f"publisher {mark.publisher} is registered for {owned.qualified}, not {entry.qualified}")
@@ -332,7 +310,7 @@ class Registry:
 
         if entry.complete or mark.number <= segment.finishing_number:
             return Decision((), answer)
-        changes: list[Change] = [replace(segment, finishing=mark.finishing, finishing_number=mark.number)]
+        changes: list[StateChange] = [replace(segment, finishing=mark.finishing, finishing_number=mark.number)]
         others = (other for other in entry.open_segments() if other.id != segment.id)
         if mark.finishing and all(other.finishing for other in others):
             changes.append(replace(entry.record, completed=at))
@@ -346,7 +324,7 @@ class Registry:
         Watchers are notified of leases that lapsed or came back.
         """
         subscribers = self.state.subscribers
-        changes: list[Change] = list(self.state.noticed[:_AT_ONCE])
+        changes: list[StateChange] = list(self.state.noticed[:_AT_ONCE])
         changes += [SubscriptionRemoved(key) for key in subscribers.leases.lapsed()[:_AT_ONCE]]
         changes += [
             RegistrationRemoved(record.publisher, record.token)
@@ -369,22 +347,22 @@ class Registry:
 
     # --- helpers ------------------------------------------------------------------------------------------------------
 
-    def write(self, answer: Callable[[], A], *changes: Change) -> Decision[A]:
+    def write(self, answer: Callable[[], A], *changes: StateChange) -> Decision[A]:
         """A decision that stores these changes, with revisions for those that watchers see."""
         return write(self.state, self._floor, answer, *changes)
 
-    def _is_repeated(self, asked: Registering, before: RegistrationRecord) -> bool:
+    def _is_repeated(self, asked: Register, before: RegistrationRecord) -> bool:
         """Whether the current registration was made by this same request: its answer may have been lost."""
         return (
             before.instance == asked.instance
             and before.uid == asked.uid
             and before.segments.keys() == set(asked.segments)
-            and before.addresses == dict(asked.addresses)
+            and before.addresses == asked.addresses.to_json()
             and self.state.current(before)
         )
 
     def _released(
-        self, entry: StreamEntry, registration: RegistrationRecord, reports: Iterable[Report]
+        self, entry: StreamEntry, registration: RegistrationRecord, reports: Iterable[SegmentReport]
     ) -> dict[str, int]:
         """The released writers that a publisher may still hold time for, by its last reports (E46).
 
@@ -393,17 +371,16 @@ class Registry:
         released = self.state.released(entry.record.uid)
         if not released:
             return {}
-        counted = {writer for name in registration.segments for writer in entry.segments[name].writers}
-        counted |= {holder["writer"] for report in reports for holder in report.holders}
+        counted: set[str | None] = {writer for name in registration.segments for writer in entry.segments[name].writers}
+        counted |= {holder.writer for report in reports for holder in report.holders}
         return {writer: session for writer, session in released.items() if writer in counted}
 
-    def _granted(self, registration: RegistrationRecord, entry: StreamEntry) -> Callable[[], dict[str, Json]]:
-        def answer() -> dict[str, Json]:
-            segments = [_grant(entry.segments[name], entry.complete) for name in registration.segments]
+    def _granted(self, registration: RegistrationRecord, entry: StreamEntry) -> Callable[[], Registration]:
+        def answer() -> Registration:
+            segments = tuple([_grant(entry.segments[name], entry.complete) for name in registration.segments])
             newest = self.state.sessions(entry.record.uid)
             sessions = {session.writer: session.number for session in newest if not session.first}
-            ttl = self.state.leases.ttl
-            return {"token": registration.token, "ttl": ttl, "segments": segments, "sessions": sessions}
+            return Registration(registration.token, self.state.leases.ttl, segments, sessions)
 
         return answer
 
@@ -441,7 +418,7 @@ class Registry:
             )
         if token != registration.token:
             raise Superseded(
-                f"publisher {publisher} has registered anew with token {registration.token}; {token} is old"
+                f"publisher {publisher} has registered again with token {registration.token}; {token} is old"
             )
         return registration
 
@@ -462,19 +439,19 @@ class Registry:
             )
 
 
-def _grant(segment: SegmentRecord, complete: bool) -> dict[str, Json]:
-    return {
-        "id": segment.id,
-        "incarnation": segment.incarnation,
-        "lo": str(segment.lo),
-        "hi": str(segment.hi),
-        "lower": segment.lower,
-        "horizon": segment.horizon,
-        "marks": list(segment.marks),
-        "writers": list(segment.writers),
-        "finishing": segment.finishing,
-        "complete": complete,
-    }
+def _grant(segment: SegmentRecord, complete: bool) -> SegmentGrant:
+    return SegmentGrant(
+        segment.id,
+        segment.incarnation,
+        segment.lo,
+        segment.hi,
+        lower=None if segment.lower is None else tuple(segment.lower),
+        horizon=None if segment.horizon is None else tuple(segment.horizon),
+        marks=segment.marks,
+        writers=segment.writers,
+        finishing=segment.finishing,
+        complete=complete,
+    )
 
 
 def check_name(namespace: str, name: str) -> None:
@@ -498,7 +475,7 @@ def _times(times: Sequence[Json], shape: TimeShape, path: str) -> list[Time]:
         raise InvalidRequest(f"{path} has a time of another shape: {error}", [problem]) from None
 
 
-def _reported(segment: SegmentRecord, report: Report, shape: TimeShape) -> SegmentRecord:
+def _reported(segment: SegmentRecord, report: SegmentReport, shape: TimeShape) -> SegmentRecord:
     lower, writers = segment.lower, segment.writers
     if report.lower is not None:
         lower = _shaped(report.lower, shape, f"segments.{segment.id}.lower")
@@ -510,15 +487,14 @@ def _reported(segment: SegmentRecord, report: Report, shape: TimeShape) -> Segme
             return segment  # late or repeated: a record with this number or a higher one was taken before
         if not report.final:
             _check_growth(segment, lower, horizon)
-        return replace(
-            segment, lower=lower, writers=writers, horizon=horizon, marks=report.marks, record_number=report.number
-        )
+        marks, number = tuple(report.marks), report.number
+        return replace(segment, lower=lower, writers=writers, horizon=horizon, marks=marks, record_number=number)
     if report.lower is None and report.writers is None:
         return segment  # a report without values leaves the stored ones as they are
     return replace(segment, lower=lower, writers=writers, horizon=None)
 
 
-def _horizon(segment: SegmentRecord, report: Report, shape: TimeShape) -> list[Json]:
+def _horizon(segment: SegmentRecord, report: SegmentReport, shape: TimeShape) -> list[Json]:
     """The maximal times of the reported horizon."""
     path = f"segments.{segment.id}.horizon"
     if report.horizon is None:

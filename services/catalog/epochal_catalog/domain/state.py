@@ -4,8 +4,10 @@ Separate from the rules because it decides nothing: it takes over records that a
 It does no I/O and reads no clock; `now` is monotonic seconds.
 """
 
+import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 
 from sortedcontainers import SortedSet
 
@@ -15,7 +17,6 @@ from epochal.resources import StreamManifest
 from epochal_catalog.domain.change_history import ChangeHistory
 from epochal_catalog.domain.leases import Leases
 from epochal_catalog.domain.records import (
-    Change,
     ChangeRecord,
     ChangesForgotten,
     CounterRecord,
@@ -28,6 +29,8 @@ from epochal_catalog.domain.records import (
     Reported,
     SegmentRecord,
     SessionRecord,
+    SessionRemoved,
+    StateChange,
     StreamRecord,
     StreamRemoved,
     SubscriptionRecord,
@@ -37,6 +40,12 @@ from epochal_catalog.domain.records import (
 )
 from epochal_catalog.domain.subscribers import Subscribers
 
+_MOST_COMPARED = 4096
+"""Names that are compared with one that is unknown, to find the same one in another namespace."""
+_NEIGHBOURS = 16
+"""Names before it and after it in its namespace that are compared for a likeness, which takes much longer."""
+_NEARLY = 0.8
+_MAX_NAME = 80
 _NOBODY: SortedSet[str] = SortedSet()
 FLOOR = "floor"
 """The counter of the oldest revision that watchers can resume from."""
@@ -98,16 +107,16 @@ class CatalogState:
         self.identity = ""
         """Identifies the database: a copy has the same, a new database always another."""
 
-    def load(self, records: Iterable[Change], now: float) -> None:
+    def load(self, records: Iterable[StateChange], now: float) -> None:
         """Take over what a restart found on disk; every lease gets one TTL of grace, not verified.
 
         When the last change that is kept about a publisher says that its lease lapsed, or none is kept, watchers are
         notified that it is live again.
         """
-        told: dict[str, bool] = {}
+        live: dict[str, bool] = {}
         for record in records:
             if isinstance(record, ChangeRecord) and record.kind == "publisher":
-                told[record.name] = record.object is not None and bool(record.object["live"])
+                live[record.name] = record.object is not None and bool(record.object["live"])
             if isinstance(record, SubscriptionRecord):
                 self.subscribers.add(record, now, verified=False)
             else:
@@ -115,11 +124,11 @@ class CatalogState:
         for token in self._by_token:
             self.leases.grant(token, now, verified=False)
         self.noticed = [
-            LivenessNoticed(token, True) for token, record in self._by_token.items() if not told.get(record.publisher)
+            LivenessNoticed(token, True) for token, record in self._by_token.items() if not live.get(record.publisher)
         ]
         self.history.settle(self.revision, self.counter(FLOOR))
 
-    def commit(self, changes: Iterable[Change], now: float) -> set[str]:
+    def commit(self, changes: Iterable[StateChange], now: float) -> set[str]:
         """Take over what was written; returns the names of the streams whose lookup answers may have changed."""
         touched: set[str] = set()
         for change in changes:
@@ -138,7 +147,7 @@ class CatalogState:
         self.version += bool(lapsed or withdrawn)
         return len(lapsed)
 
-    def _take(self, change: Change, now: float) -> str | None:
+    def _take(self, change: StateChange, now: float) -> str | None:
         match change:
             case StreamRecord():
                 return self._take_stream(change)
@@ -158,6 +167,8 @@ class CatalogState:
                 return self._drop_stream(change.uid)
             case RegistrationRemoved():
                 return self._drop_registration(change)
+            case SessionRemoved():
+                self._drop_session(change)
             case LivenessNoticed():
                 self.noticed = [item for item in self.noticed if item != change]
             case SubscriptionRecord():
@@ -192,6 +203,11 @@ class CatalogState:
             released.pop(record.writer, None)
         else:
             released[record.writer] = record.released
+
+    def _drop_session(self, change: SessionRemoved) -> None:
+        for known in (self._sessions, self._opened, self._released):
+            known.get(change.uid, {}).pop(change.writer, None)
+        self._writers[change.uid].discard(change.writer)
 
     def _take_registration(self, record: RegistrationRecord, now: float) -> str:
         before = self.registrations.get(record.publisher)
@@ -263,11 +279,25 @@ class CatalogState:
         """The stream of that name; raises `StreamNotFound`."""
         entry = self.find(namespace, name)
         if entry is None:
+            close = self._close_name(namespace, name)
+            hint = f"did you mean {close}? " if close else ""
             raise StreamNotFound(
-                f"there is no stream {namespace}/{name}; `epochal get streams` (GET /v1/streams) lists what there is,"
-                " `epochal apply -f FILE` declares one"
+                f"there is no stream {namespace}/{name}; {hint}`epochal get streams` (GET /v1/streams) lists what"
+                " there is, `epochal apply -f FILE` declares one"
             )
         return entry
+
+    def _close_name(self, namespace: str, name: str) -> str:
+        """The stream that was probably meant: of this name elsewhere, or of nearly this name here. Empty for none."""
+        for qualified in islice(self.names, _MOST_COMPARED):
+            if qualified.endswith(f"/{name}"):
+                return qualified
+        before = self.names.irange(f"{namespace}/", f"{namespace}/{name}", (False, False), reverse=True)
+        after = self.names.irange(f"{namespace}/{name}", f"{namespace}0", (False, False))
+        near = [*islice(before, _NEIGHBOURS), *islice(after, _NEIGHBOURS)]
+        names = [qualified.partition("/")[2] for qualified in near]
+        close = difflib.get_close_matches(name[:_MAX_NAME], names, 1, _NEARLY)
+        return next((f"{namespace}/{each}" for each in close), "")
 
     def by_uid(self, uid: str) -> StreamEntry | None:
         """The stream of that uid, or None when it was deleted (S26)."""

@@ -6,6 +6,7 @@ pure too: each function reads the state and returns a `Decision`.
 
 from collections.abc import Callable
 
+from epochal.catalog_api.answers import SubscriptionLease
 from epochal.errors import Problem, StreamGone, TimeShapeError
 from epochal.protocol.times import to_json
 from epochal.service.errors import InvalidRequest, Overloaded, UnknownSubscription
@@ -17,20 +18,20 @@ from epochal_catalog.errors import NotOwner
 
 
 def subscribe(
-    registry: Registry, namespace: str, name: str, asked: SubscriptionRecord, most: int
-) -> Decision[dict[str, Json]]:
+    registry: Registry, namespace: str, name: str, requested: SubscriptionRecord, most: int
+) -> Decision[SubscriptionLease]:
     """Add a subscription, even when the same reader has others already (S31).
 
-    Raises `StreamNotFound`, `StreamGone` when `asked.uid` is of an older stream, `Overloaded` above `most`.
+    Raises `StreamNotFound`, `StreamGone` when `requested.uid` is of an older stream, `Overloaded` above `most`.
     """
     state = registry.state
     entry = state.stream(namespace, name)
-    if entry.record.uid != asked.uid:
-        raise StreamGone(f"the stream {entry.qualified} was created anew; its uid is now {entry.record.uid}")
+    if entry.record.uid != requested.uid:
+        raise StreamGone(f"the stream {entry.qualified} was created again; its uid is now {entry.record.uid}")
     if len(state.subscribers) >= most:
         raise Overloaded(f"there are {most} subscriptions already (EPOCHAL_CATALOG_MAX_SUBSCRIPTIONS); try later")
-    answer = {"id": asked.id, "token": asked.token, "ttl": state.subscribers.leases.ttl}
-    return registry.write(lambda: answer, asked)
+    answer = SubscriptionLease(requested.id, requested.token, state.subscribers.leases.ttl)
+    return registry.write(lambda: answer, requested)
 
 
 def renew(state: CatalogState, token: int, renewed: SubscriptionRenewed) -> Decision[dict[str, Json]]:
@@ -67,7 +68,7 @@ def _owned(state: CatalogState, key: str, token: int) -> SubscriptionRecord:
     if record is None or not state.subscribers.leases.live(key):
         raise UnknownSubscription(
             f"there is no subscription {key!r}: it was withdrawn, its lease lapsed, or its stream was deleted;"
-            " subscribe anew"
+            " subscribe again"
         )
     if record.token != token:
         raise NotOwner(f"the subscription {key} is another's: {token} is not the token that its owner was given")

@@ -48,6 +48,11 @@ class LookupWaiters:
         """How many wait now."""
         return self._count
 
+    @property
+    def half_full(self) -> bool:
+        """Whether half of the lookups that may wait do."""
+        return 2 * self._count >= self._limit
+
     async def wait(self, name: str) -> None:
         """Return at the next change of the stream. Raises `Overloaded` when the room is full, `ShuttingDown`."""
         if self._closed:

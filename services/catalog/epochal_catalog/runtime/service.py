@@ -10,10 +10,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias, TypeVar
 
+from epochal.catalog_api.answers import Renewal
 from epochal.errors import NoPublisher, StreamNotFound
 from epochal.service.errors import Overloaded, ShuttingDown
 from epochal_catalog.domain.decisions import Decision, least
-from epochal_catalog.domain.records import Change, InMemory, Json
+from epochal_catalog.domain.records import InMemory, StateChange
 from epochal_catalog.domain.registry import ExpectedStream, Registry, RenewalDecision, Renewing
 from epochal_catalog.domain.state import CatalogState, StreamEntry
 from epochal_catalog.errors import StoreFailed, StoreUnavailable
@@ -26,8 +27,8 @@ from epochal_catalog.storage.store import CatalogStore
 A = TypeVar("A")
 _log = logging.getLogger("epochal.catalog")
 _Decide = Callable[[Registry], Decision[Any]]
-_Asked: TypeAlias = _Decide | Renewing
-_Pending: TypeAlias = tuple[_Asked, "asyncio.Future[Any]"]
+_Write: TypeAlias = _Decide | Renewing
+_Pending: TypeAlias = tuple[_Write, "asyncio.Future[Any]"]
 
 _TOGETHER = 100
 """The most renewals in one transaction, so that other writes get their turn between two transactions."""
@@ -88,7 +89,7 @@ class Catalog:
     @property
     def ready(self) -> bool:
         """Whether writes are taken: started, not stopping, and the database takes writes without a long delay."""
-        waits = any(time.monotonic() - asked > _PATIENCE for asked in self._asking)
+        waits = any(time.monotonic() - since > _PATIENCE for since in self._asking)
         return self._started and self._store_ok and not waits and not self._closed
 
     def now(self) -> float:
@@ -123,15 +124,15 @@ class Catalog:
         done: asyncio.Future[A] = asyncio.get_running_loop().create_future()
         return await self._queued(decide, done)
 
-    async def renew(self, asked: Renewing) -> dict[str, Json]:
+    async def renew(self, renewal: Renewing) -> Renewal:
         """As `submit`, for a renewal: renewals that wait one after the other share a transaction, and its fsync."""
-        return await self._queued(asked, asyncio.get_running_loop().create_future())
+        return await self._queued(renewal, asyncio.get_running_loop().create_future())
 
-    async def _queued(self, asked: _Asked, done: "asyncio.Future[A]") -> A:
+    async def _queued(self, write: _Write, done: "asyncio.Future[A]") -> A:
         if self._closed:
             raise ShuttingDown("the catalog is stopping; send this again in a moment")
         try:
-            self._pending.put_nowait((asked, done))
+            self._pending.put_nowait((write, done))
         except asyncio.QueueFull:
             raise Overloaded("too many writes are waiting for the database; send this again later") from None
         return await done
@@ -156,6 +157,24 @@ class Catalog:
             return entry
         raise entry
 
+    async def await_another(self, namespace: str, name: str, segment: str, token: int, wait: float) -> StreamEntry:
+        """The stream once the segment has a live publisher with another token, or after `wait` seconds (S27).
+
+        At once where half of the room for those who wait is taken: the other half is for lookups, which cannot go on
+        without an answer. Raises `StreamNotFound` as soon as there is none.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait):
+                while True:
+                    entry = self.state.stream(namespace, name)
+                    known = entry.segments.get(segment)
+                    if known is None or (known.token != token and self.state.leases.live(known.token)):
+                        return entry
+                    if self.room.half_full:
+                        return entry
+                    await self.room.wait(entry.qualified)
+        return self.state.stream(namespace, name)
+
     def _find(self, namespace: str, name: str, expected: ExpectedStream) -> StreamEntry | StreamNotFound | NoPublisher:
         try:
             entry = self._rules().lookup(namespace, name, expected)
@@ -172,21 +191,21 @@ class Catalog:
     async def _write_all(self) -> None:
         held: list[_Pending] = []
         while True:
-            asked, done = held.pop() if held else await self._pending.get()
-            if isinstance(asked, Renewing):
-                count = await self._renew_all(asked, done, held)
+            write, done = held.pop() if held else await self._pending.get()
+            if isinstance(write, Renewing):
+                count = await self._renew_all(write, done, held)
             else:
                 count = 1
-                await self._answer(asked, [done], lambda answer: [answer])
+                await self._answer(write, [done], lambda answer: [answer])
             for _ in range(count):
                 self._pending.task_done()
 
-    async def _renew_all(self, asked: Renewing, done: "asyncio.Future[Any]", held: list[_Pending]) -> int:
+    async def _renew_all(self, renewal: Renewing, done: "asyncio.Future[Any]", held: list[_Pending]) -> int:
         """Do a renewal and those right after it in the queue; returns how many.
 
         The first write that cannot join goes into `held`.
         """
-        together: dict[int, tuple[Renewing, asyncio.Future[Any]]] = {asked.token: (asked, done)}
+        together: dict[int, tuple[Renewing, asyncio.Future[Any]]] = {renewal.token: (renewal, done)}
         while len(together) < _TOGETHER and not self._pending.empty():
             following, waiting = self._pending.get_nowait()
             # the second renewal of a token must be judged on the state that the first one leaves
@@ -230,7 +249,7 @@ class Catalog:
         self._commit(decision.changes)
         return decision.answer()
 
-    def _commit(self, changes: Sequence[Change]) -> None:
+    def _commit(self, changes: Sequence[StateChange]) -> None:
         newest = self.state.history.newest
         try:
             touched = self.state.commit(changes, self._clock())
@@ -240,16 +259,16 @@ class Catalog:
         for name in touched:
             self.room.wake(name)
         if self.state.history.newest != newest:
-            self.watchers.tell()
+            self.watchers.notify()
 
-    async def _store_all(self, changes: Sequence[Change]) -> None:
+    async def _store_all(self, changes: Sequence[StateChange]) -> None:
         if not self._store_ok:  # each write would wait for its whole timeout, and later ones in the queue even longer
             raise StoreUnavailable(f"{self._store_trouble}; send this again in a moment")
         await self._ask_store(self._store.write(changes))
 
     async def _ask_store(self, work: Awaitable[None]) -> None:
-        asked = time.monotonic()
-        self._asking.append(asked)
+        began = time.monotonic()
+        self._asking.append(began)
         try:
             await work
         except StoreUnavailable as error:
@@ -260,7 +279,7 @@ class Catalog:
                 self._break(str(error))
             raise
         finally:
-            self._asking.remove(asked)
+            self._asking.remove(began)
         self._store_ok = True
 
     async def _check_store(self) -> None:

@@ -51,6 +51,23 @@ class CatalogTelemetry(ServiceTelemetry):
             "epochal.stream.writers.lost", [lost], unit="{writer}", description="Lost writers that a stream waits for"
         )
 
+        for counter, unit, what in (
+            (
+                "waiting_seconds",
+                "s",
+                "How long something waits for the program of the slowest reader, by its last report",
+            ),
+            ("waiting_epochs", "{epoch}", "Complete epochs that wait for the program of the slowest reader"),
+        ):
+            self._observe_readers(state, counter, unit, what)
+
+    def _observe_readers(self, state: CatalogState, counter: str, unit: str, what: str) -> None:
+        def waiting(_options: CallbackOptions) -> Iterable[Observation]:
+            return _most_of(state, counter)
+
+        name = "epochal.stream.readers." + counter.replace("_", ".")
+        self.meter.create_observable_gauge(name, [waiting], unit=unit, description=what)
+
     def watcher_cut(self) -> None:
         """A watcher was cut."""
         self._cut.add(1)
@@ -80,3 +97,14 @@ def _lost(state: CatalogState, now: float) -> Iterable[Observation]:
         writers = {held.writer for held in held_back(state, entry, now) if held.kind == HolderKind.LOST}
         if writers or entry.manifest.spec.progress.when_lost == "hold":
             yield Observation(len(writers), {"namespace": entry.record.namespace, "name": entry.record.name})
+
+
+def _most_of(state: CatalogState, counter: str) -> Iterable[Observation]:
+    """The most of one counter among the live readers of each stream that has any."""
+    subscribers = state.subscribers
+    for entry in state.streams():
+        live = [key for key in subscribers.of(entry.record.uid) if subscribers.leases.live(key)]
+        reports = [report for key in live if (report := subscribers.report(key)) is not None]
+        if reports:
+            most = max(report.counters.get(counter, 0.0) for report in reports)
+            yield Observation(most, {"namespace": entry.record.namespace, "name": entry.record.name})

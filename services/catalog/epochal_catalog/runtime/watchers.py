@@ -32,7 +32,7 @@ class Watcher:
         self._queue = queue
         self._allowed = max(queue, history.behind(revision))  # one that resumes must first catch up
 
-    def tell(self) -> bool:
+    def notify(self) -> bool:
         """Notify the watcher of new changes; returns whether it was too far behind and is cut."""
         self.news.set()
         too_far = self._history.behind(self._revision) > self._allowed or self._revision < self._history.floor
@@ -100,10 +100,10 @@ class Watchers:
         finally:
             self._watchers.discard(watcher)
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """Notify all watchers of new changes, and cut those that are too far behind."""
         for watcher in list(self._watchers):
-            if watcher.tell():
+            if watcher.notify():
                 self._watchers.discard(watcher)
                 self._on_cut()
 

@@ -6,21 +6,25 @@ allowed it (E12).
 """
 
 import asyncio
+import os
 import secrets
+import socket
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from sqlalchemy import Connection, Engine, Table, and_, create_engine, event, or_, select
 from sqlalchemy.dialects.sqlite import Insert, insert
 from sqlalchemy.exc import DatabaseError, IntegrityError
 from sqlalchemy.pool import StaticPool
 
+from epochal.catalog_api.kinds import fields_of
 from epochal.errors import Superseded
+from epochal.locks import FileLock, LockTaken
+from epochal.service.filesystems import objection
 from epochal_catalog.domain.records import (
-    Change,
     ChangeRecord,
     ChangesForgotten,
     CounterRecord,
@@ -31,16 +35,57 @@ from epochal_catalog.domain.records import (
     RegistrationRemoved,
     SegmentRecord,
     SessionRecord,
+    SessionRemoved,
+    StateChange,
     StreamRecord,
     StreamRemoved,
     SubscriptionRecord,
     SubscriptionRemoved,
     SubscriptionRenewed,
-    fields_of,
 )
-from epochal_catalog.errors import StoreFailed, StoreUnavailable
+from epochal_catalog.errors import DataDirectoryError, StoreFailed, StoreUnavailable
 from epochal_catalog.storage import schema
 from epochal_catalog.storage.schema import migrate
+
+
+class DataDirectory:
+    """The directory of the database: used by one process at a time, on a file system that is safe for a database.
+
+    Checked before any file is opened. Holds an exclusive lock on `catalog.lock` in it while its context is entered.
+
+    The kernel drops the lock when the process ends in any way. `trusted`: a type of FUSE file system that is accepted.
+    """
+
+    def __init__(self, path: Path, trusted: str = "") -> None:
+        self.path = path
+        self._trusted = trusted
+        self._lock = FileLock(path / "catalog.lock", f"process {os.getpid()} on {socket.gethostname()}")
+
+    def __enter__(self) -> Self:
+        """Create, check and lock the directory. Raises `DataDirectoryError`."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._check()
+            self._lock.__enter__()
+        except LockTaken as taken:
+            raise DataDirectoryError(
+                f"the data directory {self.path} is in use by {taken.holder}; stop it, or give another directory"
+                " (--data)"
+            ) from None
+        except OSError as error:
+            raise DataDirectoryError(f"the data directory {self.path} cannot be used: {error}") from error
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Drop the lock."""
+        self._lock.__exit__()
+
+    def _check(self) -> None:
+        setting = "EPOCHAL_CATALOG_TRUST_FILE_SYSTEM"
+        problem = objection(self.path, trusted=self._trusted, setting=setting, danger="SQLite can lose or mix data")
+        if problem is not None:
+            raise DataDirectoryError(problem)
+
 
 T = TypeVar("T")
 
@@ -79,11 +124,11 @@ class CatalogStore:
         self.identity = ""
         """Identifies the database, once it is open: a copy has the same, a new database always another."""
 
-    async def open(self) -> list[Change]:
+    async def open(self) -> list[StateChange]:
         """Migrate and read everything. Raises `SchemaTooNew`, `StoreUnavailable`."""
         return await self._run(self._open)
 
-    async def write(self, changes: Sequence[Change]) -> None:
+    async def write(self, changes: Sequence[StateChange]) -> None:
         """Write all changes or none; they are on disk when this returns.
 
         Raises `Superseded` when a fence refuses one, `StoreUnavailable` when the file is locked or full, and
@@ -114,7 +159,7 @@ class CatalogStore:
             kind = StoreUnavailable if _passing(error.orig) else StoreFailed
             raise kind(f"the database {self._path} cannot be used now: {error.orig}") from error
 
-    def _open(self) -> list[Change]:
+    def _open(self) -> list[StateChange]:
         self._engine = create_engine(
             f"sqlite:///{self._path}",
             poolclass=StaticPool,
@@ -127,7 +172,7 @@ class CatalogStore:
             self.identity = _identify(connection)
             return list(_read(connection))
 
-    def _write(self, changes: Sequence[Change]) -> None:
+    def _write(self, changes: Sequence[StateChange]) -> None:
         assert self._engine is not None, "open() comes first"
         with self._engine.begin() as connection:
             for change in changes:
@@ -174,7 +219,7 @@ def _begin_immediate(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
-def _read(connection: Connection) -> Iterable[Change]:
+def _read(connection: Connection) -> Iterable[StateChange]:
     for kind, table in _TABLES.items():
         order = [table.c.token] if kind is RegistrationRecord else list(table.primary_key.columns)
         rows = connection.execute(select(table).order_by(*order)).mappings().all()
@@ -209,7 +254,7 @@ def _row(record: Any) -> dict[str, Any]:
     return row
 
 
-def _write_one(connection: Connection, change: Change) -> None:
+def _write_one(connection: Connection, change: StateChange) -> None:
     match change:
         case LeaseRenewed() | SubscriptionRenewed() | LivenessNoticed():
             return  # leases depend on a monotonic clock, which does not survive a restart
@@ -222,6 +267,10 @@ def _write_one(connection: Connection, change: Change) -> None:
         case RegistrationRemoved(publisher, token):
             table = schema.registrations
             connection.execute(table.delete().where(table.c.publisher == publisher, table.c.token == token))
+        case SessionRemoved(uid, writer, number):
+            table = schema.sessions
+            mine = and_(table.c.uid == uid, table.c.writer == writer, table.c.number == number)
+            connection.execute(table.delete().where(mine))
         case HorizonRecorded(segment):
             _put(connection, segment)
         case _:

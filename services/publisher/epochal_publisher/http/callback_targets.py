@@ -20,7 +20,7 @@ from yarl import URL
 
 from epochal_publisher.http.errors import WebhookTarget
 
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 _NAME = re.compile(r"(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*")
@@ -79,7 +79,7 @@ class Targets:
         plain = _plain(ipaddress.ip_address(address.partition("%")[0]))
         return self._named(plain) or _is_public(plain)
 
-    def _named(self, address: Address) -> bool:
+    def _named(self, address: IPAddress) -> bool:
         return any(address.version == network.version and address in network for network in self.networks)
 
     def socket(self, info: tuple[Any, Any, Any, Any, Any]) -> socket.socket:
@@ -91,13 +91,13 @@ class Targets:
         return socket.socket(family, kind, protocol)
 
 
-def _plain(address: Address) -> Address:
+def _plain(address: IPAddress) -> IPAddress:
     """The IPv4 address that is mapped into an IPv6 one; else the address itself."""
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return mapped or address
 
 
-def _is_public(address: Address) -> bool:
+def _is_public(address: IPAddress) -> bool:
     if isinstance(address, ipaddress.IPv6Address):
         embeds = address.sixtofour or address.teredo or any(address in network for network in _EMBEDDING)
         if embeds or address.is_site_local:

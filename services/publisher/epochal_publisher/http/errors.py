@@ -36,13 +36,13 @@ class SubscriptionUsed(UsageError):
 class EventsTruncated(HistoryTruncated):
     """Events after the position are gone. Names the first position that is kept, and the lower frontier there (Q2)."""
 
-    def __init__(self, asked: int, first: Position, frontier: tuple[Time, ...]) -> None:
+    def __init__(self, after: int, first: Position, frontier: tuple[Time, ...]) -> None:
         self.first = first
         self.frontier = frontier
-        super().__init__(f"events after {asked} are gone; the first retained position is {first.seq}")
+        super().__init__(f"events after {after} are gone; the first retained position is {first.seq}")
 
     @property
-    def told(self) -> dict[str, Any]:
+    def more(self) -> dict[str, Any]:
         """The fields besides those that every problem document has."""
         return {"first_available": list(self.first), "frontier": [to_json(time) for time in self.frontier]}
 

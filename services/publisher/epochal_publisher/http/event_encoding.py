@@ -50,7 +50,7 @@ def opening(position: Position, incarnation: int, state: SegmentState) -> dict[s
     }
 
 
-class Telling:
+class EventEncoder:
     """Encodes the events of a stream for HTTP clients; `encoding`: that of the stream's payloads."""
 
     def __init__(self, encoding: str) -> None:
@@ -60,21 +60,21 @@ class Telling:
 
     def lines(self, first: dict[str, Any] | None, events: Sequence[Placed], **fields: str) -> bytes:
         """JSON lines, `first` before the events; `fields` are added to each event."""
-        told = [] if first is None else [first]
-        told += [{**self._described(placed), **fields} for placed in events]
-        return b"".join(_json(item) + b"\n" for item in told)
+        items = [] if first is None else [first]
+        items += [{**self._described(placed), **fields} for placed in events]
+        return b"".join(_json(item) + b"\n" for item in items)
 
     def packed(self, first: dict[str, Any], events: Sequence[Placed]) -> bytes:
         """One msgpack map after the other; payloads are sent as they are."""
         pack = msgpack.Packer(autoreset=True).pack
         parts: list[bytes] = [pack(first)]
         for placed in events:
-            told, event = _head(placed), placed[1]
+            shown, event = _head(placed), placed[1]
             if isinstance(event, Data):
-                told |= {"topic": event.topic, "count": event.records, "crc": event.crc, "payload": event.payload}
+                shown |= {"topic": event.topic, "count": event.records, "crc": event.crc, "payload": event.payload}
                 if event.meta is not None:
-                    told |= _meta(event.meta)
-            parts.append(pack(told))
+                    shown |= _meta(event.meta)
+            parts.append(pack(shown))
         return b"".join(parts)
 
     def server_sent(self, events: Sequence[Placed]) -> bytes:
@@ -85,13 +85,13 @@ class Telling:
         return ((placed, self._described(placed)) for placed in events)
 
     def _described(self, placed: Placed) -> dict[str, Any]:
-        told, event = _head(placed), placed[1]
+        shown, event = _head(placed), placed[1]
         if isinstance(event, Data):
-            told |= _text("topic", event.topic)
+            shown |= _text("topic", event.topic)
             if event.meta is not None:
-                told |= _readable(_meta(event.meta))
-            told |= self._records(event)
-        return told
+                shown |= _readable(_meta(event.meta))
+            shown |= self._records(event)
+        return shown
 
     def _records(self, event: Data) -> dict[str, Any]:
         """The records as JSON; base64 for a payload that has no JSON form, or is not what the stream declares (S12)."""
@@ -133,32 +133,32 @@ def _head(placed: Placed) -> dict[str, Any]:
 
 def _meta(meta: Meta) -> dict[str, Any]:
     """The optional fields of a batch, those that it has."""
-    told: dict[str, Any] = {}
+    shown: dict[str, Any] = {}
     if meta.key is not None:
-        told["key"] = meta.key
+        shown["key"] = meta.key
     if meta.published is not None:
-        told["published"] = meta.published
+        shown["published"] = meta.published
     if meta.headers:
-        told["headers"] = dict(meta.headers)
+        shown["headers"] = dict(meta.headers)
     if meta.trace is not None:
-        told["traceparent"] = traceparent(meta.trace)
+        shown["traceparent"] = traceparent(meta.trace)
         if meta.tracestate:
-            told["tracestate"] = meta.tracestate.decode("latin-1")
-    return told
+            shown["tracestate"] = meta.tracestate.decode("latin-1")
+    return shown
 
 
-def _readable(told: dict[str, Any]) -> dict[str, Any]:
+def _readable(shown: dict[str, Any]) -> dict[str, Any]:
     """The same for JSON: bytes as text if they are UTF-8, else as base64 with a field that says so."""
-    if "key" in told:
-        told |= _text("key", told["key"])
-    if "headers" in told:
-        parts = [(_text("name", name), _text("value", value)) for name, value in told["headers"].items()]
+    if "key" in shown:
+        shown |= _text("key", shown["key"])
+    if "headers" in shown:
+        parts = [(_text("name", name), _text("value", value)) for name, value in shown["headers"].items()]
         if any(len(part) > 1 for pair in parts for part in pair):
-            told["headers"] = {_base64(name): _base64(value) for name, value in told["headers"].items()}
-            told["headers_encoding"] = "base64"
+            shown["headers"] = {_base64(name): _base64(value) for name, value in shown["headers"].items()}
+            shown["headers_encoding"] = "base64"
         else:
-            told["headers"] = {name["name"]: value["value"] for name, value in parts}
-    return told
+            shown["headers"] = {name["name"]: value["value"] for name, value in parts}
+    return shown
 
 
 def _text(field: str, value: bytes) -> dict[str, str]:

@@ -7,18 +7,18 @@ one answer is encoded at a time, and payloads that take long to decode are not d
 Sources: rules Q1-Q3, Q5, Q7; E9, E13.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 
 from aiohttp import web
 
 from epochal.errors import EpochalError, Unavailable
 from epochal.protocol.log.history import SegmentState
-from epochal.service.errors import Overloaded, SegmentNotFound, ShuttingDown
+from epochal.service.errors import SegmentNotFound, ShuttingDown
 from epochal_publisher.http import errors, history_query
-from epochal_publisher.http.event_encoding import Form, Placed, Telling, opening, server_sent
+from epochal_publisher.http.event_encoding import EventEncoder, Form, Placed, opening, server_sent
 from epochal_publisher.http.history_query import MOST_EVENTS, Question
+from epochal_publisher.http.reader_places import GaveWay, Place, ReaderPlaces
 from epochal_publisher.publisher import PublisherProcess
 from epochal_publisher.segments.follower import HistoryFollower
 from epochal_publisher.settings import Settings
@@ -35,12 +35,7 @@ class EventReaders:
     def __init__(self, settings: Settings, publisher: PublisherProcess) -> None:
         self._settings = settings
         self._publisher = publisher
-        self._reading = 0
-
-    @property
-    def reading(self) -> int:
-        """How many answers are under way."""
-        return self._reading
+        self.places = ReaderPlaces(settings.max_readers, settings.variable("max_readers"))
 
     def follower(self, segment: str) -> HistoryFollower:
         """A reader of a segment. Raises `SegmentNotFound`, `Unavailable`, `ShuttingDown`."""
@@ -57,37 +52,34 @@ class EventReaders:
         """The events after a position. Raises `EpochalError`."""
         question = history_query.read_question(request, self._settings.max_wait)
         follower = self.follower(request.match_info["segment"])
-        with self._one_more():
-            state = await follower.open(question.since)
-            if question.form is Form.SERVER_SENT:
-                return await self._stream(request, question, follower, state)
-            return await self._once(request, question, follower, state)
-
-    @contextmanager
-    def _one_more(self) -> Iterator[None]:
-        most = self._settings.max_readers
-        if self._reading >= most:
-            raise Overloaded(f"{most} ask for events already (EPOCHAL_PUBLISHER_MAX_READERS); try again later")
-        self._reading += 1
         try:
-            yield
-        finally:
-            self._reading -= 1
+            async with self.places.take(request.remote or "") as place:
+                state = await follower.open(question.since)
+                if question.form is Form.SERVER_SENT:
+                    return await self._stream(request, place, question, follower, state)
+                return await self._once(request, place, question, follower, state)
+        except GaveWay as gave_way:
+            if gave_way.begun is None:
+                raise
+            if question.form is not Form.SERVER_SENT:  # else it ends there, and the client connects again
+                request.protocol.cut("max_readers")  # type: ignore[attr-defined]  # a part of a body is no answer
+            return gave_way.begun
 
     # ---- one answer ----
 
     async def _once(
-        self, request: web.Request, question: Question, follower: HistoryFollower, state: SegmentState
+        self, request: web.Request, place: Place, question: Question, follower: HistoryFollower, state: SegmentState
     ) -> web.StreamResponse:
         first = opening(follower.position, follower.served.publisher.incarnation, state)
         limit, most = question.limit, self._settings.answer_bytes
         events = await read_on(follower, limit, most)
         if not events and question.wait and await follower.news(question.wait):
             events = await read_on(follower, limit, most)
-        telling = Telling(self._publisher.encoding)
-        tell = telling.lines if question.form is Form.LINES else telling.packed
-        body = await self._publisher.tell(lambda: tell(first, events))
+        encoder = EventEncoder(self._publisher.encoding)
+        encode = encoder.lines if question.form is Form.LINES else encoder.packed
+        body = await self._publisher.encode(lambda: encode(first, events))
         response = web.Response(body=body, headers={"Content-Type": question.form, **_NO_STORE})
+        place.begun = response
         with suppress(ConnectionError):  # sent here, so that it counts as under way until the client has taken it
             await response.prepare(request)
             await response.write_eof()
@@ -96,12 +88,13 @@ class EventReaders:
     # ---- server-sent events ----
 
     async def _stream(
-        self, request: web.Request, question: Question, follower: HistoryFollower, state: SegmentState
+        self, request: web.Request, place: Place, question: Question, follower: HistoryFollower, state: SegmentState
     ) -> web.StreamResponse:
         if question.resumes and follower.complete:
             return web.Response(status=204)  # so a browser does not connect again
         response = web.StreamResponse(headers={"Content-Type": Form.SERVER_SENT, **_NO_STORE})
         first = opening(follower.position, follower.served.publisher.incarnation, state)
+        place.begun = response
         with suppress(ConnectionError):  # it left, or was disconnected because it did not read
             await response.prepare(request)
             await response.write(b"retry: 1000\n\n" + server_sent("opening", first, follower.position))
@@ -111,12 +104,12 @@ class EventReaders:
 
     async def _follow(self, response: web.StreamResponse, follower: HistoryFollower) -> None:
         """Write every event as it comes, until the stream completes, the publisher stops, or the client leaves."""
-        telling = Telling(self._publisher.encoding)
+        encoder = EventEncoder(self._publisher.encoding)
         try:
             while not follower.complete:
                 events = await read_on(follower, MOST_EVENTS, PIECE)
                 if events:
-                    await response.write(await self._publisher.tell(partial(telling.server_sent, events)))
+                    await response.write(await self._publisher.encode(partial(encoder.server_sent, events)))
                 elif not await follower.news(self._settings.sse_heartbeat):
                     await response.write(_STILL_HERE)
             complete = {"kind": "complete", "position": list(follower.position)}
@@ -124,8 +117,8 @@ class EventReaders:
         except Unavailable:
             return  # the client connects again, to the next owner
         except EpochalError as error:
-            told = errors.answer(error).text or "{}"
-            await response.write(b"event: refused\ndata: " + told.encode() + b"\n\n")
+            refusal = errors.answer(error).text or "{}"
+            await response.write(b"event: refused\ndata: " + refusal.encode() + b"\n\n")
 
 
 async def read_on(follower: HistoryFollower, max_events: int, max_bytes: int) -> list[Placed]:

@@ -17,7 +17,7 @@ from epochal.service.bodies import read_model
 from epochal.service.errors import InvalidRequest
 from epochal_publisher.http.errors import NotAcceptable
 from epochal_publisher.http.event_encoding import Form
-from epochal_publisher.segments.follower import PRESENT, Asked, NamedPlace
+from epochal_publisher.segments.follower import PRESENT, NamedPlace, StartPlace
 
 USUAL_EVENTS = 1_000
 MOST_EVENTS = 10_000
@@ -35,7 +35,7 @@ _PACKED = frozenset((Form.MSGPACK, "application/x-msgpack", "application/vnd.msg
 class Question:
     """What a GET of events asks for; `wait` in seconds."""
 
-    since: Asked
+    since: StartPlace
     resumes: bool
     """Whether the position comes from Last-Event-ID."""
     wait: float
@@ -57,12 +57,12 @@ def read_question(request: web.Request, max_wait: float) -> Question:
     query, problems = request.query, list[Problem]()
     form, last = read_form(request.headers.get("Accept", "")), request.headers.get("Last-Event-ID")
     resumes = form is Form.SERVER_SENT and bool(last)
-    asked = (last or "") if resumes else query.get("since", NamedPlace.START)
-    since = _place(asked)
+    start = (last or "") if resumes else query.get("since", NamedPlace.START)
+    since = _place(start)
     if last and _place(last) is None:  # also where it is not used: a client that sends it means something by it
         problems.append(_no_place("Last-Event-ID", last))
     elif since is None:
-        problems.append(_no_place("since", asked))
+        problems.append(_no_place("since", start))
     problems += [
         Problem(name, "is given more than once", "leave all but one out")
         for name in _PARAMETERS
@@ -97,21 +97,19 @@ def read_form(accept: str) -> Form:
     raise NotAcceptable(f"events come as {', '.join(Form)}; Accept names none of these")
 
 
-async def read_webhook(request: web.Request, timeout: float) -> tuple[NewWebhook, Asked]:
+async def read_webhook(request: web.Request, timeout: float) -> tuple[NewWebhook, StartPlace]:
     """The body of a registration, and where it begins. Raises `InvalidRequest`, as `read_model` does."""
-    if request.content_type != "application/json":  # so no page of another site can send it, as browsers ask first
-        raise InvalidRequest("the body must be JSON", [Problem("Content-Type", "must be application/json")])
-    asked = await read_model(request, NewWebhook, timeout)
-    if asked.since is None:
-        return asked, NamedPlace.NOW
-    text = str(asked.since) if isinstance(asked.since, str | int) else ".".join(map(str, asked.since))
+    webhook = await read_model(request, NewWebhook, timeout)
+    if webhook.since is None:
+        return webhook, NamedPlace.NOW
+    text = str(webhook.since) if isinstance(webhook.since, str | int) else ".".join(map(str, webhook.since))
     since = _place(text)
     if since is None:
         raise InvalidRequest("there is no such place", [_no_place("since", text)])
-    return asked, since
+    return webhook, since
 
 
-def _place(text: str) -> Asked | None:
+def _place(text: str) -> StartPlace | None:
     """`start`, `now`, `INC.SEQ`, or `SEQ` of the present incarnation."""
     if text in (NamedPlace.START, NamedPlace.NOW):
         return NamedPlace(text)

@@ -10,6 +10,7 @@ from aiohttp import web
 
 from epochal.service.http import Handler
 from epochal.service.http import HttpServer as Listener
+from epochal.service.origins import CorsOrigins
 from epochal_publisher.http import errors, history_query, openapi
 from epochal_publisher.http.history import EventReaders
 from epochal_publisher.http.webhooks import Webhooks
@@ -17,6 +18,8 @@ from epochal_publisher.publisher import PublisherProcess
 from epochal_publisher.settings import Settings
 from epochal_publisher.telemetry import PublisherTelemetry
 
+_READABLE = r"/v1/segments/[^/]+/events|/v1/openapi\.json"
+"""What pages of other sites may read where a setting allows them: not web-hooks, which are other people's."""
 _DRAIN = 0.5
 """Seconds; requests that wait are ended at once."""
 
@@ -31,12 +34,18 @@ class PublisherHttp:
         self._readers = EventReaders(settings, publisher)
         self._webhooks = Webhooks(settings, publisher)
         self._telemetry.gauge(
-            "epochal.publisher.http.readers", "{answer}", "Answers with events under way", lambda: self._readers.reading
+            "epochal.publisher.http.readers",
+            "{answer}",
+            "Answers with events under way",
+            lambda: len(self._readers.places),
         )
         self._telemetry.gauge(
             "epochal.publisher.webhooks", "{webhook}", "Web-hooks that stand", lambda: len(self._webhooks)
         )
-        self._listener = Listener(settings, self._telemetry, errors.answer, drain=_DRAIN)
+        self._listener = Listener(
+            settings, self._telemetry, errors.answer,
+            drain=_DRAIN, readable_by=CorsOrigins(settings.cors_origins, _READABLE),
+        )  # fmt: skip
         handlers: dict[str, Handler] = {
             "events": self._readers.answer,
             "list_webhooks": self._list_webhooks,
@@ -44,7 +53,7 @@ class PublisherHttp:
             "cancel_webhook": self._cancel_webhook,
             "healthz": self._health,
             "readyz": self._ready,
-            "metrics": self._metrics,
+            "metrics": self._telemetry.serve,
             "openapi_document": self._openapi,
         }
         for operation in openapi.OPERATIONS:
@@ -89,17 +98,14 @@ class PublisherHttp:
     async def _register_webhook(self, request: web.Request) -> web.Response:
         segment = request.match_info["segment"]
         follower = self._readers.follower(segment)
-        asked, since = await history_query.read_webhook(request, self._settings.body_timeout)
-        begun = await self._webhooks.register(segment, follower, asked.subscription, asked.callback, since)
-        where = f"{request.path}/{asked.subscription}"
+        webhook, since = await history_query.read_webhook(request, self._settings.body_timeout)
+        begun = await self._webhooks.register(segment, follower, webhook.subscription, webhook.callback, since)
+        where = f"{request.path}/{webhook.subscription}"
         return web.json_response(begun, status=201, headers={"Location": where})
 
     async def _cancel_webhook(self, request: web.Request) -> web.Response:
         self._webhooks.cancel(request.match_info["segment"], request.match_info["subscription"])
         return web.Response(status=204)
-
-    async def _metrics(self, _request: web.Request) -> web.Response:
-        return web.Response(body=self._telemetry.render(), headers={"Content-Type": "text/plain; version=0.0.4"})
 
     async def _openapi(self, _request: web.Request) -> web.Response:
         return web.json_response(openapi.document(self._settings.max_wait))

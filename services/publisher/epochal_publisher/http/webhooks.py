@@ -25,11 +25,11 @@ from epochal.protocol.messages import Position
 from epochal.service.errors import Overloaded, UnknownSubscription
 from epochal_publisher.http.callback_targets import Targets
 from epochal_publisher.http.errors import SubscriptionUsed
-from epochal_publisher.http.event_encoding import Form, Placed, Telling, opening
+from epochal_publisher.http.event_encoding import EventEncoder, Form, Placed, opening
 from epochal_publisher.http.history import read_on
 from epochal_publisher.http.history_query import MOST_EVENTS
 from epochal_publisher.publisher import PublisherProcess
-from epochal_publisher.segments.follower import Asked, HistoryFollower
+from epochal_publisher.segments.follower import HistoryFollower, StartPlace
 from epochal_publisher.settings import Settings
 
 logger = logging.getLogger("epochal.publisher")
@@ -58,10 +58,10 @@ class Webhook:
     task: "asyncio.Task[None] | None" = None
 
     def shown(self) -> dict[str, Any]:
-        """The fields that clients see."""
+        """The fields that any client may see: the query of a callback is left out, as it may hold a key."""
         return {
             "subscription": self.id,
-            "callback": str(self.callback),
+            "callback": str(self.callback.with_query(None)),
             "position": list(self.since),
             "failures": self.failures,
             "failing": self.why,
@@ -96,7 +96,7 @@ class Webhooks:
         return len(self._live)
 
     async def register(
-        self, segment: str, follower: HistoryFollower, subscription: str, callback: str, since: Asked
+        self, segment: str, follower: HistoryFollower, subscription: str, callback: str, since: StartPlace
     ) -> dict[str, Any]:
         """Begin a web-hook; returns its first position, and the state there.
 
@@ -123,7 +123,7 @@ class Webhooks:
         """End a web-hook: nothing more is sent to it. Raises `UnknownSubscription`."""
         hook = self._live.get((segment, subscription))
         if hook is None:
-            raise UnknownSubscription(f"no web-hook {subscription[:128]!r} stands for segment {segment!r}")
+            raise UnknownSubscription(f"no web-hook {subscription[:128]!r} is registered for segment {segment!r}")
         self._forget(hook)
         self._publisher.counters.webhook_ended("cancelled")
         if hook.task is not None:
@@ -182,8 +182,8 @@ class Webhooks:
 
     async def _deliver(self, hook: Webhook, events: list[Placed]) -> None:
         """Post events until they are accepted. Raises `Ended` if they are not wanted, or not accepted for too long."""
-        telling = Telling(self._publisher.encoding)
-        body = await self._publisher.tell(partial(telling.lines, None, events, subscription=hook.id))
+        encoder = EventEncoder(self._publisher.encoding)
+        body = await self._publisher.encode(partial(encoder.lines, None, events, subscription=hook.id))
         backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
         while why := await self._post(hook, body):
             now = monotonic()
@@ -208,12 +208,12 @@ class Webhooks:
         }
         try:
             async with self._session().post(hook.callback, data=body, headers=headers, allow_redirects=False) as answer:
-                told = b""
+                answered = b""
                 with suppress(asyncio.IncompleteReadError):
-                    told = await answer.content.read(_MOST_ANSWER)
+                    answered = await answer.content.read(_MOST_ANSWER)
                 if 200 <= answer.status < 300:
                     return ""
-                if answer.status == 410 or (answer.status == 404 and UnknownSubscription.code.encode() in told):
+                if answer.status == 410 or (answer.status == 404 and UnknownSubscription.code.encode() in answered):
                     raise Ended(f"its receiver does not know it any more ({answer.status})")
                 return f"the receiver answered {answer.status}"
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:

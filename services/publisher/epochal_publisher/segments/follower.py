@@ -28,7 +28,7 @@ class NamedPlace(StrEnum):
     NOW = "now"
 
 
-Asked = NamedPlace | Position
+StartPlace = NamedPlace | Position
 """Where to begin. For a position of incarnation -1, only the seq counts."""
 PRESENT = -1
 
@@ -39,7 +39,7 @@ class HistoryFollower:
     def __init__(self, publisher: PublisherProcess, served: HostedSegment) -> None:
         self._publisher = publisher
         self.served = served
-        self.at = served.told_seq
+        self.at = served.published_seq
         self._news = asyncio.Event()
 
     # ---- where it is ----
@@ -60,14 +60,14 @@ class HistoryFollower:
         """Whether everything was read and nothing can follow (E7)."""
         return not self.served.told_lower and self.at >= self.served.publisher.seq
 
-    async def open(self, asked: Asked) -> SegmentState:
+    async def open(self, start: StartPlace) -> SegmentState:
         """Go to a position; returns the state there.
 
         Raises `InvalidRequest`, `EventsTruncated`, `LogError`, `Unavailable`.
         """
         history = self.served.publisher.history
         while True:
-            self.at, reachable = self._locate(asked)
+            self.at, reachable = self._locate(start)
             try:
                 state = await self._state()
             except HistoryTruncated:
@@ -75,32 +75,32 @@ class HistoryFollower:
                     history.archived = self.served.store.log.first
                 if self.at >= history.first:
                     raise
-                if self.served.told_seq < history.first:
+                if self.served.published_seq < history.first:
                     # Only while the process waits for its lease: what it may serve is gone, the rest it may not serve.
-                    raise Unavailable("nothing can be told at this moment; ask again soon") from None
+                    raise Unavailable("nothing can be sent at this moment; ask again soon") from None
                 continue  # retention removed it meanwhile: look again
             if not reachable:
-                seq = asked.seq if isinstance(asked, Position) else history.first
+                seq = start.seq if isinstance(start, Position) else history.first
                 raise EventsTruncated(seq, self.position, state.lower)
             return state
 
-    def _locate(self, asked: Asked) -> tuple[int, bool]:
+    def _locate(self, start: StartPlace) -> tuple[int, bool]:
         """(seq, whether it is the requested one); if that is gone, the first seq that can be read."""
-        publisher, told = self.served.publisher, self.served.told_seq
+        publisher, published = self.served.publisher, self.served.published_seq
         history = publisher.history
-        if not isinstance(asked, Position):
-            return (told if asked is NamedPlace.NOW else min(history.first, told)), True
-        incarnation, seq = asked
+        if not isinstance(start, Position):
+            return (published if start is NamedPlace.NOW else min(history.first, published)), True
+        incarnation, seq = start
         if incarnation == PRESENT:
             incarnation = publisher.incarnation
-        if incarnation > publisher.incarnation or (incarnation == publisher.incarnation and seq > told):
-            here = f"{publisher.incarnation}.{told}"
-            wrong = Problem("since", f"is ahead of this segment, which stands at {here}", "use a position it gave")
+        if incarnation > publisher.incarnation or (incarnation == publisher.incarnation and seq > published):
+            here = f"{publisher.incarnation}.{published}"
+            wrong = Problem("since", f"is ahead of this segment, which is at {here}", "use a position it gave")
             raise InvalidRequest("there is no such position", [wrong])
         end = history.end_of(incarnation)
         if end is None or seq < history.first:
-            return min(history.first, told), False
-        return min(seq, end, told), True  # events after that end did not survive: go back to it (E10)
+            return min(history.first, published), False
+        return min(seq, end, published), True  # events after that end did not survive: go back to it (E10)
 
     async def _state(self) -> SegmentState:
         history, store, at = self.served.publisher.history, self.served.store, self.at
@@ -116,7 +116,7 @@ class HistoryFollower:
         """The next events, at least one if there is any, all carried out (E9). Raises `EventsTruncated`, `LogError`."""
         served, at = self.served, self.at
         history, store = served.publisher.history, served.store
-        count = min(max_events, served.told_seq - at)
+        count = min(max_events, served.published_seq - at)
         if count <= 0:
             return ()
         try:
@@ -141,7 +141,7 @@ class HistoryFollower:
         served.listeners.add(self._news)
         try:
             async with asyncio.timeout(seconds):
-                while served.told_seq <= self.at and not self.complete:
+                while served.published_seq <= self.at and not self.complete:
                     if self._publisher.http_closing:
                         raise ShuttingDown("this publisher is stopping; ask again in a moment")
                     self._news.clear()

@@ -17,8 +17,9 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Protocol, Self
 
+from epochal.catalog_api.answers import Registration, Renewal, StreamInfo
+from epochal.catalog_api.requests import SegmentReport
 from epochal.client.catalog.catalog import CatalogClient
-from epochal.client.catalog.types import Registration, Renewal, SegmentReport, StreamInfo
 from epochal.errors import EpochalError, ProtocolError, StreamGone, StreamNotFound, Superseded, Unavailable
 from epochal.logfiles.disk import sync_directory
 from epochal_publisher.settings import Settings
@@ -93,7 +94,7 @@ class PublisherLease:
     async def look_up(self) -> StreamInfo:
         """The stream; waits as long as the catalog is away. Raises `StreamNotFound`, and any other error it answers."""
         namespace, _, name = self._settings.stream.partition("/")
-        async with CatalogClient(self._settings.catalog, patience=_FOR_EVER, on_unreachable=self._tell) as client:
+        async with CatalogClient(self._settings.catalog, patience=_FOR_EVER, on_unreachable=self._warn) as client:
             return await client.get(namespace, name)
 
     async def acquire(
@@ -105,7 +106,7 @@ class PublisherLease:
         """
         settings = self._settings
         namespace, _, name = settings.stream.partition("/")
-        async with CatalogClient(settings.catalog, patience=_FOR_EVER, on_unreachable=self._tell) as client:
+        async with CatalogClient(settings.catalog, patience=_FOR_EVER, on_unreachable=self._warn) as client:
             registration = await client.register(
                 settings.publisher,
                 instance=self.instance,
@@ -126,7 +127,7 @@ class PublisherLease:
         self._incarnations = {grant.id: grant.incarnation for grant in registration.segments}
         return stream, registration
 
-    def _tell(self, reason: str) -> None:
+    def _warn(self, reason: str) -> None:
         logger.warning("no catalog answers at %s (%s); trying again until one does", self._settings.catalog, reason)
 
     def ask_now(self) -> None:
@@ -203,7 +204,7 @@ class PublisherLease:
                 if isinstance(error, Superseded):
                     owner.ended(error)
                     return None
-                logger.warning("the catalog was not told that segment %s is finishing: %s", segment, error)
+                logger.warning("the catalog was not notified that segment %s is finishing: %s", segment, error)
                 await asyncio.sleep(_RETRY)
             except EpochalError as error:
                 owner.ended(_meaning(error))

@@ -8,14 +8,15 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from epochal.client.catalog.types import SegmentGrant, SegmentReport, StreamInfo
+from epochal.catalog_api.answers import SegmentGrant, StreamInfo
+from epochal.catalog_api.requests import ReportedHolder, SegmentReport
 from epochal.protocol.publisher.committed_view import CommittedView
 from epochal.protocol.publisher.effects import PublisherEffect as Effect
 from epochal.protocol.publisher.effects import Push
 from epochal.protocol.publisher.limits import PublisherSettings
 from epochal.protocol.publisher.machine import SegmentPublisher
 from epochal.protocol.publisher.server import SegmentServer, ServingSettings
-from epochal.protocol.times import Time
+from epochal.protocol.times import Time, to_json
 from epochal.protocol.wire import Packer
 from epochal_publisher.counters import SegmentCounters
 from epochal_publisher.segments.store import SegmentStore
@@ -34,9 +35,9 @@ class HostedSegment:
     """Its log on disk; None for a stream that is kept in memory."""
     told_lower: tuple[Time, ...]
     """The lower frontier after everything that has been carried out: the one that may be reported (E9)."""
-    told_seq: int
+    published_seq: int
     """The last event that has been carried out, pushed or not. Readers are served up to it (E9)."""
-    told: CommittedView | None
+    committed_view: CommittedView | None
     """The state from which subscribers are answered while a commit is on its way to the disk; None without a disk."""
     subscribed: bool = False
     """Whether anyone subscribes to the channel. While no one does, events are not even encoded (S21)."""
@@ -47,7 +48,7 @@ class HostedSegment:
     waiting_since: float | None = None
     """Since when appends have waited while the catalog recorded nothing; None if none waits."""
     listeners: set[asyncio.Event] = field(default_factory=set)
-    """Set when `told_seq` moves, and at the end."""
+    """Set when `published_seq` moves, and at the end."""
     counters: SegmentCounters = field(default_factory=SegmentCounters)
     _frontier: object = None
 
@@ -92,10 +93,10 @@ class HostedSegment:
         if store is not None and not publisher.gathering:
             store.begin(grant.incarnation, publisher)
         channel = secrets.token_bytes(8)  # a new one for each incarnation: no old event can be taken for a new one
-        told = None if store is None else CommittedView(publisher, store.log.durable)
-        server = SegmentServer(told or publisher, channel, ServingSettings(heartbeat=spec.push.heartbeat), now)
+        view = None if store is None else CommittedView(publisher, store.log.durable)
+        server = SegmentServer(view or publisher, channel, ServingSettings(heartbeat=spec.push.heartbeat), now)
         lower, at = tuple(publisher.progress.lower.frontier), publisher.seq if store is None else store.log.durable
-        return cls(publisher, server, Packer(b"C" + channel), now, store, lower, at, told)
+        return cls(publisher, server, Packer(b"C" + channel), now, store, lower, at, view)
 
     def tick(self, now: float, *, reads: bool = True) -> None:
         """Let time pass for both machines. While writers are not read, none of them counts as silent (E8)."""
@@ -122,9 +123,9 @@ class HostedSegment:
         """`effects` are about to be carried out; the last event or heartbeat among them says up to which event."""
         for effect in reversed(effects):
             if type(effect) is Push:
-                moved, self.told_seq = effect.message.seq > self.told_seq, effect.message.seq
-                if self.told is not None:
-                    self.told.seq = self.told_seq
+                moved, self.published_seq = effect.message.seq > self.published_seq, effect.message.seq
+                if self.committed_view is not None:
+                    self.committed_view.seq = self.published_seq
                 if moved:
                     self.wake()
                 return
@@ -138,19 +139,21 @@ class HostedSegment:
         """What a renewal reports to the catalog. `final`: the last report of a publisher that stops in order."""
         publisher, counters = self.publisher, self.counters
         record = publisher.record(final=final)
+        lower = self.told_lower if record is None or self.store is not None else record.lower
         return SegmentReport(
             incarnation=publisher.incarnation,
-            lower=self.told_lower if record is None or self.store is not None else record.lower,
+            lower=[to_json(time) for time in lower],
             number=None if record is None else record.number,
-            horizon=None if record is None else record.horizon,
+            horizon=None if record is None else [to_json(time) for time in record.horizon],
             final=final and record is not None,
-            marks=() if record is None else record.marks,
-            below=tuple(publisher.progress.below),
+            marks=[] if record is None else [*record.marks],
+            below=[to_json(time) for time in publisher.progress.below],
             writers=publisher.writers,
-            holders=publisher.holders(now),
+            holders=[ReportedHolder.of(holder) for holder in publisher.holders(now)],
             counters={
                 "events": publisher.seq + 1,
                 "appends": counters.appends,
+                "records": publisher.records,
                 "pushed_bytes": counters.pushed_bytes,
                 "subscribers": len(self.server.subscriptions),
                 "history_bytes": publisher.history.bytes,

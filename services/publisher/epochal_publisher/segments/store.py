@@ -18,7 +18,7 @@ from threading import Thread
 from time import monotonic
 from typing import Self, TypeVar
 
-from epochal.client.catalog.types import StreamInfo
+from epochal.catalog_api.answers import StreamInfo
 from epochal.errors import (
     ConfigError,
     CorruptLog,
@@ -113,21 +113,21 @@ class SegmentStore:
         self.log.forget_recovered()
         return restoring.end()
 
-    def check(self, segment: str, told: Sequence[Time] | None) -> None:
-        """Raise `LogMismatch` for a log that ends before `told`, the lower frontier published so far.
+    def check(self, segment: str, published: Sequence[Time] | None) -> None:
+        """Raise `LogMismatch` for a log that ends before `published`, the lower frontier published so far.
 
         What is published is on disk first. So such a log is an older copy, or it dates from before the stream was kept
         in memory for a while. To go on from it would give new events the numbers of events that readers already have
         (E17).
         """
-        if self.restored is None or told is None:
+        if self.restored is None or published is None:
             return
         lower = self.restored.state.lower
-        if not Antichain(told).reaches_all(lower):
+        if not Antichain(published).reaches_all(lower):
             raise LogMismatch(
-                f"the log of segment {segment} ends at {list(lower)!r}, and readers were told {list(told)!r}: it is an "
-                "older copy, or storage was switched off for a while; delete the stream and publish it anew, or move "
-                "the log's directory away to go on without what it holds"
+                f"the log of segment {segment} ends at {list(lower)!r}, and readers were sent {list(published)!r}: it "
+                "is an older copy, or storage was switched off for a while; delete the stream and publish it again, or "
+                "move the log's directory away to go on without what it holds"
             )
 
     def begin(self, incarnation: int, publisher: SegmentPublisher) -> None:
@@ -147,10 +147,10 @@ class SegmentStore:
             "segment %s: the machine has started again, and may have taken acknowledged appends with it that were not "
             "synced yet; the epochs that were open are aborted: %s", publisher.segment, _some(lost),
         )  # fmt: skip
-        *effects, told = publisher.take()
-        assert isinstance(told, Log)
+        *effects, entry = publisher.take()
+        assert isinstance(entry, Log)
         events, buffers = _of(effects)
-        notes = encode_notes(told.notes)
+        notes = encode_notes(entry.notes)
         # In one frame with the start, so that no incarnation begins in the log without the aborts that it needs.
         self.commit = Commit(effects, None, deque([
             lambda: self.log.begin(incarnation, checkpoint, notes, count=events, events=buffers, relaxed=relaxed)
@@ -158,13 +158,13 @@ class SegmentStore:
 
     # ---- commits ----
 
-    def prepare(self, publisher: SegmentPublisher, effects: Sequence[Effect], told: Log) -> Commit:
+    def prepare(self, publisher: SegmentPublisher, effects: Sequence[Effect], entry: Log) -> Commit:
         """The commit of the effects that were just taken. Nothing else may be taken before it is done."""
         events, buffers = _of(effects)
-        notes, now = encode_notes(told.notes), monotonic()
+        notes, now = encode_notes(entry.notes), monotonic()
         # Sync also after a frame that vouches. If the commit could be lost, the log would end with that frame, and so
         # say that nothing is missing (E11).
-        sync = told.secure or self._always_sync or self._vouched
+        sync = entry.secure or self._always_sync or self._vouched
         sync = sync or now - self._synced >= self._settings.sync_interval
         if sync:
             self._synced = now
@@ -235,9 +235,9 @@ class SegmentStore:
     # ---- reading, on any thread ----
 
     def answer(
-        self, ask: FindState | FindBeginning | ReadLog, told: int
+        self, ask: FindState | FindBeginning | ReadLog, last: int
     ) -> SegmentState | tuple[list[Frames], int] | None:
-        """The answer from disk to a server's request; event `told` is the last that the server may use.
+        """The answer from disk to a server's request; event `last` is the last that the server may use.
 
         Raises `HistoryTruncated`, `CorruptLog`.
         """
@@ -247,7 +247,7 @@ class SegmentStore:
             case FindBeginning():
                 return self.beginning(ask)
             case ReadLog():
-                return self.chunk(ask, told)
+                return self.chunk(ask, last)
 
     def state_at(self, ask: FindState) -> SegmentState:
         """The state after the event that a reader asks for. Raises `HistoryTruncated`, `CorruptLog`."""
@@ -280,12 +280,12 @@ class SegmentStore:
         batch = self.log.read(after, max_events, max_bytes)
         return [] if batch is None else [decode_entry(raw) for data in batch.data for raw in entries(data)]
 
-    def chunk(self, ask: ReadLog, told: int) -> tuple[list[Frames], int] | None:
+    def chunk(self, ask: ReadLog, last: int) -> tuple[list[Frames], int] | None:
         """A reader's next chunk as it is sent, and its last event; None if the next event is not durable yet.
 
-        It ends at `told`: the server does not know yet of events that are on disk but not carried out.
+        It ends at `last`: the server does not know yet of events that are on disk but not carried out.
         """
-        batch = self.log.read(ask.after, min(ask.max_events, told - ask.after), ask.max_bytes)
+        batch = self.log.read(ask.after, min(ask.max_events, last - ask.after), ask.max_bytes)
         if batch is None:
             return None
         return packed(m.Chunk(ask.request, batch.count, False), batch.data), batch.last
@@ -319,7 +319,7 @@ class SegmentStores:
         self.closed = False
         self._writing = ThreadPoolExecutor(min(len(settings.segments), 4), "log")
         self._reading = ThreadPoolExecutor(2, "history")
-        self._telling = ThreadPoolExecutor(1, "telling")
+        self._encoding = ThreadPoolExecutor(1, "encoding")
 
     async def __aenter__(self) -> Self:
         """Open and recover every log. Waits while another process has one (E12). Raises `LogError`, `ConfigError`."""
@@ -347,23 +347,23 @@ class SegmentStores:
             data.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"the data directory {data} cannot be made: {error.strerror}") from None
-        told = objection(
+        problem = objection(
             data, trusted=self._settings.trust_file_system, setting="EPOCHAL_PUBLISHER_TRUST_FILE_SYSTEM",
             danger="a log can lose what was acknowledged, or be written by two",
         )  # fmt: skip
-        if told is not None:
-            raise ConfigError(told)
+        if problem is not None:
+            raise ConfigError(problem)
 
     async def _open_when_free(self, segment: str) -> None:
-        told = False
+        warned = False
         while segment not in self._stores:
             try:
                 await self.write(lambda: self._open(segment))
             except (LogTaken, LogFull) as error:
-                if not told:
+                if not warned:
                     awaited = "it to end" if isinstance(error, LogTaken) else "space"
                     logger.warning("%s; waiting for %s", error, awaited)
-                told = True
+                warned = True
                 await asyncio.sleep(self._settings.log_retry)
 
     async def __aexit__(self, *_: object) -> None:
@@ -382,7 +382,7 @@ class SegmentStores:
             logger.error("the disk has not answered for %g s; not waiting for it", self._settings.drain_timeout)
 
     def _close(self, closed: "asyncio.Future[None]") -> None:
-        for pool in (self._writing, self._reading, self._telling):
+        for pool in (self._writing, self._reading, self._encoding):
             pool.shutdown(wait=True)
         failed: Exception | None = None
         for store in self._stores.values():
@@ -391,7 +391,7 @@ class SegmentStores:
             except LogError as error:
                 failed = error
 
-        def tell() -> None:
+        def notify() -> None:
             if closed.done():
                 return
             if failed is None:
@@ -400,7 +400,7 @@ class SegmentStores:
                 closed.set_exception(failed)
 
         with suppress(RuntimeError):  # the loop has ended, so nothing waits any more
-            closed.get_loop().call_soon_threadsafe(tell)
+            closed.get_loop().call_soon_threadsafe(notify)
 
     def _open(self, segment: str) -> None:
         """Make the store of a segment; on a thread."""
@@ -445,9 +445,9 @@ class SegmentStores:
         """Run a reader's request on a thread."""
         return asyncio.get_running_loop().run_in_executor(self._reading, work)
 
-    def tell(self, work: Callable[[], T]) -> "asyncio.Future[T]":
+    def encode(self, work: Callable[[], T]) -> "asyncio.Future[T]":
         """Encode events on the one thread for this, so that processor time does not hold up the reading of files."""
-        return asyncio.get_running_loop().run_in_executor(self._telling, work)
+        return asyncio.get_running_loop().run_in_executor(self._encoding, work)
 
 
 def log_directory(data: Path, uid: str, segment: str) -> Path:

@@ -1,6 +1,7 @@
 """The sidecar's sockets: writers on one side, publishers on the other, frames passed between them unchanged.
 
-Separate from `lanes`, which decides which writer uses which connection. This module only moves bytes.
+Separate from `lanes`, which decides which writer uses which connection. This module only moves bytes, and traces that:
+frames are not decoded; the writer names its trace when it opens the connection.
 """
 
 import asyncio
@@ -8,18 +9,24 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import zmq
 
-from epochal.client.sockets import Frames, Socket
+from epochal.client.sockets import Socket
+from epochal.client.tracing import contexts
 from epochal.errors import EpochalError, RemoteProtocolError, Unavailable
+from epochal.otel import names, sdk
 from epochal.protocol import messages as m
 from epochal.protocol import wire
+from epochal.protocol.wire import Frames
 from epochal_publisher.sidecar.lanes import Close, Connect, Lanes
-from epochal_publisher.sidecar.tracing import Forwards
-from epochal_publisher.sockets.ingest import MAX_FRAME, SEND_QUEUE
 from epochal_publisher.sockets.peer_limits import BlockedPeers, SocketTimeouts
+from epochal_publisher.sockets.router import Ingest
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span, Tracer
+
 
 logger = logging.getLogger("epochal.sidecar")
 
@@ -50,7 +57,7 @@ class Front:
         """Bytes from writers to publishers."""
         self._writers = Socket(
             self._context, zmq.ROUTER, self._from_writer, self._act,
-            max_message=MAX_FRAME, send_queue=SEND_QUEUE, copy=False,
+            max_message=Ingest.MAX_FRAME, send_queue=Ingest.SEND_QUEUE, copy=False,
         )  # fmt: skip
         self._writers.zmq.setsockopt(zmq.ROUTER_MANDATORY, 1)
         SocketTimeouts().apply(self._writers.zmq)
@@ -70,7 +77,7 @@ class Front:
             socket.close()
         self._context.destroy(linger=0)
 
-    def tell(self, peer: bytes, message: m.Message) -> None:
+    def send(self, peer: bytes, message: m.Message) -> None:
         """Send a message from the sidecar itself."""
         for frames in wire.encode(message):
             try:
@@ -125,7 +132,7 @@ class Front:
             match message:
                 case m.Pass():
                     self._lanes.passes(peer, message, monotonic())
-                    if self.forwards is not None and self._lanes.stands(peer):
+                    if self.forwards is not None and self._lanes.is_connected(peer):
                         self.forwards.begins(peer, message)
                     self._do()  # make the connection now: the next frames need it
                 case m.Free():
@@ -150,7 +157,7 @@ class Front:
         self._discarded.add(peer, monotonic())
         self._gone(peer)
         self._do()
-        self.tell(peer, m.Refused(0, error.code, str(error)[:1000]))
+        self.send(peer, m.Refused(0, error.code, str(error)[:1000]))
 
     # ---- from and to publishers ----
 
@@ -225,6 +232,55 @@ class Front:
                         self._cut.add(effect.peer, monotonic())
                         if self.forwards is not None:
                             self.forwards.ends(effect.peer, effect.message.code)
-                    self.tell(effect.peer, effect.message)
+                    self.send(effect.peer, effect.message)
         if self._writers.paused and not self._lanes.full:
             self._writers.resume()
+
+
+class Forwards:
+    """The spans `forward STREAM`: one for each connection of a writer whose trace is sampled, from opening to end."""
+
+    def __init__(self, tracer: "Tracer") -> None:
+        self._tracer = tracer
+        self._spans: dict[bytes, Span] = {}
+
+    @classmethod
+    def start(cls) -> Self | None:
+        """None if this process sends no traces."""
+        provider = sdk.provider()
+        return None if provider is None else cls(provider.get_tracer(names.SCOPE))
+
+    def begins(self, peer: bytes, request: m.Pass) -> None:
+        """A writer has a connection to a publisher."""
+        if request.trace is None or not request.trace[24] & 1:
+            return
+        from opentelemetry.trace import NonRecordingSpan, set_span_in_context
+
+        (parent,), _, _ = contexts([m.Meta(trace=request.trace)])
+        self._spans[peer] = self._tracer.start_span(
+            names.span_name("forward", request.stream), set_span_in_context(NonRecordingSpan(parent)),
+            attributes={**names.on_stream("forward", request.stream), names.PUBLISHER: request.address},
+        )  # fmt: skip
+
+    def waits(self, peer: bytes | None, held: int) -> None:
+        """The publisher does not take what the writer sends. Called once each time that the writer begins to wait."""
+        span = None if peer is None else self._spans.get(peer)
+        if span is not None:
+            span.add_event("waiting for credit", {names.HELD: held})
+
+    def ends(self, peer: bytes, error: str = "") -> None:
+        """The writer has left, or its connection is lost."""
+        span = self._spans.pop(peer, None)
+        if span is None:
+            return
+        if error:
+            from opentelemetry.trace import Status, StatusCode
+
+            span.set_attribute(names.ERROR, error)
+            span.set_status(Status(StatusCode.ERROR))
+        span.end()
+
+    def close(self) -> None:
+        """The process ends."""
+        for peer in list(self._spans):
+            self.ends(peer, "sidecar_unavailable")

@@ -36,14 +36,14 @@ class Close(NamedTuple):
     number: int
 
 
-class Tell(NamedTuple):
+class SendToWriter(NamedTuple):
     """Send a writer a message from the sidecar itself."""
 
     peer: Peer
     message: m.Message
 
 
-Effect: TypeAlias = Connect | Close | Tell
+Effect: TypeAlias = Connect | Close | SendToWriter
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,39 +133,39 @@ class Lanes:
 
     # ---- writers ----
 
-    def passes(self, peer: Peer, asked: m.Pass, now: float) -> None:
+    def passes(self, peer: Peer, request: m.Pass, now: float) -> None:
         """A writer wants a connection to a publisher."""
-        refusal = self._refusal(peer, asked)
+        refusal = self._refusal(peer, request)
         if refusal is not None:
-            self._effects.append(Tell(peer, m.Refused(asked.request, refusal.code, str(refusal))))
+            self._effects.append(SendToWriter(peer, m.Refused(request.request, refusal.code, str(refusal))))
             return
-        waiting = self._warm.get(asked.address)
+        waiting = self._warm.get(request.address)
         if waiting:
             number = waiting.pop().connection  # the one that was used last
             if not waiting:
-                del self._warm[asked.address]
+                del self._warm[request.address]
         else:
             number, self._next = self._next, self._next + 1
-            self._addresses[number] = asked.address
-            self._effects.append(Connect(number, asked.address))
+            self._addresses[number] = request.address
+            self._effects.append(Connect(number, request.address))
         self._lanes[peer] = Lane(peer, number, now)
         self._by_connection[number] = peer
-        self._effects.append(Tell(peer, m.Passed(asked.request)))
+        self._effects.append(SendToWriter(peer, m.Passed(request.request)))
 
-    def _refusal(self, peer: Peer, asked: m.Pass) -> EpochalError | None:
+    def _refusal(self, peer: Peer, request: m.Pass) -> EpochalError | None:
         if peer in self._lanes:
             return LimitExceeded("this connection goes through to a publisher already; open another one")
-        if asked.instance != self._instance:
+        if request.instance != self._instance:
             return SidecarUnavailable("this sidecar is not the one that the writer was opened with; open it again")
         if self.draining:
             return SidecarUnavailable("the sidecar stops and takes no more writers")
-        if asked.address not in self._known:
-            return NoPublisher(f"the catalog did not name {asked.address} here; look the stream up again")
+        if request.address not in self._known:
+            return NoPublisher(f"the catalog did not name {request.address} here; look the stream up again")
         if len(self._lanes) >= self._limits.lanes:
             return LimitExceeded(f"{self._limits.lanes} writers' connections go through this sidecar already")
         return None
 
-    def stands(self, peer: Peer) -> bool:
+    def is_connected(self, peer: Peer) -> bool:
         """Whether this writer has a connection to a publisher."""
         return peer in self._lanes
 
@@ -261,7 +261,7 @@ class Lanes:
     def _cut(self, lane: Lane, error: EpochalError) -> None:
         self._forget(lane)
         self._close(lane.connection)
-        self._effects.append(Tell(lane.peer, m.Cut(error.code, str(error))))
+        self._effects.append(SendToWriter(lane.peer, m.Cut(error.code, str(error))))
 
     def _forget(self, lane: Lane) -> None:
         del self._lanes[lane.peer], self._by_connection[lane.connection]

@@ -25,7 +25,7 @@ MAX_WAIT = 20.0
 """Seconds of one look-up at the catalog; a longer wait takes several look-ups."""
 MOST_REMEMBERED = 1024
 
-Key = tuple[str, tuple[str, ...]]
+LookupKey = tuple[str, tuple[str, ...]]
 LookedUp = tuple[str, bytes]
 """A stream's uid, and the look-up as JSON."""
 
@@ -47,8 +47,8 @@ class CatalogLookups:
         self.sessions = Sessions(self._http)
         self._found = found
         self._remember = remember
-        self._known: dict[Key, tuple[float, LookedUp]] = {}
-        self._asking: dict[Key, asyncio.Task[LookedUp]] = {}
+        self._known: dict[LookupKey, tuple[float, LookedUp]] = {}
+        self._asking: dict[LookupKey, asyncio.Task[LookedUp]] = {}
 
     async def close(self) -> None:
         """End all connections."""
@@ -92,7 +92,7 @@ class CatalogLookups:
         """A writer's session has left every segment. Raises `EpochalError` if the stream's name is not valid."""
         self.sessions.left(_path(left.stream), left.writer, left.session)
 
-    async def _look_up(self, key: Key, path: str, ask: m.Ask) -> LookedUp:
+    async def _look_up(self, key: LookupKey, path: str, ask: m.Ask) -> LookedUp:
         known = self._known.get(key)
         if known is not None and time.monotonic() - known[0] < self._remember:
             return known[1]
@@ -102,7 +102,7 @@ class CatalogLookups:
             task.add_done_callback(lambda _: self._asking.pop(key, None))
         return await asyncio.shield(task)
 
-    async def _ask(self, key: Key, path: str, ask: m.Ask) -> LookedUp:
+    async def _ask(self, key: LookupKey, path: str, ask: m.Ask) -> LookedUp:
         named = zip(("time", "encoding", "schema"), ask.expected, strict=False)
         expected = {name: value for name, value in named if value}
         deadline = time.monotonic() + ask.wait

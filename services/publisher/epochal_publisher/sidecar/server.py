@@ -1,4 +1,4 @@
-"""A sidecar from start to stop: its sockets, its HTTP side, its locks, its shutdown.
+"""A sidecar from start to stop: its settings, its sockets, its HTTP side, its locks, its shutdown.
 
 Only this module connects the parts; none of them knows the others.
 """
@@ -10,21 +10,78 @@ import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import zmq
 from aiohttp import web
+from pydantic import Field, field_validator
+from pydantic_settings import SettingsConfigDict
 
+from epochal.client.sidecar.sidecar import check_address
 from epochal.errors import ConfigError, EpochalError
 from epochal.locks import FileLock, LockTaken
 from epochal.protocol import messages as m
 from epochal.service.http import HttpServer
+from epochal.service.settings import ServiceSettings
 from epochal.service.telemetry import ServiceTelemetry
 from epochal_publisher.http import errors
+from epochal_publisher.settings import CatalogUrl
 from epochal_publisher.sidecar.front import Front
-from epochal_publisher.sidecar.lanes import Lanes
+from epochal_publisher.sidecar.lanes import Lanes, Limits
 from epochal_publisher.sidecar.lookups import CatalogLookups
-from epochal_publisher.sidecar.settings import SidecarSettings
+
+
+def _pod() -> str:
+    return os.environ.get("EPOCHAL_POD_UID", "")
+
+
+class SidecarSettings(ServiceSettings):
+    """Read from `EPOCHAL_SIDECAR_*`; arguments of `read` win. Durations in seconds, sizes in bytes."""
+
+    model_config = SettingsConfigDict(env_prefix="EPOCHAL_SIDECAR_")
+    service: ClassVar[str] = "sidecar"
+
+    listen: str = "ipc:///run/epochal/ingest.sock"
+    """Where writers connect: `ipc://PATH`, and by comma `tcp://127.0.0.1:PORT` for those that share no directory."""
+    catalog: CatalogUrl = ""
+    """The URL of the catalog; empty for EPOCHAL_CATALOG."""
+    pod: str = Field(default_factory=_pod)
+    """The uid of the pod, from EPOCHAL_POD_UID. Writers in another pod have another uid and do not use this sidecar."""
+    http_port: int = Field(default=8705, ge=0, le=65535)
+    """Port of health and metrics; 0 takes a free one."""
+    held_bytes: int = Field(default=64 * 2**20, ge=2**20)
+    """What publishers have not taken yet, in all. Above this, nothing is read, so that the writers' windows fill."""
+    max_lanes: int = Field(default=1024, ge=1)
+    """Writers' connections at once; a writer has one for each segment."""
+    silence: float = Field(default=120.0, gt=0.0)
+    """How long a writer may be silent before its connection to the publisher is closed; open ones send heartbeats."""
+    remember: float = Field(default=1.0, ge=0.0, le=60.0)
+    """How long a look-up serves other writers too: the tasks of one batch begin within a second."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least severity that is logged."""
+    drain_timeout: float = Field(default=15.0, ge=0.0, le=20.0)
+    """How long writers may go on after SIGTERM."""
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where to listen."""
+        return [address.strip() for address in self.listen.split(",")]
+
+    @property
+    def limits(self) -> Limits:
+        """The limits for `Lanes`."""
+        return Limits(held=self.held_bytes, lanes=self.max_lanes, silence=self.silence)
+
+    @field_validator("listen")
+    @classmethod
+    def _listen(cls, value: str) -> str:
+        for address in value.split(","):
+            try:
+                check_address(address.strip())
+            except ConfigError as error:
+                raise ValueError(str(error)) from None
+        return value
+
 
 logger = logging.getLogger("epochal.sidecar")
 
@@ -83,10 +140,10 @@ class SidecarProcess:
             case m.Greet():
                 if m.VERSION not in message.versions:
                     detail = f"this sidecar speaks version {m.VERSION} of the protocol, the writer {message.versions}"
-                    self.front.tell(peer, m.Refused(message.request, "sidecar_unavailable", detail))
+                    self.front.send(peer, m.Refused(message.request, "sidecar_unavailable", detail))
                 else:
                     greeted = m.Greeted(message.request, m.VERSION, self.instance, self._settings.pod)
-                    self.front.tell(peer, greeted)
+                    self.front.send(peer, greeted)
             case m.Ask():
                 task = asyncio.create_task(self._answer(peer, message))
                 self._tasks.add(task)
@@ -95,15 +152,15 @@ class SidecarProcess:
                 self.lookups.left(message)
 
     async def _answer(self, peer: bytes, ask: m.Ask) -> None:
-        told: m.Message
+        answer: m.Message
         try:
-            told = await self.lookups.answer(ask)
+            answer = await self.lookups.answer(ask)
         except EpochalError as error:
-            told = m.Refused(ask.request, error.code, str(error))
+            answer = m.Refused(ask.request, error.code, str(error))
         except Exception:
             logger.exception("a question could not be answered")
-            told = m.Refused(ask.request, "internal", "the sidecar failed on this question; its log says how")
-        self.front.tell(peer, told)
+            answer = m.Refused(ask.request, "internal", "the sidecar failed on this question; its log says how")
+        self.front.send(peer, answer)
 
 
 def _paths(settings: SidecarSettings) -> list[Path]:
@@ -135,11 +192,8 @@ async def _http(settings: SidecarSettings, sidecar: SidecarProcess) -> AsyncIter
             return web.Response(status=503, text=f"the catalog at {settings.catalog} does not answer\n")
         return web.Response(text="ok\n")
 
-    async def metrics(_request: web.Request) -> web.Response:
-        return web.Response(body=telemetry.render(), headers={"Content-Type": "text/plain; version=0.0.4"})
-
     router: Any = listener.app.router
-    for path, handler in (("/healthz", health), ("/readyz", ready), ("/metrics", metrics)):
+    for path, handler in (("/healthz", health), ("/readyz", ready), ("/metrics", telemetry.serve)):
         router.add_route("GET", path, handler)
     try:
         yield await listener.start(settings.http_port)

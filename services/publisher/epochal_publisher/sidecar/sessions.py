@@ -25,7 +25,7 @@ PATIENCE = 2.0
 MOST_WRITERS = 4096
 """Writer ids that are remembered; the one that opened a session longest ago is forgotten first."""
 
-Key = tuple[str, str]
+SessionKey = tuple[str, str]
 """The path of the stream at the catalog, and the writer id."""
 
 
@@ -40,7 +40,7 @@ class KnownWriter:
     ours: bool = False
     """Whether this sidecar had the number before too, not long ago: then the writer id is likely to come again."""
     ahead: "asyncio.Task[dict[str, Any] | None] | None" = None
-    asked: float = 0.0
+    requested: float = 0.0
     """When the number ahead was requested."""
 
 
@@ -49,7 +49,7 @@ class Sessions:
 
     def __init__(self, http: HttpCaller) -> None:
         self._http = http
-        self._writers: dict[Key, KnownWriter] = {}
+        self._writers: dict[SessionKey, KnownWriter] = {}
         self._tasks = set[asyncio.Task[dict[str, Any] | None]]()
         self.ahead = 0
 
@@ -66,7 +66,7 @@ class Sessions:
             task, known.ahead = known.ahead, None
             await asyncio.wait((task,), timeout=PATIENCE)
             session = task.result() if task.done() and not task.cancelled() else None
-            if session is not None and monotonic() - known.asked < AHEAD:
+            if session is not None and monotonic() - known.requested < AHEAD:
                 self.ahead, known.given = self.ahead + 1, monotonic()
                 self._writers[path, writer] = self._writers.pop((path, writer), known)  # the one that opened last
                 return {**session, "ahead": True}
@@ -88,7 +88,7 @@ class Sessions:
         """Session `number` of a writer has left every segment."""
         known = self._writers.get((path, writer))
         if known is not None and known.ours and known.newest == number and known.ahead is None:
-            known.asked = monotonic()
+            known.requested = monotonic()
             known.ahead = asyncio.create_task(self._ask_ahead(known, path, writer, number))
             self._tasks.add(known.ahead)
             known.ahead.add_done_callback(self._tasks.discard)
@@ -108,7 +108,7 @@ class Sessions:
         get(session, "session", int)
         return dict(session)
 
-    def _forget(self, key: Key) -> KnownWriter | None:
+    def _forget(self, key: SessionKey) -> KnownWriter | None:
         known = self._writers.pop(key, None)
         if known is not None and known.ahead is not None:
             known.ahead.cancel()

@@ -9,9 +9,9 @@ from time import monotonic
 
 import zmq
 
-from epochal.client.sockets import Frames, Socket
+from epochal.client.sockets import Socket
 from epochal.errors import RemoteProtocolError
-from epochal.protocol.wire import CHANNEL_PREFIX, NONCE_PREFIX
+from epochal.protocol.wire import CHANNEL_PREFIX, NONCE_PREFIX, Frames
 from epochal_publisher.counters import ProcessCounters
 from epochal_publisher.segments.segment import HostedSegment
 from epochal_publisher.sockets.peer_limits import SocketTimeouts
@@ -96,7 +96,15 @@ class Events:
             for served in every:
                 served.server.unsubscribed(nonce)
             return
-        # A nonce that no segment expects had no hello here: any segment answers it with `Refused`.
-        joined = next((served for served in every if served.server.expects(nonce)), every[0])
-        joined.counters.joins += 1
+        if any(nonce in served.server.subscriptions for served in every):
+            self._counters.refused(
+                "events", RemoteProtocolError.code
+            )  # of somebody else, see `SegmentServer.subscribed`
+            return
+        joined = next((served for served in every if served.server.expects(nonce)), None)
+        if joined is None:  # it had no hello here, so it is no join: any segment answers it with `Refused`
+            joined = every[0]
+            self._counters.refused("events", RemoteProtocolError.code)
+        else:
+            joined.counters.joins += 1
         joined.server.subscribed(nonce, monotonic())

@@ -1,27 +1,28 @@
-"""A ROUTER socket that reads protocol messages and survives anything else that arrives.
+"""The sockets `ingest` and `requests`: ROUTERs that read protocol messages and survive anything else that arrives.
 
-Shared by `ingest` and `requests`, which differ only in what their messages mean. A message that breaks the protocol is
-answered once, with `Refused`, and nothing more is read from that peer.
+They differ only in what their messages mean and in their limits. A message that breaks the protocol is answered once,
+with `Refused`, and nothing more is read from that peer.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from time import monotonic
 
 import zmq
 
-from epochal.client.sockets import Frames, Socket
-from epochal.errors import EpochalError, LocalProtocolError, RemoteProtocolError
+from epochal.client.sockets import Socket
+from epochal.errors import EpochalError, LocalProtocolError, NoPublisher, RemoteProtocolError, Unavailable
 from epochal.protocol import messages as m
-from epochal.protocol.wire import decode, encode
+from epochal.protocol.wire import MAX_PAYLOAD, PACK_BYTES, Frames, decode, encode
 from epochal_publisher.counters import ProcessCounters
+from epochal_publisher.segments.segment import HostedSegment
 from epochal_publisher.sockets.peer_limits import BlockedPeers, SocketTimeouts
 
 logger = logging.getLogger("epochal.publisher")
 
 RECEIVE_QUEUE = 1000
 
-Handler = Callable[[bytes, m.Message, float], None]
+MessageHandler = Callable[[bytes, m.Message, float], None]
 
 
 class Router:
@@ -37,7 +38,7 @@ class Router:
         context: "zmq.Context[zmq.Socket[bytes]]",
         name: str,
         address: str,
-        handle: Handler,
+        handle: MessageHandler,
         on_idle: Callable[[], None],
         *,
         send_queue: int,
@@ -105,3 +106,82 @@ class Router:
             logger.exception("a message could not be handled")
             counters.failures += 1
             self.refuse(peer, RemoteProtocolError("the publisher failed on this message; its log says how"))
+
+
+class Requests:
+    """Handler of the `requests` socket: each message from a subscriber goes to its segment's machine; `segments` by id.
+
+    The answer to a join does not come back here but on `events`. The two sockets share only the machines.
+    """
+
+    SEND_QUEUE = 256
+    """A chunk of an answer is up to 256 KiB, and a client that gives credit as it reads has few of them under way."""
+    MAX_FRAME = 64 * 1024
+    """No request from a subscriber carries a payload."""
+    MAX_MESSAGES = 16
+    """In one zmq message. Each can cost a replay of a thousand events, and our client sends one at a time."""
+
+    router: Router
+
+    def __init__(self, segments: Mapping[str, HostedSegment]) -> None:
+        self._segments = segments
+
+    def handle(self, peer: bytes, message: m.Message, now: float) -> None:
+        """Give one message to its segment."""
+        match message:
+            case m.Hello() | m.Since():
+                served = self._segments.get(message.segment)
+                if served is not None:
+                    served.server.receive(peer, message, now)
+                else:
+                    detail = f"segment {message.segment!r} is not served here; look it up again"
+                    self.router.send(peer, (m.Refused(message.request, NoPublisher.code, detail),))
+            case m.Credit():
+                for served in self._segments.values():  # it names a request, which only one segment knows
+                    served.server.receive(peer, message, now)
+            case _:
+                raise RemoteProtocolError(f"a subscriber does not send {type(message).__name__}")
+
+
+class Ingest:
+    """Handler of the `ingest` socket: each message from a writer goes to its segment's machine; `segments` by id.
+
+    Nearly all of a publisher's work comes through here, one call a message. While `draining`, it takes nothing more.
+    """
+
+    SEND_QUEUE = 4096
+    """Acknowledgements are small, and one covers many appends."""
+    MAX_FRAME = MAX_PAYLOAD + PACK_BYTES
+    """The same for every `max_payload`: an append above that setting gets an error, not a closed connection."""
+    MAX_MESSAGES = 8192
+    """In one zmq message; our writers pack up to 64 KiB into one."""
+
+    router: Router
+
+    def __init__(self, segments: Mapping[str, HostedSegment]) -> None:
+        self._segments = segments
+        self.draining = False
+
+    def handle(self, peer: bytes, message: m.Message, now: float) -> None:
+        """Give one message to its segment."""
+        try:
+            served = self._segments[message.segment]  # type: ignore[union-attr]  # the except below
+        except AttributeError:
+            raise RemoteProtocolError(f"a writer does not send {type(message).__name__}") from None
+        except KeyError:
+            error = NoPublisher(f"segment {message.segment!r} is not served here; look it up again")  # type: ignore[union-attr]
+            self._decline(peer, message, error)
+            return
+        if self.draining:
+            self._decline(peer, message, Unavailable("the publisher stops; look the segment up again"))
+        else:
+            served.publisher.receive(peer, message, now)
+
+    def _decline(self, peer: bytes, message: m.Message, error: EpochalError) -> None:
+        match message:
+            case m.Open():
+                self.router.send(peer, (m.Refused(message.op, error.code, str(error)),))
+            case m.Append() | m.Alive() | m.Hold() | m.Abort() | m.Leave():
+                self.router.refuse(peer, error, m.Lost(message.segment, error.code, str(error)))
+            case _:
+                raise RemoteProtocolError(f"a writer does not send {type(message).__name__}")

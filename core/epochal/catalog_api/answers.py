@@ -1,0 +1,275 @@
+"""What the catalog answers: the catalog makes these values, and clients read them.
+
+Their docstrings are those of the OpenAPI document, and so are their names, where they have a title. Key bounds are ints
+(decimal strings on the wire), times are in the protocol's form, durations are seconds.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+
+from epochal.catalog_api.blockers import HeldBack
+from epochal.catalog_api.kinds import Answer, AnyTime, Flag, Key, Number, Seconds, Text, Times, Whole
+from epochal.protocol.messages import FIRST_SESSION
+from epochal.resources import StreamManifest
+
+
+@dataclass(frozen=True, slots=True)
+class Owner(Answer):
+    """The publisher that serves a segment."""
+
+    id: Text
+    token: Whole
+    verified: Flag
+    """False after a restart of the catalog until the publisher has renewed."""
+    addresses: Mapping[Text, Text]
+    since: Text
+
+
+@dataclass(frozen=True, slots=True)
+class PublisherInfo(Owner):
+    """A registration. `live`: its lease has not lapsed; `superseded`: it must stop."""
+
+    __pydantic_config__ = ConfigDict(title="Publisher")
+
+    instance: Text
+    stream: Text
+    uid: Text
+    segments: Mapping[Text, Whole]
+    """Segment -> the incarnation of it that the publisher was given."""
+    live: Flag
+    superseded: Flag
+    """Another publisher has its segments, or its stream is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held(Answer):
+    """A holder of a segment's time."""
+
+    time: AnyTime
+    kind: Text
+    writer: Text | None
+    seconds: Seconds
+    silent: Seconds | None
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentInfo(Answer):
+    """A key range of a stream. `lo` and `hi` are decimal strings; `lower` is null until first reported.
+
+    Every time that is <= one of `below`, and was not complete, is aborted: a publisher lost it with its memory.
+    `reported`: how many seconds ago the publisher said what `counters` and `holders` say.
+    """
+
+    __pydantic_config__ = ConfigDict(title="Segment")
+
+    id: Text
+    lo: Key
+    hi: Key
+    state: Text
+    incarnation: Whole
+    lower: Times | None = None
+    below: Times = ()
+    finishing: Flag = False
+    publisher: Owner | None = None
+    reported: Seconds | None = None
+    counters: Annotated[
+        Mapping[Text, Any],
+        BeforeValidator(lambda value: value or {}),
+        WithJsonSchema(
+            {"type": "object", "additionalProperties": {"anyOf": [{"type": "integer"}, {"type": "number"}]}}
+        ),
+    ] = field(default_factory=dict)
+    holders: tuple[Held, ...] = ()
+    """Who holds the elements of `lower`, the longest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class FieldNotInEffect(Answer):
+    """A field that was given and whose function is planned."""
+
+    __pydantic_config__ = ConfigDict(title="NotInEffect")
+
+    path: Text
+    value: Any
+    note: Text
+
+
+@dataclass(frozen=True, slots=True)
+class StreamHead(Answer):
+    """A stream without its segments."""
+
+    namespace: Text
+    name: Text
+    uid: Text
+    """Fresh for every creation, also under a used name (S26)."""
+    generation: Whole
+    phase: Annotated[Text, WithJsonSchema({"type": "string", "pattern": "^(Pending|Ready|Complete)$"})]
+    manifest: Mapping[Text, Any]
+    writers: tuple[Text, ...] = ()
+    created: Text = ""
+    not_in_effect: tuple[FieldNotInEffect, ...] = ()
+    held_back: tuple[HeldBack, ...] = ()
+    """What holds the stream's time back, the longest first."""
+    subscriptions: Whole = 0
+    """How many read it now (S31)."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamInfo(StreamHead):
+    """A stream with its segments."""
+
+    __pydantic_config__ = ConfigDict(title="Stream")
+
+    segments: tuple[SegmentInfo, ...] = ()
+    _declared: Annotated[Any, Field(exclude=True)] = field(default=None, init=False, repr=False, compare=False)
+
+    @property
+    def qualified(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+    def declared(self) -> StreamManifest:
+        """The manifest as a checked value; checked once."""
+        declared: StreamManifest | None = self._declared
+        if declared is None:
+            declared = StreamManifest.from_document(self.manifest)
+            object.__setattr__(self, "_declared", declared)
+        return declared
+
+
+@dataclass(frozen=True, slots=True)
+class WriterSession(Answer):
+    """A writer's session number for the stream of this uid.
+
+    `first`: it has had no session before; `before`: the number of its session before, or null.
+    """
+
+    __pydantic_config__ = ConfigDict(title="Session")
+
+    number: Annotated[Whole, Field(alias="session")]
+    """It fences all older sessions of the writer (E6)."""
+    uid: Text
+    first: Flag
+    before: Whole | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _count_from_one(cls, value: dict[str, Any]) -> dict[str, Any]:
+        """A catalog of the release before counts sessions from 1, and does not say which is first."""
+        return {"first": value["session"] == FIRST_SESSION, **value}
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentGrant(Answer):
+    """A segment given to a publisher, with what its last incarnation reported; `horizon` is null when not known."""
+
+    __pydantic_config__ = ConfigDict(title="Granted")
+
+    id: Text
+    incarnation: Whole
+    lo: Key
+    hi: Key
+    lower: Times | None = None
+    horizon: Times | None = None
+    """The maximal times that may have been active in the last incarnation (E11)."""
+    marks: tuple[Text, ...] = ()
+    writers: tuple[Text, ...] = ()
+    finishing: Flag = False
+    complete: Flag = False
+
+
+@dataclass(frozen=True, slots=True)
+class Registration(Answer):
+    """The fencing token, the seconds a lease lasts, and the segments.
+
+    `sessions`: writer -> its newest session number, of all writers whose newest session is not their first (E6).
+    """
+
+    __pydantic_config__ = ConfigDict(title="Registered")
+
+    token: Whole
+    ttl: Seconds
+    segments: tuple[SegmentGrant, ...]
+    sessions: Mapping[Text, Whole] = field(default_factory=dict)
+    keeps_horizons: Annotated[Flag, Field(exclude=True)] = False
+    """Whether the catalog stores horizons (E11): read off the segments, because one of the release before does not."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _find_horizons(cls, value: dict[str, Any]) -> dict[str, Any]:
+        return {**value, "keeps_horizons": any("horizon" in segment for segment in value["segments"])}
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal(Answer):
+    """The lease lasts another `ttl` seconds.
+
+    `recorded`: segment -> the number of the record that is stored of it now, -1 for none, of those that were reported.
+    `released`: writer -> its session that was released, of the writers that the publisher's segments still count (E46).
+    """
+
+    __pydantic_config__ = ConfigDict(title="Renewed")
+
+    ttl: Seconds
+    complete: Flag
+    """Every writer has finished the stream (E7)."""
+    recorded: Mapping[Text, Whole] = field(default_factory=dict)
+    released: Mapping[Text, Whole] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class WriterInfo(Answer):
+    """A writer's last session number; `open`: a publisher counts it among its writers."""
+
+    __pydantic_config__ = ConfigDict(title="Writer")
+
+    writer: Text
+    session: Whole
+    open: Flag
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionLease(Answer):
+    """The subscription lasts `ttl` seconds from now; `token` is for its owner alone."""
+
+    __pydantic_config__ = ConfigDict(title="Subscribed")
+
+    id: Text
+    token: Whole
+    """Anyone who has it can renew the subscription and withdraw it (S29)."""
+    ttl: Seconds
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionInfo(Answer):
+    """A live subscription; `verified` is false after a restart of the catalog until it renews."""
+
+    __pydantic_config__ = ConfigDict(title="Subscription")
+
+    id: Text
+    stream: Text
+    uid: Text
+    subscriber: Text
+    since: Text
+    verified: Flag
+    lower: Times | None
+    """The frontier that the subscriber last reported; None before."""
+    counters: Mapping[Text, Number]
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogEvent(Answer):
+    """One change in the catalog (S26).
+
+    `kind`: stream, segment, publisher, subscription or session; `op`: put or delete; `object`: what it is now, in the
+    form of docs/catalog.md, None once deleted. To resume after it, watch with `since=revision`.
+    """
+
+    revision: Whole
+    kind: Text
+    op: Text
+    name: Text
+    object: Mapping[Text, Any] | None

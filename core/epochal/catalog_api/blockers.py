@@ -1,0 +1,100 @@
+"""What holds a stream's time back, as values and as sentences: the answer to "why does this epoch not complete?".
+
+Catalog and commands use the same sentences: a page, a table and a log line show the same text.
+"""
+
+from dataclasses import dataclass
+
+from pydantic import computed_field
+
+from epochal.catalog_api.kinds import Answer, AnyTime, Seconds, Text
+from epochal.protocol.times import Time, to_json
+
+NO_PUBLISHER = "no_publisher"
+"""The kind of a segment that no publisher serves, or about which nothing was reported yet; the others are
+`HolderKind`."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBack(Answer):
+    """What keeps a segment of a stream at its time, and that in words."""
+
+    segment: Text
+    time: AnyTime
+    """None for a segment that has never reported."""
+    kind: Text
+    """A `HolderKind`, `no_publisher`, or one that is unknown here."""
+    writer: Text | None
+    seconds: Seconds | None
+    """For how long; None when not known."""
+    silent: Seconds | None
+    """How long ago `writer` was last heard; None without one."""
+
+    @computed_field  # type: ignore[prop-decorator]  # mypy knows no decorators of properties
+    @property
+    def words(self) -> str:
+        """One sentence for people.
+
+        >>> HeldBack("1", 42, "writer", "w1", 192.0, 0.4).words
+        'segment 1 stands at 42: writer w1 has held it for 3m12s (last heard 0.4 s ago)'
+        >>> HeldBack("0", None, "no_publisher", None, None, None).words
+        'segment 0 has no publisher that has reported'
+        """
+        if self.time is None:
+            lasting = "" if self.seconds is None else f" for {show_seconds(self.seconds)}"
+            return f"segment {self.segment} has no publisher that has reported{lasting}"
+        return f"segment {self.segment} stands at {show_time(self.time)}: {_reason(self)}"
+
+
+def _reason(held: HeldBack) -> str:
+    lasting = "" if held.seconds is None else f" for {show_seconds(held.seconds)}"
+    match held.kind:
+        case "writer":
+            heard = "" if held.silent is None else f" (last heard {show_seconds(held.silent)} ago)"
+            return f"writer {held.writer} has held it{lasting}{heard}"
+        case "opening":
+            return f"it has waited{lasting} until progress.minWriters writers have opened"
+        case "returning":
+            return f"it has waited{lasting} for writer {held.writer} to come back to the restarted publisher"
+        case "lost":
+            return (
+                f"it has waited{lasting} for lost writer {held.writer} (progress.whenLost: hold);"
+                f" start {held.writer} again, or let it go with `epochal release`"
+            )
+        case "parked":
+            return f"it has had no writer{lasting}; the next that opens goes on from here"
+        case "finishing":
+            return f"its writers have finished; it has waited{lasting} for the other segments to finish"
+        case "recording":
+            return f"no writer holds it any more; it has waited{lasting} for the catalog to record the next frontier"
+        case "no_publisher":
+            return f"it has had no publisher{lasting}"
+        case other:
+            return f"{other}{lasting}"
+
+
+def show_time(time: Time) -> str:
+    """A time as people write it.
+
+    >>> show_time(3), show_time((1, (2, 3)))
+    ('3', '(1, (2, 3))')
+    """
+    return str(to_json(time)).replace("[", "(").replace("]", ")")
+
+
+def show_seconds(seconds: float) -> str:
+    """A duration as people write it, in its one or two largest units.
+
+    >>> [show_seconds(value) for value in (0.42, 12.3, 192, 7500, 273_600)]
+    ['0.4 s', '12 s', '3m12s', '2h05m', '3d04h']
+    """
+    if seconds < 9.95:
+        return f"{max(seconds, 0.0):.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02}s"
+    if whole < 86_400:
+        return f"{whole // 3600}h{whole % 3600 // 60:02}m"
+    return f"{whole // 86_400}d{whole % 86_400 // 3600:02}h"

@@ -1,0 +1,182 @@
+"""What is asked of the catalog: the bodies of requests, as a client makes them and as the catalog reads them.
+
+Their docstrings and descriptions are those of the OpenAPI document. Times have their JSON form, ints or nested lists,
+because only the shape of the stream says which times are right.
+"""
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Strict
+
+from epochal.catalog_api.kinds import Flag, Number, fields_of
+from epochal.protocol import blockers
+from epochal.protocol.times import to_json
+
+
+def _whole(value: object) -> object:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _printable(value: str) -> str:
+    if not value.isprintable():
+        raise ValueError("an id must be printable characters")
+    return value
+
+
+Count = Annotated[int, Strict(), Field(ge=0, le=2**63 - 1), BeforeValidator(_whole)]
+"""JSON has one kind of number, so 3.0 is a whole one."""
+Name = Annotated[str, Strict(), Field(min_length=1, max_length=253)]
+Id = Annotated[Name, AfterValidator(_printable)]
+"""The name that somebody new has. Reports name who is there already, perhaps since before ids had to be printable."""
+Address = Annotated[str, Strict(), Field(min_length=1, max_length=512)]
+Lasting = Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)]
+Counters = Annotated[dict[Annotated[str, Strict(), Field(max_length=64)], Number], Field(max_length=64)]
+
+
+class Request:
+    """A body: a dataclass whose fields are of the kinds of this module."""
+
+    __slots__ = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The form in which it is sent."""
+        return fields_of(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses(Request):
+    """Where a publisher's sockets are, as `tcp://host:port`; `http` is its `http://host:port`."""
+
+    events: Address
+    requests: Address
+    ingest: Address
+    http: Address | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Those that there are, by name."""
+        return {name: address for name, address in fields_of(self).items() if address is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Register(Request):
+    """A publisher process asks for segments."""
+
+    publisher: Id
+    instance: Id
+    stream: Annotated[str, Strict(), Field(pattern=r"^([^/]+/[^/]+|\$[^/]+)$", description="namespace/name")]
+    uid: Name
+    segments: Annotated[list[Name], Field(min_length=1, max_length=1024)]
+    addresses: Addresses
+    incarnations: Annotated[
+        dict[Annotated[str, Strict()], Count],
+        Field(max_length=1024, description="segment -> the last incarnation that its log on disk has seen"),
+    ] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """The form in which it is sent."""
+        return {**fields_of(self), "addresses": self.addresses.to_json()}
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedHolder(Request):
+    """Who holds a time of a segment's lower frontier; `seconds` and `silent`: since when, and when last heard."""
+
+    __pydantic_config__ = ConfigDict(title="Holder")
+
+    time: Any
+    kind: Annotated[str, Strict(), Field(min_length=1, max_length=32)]
+    writer: Name | None
+    seconds: Lasting
+    silent: Lasting | None
+
+    @classmethod
+    def of(cls, holder: blockers.Holder) -> Self:
+        """What a publisher's machine says, in the form that is sent."""
+        return cls(to_json(holder.time), str(holder.kind), holder.writer, holder.seconds, holder.silent)
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentReport(Request):
+    """What a publisher says of one segment; what is left out stays as it was.
+
+    With `number` it is a record (E11): `lower`, `writers` and `horizon` are stored together, unless a record of this
+    incarnation with this number or a higher one is stored already. Without, the stored horizon becomes unknown.
+    """
+
+    __pydantic_config__ = ConfigDict(title="Report")
+
+    incarnation: Count
+    lower: list[Any] | None = None
+    writers: Annotated[list[Name], Field(max_length=100_000)] | None = None
+    number: Annotated[Count | None, Field(description="rises with every record of an incarnation")] = None
+    horizon: Annotated[
+        Annotated[list[Any], Field(max_length=1024)] | None,
+        Field(description="the maximal times that may become active; needed with a number, and only grows"),
+    ] = None
+    final: Annotated[Flag, Field(description="the publisher stops: its horizon may shrink to what is open")] = False
+    marks: Annotated[
+        list[Annotated[str, Strict(), Field(max_length=300)]],
+        Field(max_length=10_000, description="facts for the next publisher, stored with a record"),
+    ] = field(default_factory=list)
+    below: Annotated[
+        list[Any],
+        Field(max_length=1024, description="every time <= one of these is aborted, for its memory was lost"),
+    ] = field(default_factory=list)
+    counters: Counters = field(default_factory=dict)
+    holders: Annotated[list[ReportedHolder], Field(max_length=16)] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """The form in which it is sent: without what belongs to a record, unless it is one."""
+        record = {"number": self.number, "horizon": self.horizon, "final": self.final, "marks": self.marks}
+        return {
+            "incarnation": self.incarnation,
+            "lower": self.lower,
+            "writers": self.writers,
+            "counters": self.counters,
+            "holders": [holder.to_json() for holder in self.holders],
+            **({} if self.number is None else record),
+            **({"below": self.below} if self.below else {}),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Renew(Request):
+    """A publisher is alive."""
+
+    token: Count
+    segments: Annotated[dict[Annotated[str, Strict()], SegmentReport], Field(max_length=1024)] = field(
+        default_factory=dict
+    )
+
+    def to_json(self) -> dict[str, Any]:
+        """The form in which it is sent."""
+        return {"token": self.token, "segments": {name: report.to_json() for name, report in self.segments.items()}}
+
+
+@dataclass(frozen=True, slots=True)
+class Finishing(Request):
+    """A publisher's finishing mark; `number` rises with every change of mind within an incarnation (E7)."""
+
+    publisher: Name
+    token: Count
+    incarnation: Count
+    number: Count
+    finishing: Flag
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe(Request):
+    """A reader makes itself known; `subscriber` is a name for people."""
+
+    subscriber: Id
+    uid: Name
+
+
+@dataclass(frozen=True, slots=True)
+class RenewSubscription(Request):
+    """A reader is alive; `lower` is its frontier, null when not known yet."""
+
+    token: Count
+    lower: Annotated[list[Any], Field(max_length=1024)] | None = None
+    counters: Counters = field(default_factory=dict)

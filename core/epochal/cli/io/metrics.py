@@ -1,0 +1,72 @@
+"""The metrics of a service: one bounded request, and what its answer says of each segment.
+
+Separate from the catalog's client because publishers and catalogs serve them to operators, as text, and no client
+needs them.
+"""
+
+import asyncio
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import aiohttp
+
+MAX_METRICS = 4 * 2**20
+"""Bytes of one answer that are read; a publisher of a hundred segments has a few hundred KiB."""
+
+_SAMPLE = re.compile(r"^epochal_publisher_(\w+?)\{([^\n]*)\} ([0-9.eE+-]+)$", re.MULTILINE)
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_ESCAPE = re.compile(r"\\(.)")
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The body of an answer, and whether it was cut off."""
+
+    text: bytes
+    cut: bool
+
+
+def open_session() -> aiohttp.ClientSession:
+    """Connections to services: no compressed answer, which could unpack to any size, and no cookies."""
+    return aiohttp.ClientSession(
+        auto_decompress=False, headers={"Accept-Encoding": "identity"}, cookie_jar=aiohttp.DummyCookieJar()
+    )
+
+
+async def read_text(session: aiohttp.ClientSession, url: str, timeout: float, most: int = MAX_METRICS) -> Answered:
+    """What `url` answers, at most `most` bytes of it.
+
+    Raises `aiohttp.ClientError`, `OSError` or `ValueError` without an answer, `TimeoutError` after `timeout` seconds.
+    """
+    async with asyncio.timeout(timeout), session.get(url, allow_redirects=False) as response:
+        if response.status != 200:
+            raise ValueError(f"answers {response.status}")
+        parts, size = list[bytes](), 0
+        async for part in response.content.iter_any():
+            parts.append(part)
+            size += len(part)
+            if size > most:
+                response.close()  # else the rest of the answer would be read
+                return Answered(b"".join(parts)[:most], True)
+        return Answered(b"".join(parts), False)
+
+
+def segment_samples(text: str) -> Mapping[tuple[str, str, str], float]:
+    r"""Of a publisher's metrics the numbers of each segment, by name, stream and segment.
+
+    >>> segment_samples('epochal_publisher_acks_total{segment="0",stream="demo/a"} 3.0\n')
+    {('acks_total', 'demo/a', '0'): 3.0}
+    """
+    found: dict[tuple[str, str, str], float] = {}
+    for name, inner, number in _SAMPLE.findall(text):
+        labels = {key: _ESCAPE.sub(_unescaped, value) for key, value in _LABEL.findall(inner)}
+        try:
+            found[name, labels["stream"], labels["segment"]] = float(number)
+        except (KeyError, ValueError):  # a number of the whole process, or no number
+            continue
+    return found
+
+
+def _unescaped(found: "re.Match[str]") -> str:
+    return "\n" if found[1] == "n" else found[1]

@@ -1,0 +1,99 @@
+"""What a subscriber takes: epochs that it can see whole (`JoinFilter`), and batches by topic (`TopicChoice`).
+
+One `JoinFilter` a segment and join (E15). Separate from the machine because epoch atomicity rests on these few lines,
+and because a set of such filters can also be written as a frontier and a few aborted times, which is how a cursor
+carries them (E16). A topic never decides whether an epoch is whole. The receiver applies both; publishers that filter
+are planned.
+
+Sources: Strymon's publish-subscribe protocol (design), rules S10-S15; E15-E17. Generalized subscription upstreaming
+(nanomsg mailing list): prefixes, the longest one wins, receive-side filtering is always on.
+"""
+
+from collections.abc import Iterable
+
+from epochal.protocol.frontier import Antichain
+from epochal.protocol.times import Time, TimeShape, less_equal
+
+
+class JoinFilter:
+    """Admits T if some element of `lower` is <= T, T is <= no element of `upper`, and T is not in `aborted`.
+
+    >>> seen_from = JoinFilter(lower=[3], upper=[5])
+    >>> [t for t in range(9) if seen_from.admits(t)]
+    [6, 7, 8]
+    """
+
+    __slots__ = ("aborted", "lower", "upper")
+
+    def __init__(self, lower: Iterable[Time], upper: Iterable[Time] = (), aborted: Iterable[Time] = ()) -> None:
+        self.lower: Antichain | None = Antichain(lower)
+        self.upper = list(upper)
+        self.aborted = set(aborted)
+
+    def admits(self, time: Time) -> bool:
+        """Whether the epoch `time` can be delivered whole (S10, E15)."""
+        if self.lower is not None and not self.lower.less_equal(time):
+            return False
+        return not any(less_equal(time, under_way) for under_way in self.upper) and time not in self.aborted
+
+    def prune(self, frontier: Antichain) -> bool:
+        """Drop what can no longer matter once only times reached by `frontier` can arrive.
+
+        Returns whether anything is left.
+
+        An element equal to a frontier element stays: that epoch can still arrive (S13). It goes when no frontier
+        element is <= it, which covers an empty frontier and one that has passed it incomparably (S14).
+        """
+        self.upper = [time for time in self.upper if frontier.less_equal(time)]
+        self.aborted = {time for time in self.aborted if frontier.less_equal(time)}
+        if self.lower is not None and self.lower.reaches_all(frontier):
+            self.lower = None
+        return self.lower is not None or bool(self.upper) or bool(self.aborted)
+
+    def frontier(self, shape: TimeShape) -> Antichain:
+        """The minimal times admitted, aborted ones apart.
+
+        What is not below a set is what reaches one of the corners just past it.
+        """
+        admitted = Antichain([shape.bottom]) if self.lower is None else self.lower
+        for time in self.upper:
+            admitted = admitted.join(Antichain(shape.successors_past(time)))
+        return admitted
+
+
+MAX_REMEMBERED = 4096
+
+
+class TopicChoice:
+    """Wants a topic if the longest prefix of it among `wanted` and `rejected` is a wanted one.
+
+    With nothing wanted, all is wanted but the rejected.
+
+    >>> choice = TopicChoice([b"delay/"], [b"delay/EWR"])
+    >>> [choice.wants(topic) for topic in (b"delay/JFK", b"delay/EWR", b"gate/JFK")]
+    [True, False, False]
+
+    """
+
+    __slots__ = ("_known", "_prefixes")
+
+    def __init__(self, wanted: Iterable[bytes] | None = None, rejected: Iterable[bytes] = ()) -> None:
+        positive = [b""] if wanted is None else list(wanted)
+        self._prefixes = dict.fromkeys(rejected, False) | dict.fromkeys(positive, True)
+        self._known: dict[bytes, bool] = {}
+
+    def wants(self, topic: bytes) -> bool:
+        """Whether batches of `topic` are delivered."""
+        known = self._known.get(topic)
+        if known is None:
+            if len(self._known) >= MAX_REMEMBERED:
+                self._known.clear()
+            known = self._known[topic] = self._decide(topic)
+        return known
+
+    def _decide(self, topic: bytes) -> bool:
+        for length in range(len(topic), -1, -1):
+            verdict = self._prefixes.get(topic[:length])
+            if verdict is not None:
+                return verdict
+        return False

@@ -1,0 +1,91 @@
+"""The places of readers over HTTP: how many are answered at once, shared out by their addresses.
+
+Separate from the answers because it knows only who has a place, and since when.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+
+from epochal.service.errors import Overloaded
+
+
+class GaveWay(Overloaded):
+    """A reader of an address that has fewer places needs this one. `begun` as in `Place`."""
+
+    begun: web.StreamResponse | None = None
+
+
+class Place:
+    """The place of one reader. `begun`: its answer, once a part of it was sent."""
+
+    def __init__(self, address: str, scope: asyncio.Timeout) -> None:
+        self.address = address
+        self.begun: web.StreamResponse | None = None
+        self._scope = scope
+
+    def give_way(self) -> None:
+        """End what the reader's task does within its place."""
+        self._scope.reschedule(asyncio.get_running_loop().time())
+
+
+class ReaderPlaces:
+    """At most `most` places.
+
+    If all are taken, a reader of an address that has at least two fewer than another gets one of that other's: the one
+    that was taken last. So one address has them all while nobody else asks, and an equal share otherwise.
+    """
+
+    def __init__(self, most: int, setting: str) -> None:
+        self._most = most
+        self._setting = setting
+        self._places: dict[Place, None] = {}
+        self._by_address: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        """How many are taken."""
+        return len(self._places)
+
+    @asynccontextmanager
+    async def take(self, address: str) -> AsyncIterator[Place]:
+        """Have a place while the context is entered. Raises `Overloaded`, and `GaveWay` when another gets it."""
+        self._make_room(address)
+        scope = asyncio.timeout(None)
+        place = Place(address, scope)
+        try:
+            async with scope:
+                self._places[place] = None
+                self._by_address[address] += 1
+                try:
+                    yield place
+                finally:
+                    self._leave(place)
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            gave_way = GaveWay(
+                f"{self._most} ask for events already ({self._setting}), and one of another address needed this place; "
+                "try again later"
+            )
+            gave_way.begun = place.begun
+            raise gave_way from None
+
+    def _make_room(self, address: str) -> None:
+        if len(self._places) < self._most:
+            return
+        ((most, count),) = self._by_address.most_common(1)
+        if count < self._by_address[address] + 2:
+            raise Overloaded(f"{self._most} ask for events already ({self._setting}); try again later")
+        last = next(place for place in reversed(self._places) if place.address == most)
+        self._leave(last)
+        last.give_way()
+
+    def _leave(self, place: Place) -> None:
+        if place in self._places:
+            del self._places[place]
+            self._by_address[place.address] -= 1
+            if not self._by_address[place.address]:
+                del self._by_address[place.address]
