@@ -4,17 +4,22 @@ import asyncio
 import os
 import signal
 import socket
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import epochal
 from epochal.catalog_api.answers import StreamInfo
 from epochal.client.catalog.catalog import CatalogClient
-from epochal.errors import ConfigError, Unavailable
+from epochal.errors import ConfigError, ManifestError, Unavailable
 from epochal.local import LocalMode, LocalSettings
 
 QUICK = LocalSettings(poll_interval=0.05)
+SHORT = 0.7
+"""Seconds in which a small process is ready, or has been killed."""
 STORED: dict[str, Any] = {"history": {"storage": {"size": "1Gi"}}}
 
 
@@ -66,6 +71,85 @@ async def test_publishers_come_and_go_with_streams() -> None:
         data, pids = local.data, local.processes
     assert not any(map(runs, pids.values()))
     assert not data.exists(), "a directory of its own is removed"
+
+
+async def test_one_publisher_serves_a_stream_where_it_is_not_said_how_many_segments_one_serves(tmp_path: Path) -> None:
+    apart = manifest("apart", segments=3, publishers={"segmentsPerPod": 1})
+    names = {"demo.apart-0", "demo.apart-1", "demo.apart-2", "demo.flights-0", "catalog"}
+    async with LocalMode(tmp_path, settings=QUICK) as local, CatalogClient(local.url) as client:
+        await client.apply(apart, "demo", "apart")
+        await client.apply(manifest(segments=20), "demo", "flights")
+        stream = await until_served(client)
+        assert [segment.publisher and segment.publisher.id for segment in stream.segments] == ["demo.flights-0"] * 20
+        await client.lookup("demo", "apart", wait=20)
+        assert local.processes.keys() == names
+    async with LocalMode(tmp_path, settings=QUICK) as local:
+        assert local.processes.keys() == names, "as it was stored"
+
+
+async def test_a_publisher_of_many_segments_has_more_time_to_read_their_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed before it is ready it would read them from the start, and so for ever."""
+    slow = f"import time, sys; time.sleep({3 * SHORT}); print('ready x', flush=True); sys.stdin.read()"
+    monkeypatch.setattr(LocalMode, "_publisher_command", lambda *_: [sys.executable, "-S", "-c", slow])
+    async with LocalMode(settings=QUICK) as local, CatalogClient(local.url) as client:
+        local.settings = replace(QUICK, start_timeout=SHORT)  # the catalog is there
+        await client.apply(manifest("one"), "demo", "one")
+        await client.apply(manifest(segments=20), "demo", "flights")
+        async with asyncio.timeout(20):
+            while local._publishers.keys() != {"demo.one-0", "demo.flights-0"}:  # noqa: ASYNC110 - it looks by itself
+                await asyncio.sleep(0.02)
+            _, one = local._publishers["demo.one-0"]
+            _, many = local._publishers["demo.flights-0"]
+            await many.was_ready.wait()
+            while not one.restarts:  # noqa: ASYNC110 - nothing tells of a restart
+                await asyncio.sleep(0.02)
+        assert (one.was_ready.is_set(), many.restarts) == (False, 0)
+
+
+async def test_a_running_stream_goes_on_when_its_segments_are_divided_over_other_publishers(tmp_path: Path) -> None:
+    spec: dict[str, Any] = {"segments": 3, **STORED}
+    layouts: list[dict[str, Any]] = [{}, {"segmentsPerPod": 1}, {"segmentsPerPod": 2}, {}]
+    expected = [(time, list(range(30))) for time in range(10 * len(layouts))]
+    async with (
+        LocalMode(tmp_path, settings=QUICK) as local,
+        CatalogClient(local.url) as catalog,
+        epochal.connect(local.url) as client,
+        asyncio.timeout(120),
+    ):
+        await catalog.apply(manifest(**spec), "demo", "flights")
+        async with client.subscribe("demo/flights") as live, client.writer("demo/flights", "w") as writer:
+            await live.ready.wait()
+            reading = asyncio.create_task(read(live))
+            for part, layout in enumerate(layouts):
+                for time in range(10 * part, 10 * part + 10):
+                    for number in range(30):
+                        writer.append_nowait(time, [number], key=b"%d" % number)
+                        if (time, number) == (10 * part + 5, 15):  # within an epoch
+                            await catalog.apply(manifest(**spec, publishers=layout), "demo", "flights")
+                    await writer.advance(time + 1)
+                size = layout.get("segmentsPerPod", 3)
+                await until_laid_out(catalog, [f"demo.flights-{index // size}" for index in range(3)])
+                with pytest.raises(ManifestError, match=r"spec\.segments: cannot change"):
+                    await catalog.apply(manifest(**{**spec, "segments": 6}), "demo", "flights")
+            await writer.finish()
+            assert await reading == expected
+        assert local.processes.keys() == {"catalog", "demo.flights-0"}
+        async with client.subscribe("demo/flights", since="start") as late:
+            assert await read(late) == expected, "all of it is on the disk"
+
+
+async def read(subscription: epochal.Subscription) -> list[tuple[Any, list[Any] | None]]:
+    """All epochs to the end of the stream; None for the records of one that was aborted."""
+    return [
+        (epoch.time, sorted(epoch.records()) if isinstance(epoch, epochal.Epoch) else None)
+        async for epoch in subscription.epochs()
+    ]
+
+
+async def until_laid_out(client: CatalogClient, owners: list[str]) -> None:
+    """Until the segments have these publishers."""
+    while [item.publisher and item.publisher.id for item in (await until_served(client)).segments] != owners:  # noqa: ASYNC110 - a lookup waits for no certain publisher
+        await asyncio.sleep(0.05)
 
 
 async def test_a_publisher_that_dies_is_replaced() -> None:

@@ -1,5 +1,6 @@
 """The objects of a stream: that Kubernetes takes them, that pods may do little, and what of the manifest goes where."""
 
+import json
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -265,6 +266,17 @@ def test_a_larger_volume_starts_nothing_anew() -> None:
     assert hashes(stream(1, **STORAGE)) == hashes(
         stream(1, history={"storage": {"size": "4Gi", "storageClassName": "fast"}})
     )
+
+
+@pytest.mark.parametrize("spec", [{}, STORAGE], ids=["in memory", "with logs"])
+@pytest.mark.parametrize("segments", [1, 3])
+def test_where_it_is_not_given_a_pod_serves_one_segment_and_is_the_same_to_the_byte(segments: int, spec: Any) -> None:
+    """Earlier versions stored this 1, so an upgrade, or the field's removal, must replace no pod."""
+    absent, one = (
+        children_of(stream(segments, **spec, publishers=given), SETTINGS) for given in ({}, {"segmentsPerPod": 1})
+    )
+    assert json.dumps(absent) == json.dumps(one)
+    assert sum(item["kind"] == "Pod" for item in absent) == segments
 
 
 def test_drawing_twice_gives_the_same() -> None:

@@ -192,6 +192,15 @@ def test_other_groups_of_segments_are_made_one_after_the_other(before: int, afte
     assert cluster.plan(packed, wanted).actions == ()
 
 
+@pytest.mark.parametrize("before", [{"segmentsPerPod": 1}, {}])
+def test_one_segment_a_pod_and_not_given_are_the_same(before: Any) -> None:
+    cluster = running(stream(3, **STORAGE, publishers=before))
+    for after in ({}, {"segmentsPerPod": 1}):
+        what = stream(3, **STORAGE, publishers=after)
+        plan = cluster.plan(what, children_of(what, SETTINGS))
+        assert (plan.actions, plan.outdated, plan.waiting_for_restart) == ((), (), ())
+
+
 def test_the_next_group_waits_until_the_one_before_serves() -> None:
     cluster = running(stream(4))
     packed = stream(4, publishers={"segmentsPerPod": 2})

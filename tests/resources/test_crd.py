@@ -9,7 +9,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.resources.admission import SCHEMA, admitted
+from tests.resources.admission import SCHEMA, admitted, defaulted
 
 from epochal.errors import ManifestError
 from epochal.resources import StreamManifest, immutable_changes
@@ -128,13 +128,18 @@ def test_both_the_definition_and_the_model_refuse(what: str) -> None:
         (1, 1, "streams.example.org", True),
         (3, 1, "{index}.example.org", True),
         (3, 1, "", True),
+        (2, None, "streams.example.org", False),
+        (1, None, "streams.example.org", True),
+        (3, None, "{index}.example.org", True),
+        (3, None, "", True),
     ],
 )
 def test_an_address_that_several_publishers_would_share_is_refused(
-    segments: int, packed: int, advertise: str, taken: bool
+    segments: int, packed: int | None, advertise: str, taken: bool
 ) -> None:
     """Where the stream is run locally the address has no meaning, and the model takes it."""
-    found = document(segments=segments, publishers={"segmentsPerPod": packed, "advertise": advertise})
+    given: dict[str, Any] = {} if packed is None else {"segmentsPerPod": packed}
+    found = document(segments=segments, publishers={**given, "advertise": advertise})
     problems = admitted(found)
     assert problems == [] if taken else "put {index} in it" in problems[0]
     try:
@@ -143,6 +148,14 @@ def test_an_address_that_several_publishers_would_share_is_refused(
         assert not taken
     else:
         assert taken
+
+
+def test_an_api_server_does_not_say_how_many_segments_a_publisher_serves() -> None:
+    """It would be stored, and what is right on a cluster would be taken for what was asked for elsewhere."""
+    assert defaulted(SCHEMA, document(segments=3))["spec"]["publishers"] == {
+        "advertise": "",
+        "topologySpread": True,
+    } | ({"resources": {}, "nodeSelector": {}, "tolerations": []})
 
 
 @pytest.mark.parametrize("name", ["Flights", "-a", "1a", "a-", "a.b", "ä", "a" * 53])

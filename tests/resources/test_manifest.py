@@ -65,7 +65,7 @@ def test_defaults() -> None:
     manifest = StreamManifest.from_document(document())
     spec = manifest.spec
     assert manifest.qualified == "default/flights"
-    assert (spec.segments, spec.relays, spec.publishers.segments_per_pod) == (1, 0, 1)
+    assert (spec.segments, spec.relays, spec.publishers.segments_per_pod) == (1, 0, None)
     retention = spec.history.retention
     assert (retention.mode, retention.time_seconds, retention.bytes) == ("keep", 3600.0, 256 << 20)
     assert spec.history.durability == "auto"
@@ -83,9 +83,22 @@ def test_every_field_is_accepted_and_survives() -> None:
 def test_the_normal_form_fills_in_defaults_but_not_what_is_planned() -> None:
     spec = StreamManifest.from_document(document()).to_document()["spec"]
     assert spec["history"] == {"retention": {"mode": "keep", "time": "1h", "bytes": "256Mi"}, "durability": "auto"}
-    assert spec["publishers"] == {"segmentsPerPod": 1}
+    assert "publishers" not in spec
     assert "watermark" not in spec
     assert "relays" not in spec
+
+
+def test_how_many_segments_a_publisher_serves_is_kept_as_it_was_given_also_one() -> None:
+    """What an earlier version stored says 1, its default."""
+    for asked in ({"segmentsPerPod": 1}, {"segmentsPerPod": 3}):
+        manifest = StreamManifest.from_document(document(segments=3, publishers=asked))
+        assert manifest.to_document()["spec"]["publishers"] == asked
+    for nothing in ({}, {"segmentsPerPod": None}):
+        manifest = StreamManifest.from_document(document(segments=3, publishers=nothing))
+        assert "publishers" not in manifest.to_document()["spec"]
+        assert manifest.spec.publishers.segments_per_pod is None
+    with_more = StreamManifest.from_document(document(publishers={"topologySpread": False}))
+    assert with_more.to_document()["spec"]["publishers"] == {"topologySpread": False}
 
 
 @pytest.mark.parametrize("durability", ["batch", "interval"])

@@ -13,6 +13,7 @@ import shutil
 import socket
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Self
@@ -155,7 +156,9 @@ class LocalMode:
 
     def _start(self, publisher: PlannedPublisher) -> None:
         log = self.data / "logs" / "publishers" / f"{publisher.id}.log"
-        service = Service(f"publisher {publisher.id}", lambda: self._publisher_command(publisher), log, self.settings)
+        # It reads the logs of its segments before it is ready, on one core: in turn, as far as time goes.
+        settings = replace(self.settings, start_timeout=self.settings.start_timeout * len(publisher.segments))
+        service = Service(f"publisher {publisher.id}", lambda: self._publisher_command(publisher), log, settings)
         self._publishers[publisher.id] = publisher, service
         service.start(after=self._stopping.get(publisher.id))
 
@@ -192,11 +195,13 @@ def _key(stream: StreamInfo) -> tuple[str, int]:
 def _desired(stream: StreamInfo) -> DesiredStream:
     """What the planner needs of a stream.
 
+    Where `publishers.segmentsPerPod` is not given, one publisher has all segments: a process takes some 45 MiB, half a
+    second of a core to start, and a further segment next to nothing.
     The generation is left at 1: a restart could lose history that is in memory, so a publisher is not restarted for a
     changed setting; it takes effect when the publisher next starts.
     """
     segments = tuple(segment.id for segment in stream.segments if segment.state == "open")
-    packed = stream.declared().spec.publishers.segments_per_pod
+    packed = stream.declared().spec.publishers.segments_per_pod or max(len(segments), 1)
     return DesiredStream(stream.namespace, stream.name, stream.uid, segments, packed)
 
 

@@ -26,7 +26,9 @@ class LocalSettings:
     poll_interval: float = 0.25
     """Between two reads of the catalog's streams: so short that a user who applies a manifest does not notice it."""
     start_timeout: float = 30.0
-    """For a service to become ready: a cold start of Python on a busy machine takes seconds."""
+    """For a service to become ready: a cold start of Python on a busy machine takes seconds.
+
+    A publisher has as much for each of its segments, because it reads their logs first."""
     start_tries: int = 3
     """Of the first catalog; if each ends before it is ready, local mode ends and says why."""
     stop_timeout: float = 10.0

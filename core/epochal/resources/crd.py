@@ -125,7 +125,7 @@ SPEC_RULES = (
     ),
     rule(
         "self.publishers.advertise == '' || self.publishers.advertise.contains('{index}') ||"
-        " self.segments <= self.publishers.segmentsPerPod",
+        " self.segments <= (has(self.publishers.segmentsPerPod) ? self.publishers.segmentsPerPod : 1)",
         "is the same for all publishers; each needs an address of its own: put {index} in it",
         ".publishers.advertise",
     ),

@@ -130,9 +130,9 @@ class StreamManifest(Fields):
         for path, default in _LATER.items():
             if _get(document, path) == default:
                 _remove(document, path.split("."))
-        for field in ("labels", "annotations"):
-            if not document["metadata"][field]:
-                del document["metadata"][field]
+        for part, field in (("metadata", "labels"), ("metadata", "annotations"), ("spec", "publishers")):
+            if not document[part][field]:
+                del document[part][field]
         return document
 
     def not_in_effect(self) -> list[NotInEffect]:

@@ -285,7 +285,13 @@ class Toleration(Fields):
 class PublishersSpec(Fields):
     """How segments are spread over publisher processes, and where those run."""
 
-    segments_per_pod: int = Field(default=1, ge=1, le=1024, description="How many segments one publisher serves.")
+    segments_per_pod: int | None = Field(
+        default=None,
+        ge=1,
+        le=1024,
+        description="How many segments one publisher serves; on Kubernetes 1 where it is not given, in local mode all"
+        " segments of the stream.",
+    )
     advertise: str = Field(
         default="",
         max_length=253,

@@ -224,6 +224,21 @@ async def test_a_change_that_starts_nothing_is_told_to_be_complete_at_once(sandb
     await sandbox.is_ready()
 
 
+async def test_one_segment_a_pod_is_given_or_left_out_and_no_pod_is_replaced(sandbox: Sandbox) -> None:
+    await sandbox.operator().start()
+    await sandbox.declare(segments=2, publishers={"segmentsPerPod": 1})
+    await sandbox.is_ready()
+    before = {place: item["metadata"]["uid"] for place, item in (await sandbox.children()).items()}
+    for given in (None, 1):
+        await sandbox.change(publishers={"segmentsPerPod": given})
+        stream = await sandbox.is_ready()
+        assert stream["spec"]["publishers"].get("segmentsPerPod") == given
+        assert {place: item["metadata"]["uid"] for place, item in (await sandbox.children()).items()} == before
+        async with CatalogClient(sandbox.catalog.url) as client:
+            declared = await client.get(sandbox.namespace, "flights")
+        assert declared.declared().spec.publishers.segments_per_pod == given
+
+
 async def differs(look: Any, before: Any) -> bool:
     return bool(await look() != before)
 

@@ -1,14 +1,19 @@
 """The definition of a Stream on a real API server: what is refused there, and what kubectl makes of it."""
 
+import itertools
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+import yaml
 from tests.cluster.harness.apiserver import ApiServer
-from tests.cluster.harness.kubernetes import KubectlError
+from tests.cluster.harness.kubernetes import KubectlError, eventually
 from tests.resources import test_crd as offline
 from tests.resources.admission import admitted
 from tests.resources.test_cluster_children import PUBLISHERS
+
+from epochal.resources.crd import crd_text, stream_crd
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +38,9 @@ def test_an_address_that_several_publishers_would_share_is_refused(server: ApiSe
     shared = offline.document(segments=2, publishers={"advertise": "streams.example.org"})
     with pytest.raises(KubectlError, match=r"spec\.publishers\.advertise.*put \{index\} in it"):
         dry(server, shared)
+    assert "created" in dry(server, offline.document(segments=1, publishers={"advertise": "streams.example.org"}))
+    packed = {"advertise": "streams.example.org", "segmentsPerPod": 2}
+    assert "created" in dry(server, offline.document(segments=2, publishers=packed))
 
 
 @pytest.mark.parametrize("what", offline.LEFT_TO_THE_MODEL)
@@ -62,6 +70,37 @@ def test_what_cannot_change_is_said(server: ApiServer) -> None:
     with pytest.raises(KubectlError, match="scaling a stream is planned"):
         server.kubectl("scale", "stream/fixed", "--replicas=3", "-n", "demo")
     assert "configured" in server.apply(offline.document("fixed", progress={"minWriters": 2}))
+
+
+def test_a_default_that_an_earlier_definition_stored_stays(api_servers: Callable[..., ApiServer]) -> None:
+    """The upgrade of the definition, and the same manifest applied again, change nothing of the object."""
+    server = api_servers()
+    earlier = stream_crd()
+    [version] = earlier["spec"]["versions"]
+    spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    spec["properties"]["publishers"]["properties"]["segmentsPerPod"]["default"] = 1
+    server.define(yaml.safe_dump(earlier))
+    server.kubectl("create", "namespace", "demo")
+    server.apply(offline.document("old", segments=3))
+
+    def found(name: str) -> tuple[Any, int]:
+        stream = server.get("stream", name, namespace="demo")
+        return stream["spec"]["publishers"].get("segmentsPerPod"), stream["metadata"]["generation"]
+
+    assert found("old") == (1, 1)
+    server.define(crd_text())
+    numbers = itertools.count()
+
+    def upgraded() -> bool:
+        name = f"new-{next(numbers)}"
+        server.apply(offline.document(name, segments=3))
+        return found(name) == (None, 1)
+
+    eventually(upgraded)
+    assert "unchanged" in server.apply(offline.document("old", segments=3))
+    assert found("old") == (1, 1)
+    assert "configured" in server.apply(offline.document("old", segments=3, progress={"minWriters": 2}))
+    assert found("old") == (1, 2)
 
 
 def test_kubectl_explains_and_lists_it(server: ApiServer) -> None:

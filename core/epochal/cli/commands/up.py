@@ -24,7 +24,8 @@ Examples:
 
 Prints one line on standard output when ready: `epochal ready URL data=DIR`. Ctrl-C or SIGTERM stops the publishers,
 then the catalog. What was declared stays in the directory for the next time, and so do the records of streams with
-storage; those of others are kept in memory only."""
+storage; those of others are kept in memory only. Each stream has one publisher process, unless
+publishers.segmentsPerPod of its manifest divides it."""
 
 
 def up(

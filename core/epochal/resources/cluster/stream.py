@@ -133,11 +133,11 @@ class ClusterStream:
         return self.manifest.spec.history.policy != "memory"
 
     def desired(self) -> DesiredStream:
-        """What the planner needs.
+        """What the planner needs: a pod for each segment where `publishers.segmentsPerPod` is not given.
 
         The generation is left at 1: whether a publisher is to be started again shows the hash of its pod.
         """
-        per_pod = self.manifest.spec.publishers.segments_per_pod
+        per_pod = self.manifest.spec.publishers.segments_per_pod or 1
         return DesiredStream(self.namespace, self.name, self.catalog_uid, self.segments, per_pod)
 
     def publishers(self) -> list[PlannedPublisher]:
