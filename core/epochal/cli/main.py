@@ -25,6 +25,7 @@ Examples:
   epochal sub demo/flights --since start --epochs
   epochal describe stream demo/flights # also: what holds time back
   epochal top                          # all streams, those in trouble first
+  epochal bench pub demo/bench         # how fast it is, right here
   epochal doctor                       # when something does not work
   epochal --kube sub demo/flights      # in the cluster that kubectl talks to
 

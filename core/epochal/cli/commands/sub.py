@@ -132,13 +132,14 @@ def sub(
         raise typer.BadParameter("--json and --raw exclude each other")
     name = parse_stream_name(stream, namespace or DEFAULT_NAMESPACE)
     topics = [one.encode() for one in topic] if topic else None
-    choice = _Choice(_since(since), topics, [one.encode() for one in reject or ()], epochs, idle, save, poll)
+    choice = _Choice(read_since_option(since), topics, [one.encode() for one in reject or ()], epochs, idle, save, poll)
     printer = Printer(Style.JSON if as_json else Style.RAW if raw else Style.TEXT, count)
     with telemetry() if epochs else contextlib.nullcontext():
         run(_sub(name, choice, printer, catalog, timeout))
 
 
-def _since(text: str | None) -> str | epochal.Cursor | None:
+def read_since_option(text: str | None) -> str | epochal.Cursor | None:
+    """What --since says. Raises `CursorError` or `UsageError` if it is neither a beginning nor a file of a cursor."""
     if text is None:
         return None
     if is_since(text):

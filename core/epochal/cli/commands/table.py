@@ -24,6 +24,7 @@ SHORT = {
     "release": "Release a lost writer that a stream is waiting for.",
     "pub": "Publish records to a stream.",
     "sub": "Subscribe to a stream and print what comes.",
+    "bench": "Measure appends, reads or latency against what is running.",
     "trace": "Print the traces that the batches of a time were made in.",
     "doctor": "Find what does not work, and say what to do.",
     "report": "Write one archive for support, without records and secrets.",

@@ -1,0 +1,1 @@
+"""What `epochal bench` computes and measures; the command itself is in `epochal.cli.commands.bench`."""
