@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 _ROLE = Path(__file__).parents[1] / "role.py"
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -25,24 +25,13 @@ PATIENCE = 60.0
 
 
 class Role:
-    """One process that plays one function of `roles`; its results are JSON lines.
+    """One process that plays a part; its results are JSON lines. `name` is for error texts."""
 
-    `path` goes before its imports, and `environment` into its environment.
-    """
-
-    def __init__(
-        self,
-        function: str,
-        path: Sequence[Path] = (),
-        environment: Mapping[str, str] = MappingProxyType({}),
-        **arguments: Any,
-    ) -> None:
-        command = [sys.executable, str(_ROLE), function, *(f"{key}={value}" for key, value in arguments.items())]
-        given = {**os.environ, **environment}
-        if path:
-            given["PYTHONPATH"] = os.pathsep.join(map(str, path))
-        self._function = function
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=given)
+    def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        self._name = name
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment}
+        )
 
     def tell(self, number: int) -> None:
         """Give it a number on its standard input."""
@@ -50,13 +39,17 @@ class Role:
         self._process.stdin.write(f"{number}\n")
         self._process.stdin.flush()
 
+    def cpu(self) -> float:
+        """Processor seconds that it has used so far; it still runs, or has not been waited for."""
+        return cpu_seconds(self._process.pid)
+
     async def line(self) -> Mapping[str, Any]:
         """Its next line of results; raises `RuntimeError` where it ended, or said nothing, instead."""
         assert self._process.stdout is not None
         async with asyncio.timeout(PATIENCE):
             text = await asyncio.to_thread(self._process.stdout.readline)
         if not text:
-            raise RuntimeError(f"{self._function} ended with status {self._process.wait()} and no result")
+            raise RuntimeError(f"{self._name} ended with status {self._process.wait()} and no result")
         return json.loads(text)  # type: ignore[no-any-return]  # every role prints objects
 
     def end(self) -> None:
@@ -71,14 +64,44 @@ class Role:
 
 
 @contextmanager
+def c_program(source: Path) -> Iterator[Path | None]:
+    """The program that a C file makes; None where there is no compiler."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        yield None
+        return
+    with tempfile.TemporaryDirectory() as directory:
+        built = Path(directory) / source.stem
+        subprocess.run([compiler, "-O2", "-o", str(built), str(source)], check=True)
+        yield built
+
+
+@contextmanager
 def role(
     function: str,
     path: Sequence[Path] = (),
     environment: Mapping[str, str] = MappingProxyType({}),
     **arguments: Any,
 ) -> Iterator[Role]:
-    """A role that is ended with the block."""
-    process = Role(function, path, environment, **arguments)
+    """One function of `roles` in a process that is ended with the block.
+
+    `path` goes before its imports, and `environment` into its environment.
+    """
+    command = [sys.executable, str(_ROLE), function, *(f"{key}={value}" for key, value in arguments.items())]
+    beside = {"PYTHONPATH": os.pathsep.join(map(str, path))} if path else {}
+    with _ended(Role(function, command, {**environment, **beside})) as process:
+        yield process
+
+
+@contextmanager
+def program_role(program: Path, *arguments: str) -> Iterator[Role]:
+    """A program in a process that is ended with the block."""
+    with _ended(Role(program.name, [str(program), *arguments], {})) as process:
+        yield process
+
+
+@contextmanager
+def _ended(process: Role) -> Iterator[Role]:
     try:
         yield process
     finally:
@@ -131,15 +154,22 @@ async def server(command: Sequence[str], port: int) -> AsyncIterator[int]:
         await asyncio.to_thread(process.wait, 15)
 
 
+class Nats(NamedTuple):
+    """A NATS server of the benchmark's own."""
+
+    url: str
+    pid: int
+
+
 @asynccontextmanager
-async def nats_server() -> AsyncIterator[str]:
-    """A NATS server of the benchmark's own; yields its URL. It comes with the development packages."""
+async def nats_server() -> AsyncIterator[Nats]:
+    """A NATS server of the benchmark's own. It comes with the development packages."""
     binary = program("nats-server")
     if binary is None:
         raise RuntimeError("nats-server is not installed; run `make setup`")
     port = free_port()
-    async with server([binary, "-a", "127.0.0.1", "-p", str(port)], port):
-        yield f"nats://127.0.0.1:{port}"
+    async with server([binary, "-a", "127.0.0.1", "-p", str(port)], port) as pid:
+        yield Nats(f"nats://127.0.0.1:{port}", pid)
 
 
 @asynccontextmanager

@@ -20,7 +20,7 @@ async def measure(bench: Bench) -> list[Table]:
     records = bench.many(RECORDS)
     async with nats_server() as nats:
         figures = await bench.in_turn(
-            {"Epochal": partial(_ours, bench, records), "NATS": partial(_nats, nats, records // 10)}
+            {"Epochal": partial(_ours, bench, records), "NATS": partial(_nats, nats.url, records // 10)}
         )
     cells = [f"{middle(taken):,.0f}" for taken in figures.values()]
     row = [*cells, str(Ratio.of(figures["Epochal"], figures["NATS"])), f">= {TARGET:g}"]

@@ -15,7 +15,7 @@ from measures.durable import BATCH, HISTORY, TOGETHER
 
 MESSAGES = 6_000
 """... of 33 kB: 200 MB, more than a publisher keeps in memory."""
-TARGET = 0.5
+TARGETS = "log >= 0.5, subscriber >= 0.15"
 
 
 async def measure(bench: Bench) -> list[Table]:
@@ -49,7 +49,7 @@ async def measure(bench: Bench) -> list[Table]:
         "subscriber over plain",
         "target",
     ]
-    table = Table("P6", "P6: history from disk, 33 kB batches", headings, [[*cells, *ratios, f">= {TARGET:g}"]])
+    table = Table("P6", "P6: history from disk, 33 kB batches", headings, [[*cells, *ratios, TARGETS]])
     return [table, await _stalled(bench, messages)]
 
 

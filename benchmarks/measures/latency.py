@@ -9,7 +9,7 @@ from harness.tables import Table
 
 RATE = 5_000
 MESSAGES = 15_000
-TARGET = 1.0
+TARGET = 1.5
 
 
 async def measure(bench: Bench) -> list[Table]:
@@ -24,7 +24,7 @@ async def measure(bench: Bench) -> list[Table]:
         await bench.in_turn(
             {
                 "Epochal": partial(_ours, bench, messages, ages["Epochal"]),
-                "NATS": partial(_nats, nats, messages, ages["NATS"]),
+                "NATS": partial(_nats, nats.url, messages, ages["NATS"]),
                 "bare": partial(_bare, messages, ages["bare"]),
             }
         )

@@ -1,24 +1,38 @@
 """Writers and subscribers of Epochal, through the public API alone."""
 
+import asyncio
+import sys
 import time
 
 import epochal
 from roles.common import APART, RECORD, age, at_once, paced, say, stamped, traced, turns, used
 
 
-async def send_batches(catalog: str, stream: str, batch: int, messages: int) -> None:
-    """Explicit batches, pipelined; a completed epoch now and then, and a wait where credit runs out."""
+async def send_batches(catalog: str, stream: str, batch: int, messages: int, before: int = 0) -> None:
+    """Explicit batches, pipelined; a completed epoch now and then, and a wait where credit runs out.
+
+    It sends `before` messages first, and then waits for a line on its standard input.
+    """
     records = [RECORD] * batch
     every = turns(batch)
     async with epochal.connect(catalog) as client, client.writer(stream) as writer:
-        start, before = time.monotonic(), used()
-        for number in range(messages):
-            writer.append_nowait(number // every, records)
-            if number % every == every - 1:
-                writer.advance_nowait(number // every + 1)
-                await writer.drain()
+
+        async def send(numbers: range) -> None:
+            for number in numbers:
+                writer.append_nowait(number // every, records)
+                if number % every == every - 1:
+                    writer.advance_nowait(number // every + 1)
+                    await writer.drain()
+
+        if before:
+            await send(range(before))
+            await writer.flush()
+            say(ready=True)
+            await asyncio.to_thread(sys.stdin.readline)
+        start, idle = time.monotonic(), used()
+        await send(range(before, before + messages))
         await writer.finish()
-        say(start=start, cpu=used() - before)
+        say(start=start, cpu=used() - idle)
 
 
 async def send_singly(catalog: str, stream: str, records: int) -> None:
@@ -86,19 +100,21 @@ async def pull(catalog: str, stream: str, messages: int) -> None:
         say(rate=size / (time.monotonic() - start))
 
 
-async def receive(catalog: str, stream: str, messages: int) -> None:
-    """Counts batches as they arrive."""
+async def receive(catalog: str, stream: str, messages: int, before: int = 0) -> None:
+    """Counts batches as they arrive; it says when the first `before` are there, and counts from then on."""
     async with epochal.connect(catalog) as client, client.subscribe(stream) as subscription:
         await subscription.ready.wait()
         say(ready=True)
-        before = used()
-        received = 0
+        idle, received = used(), 0
         async for event in subscription.events():
             if type(event) is epochal.Data:
                 received += 1
-                if received == messages:
+                if received == before:
+                    say(ready=True)
+                    idle = used()
+                if received == before + messages:
                     break
-        say(messages=received, end=time.monotonic(), cpu=used() - before)
+        say(messages=messages, end=time.monotonic(), cpu=used() - idle)
 
 
 async def receive_records(catalog: str, stream: str, records: int) -> None:

@@ -1,6 +1,7 @@
 """ZeroMQ sockets on the loop: everything is read, nobody starves, a lost peer is told."""
 
 import asyncio
+import select
 import socket as system
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -89,6 +90,47 @@ async def test_a_paused_socket_reads_nothing(context) -> None:
     for socket in (reader, writer):
         socket.close()
         assert socket.zmq.closed
+
+
+async def test_what_arrives_while_something_is_sent_is_read(context) -> None:
+    """A send takes notice of what has arrived, and the loop is not woken for that again."""
+    got: list[bytes] = []
+    done = asyncio.Event()
+
+    def handle(frames: list[bytes]) -> None:
+        got.append(frames[-1])
+        done.set()
+
+    one = Socket(context, zmq.PAIR, handle)
+    one.zmq.bind("tcp://127.0.0.1:*")
+    with context.socket(zmq.PAIR) as other:
+        other.connect(one.zmq.getsockopt_string(zmq.LAST_ENDPOINT))
+        one.start()
+        await asyncio.sleep(0)  # the look at the beginning has been
+        for number in range(20):
+            done.clear()
+            other.send(b"%d" % number)
+            while not select.select([one.zmq.fileno()], [], [], 5)[0]:
+                pass  # the loop stands still until it has arrived
+            one.send([b"x"])
+            async with asyncio.timeout(5):
+                await done.wait()
+    assert got == [b"%d" % number for number in range(20)]
+    one.close()
+
+
+async def test_nothing_follows_a_look_that_finds_nothing(context) -> None:
+    got: list[list[bytes]] = []
+    turns: list[int] = []
+    reader, writer = pair(context, got.append, on_idle=lambda: turns.append(len(got)))
+    reader.start()
+    reader.pause()
+    reader.resume()
+    reader.drain()
+    await asyncio.sleep(0)
+    assert not turns
+    for socket in (reader, writer):
+        socket.close()
 
 
 async def test_a_lost_peer_is_told(context) -> None:

@@ -182,7 +182,7 @@ def test_a_frame_with_more_than_anybody_packs_is_refused_before_it_is_read():
 
 
 def test_the_largest_single_message_fits_the_frame():
-    payload = b"x" * (wire.PACK_BYTES - 1)
+    payload = b"x" * (wire.APART_BYTES - 1)
     big = m.Aborted(1, 0, tuple(range(2**32, 2**32 + 7000)))
     for message in (big, m.Data(1, 0, 0, b"t" * wire.MAX_TOPIC, 1, 0, payload)):
         (frames,) = wire.encode(message, prefix=b"P" * 17)

@@ -37,6 +37,7 @@ from epochal.protocol.log.frames import (
     entry,
     frame_at,
     frame_parts,
+    packed,
     recover,
     scan,
 )
@@ -182,7 +183,7 @@ def test_a_cut_takes_whole_entries_within_both_bounds(payloads: list[bytes], roo
     assert [bytes(one) for one in entries(memoryview(b"".join(parts)))] == parts
 
 
-@pytest.mark.parametrize("size", [0, 1, wire.PACK_BYTES - 1, wire.PACK_BYTES, 300_000])
+@pytest.mark.parametrize("size", [0, 1, wire.APART_BYTES - 1, wire.APART_BYTES, 300_000])
 def test_every_event_is_read_back_from_its_entry(size: int) -> None:
     for event in (
         data(3, bytes(size)),
@@ -190,6 +191,20 @@ def test_every_event_is_read_back_from_its_entry(size: int) -> None:
         m.Aborted(5, 4, ((1, 1),)),
     ):
         assert decode_entry(memoryview(b"".join(entry(event)))) == event
+
+
+@pytest.mark.rule("Q3")
+@given(st.lists(st.lists(st.sampled_from([0, 9, 33_000, 65_500, 65_536, 90_000]), min_size=1, max_size=8), max_size=4))
+def test_entries_are_packed_in_order_as_the_wire_has_them(runs: list[list[int]]) -> None:
+    numbers, first = itertools.count(), m.Chunk(1, 8, True)
+    events = [[data(next(numbers), bytes(size)) for size in run] for run in runs]
+    messages = packed(first, [memoryview(b"".join(b"".join(entry(event)) for event in run)) for run in events])
+    assert [found for frames in messages for found in wire.decode(frames)] == [first, *itertools.chain(*events)]
+    for frames in messages:
+        found = list(wire.decode(frames))
+        assert len(frames[0]) <= wire.PACK_BYTES or len(found) == 1
+        large = [each for each in found if isinstance(each, m.Data) and len(each.payload) >= wire.APART_BYTES]
+        assert len(frames) == 1 + len(large)
 
 
 def test_a_small_entry_is_what_the_wire_has() -> None:

@@ -8,6 +8,7 @@ speed; `zmq.asyncio` keeps about half.
 import asyncio
 from collections.abc import Callable, Sequence
 from time import monotonic
+from typing import Any
 
 import zmq
 from zmq.utils.monitor import recv_monitor_message
@@ -25,6 +26,15 @@ A subscriber of 512 kB batches spends a third less processor time on each (docs/
 BURST_SECONDS = 0.02
 """... and seconds: a mebibyte can hold 100,000 messages, and all answers wait for the end of a burst."""
 
+COPY_BYTES = 256 * 1024
+"""Frames up to this size are copied when they are sent.
+
+For a larger one pyzmq keeps the memory until the library has sent it. That wakes a thread for each message, which costs
+as much as copying some 300 kB.
+"""
+
+_POLLIN = int(zmq.POLLIN)
+"""A plain number: an enumeration's own `&` takes a microsecond."""
 LEAST_LIBZMQ = (4, 3, 5)
 HEARTBEAT_MS = 10_000
 HEARTBEAT_TIMEOUT_MS = 30_000
@@ -55,8 +65,8 @@ def _nothing(_: Frames) -> None:
 class Socket:
     """One zmq socket whose messages are handed to `on_message` as lists of frames, on the running loop.
 
-    `on_idle` runs after each burst that was read, so that what was gathered meanwhile can be sent together. Without
-    `copy` the frames are the library's own, to be passed on as they are (`pass_on`).
+    `on_idle` runs after each burst in which something was read, so that what was gathered meanwhile can be sent
+    together. Without `copy` the frames are the library's own, to be passed on as they are (`pass_on`).
     """
 
     def __init__(
@@ -108,13 +118,13 @@ class Socket:
         if len(frames) == 1:
             self.zmq.send(frames[0], zmq.NOBLOCK)
         else:
-            self.zmq.send_multipart(frames, zmq.NOBLOCK, copy=len(frames[-1]) < PACK_BYTES)
-        self._schedule()
+            self.zmq.send_multipart(frames, zmq.NOBLOCK, copy=len(frames[-1]) <= COPY_BYTES)
+        self._look_again()
 
     def pass_on(self, frames: Sequence[zmq.Frame]) -> None:
         """Queue one message of frames that were received without a copy. Raises as `send`."""
         self.zmq.send_multipart(frames, zmq.NOBLOCK, copy=False)
-        self._schedule()
+        self._look_again()
 
     @property
     def paused(self) -> bool:
@@ -142,11 +152,11 @@ class Socket:
 
     def _watch(self) -> None:
         assert self._monitor is not None
-        self._loop.add_reader(self._monitor[1], self._look)
+        self._loop.add_reader(self._monitor[1], self._find_lost)
         self._watched = True
-        self._looking = self._loop.call_soon(self._look)
+        self._looking = self._loop.call_soon(self._find_lost)
 
-    def _look(self) -> None:
+    def _find_lost(self) -> None:
         if self.broken() and self._on_lost is not None:
             self._on_lost()
 
@@ -213,9 +223,16 @@ class Socket:
         return self._fd is not None and not self._paused
 
     def _schedule(self) -> None:
-        # The descriptor is edge-triggered, and sending or reading may consume the edge: look again soon.
         if self._soon is None and self._fd is not None:
             self._soon = self._loop.call_soon(self._drain)
+
+    def _look_again(self) -> None:
+        # The descriptor is edge-triggered, and a send may consume the edge of what has just arrived. To ask costs less
+        # than a turn of the loop that finds nothing.
+        if self._soon is None and self._reads():
+            events: Any = self.zmq.getsockopt(zmq.EVENTS)
+            if events & _POLLIN:
+                self._schedule()
 
     def _drain(self) -> None:
         if self._soon is not None:
@@ -224,10 +241,12 @@ class Socket:
         if not self._reads():
             return
         receive, handle, copy = self.zmq.recv_multipart, self._on_message, self._copy
+        read = False
         try:
             left, until = BURST_BYTES, monotonic() + BURST_SECONDS
             for _ in range(BURST):
                 frames = receive(zmq.NOBLOCK, copy)
+                read = True
                 handle(frames)  # type: ignore[arg-type]  # Frame objects where it was made without copy
                 left -= len(frames[-1])
                 if not self._reads():
@@ -239,5 +258,5 @@ class Socket:
                 self._schedule()
         except zmq.Again:
             pass
-        if self._on_idle is not None and self._fd is not None:
+        if read and self._on_idle is not None and self._fd is not None:
             self._on_idle()

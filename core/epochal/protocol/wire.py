@@ -36,8 +36,14 @@ MAX_TRACESTATE: Final = 512
 MAX_HEADERS: Final = 4096
 """Bytes of all names and values of a batch's headers."""
 TRACE_BYTES: Final = 16 + 8 + 1
-PACK_BYTES: Final = 64 * 1024
-"""Messages are packed into one frame up to this size; a payload of this size or more gets a frame of its own."""
+APART_BYTES: Final = 64 * 1024
+"""A payload of this size or more gets a frame of its own."""
+PACK_BYTES: Final = 192 * 1024
+"""Messages are packed into one frame up to this size.
+
+Each zmq message costs a sender and a reader some 15 us of processor time: five batches of 33 kB share that here, where
+at 64 KiB each had its own (docs/performance.md).
+"""
 MAX_FIRST_FRAME: Final = 256 * 1024
 """The frame that messages are packed into, more than twice what the largest single message needs.
 
@@ -409,7 +415,7 @@ class Packer:
         if len(header) > MAX_HEADER:
             raise LocalProtocolError(f"a {type(message).__name__} of {len(header)} bytes does not fit a header")
         payload: bytes = message.payload if isinstance(message, _WITH_PAYLOAD) else b""
-        apart = len(payload) >= PACK_BYTES
+        apart = len(payload) >= APART_BYTES
         size = _LENGTHS.size + len(header) + (0 if apart else len(payload))
         if self._parts and self._size + size > self._most:
             self._close()

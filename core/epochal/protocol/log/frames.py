@@ -34,7 +34,7 @@ _MAGIC: Final = 0xE70CF4A3
 _MAGIC_BYTES: Final = _MAGIC.to_bytes(4, "big")
 _BEGINS: Final = 1
 _LENGTHS = struct.Struct(">HI")
-_LARGE: Final = wire.PACK_BYTES
+_LARGE: Final = wire.APART_BYTES
 _APART: Final = 0xFFFFFFFF
 
 _pack = msgpack.Packer(autoreset=True).pack
@@ -219,11 +219,11 @@ def packed(first: Message, data: Iterable[memoryview]) -> list[wire.Frames]:
     for run in data:
         rest = run
         while rest:
-            length, _ = cut(rest, len(rest), wire.PACK_BYTES)
-            alone = length == 0  # one entry, larger than what is packed together
+            length, _ = cut(rest, len(rest), _LARGE)  # none of these has a large payload
+            alone = length == 0  # one entry, which may have one
             if alone:
                 length, _ = cut(rest, 1, len(rest))
-            if parts and size + length > wire.PACK_BYTES:
+            if parts and (alone or size + length > wire.PACK_BYTES):
                 messages.append([b"".join(parts)])
                 parts, size = [], 0
             if alone:

@@ -154,7 +154,7 @@ class Ingest:
     MAX_FRAME = MAX_PAYLOAD + PACK_BYTES
     """The same for every `max_payload`: an append above that setting gets an error, not a closed connection."""
     MAX_MESSAGES = 8192
-    """In one zmq message; our writers pack up to 64 KiB into one."""
+    """In one zmq message; our writers pack up to 240 KiB into one."""
 
     router: Router
 
