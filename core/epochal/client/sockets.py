@@ -229,10 +229,13 @@ class Socket:
     def _look_again(self) -> None:
         # The descriptor is edge-triggered, and a send may consume the edge of what has just arrived. To ask costs less
         # than a turn of the loop that finds nothing.
-        if self._soon is None and self._reads():
-            events: Any = self.zmq.getsockopt(zmq.EVENTS)
-            if events & _POLLIN:
-                self._schedule()
+        if self._soon is None and self._reads() and self._has_message():
+            self._schedule()
+
+    def _has_message(self) -> bool:
+        """Costs a third of a read that finds nothing, and as much as some reads that find something."""
+        events: Any = self.zmq.getsockopt(zmq.EVENTS)
+        return bool(events & _POLLIN)
 
     def _drain(self) -> None:
         if self._soon is not None:
@@ -241,15 +244,15 @@ class Socket:
         if not self._reads():
             return
         receive, handle, copy = self.zmq.recv_multipart, self._on_message, self._copy
-        read = False
+        read = 0
         try:
             left, until = BURST_BYTES, monotonic() + BURST_SECONDS
-            for _ in range(BURST):
+            while read < BURST:
                 frames = receive(zmq.NOBLOCK, copy)
-                read = True
+                read += 1
                 handle(frames)  # type: ignore[arg-type]  # Frame objects where it was made without copy
                 left -= len(frames[-1])
-                if not self._reads():
+                if not self._reads() or (read == 1 and not self._has_message()):
                     break
                 if left < 0 or monotonic() > until:
                     self._schedule()
