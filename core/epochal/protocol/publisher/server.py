@@ -27,8 +27,8 @@ from epochal.protocol.publisher.effects import FindBeginning, FindState, Private
 from epochal.protocol.publisher.machine import SegmentPublisher
 
 CHUNK_EVENTS = 256
-CHUNK_BYTES = 256 * 1024
-MAX_CREDIT = 64
+CHUNK_BYTES = 512 * 1024
+MAX_CREDIT = 32
 """Most chunks that one message can request: 16 MiB, so that no client delays the others or fills its queue at once."""
 FEATURES = ("since", "filter:receiver", m.SINCE_TIMES)
 """What this publisher can do; a client must not request what is not listed."""

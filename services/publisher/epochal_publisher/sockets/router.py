@@ -115,7 +115,7 @@ class Requests:
     """
 
     SEND_QUEUE = 256
-    """A chunk of an answer is up to 256 KiB, and a client that gives credit as it reads has few of them under way."""
+    """A chunk of an answer is up to 512 KiB, and a client that gives credit as it reads has few of them under way."""
     MAX_FRAME = 64 * 1024
     """No request from a subscriber carries a payload."""
     MAX_MESSAGES = 16
