@@ -48,7 +48,7 @@ def write(page: Path, tables: Sequence[Table], machine: str) -> None:
 
 
 def _replaced(text: str, name: str, content: str) -> str:
-    marks = re.compile(rf"(<!-- measured: {re.escape(name)} -->\n).*?(\n<!-- end -->)", re.DOTALL)
+    marks = re.compile(rf"(<!-- measured: {re.escape(name)} -->\n)(?:(?!<!--).)*?(\n<!-- end -->)", re.DOTALL)
     text, places = marks.subn(lambda found: f"{found[1]}\n{content}\n{found[2]}", text)
     if places != 1:
         raise RuntimeError(f"the page has {places} places for {name}, not one")
