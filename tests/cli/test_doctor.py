@@ -129,6 +129,7 @@ def stream(kind: str = "writer", seconds: float = 1.0, silent: float | None = 0.
         (stream("opening", 9000, None, writers=[]), "ok"),
         (stream("returning", 20), "warn"),
         (stream("finishing", 100, None), "warn"),
+        (stream("lost", 1, 40), "warn"),
         (stream("something new", 100, None), "ok"),
         (stream(segments=[{"id": "0", "publisher": None}]), "fail"),
         (stream(segments=[{"id": "0", "publisher": None}], phase="Complete"), "ok"),
@@ -137,6 +138,13 @@ def stream(kind: str = "writer", seconds: float = 1.0, silent: float | None = 0.
 def test_streams(item: dict[str, Any], found: str) -> None:
     assert verdict(checks.check_streams([item])) == found
     assert checks.check_streams([item, stream(name="c")])[-1].seen.startswith("2 of 2" if found == "ok" else "1 of 2")
+
+
+def test_a_lost_writer_that_is_waited_for_is_named_with_both_ways_out() -> None:
+    held = stream("lost", 90, 40)["held_back"][0] | {"writer": "w 1"}
+    (finding, _) = checks.check_streams([stream(held_back=[held]), stream(name="c")])
+    assert finding.seen == "a/b: segment 0 stands at 4: it has waited for 1m30s for lost writer w 1"
+    assert finding.advice == "start w 1 again under the same id, or: epochal release a/b 'w 1'"
 
 
 def test_the_data_directory(tmp_path: Path) -> None:

@@ -49,6 +49,10 @@ def fetch(url: str, method: str = "GET", body: Any = None) -> tuple[int, bytes]:
             return error.code, error.read()
 
 
+PATIENT_HANDSHAKE = "30"
+"""Seconds, for the raw sockets of tests: unlike clients they do not ask again when a busy machine has cut them off."""
+
+
 @dataclass
 class Process:
     """A service process; `ready` is what follows `ready ` on its first line."""
@@ -59,10 +63,11 @@ class Process:
 
     @classmethod
     def start(cls, log: Path, *command: str, wait: bool = True) -> "Process":
+        environment = {"EPOCHAL_PUBLISHER_HANDSHAKE_TIMEOUT": PATIENT_HANDSHAKE, **os.environ}
         with log.open("a") as stderr:
             popen = subprocess.Popen(
                 [str(BIN / command[0]), *command[1:], "--exit-with-stdin"],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, text=True,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, text=True, env=environment,
             )  # fmt: skip
         process = cls(popen, log)
         if wait:

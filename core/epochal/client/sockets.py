@@ -14,7 +14,7 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from epochal.errors import ConfigError
-from epochal.protocol.wire import MAX_PAYLOAD, PACK_BYTES, Frames
+from epochal.protocol.wire import APART_BYTES, MAX_PAYLOAD, Frames
 
 BURST = 256
 """Messages read before other tasks get a turn."""
@@ -76,7 +76,7 @@ class Socket:
         on_message: Callable[[Frames], None],
         on_idle: Callable[[], None] | None = None,
         *,
-        max_message: int = MAX_PAYLOAD + PACK_BYTES,
+        max_message: int = MAX_PAYLOAD + APART_BYTES,
         send_queue: int = 0,
         receive_queue: int = 1000,
         copy: bool = True,

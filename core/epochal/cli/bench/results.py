@@ -268,7 +268,7 @@ def show_rate(rate: float | None) -> str:
 
 
 def seconds_of(nanoseconds: int) -> float:
-    """Seconds, to the microsecond and three digits or more."""
+    """Seconds, exact to the nanosecond."""
     return round(nanoseconds / SECOND, 9)
 
 

@@ -6,6 +6,7 @@ Probes collect these values, so that each judgement here can be read and tested 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from shlex import quote
 from typing import Any
 
 from rich.text import Text
@@ -219,6 +220,11 @@ def check_held(name: str, held: HeldBack, begun: bool) -> Finding | None:
             return warn("held back", words, f"{held.writer} is alive; it should advance, or finish")
         case "returning" if seconds > SILENT_LONG:
             return warn("held back", words, f"start {held.writer} again, or wait for progress.writerTimeout")
+        case "lost":
+            advice = (
+                f"start {held.writer} again under the same id, or: epochal release {name} {quote(held.writer or '')}"
+            )
+            return warn("held back", words.partition(" (progress.whenLost")[0], advice)
         case "opening" if seconds > HELD_LONG and begun:
             return warn("held back", words, "start the missing writers, or declare a smaller progress.minWriters")
         case "finishing" if seconds > HELD_LONG:

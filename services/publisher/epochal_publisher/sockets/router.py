@@ -13,7 +13,7 @@ import zmq
 from epochal.client.sockets import Socket
 from epochal.errors import EpochalError, LocalProtocolError, NoPublisher, RemoteProtocolError, Unavailable
 from epochal.protocol import messages as m
-from epochal.protocol.wire import MAX_PAYLOAD, PACK_BYTES, Frames, decode, encode
+from epochal.protocol.wire import APART_BYTES, MAX_PAYLOAD, Frames, decode, encode
 from epochal_publisher.counters import ProcessCounters
 from epochal_publisher.segments.segment import HostedSegment
 from epochal_publisher.sockets.peer_limits import BlockedPeers, SocketTimeouts
@@ -151,7 +151,7 @@ class Ingest:
 
     SEND_QUEUE = 4096
     """Acknowledgements are small, and one covers many appends."""
-    MAX_FRAME = MAX_PAYLOAD + PACK_BYTES
+    MAX_FRAME = MAX_PAYLOAD + APART_BYTES
     """The same for every `max_payload`: an append above that setting gets an error, not a closed connection."""
     MAX_MESSAGES = 8192
     """In one zmq message; our writers pack up to 240 KiB into one."""
