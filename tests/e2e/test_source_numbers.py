@@ -164,10 +164,11 @@ async def test_a_writer_that_was_given_up_takes_no_more_source_numbers(
     stream = await services.stream(**STORED, progress={"writerTimeout": "1s"})
     async with epochal.connect(services.url) as client, client.writer(stream, "w") as writer:
         await writer.append(0, ["a"], source=0)
+        given_up = writer.session.machine
         with monkeypatch.context() as silent:
             silent.setattr(WriterMachine, "tick", lambda *_: None)  # no heartbeats
             async with asyncio.timeout(PATIENCE):
-                while not writer.session.was_lost:  # noqa: ASYNC110  # only the publisher knows when
+                while writer.session.machine is given_up:  # noqa: ASYNC110  # only the publisher knows when
                     await asyncio.sleep(0.01)
         lost: EpochalError | None = None
         while lost is None:
