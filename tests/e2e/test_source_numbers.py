@@ -64,8 +64,8 @@ class Gate:
         if self.kills and self.seen >= self.kills[0] and self.process is not None and self.process.returncode is None:
             self.kills.pop(0)
             self.killed += 1
-            with suppress(ProcessLookupError):
-                self.process.kill()
+            with suppress(ProcessLookupError):  # it ended in this moment
+                os.kill(self.process.pid, signal.SIGKILL)  # its own `kill` would take its status away from `wait`
 
 
 def lines_of(epoch: epochal.Epoch | epochal.EpochAborted) -> list[tuple[str, int]]:
