@@ -7,6 +7,7 @@ files, the current one and its predecessor, each of a limited size.
 
 import asyncio
 import contextlib
+import os
 import shutil
 import signal
 import sys
@@ -108,14 +109,12 @@ class Child:
 
     async def stop(self, patience: float) -> int:
         """SIGTERM, and SIGKILL when it has not ended after `patience` seconds; the exit status."""
-        with contextlib.suppress(ProcessLookupError):
-            self._process.send_signal(signal.SIGTERM)
+        self._signal(signal.SIGTERM)
         try:
             async with asyncio.timeout(patience):
                 status = await self.ended()
         except TimeoutError:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
+            self.kill()
             async with asyncio.timeout(KILL_WAIT):
                 status = await self.ended()
         self._output.cancel()
@@ -125,8 +124,13 @@ class Child:
 
     def kill(self) -> None:
         """SIGKILL, without waiting."""
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
+        # asyncio's own way looks first whether the process has ended, and then `wait` would not get its status.
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     async def _copy_output(self, log: BoundedLog) -> None:
         assert self._process.stdout is not None

@@ -41,7 +41,7 @@ _PREFLIGHT = {
     "Access-Control-Allow-Headers": "Accept, Last-Event-ID",
     "Access-Control-Max-Age": "600",
 }
-"""What a browser is told that asks whether a page may read."""
+"""The headers that answer a browser's question whether a page may read."""
 
 NOBODY = CorsOrigins()
 

@@ -91,6 +91,15 @@ def _payload_size(encoding: str, records: list[Any]) -> int:
     return size
 
 
+async def _end_epochs(writer: epochal.Writer, later: Time, interrupted: bool) -> None:
+    """Advance past all that was appended; after Ctrl-C not for long, and then raises `TimedOut`."""
+    try:
+        async with asyncio.timeout(LAST_WORDS if interrupted else None):
+            await writer.advance(later)
+    except TimeoutError:
+        raise TimedOut(f"interrupted; the last epoch could not be ended within {LAST_WORDS:g} s") from None
+
+
 async def _settle(writer: epochal.Writer, interrupted: bool) -> None:
     """Wait until everything is acknowledged; after Ctrl-C not for long, and then raises `TimedOut`."""
     try:
@@ -142,7 +151,7 @@ class PubMeasure:
             self.result.traffic.nanoseconds = perf_counter_ns() - self._began
             self.result.next_time = self._epochs.end()
             self.result.epochs = self._epochs.epochs
-            await writer.advance(self.result.next_time)
+            await _end_epochs(writer, self.result.next_time, self.interrupted)
 
     async def _append_all(self, writer: epochal.Writer) -> None:
         appends = self.appends
@@ -331,7 +340,7 @@ class LatencyMeasure:
             finally:
                 await ended([reading])
             self.result.next_time = epochs.end()
-            await writer.advance(self.result.next_time)
+            await _end_epochs(writer, self.result.next_time, self.interrupted)
 
     async def _send(self, writer: epochal.Writer, epochs: EpochSchedule, reading: "asyncio.Task[None]") -> None:
         schedule, result = self._schedule, self.result
