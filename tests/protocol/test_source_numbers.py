@@ -1,5 +1,6 @@
 """Each item of a program's own source is published once, whatever is restarted or lost in between."""
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.protocol.test_repeats import CRCS, Life
 
-from epochal.errors import EpochAbortedError, UsageError
+from epochal.errors import EpochAbortedError, UsageError, WriterClosed
 from epochal.protocol import messages as m
 from epochal.protocol.frontier import Antichain
 from epochal.protocol.publisher import writer_state
@@ -27,6 +28,20 @@ class Segments:
     def __init__(self, count: int) -> None:
         self.lives = {str(n): Life() for n in range(count)}
         self.now = 0.0
+        self.others = 0
+        self.open_other()
+
+    def open_other(self) -> None:
+        """Another writer opens, again after each restart."""
+        self.others += 1
+        for segment, life in self.lives.items():
+            life.ask(m.Open(1, "u", segment, "x", self.others, None, None), "x")
+
+    def goes_on(self) -> None:
+        """Another writer is far ahead, so that nothing but the program holds the frontier back."""
+        self.open_other()
+        for segment, life in self.lives.items():
+            life.ask(m.Hold(2, segment, (10**6,)), "x")
 
     def receive(self, segment: str, message: m.Message) -> list[m.Message]:
         return self._log(self.lives[segment], lambda publisher: publisher.receive(b"w", message, self.now))
@@ -37,6 +52,7 @@ class Segments:
         until = self.now + 2 * life.publisher.settings.writer_timeout
         while self.now < until:
             self.now += life.publisher.settings.stall
+            life.ask(m.Alive(segment), "x")
             self._log(life, lambda publisher: publisher.tick(self.now))
 
     def _log(self, life: Life, act: Any) -> list[m.Message]:
@@ -59,6 +75,8 @@ class Program:
     session: int = 0
     next: int = 0
     highest: int = 0
+    closing: bool = False
+    """Whether it has published all, and closes; it is begun again until that is confirmed."""
     stuck: bool = False
     """Whether an append failed, or it was told that its numbers do not say any more what is published."""
     machine: WriterMachine = field(init=False)
@@ -95,6 +113,8 @@ class Program:
 
     def publish(self, keys: list[int], count: int = 1) -> None:
         for _ in range(count):
+            if self.closing and self.next == self.highest:
+                return
             number = self.next
             segment = str(keys[number % len(keys)] % len(self.segments.lives))
             try:
@@ -105,7 +125,15 @@ class Program:
             self.next += 1
             self.highest = max(self.highest, self.next)
 
+    def close(self) -> None:
+        self.closing = True
+        if not self.machine.over and self.next == self.highest:
+            with suppress(WriterClosed):  # it closes already
+                self.machine.leave(m.Leaving.CLOSE)
+
     def advance(self) -> None:
+        if self.closing:
+            return
         (held,) = self.machine.held
         assert isinstance(held, int)
         self.machine.advance(max(held, self.next // 3))
@@ -126,14 +154,16 @@ class Program:
             self.publish(keys)
             self.send()
         if not self.stuck:
-            self.machine.leave(m.Leaving.CLOSE)
+            self.close()
             self.send()
             assert self.machine.over or self.stuck
 
 
 STEPS = st.one_of(
     st.tuples(st.just("publish"), st.integers(1, 5)),
+    st.tuples(st.just("publish"), st.integers(1, 5)),
     st.sampled_from(["advance", "send", "begin", "begin"]),
+    st.tuples(st.just("close"), st.integers(0, 6)),
     st.tuples(st.just("send"), st.integers(1, 6)),
     st.tuples(st.sampled_from(["restart", "roll", "cut", "unheard"]), st.integers(0, 1)),
     st.tuples(st.just("lose"), st.integers(0, 1)),
@@ -142,12 +172,18 @@ STEPS = st.one_of(
 
 @pytest.mark.rule("E50", "E3", "E6", "E10")
 @settings(max_examples=300)
-@given(st.lists(STEPS, max_size=25), st.lists(st.integers(0, 1), min_size=1, max_size=5))
-def test_each_item_is_published_once_or_the_program_is_told(steps: list[Any], keys: list[int]) -> None:
-    """Whatever is restarted or lost: if an epoch with its items is aborted it hears of it, and nothing comes twice."""
+@given(st.lists(STEPS, max_size=25), st.lists(st.integers(0, 1), min_size=1, max_size=5), st.booleans())
+def test_each_item_is_published_once_or_the_program_is_told(steps: list[Any], keys: list[int], behind: bool) -> None:
+    """Whatever is restarted or lost: if an epoch with its items is aborted it hears of it, and nothing comes twice.
+
+    None is aborted unless the program was away for longer than the time-out.
+    """
     segments = Segments(2)
     program = Program(segments)
+    away = False
     program.begin()
+    if behind:
+        segments.goes_on()
     for step in steps:
         if program.stuck:
             break
@@ -156,6 +192,9 @@ def test_each_item_is_published_once_or_the_program_is_told(steps: list[Any], ke
                 program.publish(keys, count)
             case "advance":
                 program.advance()
+            case ("close", most):
+                program.close()
+                program.send(most)
             case "send":
                 program.send()
             case "begin":  # what it had not sent is lost with it
@@ -171,16 +210,53 @@ def test_each_item_is_published_once_or_the_program_is_told(steps: list[Any], ke
                 segments.lives[str(at)].roll()
             case ("lose", at):  # it was away for longer than the time-out, or could not reach this segment
                 segments.lose(str(at))
+                away = True
                 program.begin()
     if not program.stuck:
         program.end(keys)
     if not program.stuck:
         program.begin()
     published = segments.published()
+    assert away or not program.stuck
     if program.stuck:
         assert len(published) == len(set(published)), "nothing comes twice"
     else:
         assert published == list(range(program.highest)), "each once, and none is missing"
+
+
+@pytest.mark.rule("E3", "E4", "E1")
+@pytest.mark.parametrize("how", list(m.Leaving))
+@pytest.mark.parametrize("then", ["", "restart", "roll, restart"])
+def test_a_close_that_reached_only_one_segment_makes_no_epoch_incomplete(how: m.Leaving, then: str) -> None:
+    """It was sent when all was acknowledged everywhere. After a leave by an exception the same epoch is aborted."""
+    segments = Segments(2)
+    program = Program(segments)
+    program.begin()
+    program.publish([1], 2)
+    program.send()
+    program.machine.leave(how)
+    program.send(1)
+    segments.goes_on()  # the frontier of the segment that it has left is past what it holds at the other
+    for life in segments.lives.values():
+        if "roll" in then:
+            life.roll()
+        if "restart" in then:
+            life.restart()
+    for _ in range(2):  # also when it is killed before anything of this is carried out
+        program.session += 1
+        program.machine = WriterMachine("u", INT, ["0", "1"], "w", program.session, now=0.0, first=False, sources=True)
+        for segment in segments.lives:
+            program.machine.connected(segment)
+        for effect in program.machine.take():
+            assert isinstance(effect, Send)
+            for reply in segments.receive(effect.segment, effect.message):
+                program.machine.receive(effect.segment, reply)
+    (ask, *_) = [effect.message for effect in program.machine.take() if isinstance(effect, Send)]
+    assert type(ask) is (m.Abort if how is m.Leaving.ABORT else m.Hold)
+    program.send()
+    program.begin()
+    assert program.stuck is (how is m.Leaving.ABORT)
+    assert segments.published() == ([] if program.stuck else [0, 1])
 
 
 def append(life: Life, number: int, source: int, time: int = 3) -> Any:

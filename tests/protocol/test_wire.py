@@ -79,6 +79,7 @@ FIELDS: dict[type, tuple[st.SearchStrategy[Any], ...]] = {
         INT,
         INT,
         st.booleans(),
+        st.booleans(),
     ),
     m.Append: (TEXT, st.integers(0, MAX_TIME), TIME, TOPIC, COUNT, COUNT, PAYLOAD, META),
     m.Ack: (TEXT, INT, INT, COUNT),

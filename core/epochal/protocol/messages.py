@@ -273,7 +273,8 @@ class Opened(NamedTuple):
     publisher lost their appends, `window` the bytes that may be unacknowledged, `granted` whether `held` is a new grant
     rather than what the writer still held. `source` is the highest source number logged here, -1 for none, by event
     `at` or one before; up to `whole` all is in epochs that the writer has left at every segment; `torn`: an epoch with
-    some of them was aborted before the writer had left it. None if not asked for, or not kept (E50).
+    some of them was aborted before the writer had left it. None if not asked for, or not kept (E50). `closed`: the new
+    grant follows a close or finish, which the writer sent when all that it had appended anywhere was acknowledged (E1).
     """
 
     op: int
@@ -290,6 +291,7 @@ class Opened(NamedTuple):
     at: int = -1
     whole: int = -1
     torn: bool = False
+    closed: bool = False
 
 
 class Append(NamedTuple):

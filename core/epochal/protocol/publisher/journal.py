@@ -63,7 +63,8 @@ class WriterIs(NamedTuple):
     touched: tuple[Time, ...]
     present: bool
     lost: bool
-    granted: bool
+    granted: int
+    """0 or 1; 2 if `closed`, which earlier versions read as 1."""
     source: int = -1
     whole: int = -1
     source_seq: int = -1
@@ -150,7 +151,7 @@ def writer_note(state: WriterState) -> WriterIs:
     """The writer as it is now."""
     return WriterIs(
         state.writer, state.session, state.under, state.number, tuple(state.held), tuple(sorted(state.touched)),
-        state.present, state.lost, state.granted,
+        state.present, state.lost, 2 if state.closed else state.granted,
         state.source, state.whole, state.source_seq, state.torn, state.refusing, tuple(sorted(state.numbered)),
     )  # fmt: skip
 
@@ -309,7 +310,8 @@ class Restoring:
         state.held, state.touched = Antichain(note.held), set(note.touched)
         state.source, state.whole, state.source_seq = note.source, note.whole, note.source_seq
         state.torn, state.refusing, state.numbered = note.torn, note.refusing, set(note.numbered)
-        state.present, state.lost, state.granted = note.present, note.lost, note.granted
+        state.present, state.lost = note.present, note.lost
+        state.granted, state.closed = note.present and note.granted > 0, note.granted == 2
 
     def end(self) -> Restored:
         """The state at the end of the log. Raises `LocalProtocolError` when its notes and its events disagree."""

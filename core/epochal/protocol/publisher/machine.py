@@ -376,7 +376,7 @@ class SegmentPublisher:
                     held = state.hold(ask.times)
                     state.published_up_to(ask.whole, log.seq)
                     log.move_held(state, held)
-                    state.granted = False
+                    state.granted = state.closed = False
                 case m.Abort():
                     self._abort_for(state, ask.times)
                 case m.Leave() if state.present:

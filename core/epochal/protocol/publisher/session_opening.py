@@ -250,6 +250,7 @@ class SessionOpener:
         opened = m.Opened(
             ask.op, log.segment, self._incarnation, tuple(log.progress.lower.frontier), tuple(state.held),
             state.number, tuple(sorted(state.touched)), lost, log.settings.window, state.granted,
+            closed=state.granted and state.closed,
         )  # fmt: skip
         log.reply(peer, self._with_sources(opened, state) if ask.sources else opened)
         self.settle()

@@ -111,6 +111,8 @@ class WriterSessions:
             log.abort(state.touched)
         log.admitted.clear()
         state.present = False
+        state.granted = False
+        state.closed = not abort and state.under is None
         held = state.held
         last = (
             len(held) > 0

@@ -142,6 +142,9 @@ class WriterState:
     """Requests that wait until the catalog has recorded a horizon that covers them, and all that came after (E11)."""
     granted: bool = False
     """Whether `held` was granted and not moved since. A session may then not know yet that it was given up (E3)."""
+    closed: bool = False
+    """Whether it has closed or finished, and moved nothing since. Then it was not given up: all that it had appended,
+    here and elsewhere, was acknowledged before (E1)."""
     source: int = -1
     """The highest source number that is logged, -1 for none; what is not above it is a repeat (E50)."""
     source_seq: int = -1

@@ -256,10 +256,14 @@ class Joining:
         return self._hold() if ticket == self._aborting else ticket == self.ticket
 
     def _given_up(self) -> list[Time]:
-        """Epochs appended at and not left, whose capability some segment took away, and gave a new one since (E3)."""
+        """Epochs appended at and not left, whose capability some segment took away, and gave a new one since (E3).
+
+        A segment where the earlier session closed or finished took nothing away: that session had all its appends
+        acknowledged everywhere before it left there (E1), and it was about to leave here too.
+        """
         touched = set[Time]().union(*(lane.touched for lane in self._lanes.values()))
-        granted = [lane for lane in self._lanes.values() if lane.granted]
-        return sorted(time for time in touched if any(not lane.held.less_equal(time) for lane in granted))
+        took_away = [lane for lane in self._lanes.values() if lane.granted and not lane.closed]
+        return sorted(time for time in touched if any(not lane.held.less_equal(time) for lane in took_away))
 
     def _held_at(self, segment: str, times: Iterable[Time]) -> tuple[Time, ...]:
         """Those of `times` that the writer holds at `segment`; the others are decided there."""

@@ -41,6 +41,8 @@ class SegmentSession:
     ever_opened: bool = False
     granted: bool = False
     """Whether any answer to this session's `Open` was a new grant; an answer to a resume no longer says so."""
+    closed: bool = False
+    """Whether an earlier session has closed or finished there, and this one got the new grant after that."""
     incarnation: int = 0
     least_incarnation: int = 0
     """The highest that an earlier session has seen; the publisher of a lower one is stale (E12)."""
@@ -85,6 +87,7 @@ class SegmentSession:
         self.window = opened.window
         self.held = Antichain(opened.held)
         self.granted = self.granted or opened.granted
+        self.closed = self.closed or opened.closed
         return restarted
 
     def resume(self, aborted: set[Time]) -> m.Resume:
