@@ -27,7 +27,7 @@ import pytest
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.errors import StreamNotFound, TimedOut
 from epochal.local import LocalMode, LocalSettings
-from epochal.resources import API_VERSION
+from epochal.resources.manifest import API_VERSION
 
 NAMESPACE = "test"
 """Of the streams that are declared here."""

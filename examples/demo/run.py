@@ -21,7 +21,7 @@ from epochal.client.catalog.catalog import CatalogClient
 from epochal.errors import EpochalError, StreamComplete
 from epochal.local import LocalMode
 from epochal.protocol.times import Time, less_equal
-from epochal.resources import load_manifests
+from epochal.resources.documents import load_manifests
 
 JOIN_FROM = 0.3
 """Share of the hours that are complete when the late subscriber begins to try."""

@@ -14,9 +14,9 @@ from epochal.catalog_api.blockers import show_time
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.errors import EpochalError, ManifestError, ProtocolError, StreamNotFound, Unavailable
 from epochal.protocol.blockers import HolderKind
-from epochal.resources import OBJECT_UID, StreamManifest
 from epochal.resources.cluster.status import frontier_text
 from epochal.resources.cluster.stream import OPERATOR
+from epochal.resources.manifest import OBJECT_UID, StreamManifest
 from epochal.resources.spec import Object
 
 logger = logging.getLogger("epochal.operator")

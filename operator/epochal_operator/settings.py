@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 from pydantic import BeforeValidator, Field, field_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
 
-from epochal.client.catalog.catalog import catalog_url
+from epochal.client.catalog.url import catalog_url
 from epochal.errors import ConfigError
 from epochal.kube.access import own_namespace
 from epochal.otel.sdk import Exports

@@ -10,7 +10,7 @@ from epochal.catalog_api.answers import StreamInfo
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.errors import Problem, SchemaMismatch
 from epochal.protocol.times import TimeShape
-from epochal.resources import parse_stream_name
+from epochal.resources.names import parse_stream_name
 from epochal.resources.schemas import Schema
 
 CARRIED = ("arrow", "msgpack", "json")

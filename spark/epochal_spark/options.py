@@ -87,7 +87,7 @@ class SinkOptions:
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool = True) -> "SinkOptions":
         """Read Spark's options, whose names come in lower case. Raises `ConfigError` with every problem."""
-        from epochal.client.catalog.catalog import catalog_url  # here: a commit has parsed options, and needs no client
+        from epochal.client.catalog.url import catalog_url  # here: a commit has parsed options, and needs no client
 
         given = {name.lower(): value for name, value in options.items()}
         known = [option for option in OPTIONS if (option.streaming if streaming else option.batch)]
@@ -147,7 +147,7 @@ def _is_seconds(text: str) -> bool:
 
 
 def _wrong_stream(stream: str | None) -> list[Problem]:
-    from epochal.resources import parse_stream_name
+    from epochal.resources.names import parse_stream_name
 
     if not stream:
         return []
@@ -159,7 +159,7 @@ def _wrong_stream(stream: str | None) -> list[Problem]:
 
 
 def _wrong_catalog(catalog: str | None) -> list[Problem]:
-    from epochal.client.catalog.catalog import catalog_url
+    from epochal.client.catalog.url import catalog_url
 
     try:
         catalog_url(catalog)

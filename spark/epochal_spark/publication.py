@@ -22,10 +22,10 @@ from pyspark.sql.types import StructType
 
 import epochal
 from epochal.catalog_api.answers import StreamInfo
-from epochal.client.catalog.catalog import catalog_url
+from epochal.client.catalog.url import catalog_url
 from epochal.errors import ConfigError, EpochalError, Unavailable, UsageError, WriterFenced
 from epochal.protocol.times import Time
-from epochal.resources import parse_stream_name
+from epochal.resources.names import parse_stream_name
 from epochal_spark import earlier_runs
 from epochal_spark.capability import CapabilityMoves
 from epochal_spark.commit_channel import Committed, Handed, HandoverServer

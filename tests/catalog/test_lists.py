@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from epochal.client.catalog.catalog import CatalogClient
-from epochal.resources import StreamManifest
-from epochal.resources.manifest import MAX_MANIFEST
+from epochal.resources.manifest import MAX_MANIFEST, StreamManifest
 from epochal_catalog.domain.pages import PAGE_BYTES
 from epochal_catalog.domain.records import StreamRecord
 from epochal_catalog.domain.registry import Registry

@@ -27,7 +27,7 @@ from epochal.errors import (
     Superseded,
     WriterFenced,
 )
-from epochal.resources import StreamManifest
+from epochal.resources.manifest import StreamManifest
 from epochal.service.errors import InvalidRequest, Overloaded, UnknownSubscription
 from epochal_catalog.api import views
 from epochal_catalog.domain import subscriptions

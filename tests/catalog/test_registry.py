@@ -3,7 +3,7 @@
 import pytest
 
 from epochal.catalog_api.requests import Addresses, Finishing, Register
-from epochal.resources import StreamManifest
+from epochal.resources.manifest import StreamManifest
 from epochal_catalog.domain.records import CounterRecord
 from epochal_catalog.domain.registry import Registry
 from epochal_catalog.domain.state import CatalogState

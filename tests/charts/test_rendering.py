@@ -25,7 +25,7 @@ from tests.charts.rendering import (
     selects,
 )
 
-from epochal.resources import load_manifests
+from epochal.resources.documents import load_manifests
 
 LONGEST_RELEASE = "r" * 53
 """Helm allows no longer name."""

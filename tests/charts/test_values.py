@@ -23,7 +23,7 @@ from tests.charts.rendering import (
 )
 
 import chart_readme
-from epochal.resources import load_manifests
+from epochal.resources.documents import load_manifests
 
 SCHEMA: Object = json.loads((CHART / "values.schema.json").read_text())
 WRONG: list[tuple[str, Any, str]] = [

@@ -94,8 +94,15 @@ def test_wrong_usage_is_told_in_plain_words(epochal, arguments: list[str], told:
     assert epochal(*arguments).err.startswith(told)
 
 
-def test_help_loads_nothing_that_only_commands_need() -> None:
-    code = "import sys, epochal.cli.main; print(*{'aiohttp', 'pydantic', 'zmq'} & sys.modules.keys())"
+@pytest.mark.parametrize(
+    ("module", "needless"),
+    [
+        ("main", {"aiohttp", "pydantic", "zmq"}),
+        ("commands.get", {"epochal.catalog_api.answers", "epochal.resources.manifest", "zmq"}),
+    ],
+)
+def test_what_starts_loads_nothing_that_only_others_need(module: str, needless: set[str]) -> None:
+    code = f"import sys, epochal.cli.{module}; print(*{needless} & sys.modules.keys())"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert result.stdout == "\n"
 

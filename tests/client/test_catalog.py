@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from epochal.catalog_api.requests import SegmentReport
-from epochal.client.catalog.catalog import CatalogClient, catalog_advice, catalog_url
+from epochal.client.catalog.catalog import CatalogClient
+from epochal.client.catalog.url import catalog_advice, catalog_url
 from epochal.errors import (
     CatalogUnavailable,
     ConfigError,
@@ -73,7 +74,7 @@ async def test_in_a_pod_the_catalog_is_the_clusters(monkeypatch: pytest.MonkeyPa
     monkeypatch.delenv("EPOCHAL_CATALOG", raising=False)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
     assert catalog_url() == "http://epochal-catalog.epochal.svc:8700"
-    monkeypatch.setattr("epochal.client.catalog.catalog.CLUSTER_CATALOG", "http://127.0.0.1:1")  # where nobody answers
+    monkeypatch.setattr("epochal.client.catalog.url.CLUSTER_CATALOG", "http://127.0.0.1:1")  # where nobody answers
     async with CatalogClient(patience=0.0) as catalog:
         with pytest.raises(CatalogUnavailable, match=r"pod looks when EPOCHAL_CATALOG is not set: is there a release"):
             await catalog.list()

@@ -8,9 +8,9 @@ from tests.resources.test_cluster_children import SETTINGS, stream
 from epochal.catalog_api.answers import StreamInfo
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.errors import Unavailable
-from epochal.resources import StreamManifest
 from epochal.resources.cluster import Seen, children_of, status_of
 from epochal.resources.cluster.stream import FINALIZER, OPERATOR
+from epochal.resources.manifest import StreamManifest
 from epochal_operator.api import ThrottledApi
 from epochal_operator.cache import Cache
 from epochal_operator.catalog_sync import CatalogSync, Confirm, DeclaredStream

@@ -8,9 +8,9 @@ import kubernetes_validate
 import pytest
 
 from epochal.errors import ManifestError
-from epochal.resources import StreamManifest
 from epochal.resources.cluster import OWN_ENVIRONMENT, ClusterSettings, ClusterStream, check_drawable, children_of
 from epochal.resources.cluster.stream import HASH
+from epochal.resources.manifest import StreamManifest
 
 SETTINGS = ClusterSettings(image="registry.example/epochal-publisher:1", catalog="http://catalog:8700")
 STORAGE: dict[str, Any] = {"history": {"storage": {"size": "2Gi", "storageClassName": "fast"}}}

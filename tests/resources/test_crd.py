@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tests.resources.admission import SCHEMA, admitted, defaulted
 
 from epochal.errors import ManifestError
-from epochal.resources import StreamManifest, immutable_changes
 from epochal.resources.cluster import check_drawable
 from epochal.resources.crd import crd_text, stream_crd
+from epochal.resources.manifest import StreamManifest, immutable_changes
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))

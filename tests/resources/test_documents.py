@@ -3,7 +3,7 @@
 import pytest
 
 from epochal.errors import ManifestError
-from epochal.resources import load_manifests
+from epochal.resources.documents import load_manifests
 
 ONE = """
 apiVersion: epochal.dev/v1alpha1

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from epochal.errors import ManifestError
-from epochal.resources import StreamManifest, immutable_changes
+from epochal.resources.manifest import StreamManifest, immutable_changes
 
 FULL: dict[str, Any] = {
     "apiVersion": "epochal.dev/v1alpha1",

@@ -3,7 +3,7 @@
 import pytest
 
 from epochal.errors import ManifestError
-from epochal.resources import parse_stream_name
+from epochal.resources.names import parse_stream_name
 
 
 def test_a_name_alone_is_of_the_namespace_given() -> None:

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from tests.resources.admission import SCHEMA, admitted
 
-from epochal.resources import load_manifests
+from epochal.resources.documents import load_manifests
 
 PAGE = (Path(__file__).parents[2] / "docs" / "stream.md").read_text(encoding="utf-8")
 

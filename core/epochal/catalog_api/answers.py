@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, model_v
 from epochal.catalog_api.blockers import HeldBack
 from epochal.catalog_api.kinds import Answer, AnyTime, Flag, Key, Number, Seconds, Text, Times, Whole
 from epochal.protocol.messages import FIRST_SESSION
-from epochal.resources import StreamManifest
+from epochal.resources.manifest import StreamManifest
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ An option has one name, one default and one explanation everywhere.
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,7 +15,10 @@ from epochal.cli.commands.completion import complete_kinds, complete_streams, co
 from epochal.cli.io.documents import Documents
 from epochal.cli.io.terminal import note
 from epochal.cli.target import advice, name_of, reach, run, where
-from epochal.client.catalog.catalog import DEFAULT_CATALOG, CatalogClient
+from epochal.client.catalog.url import DEFAULT_CATALOG
+
+if TYPE_CHECKING:
+    from epochal.client.catalog.catalog import CatalogClient
 
 __all__ = [
     "DEFAULT_TIMEOUT",
@@ -120,8 +123,10 @@ DEFAULT_TIMEOUT = 30.0
 
 
 @asynccontextmanager
-async def open_catalog(url: str | None, timeout: float) -> AsyncIterator[CatalogClient]:
+async def open_catalog(url: str | None, timeout: float) -> AsyncIterator["CatalogClient"]:
     """A client that says on stderr, once, that it is waiting for the catalog."""
+    from epochal.client.catalog.catalog import CatalogClient  # here: a list needs no models of answers
+
     address = await where(url)
     report = _reporter(name_of(address), timeout)
     async with CatalogClient(address, patience=timeout, on_unreachable=report, advice=advice()) as catalog:

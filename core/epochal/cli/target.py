@@ -97,7 +97,7 @@ async def where(url: str | None) -> str:
 
     EPOCHAL_CATALOG says where the catalog is when no cluster is chosen; with one it would contradict the choice.
     """
-    from epochal.client.catalog.catalog import catalog_url
+    from epochal.client.catalog.url import catalog_url
 
     if _cluster is None:
         return catalog_url(url)

@@ -25,7 +25,7 @@ from epochal.local.child import console_script, tail
 from epochal.local.removable_logs import StreamLogs
 from epochal.local.service import LocalSettings, Service
 from epochal.locks import FileLock, LockTaken
-from epochal.resources import DesiredStream, PlannedPublisher, Start, Stop, plan
+from epochal.resources.plan import DesiredStream, PlannedPublisher, Start, Stop, plan
 
 logger = logging.getLogger("epochal.local")
 

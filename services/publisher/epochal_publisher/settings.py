@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar
 from pydantic import AfterValidator, Field, field_validator
 from pydantic_settings import SettingsConfigDict
 
-from epochal.client.catalog.catalog import catalog_url
+from epochal.client.catalog.url import catalog_url
 from epochal.errors import ConfigError
 from epochal.protocol.messages import MAX_ID, is_id
 from epochal.protocol.wire import MAX_PAYLOAD

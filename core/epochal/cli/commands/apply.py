@@ -32,7 +32,8 @@ from epochal.errors import (
 from epochal.kube.api import Object
 from epochal.kube.cluster import in_cluster
 from epochal.kube.user_api import StreamObjects
-from epochal.resources import OBJECT_UID, NotInEffect, StreamManifest, immutable_changes, load_manifests
+from epochal.resources.documents import load_manifests
+from epochal.resources.manifest import OBJECT_UID, NotInEffect, StreamManifest, immutable_changes
 
 EPILOG = """\b
 Examples:

@@ -30,7 +30,8 @@ from epochal.cli.options import (
 )
 from epochal.client.sockets import check_libzmq
 from epochal.errors import UsageError
-from epochal.resources import DEFAULT_NAMESPACE, StreamManifest, parse_stream_name
+from epochal.resources.manifest import StreamManifest
+from epochal.resources.names import DEFAULT_NAMESPACE, parse_stream_name
 
 EPILOG = """\b
 Measures:

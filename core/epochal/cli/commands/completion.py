@@ -12,7 +12,7 @@ import typer
 from typer._completion_shared import get_completion_script  # what typer's own --show-completion prints
 
 from epochal.cli.io.documents import Documents
-from epochal.client.catalog.catalog import catalog_url
+from epochal.client.catalog.url import catalog_url
 from epochal.errors import EpochalError
 from epochal.resources.names import check_name, check_namespace
 

@@ -24,7 +24,7 @@ from epochal.cli.io.documents import Document, Documents
 from epochal.cli.io.output import print_document
 from epochal.cli.io.terminal import note
 from epochal.cli.options import CatalogOption, Format, Output
-from epochal.client.catalog.catalog import catalog_advice, catalog_url
+from epochal.client.catalog.url import catalog_advice, catalog_url
 from epochal.errors import EpochalError
 from epochal.local import DEFAULT_DATA
 

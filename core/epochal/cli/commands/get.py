@@ -29,9 +29,8 @@ from epochal.cli.options import (
     run,
 )
 from epochal.cli.target import where
-from epochal.client.catalog.catalog import CatalogClient
 from epochal.errors import EpochalError
-from epochal.resources import DEFAULT_NAMESPACE, parse_stream_name
+from epochal.resources.names import DEFAULT_NAMESPACE, parse_stream_name
 
 EPILOG = """\b
 Kinds:
@@ -184,6 +183,8 @@ async def _watch(query: _Query, output: Format, url: str | None, timeout: float)
 @asynccontextmanager
 async def _changes(url: str | None, timeout: float) -> AsyncIterator[asyncio.Event]:
     """Set whenever the catalog announces a change, so that it is seen at once; without, it is seen a second later."""
+    from epochal.client.catalog.catalog import CatalogClient  # here: only --watch needs it
+
     changed, address = asyncio.Event(), await where(url)
 
     async def follow() -> None:

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from epochal.catalog_api.answers import StreamInfo
 from epochal.catalog_api.blockers import show_seconds
 from epochal.cli.io.documents import Document
 from epochal.cli.io.output import merge_frontiers, show_age, show_frontier
-from epochal.protocol.times import from_json
+from epochal.protocol.times import Time, from_json
 
 Cell = Callable[[Document], str]
 
@@ -91,8 +90,11 @@ def _ready(item: Document) -> str:
 
 def stream_frontier(item: Document) -> str:
     """The stream's lower frontier: that of its open segments together."""
-    segments = StreamInfo.from_json(item).segments
-    return show_frontier(merge_frontiers(segment.lower for segment in segments if segment.state == "open"))
+    return show_frontier(merge_frontiers(_times(each["lower"]) for each in item["segments"] if each["state"] == "open"))
+
+
+def _times(listed: Sequence[Any] | None) -> list[Time] | None:
+    return None if listed is None else [from_json(time) for time in listed]
 
 
 def _held_by(item: Document) -> str:
@@ -191,7 +193,7 @@ WRITERS = Kind(
 
 def _lower(item: Document) -> str:
     lower = item.get("lower")
-    return show_frontier(None if lower is None else [from_json(time) for time in lower])
+    return show_frontier(_times(lower))
 
 
 def _lag(item: Document) -> str:

@@ -32,7 +32,7 @@ from epochal.client.encoding.record_checks import record_checks
 from epochal.client.sockets import check_libzmq
 from epochal.errors import EpochalError, TimeShapeError
 from epochal.protocol.times import Time, TimeShape, less_equal
-from epochal.resources import DEFAULT_NAMESPACE, parse_stream_name
+from epochal.resources.names import DEFAULT_NAMESPACE, parse_stream_name
 
 EPILOG = """\b
 Examples:

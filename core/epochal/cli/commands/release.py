@@ -21,7 +21,7 @@ from epochal.cli.options import (
 )
 from epochal.errors import from_code
 from epochal.protocol.blockers import HolderKind
-from epochal.resources import DEFAULT_NAMESPACE, parse_stream_name
+from epochal.resources.names import DEFAULT_NAMESPACE, parse_stream_name
 
 EPILOG = """\b
 Examples:

@@ -30,7 +30,7 @@ from epochal.cli.report.collect import Collector, contents
 from epochal.cli.top.looks import Wanted
 from epochal.errors import EpochalError
 from epochal.local import DEFAULT_DATA
-from epochal.resources import DEFAULT_NAMESPACE, parse_stream_name
+from epochal.resources.names import DEFAULT_NAMESPACE, parse_stream_name
 
 EPILOG = """\b
 Examples:

@@ -34,7 +34,7 @@ from epochal.client.sockets import check_libzmq
 from epochal.errors import CursorError, EpochalError, TimedOut, UsageError
 from epochal.logfiles.disk import OSDisk
 from epochal.protocol.subscriber.since import FORMS, is_since, read_since
-from epochal.resources import DEFAULT_NAMESPACE, parse_stream_name
+from epochal.resources.names import DEFAULT_NAMESPACE, parse_stream_name
 
 EPILOG = """\b
 Examples:

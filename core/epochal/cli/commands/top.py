@@ -37,7 +37,7 @@ from epochal.cli.top.rows import Order, Snapshot, document, rows
 from epochal.cli.top.screen import Mode, Screen
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.errors import EpochalError
-from epochal.resources import DEFAULT_NAMESPACE, parse_stream_name
+from epochal.resources.names import DEFAULT_NAMESPACE, parse_stream_name
 
 if TYPE_CHECKING:
     from rich.live import Live

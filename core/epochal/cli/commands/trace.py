@@ -33,7 +33,7 @@ from epochal.client.sockets import check_libzmq
 from epochal.errors import ConfigError, Problem, TimedOut, TimeShapeError
 from epochal.protocol.messages import Position
 from epochal.protocol.times import Time, less_equal, to_json
-from epochal.resources import DEFAULT_NAMESPACE, parse_stream_name
+from epochal.resources.names import DEFAULT_NAMESPACE, parse_stream_name
 
 EPILOG = """\b
 Examples:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Self
 from urllib.parse import quote
 
-from epochal.client.catalog.catalog import catalog_advice
 from epochal.client.catalog.http import HttpCaller
+from epochal.client.catalog.url import catalog_advice
 
 Document = dict[str, Any]
 

@@ -6,11 +6,10 @@ catalog's OpenAPI document is a method, and each answer becomes a value of `type
 
 import asyncio
 import json
-import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from epochal.catalog_api.answers import (
     CatalogEvent,
@@ -33,11 +32,11 @@ from epochal.catalog_api.requests import (
     Subscribe,
 )
 from epochal.client.catalog.answers import get, read
-from epochal.client.catalog.http import ADVICE, HttpCaller
+from epochal.client.catalog.http import HttpCaller
+from epochal.client.catalog.url import catalog_advice, catalog_url
 from epochal.client.catalog.watch import follow
 from epochal.errors import (
     CatalogUnavailable,
-    ConfigError,
     EpochalError,
     LimitExceeded,
     NoPublisher,
@@ -46,9 +45,6 @@ from epochal.errors import (
 from epochal.protocol.times import Time, to_json
 
 _OWN = "/v1/streams/$catalog"
-DEFAULT_CATALOG = "http://127.0.0.1:8700"
-CLUSTER_CATALOG = "http://epochal-catalog.epochal.svc:8700"
-"""The catalog of a release `epochal` in the namespace `epochal`, for programs in a pod."""
 MAX_PAGES = 10_000
 """Pages of one list that are followed: a catalog cannot keep a caller busy for ever."""
 MAX_WAIT = 300.0
@@ -58,35 +54,6 @@ MAX_WAITING = 16
 
 One who cannot wait tries again after a pause, which finds the publisher as well, only later.
 """
-
-
-def catalog_url(given: str | None = None) -> str:
-    """The catalog to call: `given`, else EPOCHAL_CATALOG, else in a pod the cluster's, else the local one.
-
-    Raises `ConfigError` for what is no HTTP URL.
-    """
-    url = given or os.environ.get("EPOCHAL_CATALOG") or (CLUSTER_CATALOG if in_pod() else DEFAULT_CATALOG)
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError(f"'{url}' cannot be a catalog; write http://HOST:PORT in --catalog or EPOCHAL_CATALOG")
-    return url.rstrip("/")
-
-
-def in_pod() -> bool:
-    """Whether this runs in a pod: Kubernetes puts its API server's address into each environment."""
-    return bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
-
-
-def catalog_advice(url: str) -> str:
-    """What to do about a catalog that cannot be reached at `url`, from how it came to be called."""
-    if url == CLUSTER_CATALOG and in_pod():
-        return (
-            "that is where a pod looks when EPOCHAL_CATALOG is not set: is there a release `epochal` in the namespace "
-            "`epochal`? else set EPOCHAL_CATALOG to http://SERVICE.NAMESPACE.svc:8700 of the catalog"
-        )
-    if (urlsplit(url).hostname or "").endswith(".svc"):
-        return "is that the Service of a catalog, http://SERVICE.NAMESPACE.svc:8700, and is this in its cluster?"
-    return ADVICE
 
 
 @dataclass(frozen=True, slots=True)

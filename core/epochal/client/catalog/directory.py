@@ -16,8 +16,9 @@ from epochal.client.shutdown import ended
 from epochal.errors import CatalogUnavailable, EpochalError, NoPublisher, StreamGone, StreamNotFound
 from epochal.protocol.segments import KeyRange, Placement
 from epochal.protocol.times import TimeShape
-from epochal.resources import StreamSpec, parse_stream_name
+from epochal.resources.names import parse_stream_name
 from epochal.resources.schemas import Schema
+from epochal.resources.spec import StreamSpec
 
 RECONNECT_FIRST, RECONNECT_LAST = 0.05, 5.0
 """Seconds between attempts to connect: doubled each time, with jitter."""

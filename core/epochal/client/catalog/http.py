@@ -15,6 +15,7 @@ import aiohttp
 from yarl import URL
 
 from epochal.backoff import Backoff
+from epochal.client.catalog.url import ADVICE
 from epochal.client.tracing import trace_headers
 from epochal.errors import (
     CatalogUnavailable,
@@ -35,9 +36,6 @@ MAX_ANSWER = 32 * 2**20
 """Bytes of one answer; a page of the longest list is far below."""
 MAX_DETAIL, MAX_PROBLEMS = 64 * 1024, 1000
 """Characters of one text, and number of problems, that are kept of an error."""
-
-ADVICE = "start one with `epochal up`, or name another with --catalog or EPOCHAL_CATALOG"
-"""What to do when no catalog answers."""
 
 GATEWAY = (502, 503, 504)
 """Statuses of a proxy whose catalog does not answer."""

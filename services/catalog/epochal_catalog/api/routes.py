@@ -14,7 +14,7 @@ from aiohttp import web
 
 from epochal.catalog_api.requests import Finishing, Register, Renew, RenewSubscription, Subscribe
 from epochal.errors import ManifestError, Problem
-from epochal.resources import StreamManifest
+from epochal.resources.manifest import StreamManifest
 from epochal.service import problems
 from epochal.service.bodies import M, read_json, read_model
 from epochal_catalog.api import lists, openapi, queries, views

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from epochal.catalog_api.blockers import HeldBack
 from epochal.errors import ManifestError
 from epochal.protocol.blockers import HolderKind
-from epochal.resources import StreamManifest
+from epochal.resources.manifest import StreamManifest
 from epochal_catalog.errors import StoredStreamError
 
 Json: TypeAlias = Any

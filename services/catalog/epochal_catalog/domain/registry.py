@@ -17,8 +17,7 @@ from epochal.protocol.blockers import HolderKind
 from epochal.protocol.frontier import Antichain
 from epochal.protocol.segments import key_ranges
 from epochal.protocol.times import Time, TimeShape, from_json, less_equal, less_than, to_json
-from epochal.resources import StreamManifest, immutable_changes
-from epochal.resources.manifest import check_new
+from epochal.resources.manifest import StreamManifest, check_new, immutable_changes
 from epochal.resources.schemas import Schema, differences
 from epochal.service.errors import InvalidRequest, SegmentNotFound
 from epochal_catalog.domain.decisions import Decision, following, write

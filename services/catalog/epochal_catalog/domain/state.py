@@ -13,7 +13,7 @@ from sortedcontainers import SortedSet
 
 from epochal.errors import StreamNotFound
 from epochal.protocol.times import Time
-from epochal.resources import StreamManifest
+from epochal.resources.manifest import StreamManifest
 from epochal_catalog.domain.change_history import ChangeHistory
 from epochal_catalog.domain.leases import Leases
 from epochal_catalog.domain.records import (

@@ -15,7 +15,7 @@ from urllib.parse import quote
 from epochal.client.catalog.http import HttpCaller
 from epochal.errors import EpochalError, NoPublisher, RemoteProtocolError, StreamNotFound
 from epochal.protocol import messages as m
-from epochal.resources import parse_stream_name
+from epochal.resources.names import parse_stream_name
 from epochal_publisher.sidecar.sessions import Sessions
 
 PATIENCE = 10.0
