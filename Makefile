@@ -80,7 +80,7 @@ TEST_PROCESSES ?= 3
 # A run of some tests only (TEST_ARGS) says nothing about the other rules, so it writes no report.
 test: $(READY) ## run the tests (without those marked long or cluster)
 	@tools/get-kube-tools # the chart is tried with the real helm
-	@$(BIN)/python -m pytest -q $(or $(TEST_ARGS),-n $(TEST_PROCESSES) --dist loadfile --rules-report=$(RULES_REPORT))
+	@$(BIN)/python -m pytest -q $(or $(TEST_ARGS),-n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --rules-report=$(RULES_REPORT))
 	@echo "the tests on a real Kubernetes are separate: make test-cluster"
 
 LONG_TESTS := $(BIN)/python -m pytest -q -m "long and not cluster" -o faulthandler_timeout=1800
@@ -89,7 +89,7 @@ BUSY := tests/chaos/test_rounds.py tests/protocol/test_simulation.py
 
 test-long: $(READY) ## run the tests marked long (LONG=4: four times as many rounds and seeds)
 ifeq ($(TEST_ARGS),)
-	@$(LONG_TESTS) -n 2 --dist loadfile $(BUSY:%=--ignore %)
+	@$(LONG_TESTS) -n 2 --dist loadfile --no-loadscope-reorder $(BUSY:%=--ignore %)
 	@$(LONG_TESTS) $(BUSY)
 else
 	@$(LONG_TESTS) $(TEST_ARGS)
@@ -120,7 +120,7 @@ endif
 
 test-cluster-api: $(READY) ## of these, only those that need no node
 	@$(BIN)/python -m tests.cluster build --tier api
-	@$(CLUSTER_TESTS) -n 2 --dist loadfile tests/cluster/api
+	@$(CLUSTER_TESTS) -n 2 --dist loadfile --no-loadscope-reorder tests/cluster/api
 
 test-cluster-node: $(READY) ## of these, only those that run pods
 	@$(CLUSTER_TESTS) --ignore tests/cluster/api tests/cluster

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+from tests.scheduling import InGroups, rank
 
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.testing import LocalServices
@@ -37,6 +38,19 @@ def pytest_configure(config: pytest.Config) -> None:
     path = config.getoption("--rules-report")
     if path is not None and not hasattr(config, "workerinput"):  # only the process that gets all reports
         config.pluginmanager.register(RulesReport(path), "rules-report")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Of tests in several processes, which run in which (`tests.scheduling`)."""
+    return InGroups(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Begin with what takes longest, where there are several processes; by itself, everything runs as it is written."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: rank(item.nodeid))
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
