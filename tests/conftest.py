@@ -18,7 +18,6 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
-from tests.scheduling import InGroups, rank
 
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.testing import LocalServices
@@ -42,7 +41,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Of tests in several processes, which run in which (`tests.scheduling`)."""
+    """Of tests in several processes, which run in which."""
+    from tests.scheduling import InGroups  # here: xdist may not be there
+
     return InGroups(config, log) if config.getoption("dist") == "loadfile" else None
 
 
@@ -50,6 +51,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with what takes longest, where there are several processes; by itself, everything runs as it is written."""
     if hasattr(config, "workerinput"):
+        from tests.scheduling import rank
+
         items.sort(key=lambda item: rank(item.nodeid))
 
 

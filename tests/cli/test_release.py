@@ -4,6 +4,7 @@ import asyncio
 import os
 import pty
 import subprocess
+from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
 
@@ -38,26 +39,31 @@ class Publisher:
             for writer in lost if created else ():
                 await catalog.session("demo", self.name, writer)
             granted = await catalog.register(
-                "p", instance="i", stream=self.stream, uid=stream.uid, segments=["0"],
+                self.name, instance="i", stream=self.stream, uid=stream.uid, segments=["0"],
                 addresses={"events": "tcp://h:1", "requests": "tcp://h:2", "ingest": "tcp://h:3"},
             )  # fmt: skip
             holders = [ReportedHolder(5, "lost", writer, 60.0, 90.0) for writer in lost]
             report = SegmentReport(
                 granted.segments[0].incarnation, [5], [*lost], counters={"events": 1}, holders=holders
             )
-            return dict((await catalog.renew("p", granted.token, {"0": report})).released)
+            return dict((await catalog.renew(self.name, granted.token, {"0": report})).released)
 
 
-@pytest.fixture
-def publisher(tmp_path: Any, epochal: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    command = [console_script("epochal-catalog"), "serve", "--port", "0", "--data", str(tmp_path), "--exit-with-stdin"]
+@pytest.fixture(scope="module")
+def catalog_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    data = str(tmp_path_factory.mktemp("catalog"))
+    command = [console_script("epochal-catalog"), "serve", "--port", "0", "--data", data, "--exit-with-stdin"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        url = process.stdout.readline().split()[1]
-        monkeypatch.setenv("EPOCHAL_CATALOG", url)
-        yield Publisher(url)
+        yield process.stdout.readline().split()[1]
         process.stdin.close()
+
+
+@pytest.fixture
+def publisher(catalog_url: str, epochal: Any, monkeypatch: pytest.MonkeyPatch) -> Publisher:
+    monkeypatch.setenv("EPOCHAL_CATALOG", catalog_url)  # `epochal` has set another
+    return Publisher(catalog_url)
 
 
 @pytest.mark.rule("E46")
