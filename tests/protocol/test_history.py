@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from epochal.protocol.log.history import EVENT_OVERHEAD, History, SegmentState, apply, empty_state
 from epochal.protocol.messages import NOTHING_YET, Aborted, Data, Event, Frontier
 from epochal.protocol.progress import Progress
-from epochal.protocol.subscriber.filters import JoinFilter
+from epochal.protocol.subscriber.join_filter import JoinFilter
 
 STEPS = st.lists(
     st.one_of(

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from epochal.protocol.frontier import Antichain
-from epochal.protocol.subscriber.filters import JoinFilter
+from epochal.protocol.subscriber.join_filter import JoinFilter
 from epochal.protocol.times import Time, TimeShape, less_equal
 
 GRID: list[Time] = list(product(range(4), repeat=2))

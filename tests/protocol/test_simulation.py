@@ -26,7 +26,7 @@ from epochal.protocol.publisher.session_opening import SessionOpener
 from epochal.protocol.publisher.writer_sessions import WriterSessions
 from epochal.protocol.publisher.writer_state import WriterState
 from epochal.protocol.subscriber.effects import Began, EpochBatches, EpochWasAborted
-from epochal.protocol.subscriber.filters import JoinFilter
+from epochal.protocol.subscriber.join_filter import JoinFilter
 from epochal.protocol.subscriber.machine import Subscriber
 from epochal.protocol.times import Time
 from epochal.protocol.writer.capabilities import Moves

@@ -21,7 +21,7 @@ from epochal.protocol.subscriber.effects import (
     SegmentCameUp,
     SegmentWentDown,
 )
-from epochal.protocol.subscriber.filters import JoinFilter
+from epochal.protocol.subscriber.join_filter import JoinFilter
 from epochal.protocol.subscriber.machine import Subscriber
 from epochal.protocol.subscriber.since import Behind, From
 from epochal.protocol.times import TimeShape, less_than

@@ -26,11 +26,11 @@ from epochal.protocol import messages as m
 from epochal.protocol.subscriber import effects
 from epochal.protocol.subscriber.cursor import Cursor
 from epochal.protocol.subscriber.effects import Began, Broke
-from epochal.protocol.subscriber.filters import TopicChoice
 from epochal.protocol.subscriber.follower import FollowerSettings
 from epochal.protocol.subscriber.machine import Subscriber
 from epochal.protocol.subscriber.since import From, placed, read_since
 from epochal.protocol.times import Time, TimeCodec
+from epochal.protocol.topics.filter import TopicFilter
 
 MAX_WAITING_BYTES = 64 * 2**20
 """Bytes that wait for the application before the sockets are no longer read.
@@ -73,7 +73,7 @@ class Subscription:
         self.context = context
         self.directory = directory
         self._since = read_since(since)
-        self._topics = None if topics is None and not list(reject) else TopicChoice(topics, reject)
+        self._topics = None if topics is None and not list(reject) else TopicFilter(topics, reject)
         self._partial = partial
         self._max_buffer = max_buffer_bytes
         self._expected = expected

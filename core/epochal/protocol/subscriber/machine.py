@@ -27,8 +27,9 @@ from epochal.protocol.subscriber.effects import (
     SegmentWentDown,
 )
 from epochal.protocol.subscriber.epoch_state import FollowedSegment, OpenEpoch
-from epochal.protocol.subscriber.filters import JoinFilter, TopicChoice
+from epochal.protocol.subscriber.join_filter import JoinFilter
 from epochal.protocol.times import Time, TimeShape
+from epochal.protocol.topics.filter import TopicFilter
 
 BATCH_OVERHEAD = 200
 """Bytes that one held batch costs beside its payload."""
@@ -64,7 +65,7 @@ class Subscriber:
         max_buffer_bytes: int = 256 * 2**20,
         cursor: Cursor | None = None,
         wanted: Iterable[Time] | None = None,
-        topics: TopicChoice | None = None,
+        topics: TopicFilter | None = None,
     ) -> None:
         self.stream = stream
         self.shape = shape
