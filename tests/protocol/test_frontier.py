@@ -34,6 +34,7 @@ def test_an_antichain_is_the_minimal_times_of_what_was_inserted(times):
     assert list(antichain) == minimal(times)
     assert len(antichain) == len(minimal(times))
     for time in GRID:
+        assert (time in antichain) == (time in minimal(times))
         assert antichain.less_equal(time) == (time in reached(times))
         assert antichain.less_than(time) == any(t != time and less_equal(t, time) for t in times)
 

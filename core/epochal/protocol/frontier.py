@@ -86,6 +86,10 @@ class Antichain:
         """
         return Antichain(join(a, b) for a in self._elements for b in other._elements)
 
+    def __contains__(self, time: object) -> bool:
+        """Whether `time` is an element."""
+        return time in self._elements
+
     def __iter__(self) -> Iterator[Time]:
         """The elements, in a stable order."""
         return iter(sorted(self._elements))

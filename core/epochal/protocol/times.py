@@ -118,7 +118,7 @@ class TimeShape:
         if rest != len(tokens):
             raise _bad_shape(text, f"unexpected {tokens[rest]!r} after the shape")
         shape = cls(form)
-        if sum(1 for _ in shape._leaves()) > MAX_SHAPE_LEAVES:
+        if sum(1 for _ in shape._leaves(shape.bottom)) > MAX_SHAPE_LEAVES:
             raise _bad_shape(text, f"more than {MAX_SHAPE_LEAVES} ints")
         return shape
 
@@ -167,7 +167,7 @@ class TimeShape:
         >>> TimeShape.parse("int").most_times(1000)
         100
         """
-        leaves = sum(1 for _ in self._leaves())
+        leaves = sum(1 for _ in self._leaves(self.bottom))
         return size // (9 * leaves + 3 * _tuples(self.form) + 1)
 
     def successors_past(self, time: Time) -> list[Time]:
@@ -202,13 +202,13 @@ class TimeShape:
             corners = [c for c in dict.fromkeys(met) if not any(c != other and less_equal(c, other) for other in met)]
         return corners
 
-    def _leaves(self, time: Time | None = None) -> Iterator[tuple[tuple[int, ...], int]]:
+    def _leaves(self, time: Time) -> Iterator[tuple[tuple[int, ...], int]]:
         def walk(form: Any, value: Any, path: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], int]]:
             if form is None:
                 yield path, value
             else:
                 for index, part in enumerate(form):
-                    yield from walk(part, None if value is None else value[index], (*path, index))
+                    yield from walk(part, value[index], (*path, index))
 
         return walk(self.form, time, ())
 
