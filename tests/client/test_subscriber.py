@@ -17,6 +17,7 @@ from epochal.errors import (
     StreamNotFound,
     UsageError,
 )
+from epochal.protocol.topics.filter import TopicFilter
 
 RESUME = """
 import asyncio, sys, epochal
@@ -48,6 +49,12 @@ async def test_wrong_use_is_told(services) -> None:
     async with epochal.connect(services.url) as client:
         with pytest.raises(UsageError, match="since"):
             client.subscribe(stream, since=5)  # type: ignore[arg-type]  # on purpose
+        for wrong in ("delay/", b"delay/", ["delay/"], [b"delay/", "gate/"]):
+            for name in ("topics", "reject"):
+                with pytest.raises(UsageError, match=r'such as \[b"delay/"\], not'):
+                    client.subscribe(stream, **{name: wrong})  # type: ignore[arg-type]  # on purpose
+        rejecting = client.subscribe(stream, reject=iter([b"gate/"]))
+        assert rejecting._topics == TopicFilter(None, [b"gate/"])
         async with client.subscribe(stream, partial=True) as sub:
             with pytest.raises(UsageError, match="events"):
                 await anext(sub.epochs())

@@ -84,8 +84,8 @@ class State:
         left = self.left
         budget = (left.changes, left.losses, left.copies, left.overtakings, left.restarts)
         bits = tuple(sorted(publisher.bits.items()))
-        untried = tuple(subscriber._untried)
-        return (self.wanted, nodes, untried, bits, oldest - last, applied, tuple(requests), tuple(confirms), budget)
+        order = (tuple(subscriber._untried), *map(tuple, subscriber._unsynced))  # what is tried first
+        return (self.wanted, nodes, order, bits, oldest - last, applied, tuple(requests), tuple(confirms), budget)
 
     def settled(self) -> bool:
         """Whether the publisher has what the user wants, in normal form, and the subscriber knows it."""
@@ -208,14 +208,13 @@ def explore(bounds: Bounds) -> Explored:
     """Look at every state; raises `AssertionError` where one is wrong, and lists those from which no way leads on."""
     first = start(bounds)
     found: dict[Hashable, int] = {first.key(): 0}
-    waiting = deque([first])
+    waiting = deque([(first, 0)])
     back: list[list[int]] = [[]]
     """State -> those from which it comes by itself."""
     settled: list[int] = []
     result = Explored()
     while waiting:
-        state = waiting.popleft()
-        at = found[state.key()]
+        state, at = waiting.popleft()
         state.check()
         if state.settled():
             settled.append(at)
@@ -227,7 +226,7 @@ def explore(bounds: Bounds) -> Explored:
                 if known is None:
                     known = found[key] = len(found)
                     back.append([])
-                    waiting.append(after)
+                    waiting.append((after, known))
                 if fair:
                     back[known].append(at)
     reached = set(settled)

@@ -173,7 +173,7 @@ STEPS = st.one_of(
 @pytest.mark.rule("E50", "E3", "E6", "E10")
 @settings(max_examples=300)
 @given(st.lists(STEPS, max_size=25), st.lists(st.integers(0, 1), min_size=1, max_size=5), st.booleans())
-def test_each_item_is_published_once_or_the_program_is_told(steps: list[Any], keys: list[int], behind: bool) -> None:
+def test_each_item_is_published_once_or_the_program_is_told(steps: list[Any], keys: list[int], ahead: bool) -> None:
     """Whatever is restarted or lost: if an epoch with its items is aborted it hears of it, and nothing comes twice.
 
     None is aborted unless the program was away for longer than the time-out.
@@ -182,7 +182,7 @@ def test_each_item_is_published_once_or_the_program_is_told(steps: list[Any], ke
     program = Program(segments)
     away = False
     program.begin()
-    if behind:
+    if ahead:  # the other writer is
         segments.goes_on()
     for step in steps:
         if program.stuck:

@@ -73,7 +73,7 @@ class Subscription:
         self.context = context
         self.directory = directory
         self._since = read_since(since)
-        self._topics = None if topics is None and not list(reject) else TopicFilter(topics, reject)
+        self._topics = _topic_filter(topics, reject)
         self._partial = partial
         self._max_buffer = max_buffer_bytes
         self._expected = expected
@@ -371,3 +371,16 @@ class Subscription:
                 return values.SegmentDown(*event)
             case effects.SegmentCameUp():
                 return values.SegmentUp(*event)
+
+
+def _topic_filter(topics: Iterable[bytes] | None, reject: Iterable[bytes]) -> TopicFilter | None:
+    """What is wanted; None for everything. Raises `UsageError` for what is no list of bytes."""
+    wanted, rejected = None if topics is None else _prefixes(topics), _prefixes(reject)
+    return None if wanted is None and not rejected else TopicFilter(wanted, rejected)
+
+
+def _prefixes(given: Iterable[bytes]) -> list[bytes]:
+    prefixes = list(given)  # of bytes it is ints, of text it is letters
+    if not all(isinstance(prefix, bytes) for prefix in prefixes):
+        raise UsageError(f'topics and reject are lists of prefixes as bytes, such as [b"delay/"], not {given!r:.200}')
+    return prefixes

@@ -11,7 +11,7 @@ MAX_REMEMBERED = 4096
 
 
 class TopicFilter:
-    """A set of topics, told by prefixes that are wanted and prefixes that are rejected. It never changes.
+    """A set of topics, given by prefixes that are wanted and prefixes that are rejected. It never changes.
 
     `wanted`: None for every topic. A prefix that is both wanted and rejected is wanted. `entries` is the normal form:
     without those whose topics are decided in the same way by the nearest shorter prefix.
@@ -81,7 +81,7 @@ class TopicFilter:
     def covers(self, other: "TopicFilter") -> bool:
         """Whether every topic of `other` is in this one too.
 
-        Between two prefixes of both nothing is decided anew, so it is enough to ask for the prefixes themselves.
+        A topic is decided by a prefix of each, so it is enough to compare them at the prefixes themselves.
 
         >>> all_but_b, only_ab = TopicFilter(None, [b"b"]), TopicFilter([b"ab"])
         >>> all_but_b.covers(only_ab), only_ab.covers(all_but_b), all_but_b.covers(all_but_b)

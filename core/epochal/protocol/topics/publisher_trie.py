@@ -53,8 +53,8 @@ class PublisherTrie:
         number = request.number
         if not request.oldest <= number < request.oldest + WINDOW:
             raise RemoteProtocolError(
-                f"a filter request has the number {number}, and the oldest under way is {request.oldest}: it is"
-                f" one of the {WINDOW} from there on"
+                f"a filter request has the number {number}, and the oldest under way is {request.oldest}: it must be"
+                f" one of the {WINDOW} numbers from that on"
             )
         if number < self._oldest:
             return None
@@ -79,6 +79,10 @@ class PublisherTrie:
 
     def _check(self, prefix: bytes) -> None:
         if len(self._bits) >= MAX_ENTRIES:
-            raise LimitExceeded(f"this connection has {MAX_ENTRIES} prefixes of topics, and may have no more")
+            raise LimitExceeded(
+                f"this connection has {MAX_ENTRIES} prefixes of topics, and may have no more: use fewer, shorter ones"
+            )
         if self._bytes + len(prefix) > MAX_BYTES:
-            raise LimitExceeded(f"the prefixes of topics of this connection would be more than {MAX_BYTES} bytes")
+            raise LimitExceeded(
+                f"this connection's prefixes of topics would be more than {MAX_BYTES} bytes: use fewer, shorter ones"
+            )

@@ -57,7 +57,8 @@ class SubscriberTrie:
     >>> trie.converged
     False
 
-    A batch costs O(length of its topic) until the two ends agree, and nothing afterwards.
+    A batch costs O(length of its topic) until the two ends agree, and nothing afterwards; where nothing is left but
+    rejections that wait for others, it costs O(those).
     """
 
     def __init__(self, wanted: TopicFilter, known: Mapping[bytes, bool], *, window: int = WINDOW) -> None:
@@ -122,7 +123,8 @@ class SubscriberTrie:
         node = self._nodes[prefix]
         self._put(prefix, node._replace(known=node.step.leaves, number=0))
         self._try([prefix])
-        self._try(list(self._untried))
+        while self._untried and self._has_room():
+            self._try([next(iter(self._untried))])
 
     def again(self) -> None:
         """No confirmation has come for long: what is under way is sent again (N8)."""
@@ -168,8 +170,10 @@ class SubscriberTrie:
         """Whether an entry of the user's may be sent: a REJECT waits until all that is wanted below it is synced."""
         if node.number or node.known == node.user:
             return False
+        if node.user:
+            return True
         waits = any(_is_below(each, prefix) for each in self._unsynced[True])
-        return node.user is True or not (waits or self._is_reset_above(prefix))
+        return not (waits or self._is_reset_above(prefix))
 
     def _is_reset_above(self, prefix: bytes) -> bool:
         """Whether nothing may be sent there any more soon: no batch would then cause the reset of a REJECT."""
