@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from epochal.client.writer.writer import Writer
     from epochal.protocol.messages import Position
     from epochal.protocol.subscriber.cursor import Cursor
-    from epochal.protocol.times import TimeCodec
+    from epochal.protocol.time_codec import TimeCodec
 
     __version__: str
 else:
@@ -41,7 +41,7 @@ else:
         "Writer": "epochal.client.writer.writer",
         "Cursor": "epochal.protocol.subscriber.cursor",
         "Position": "epochal.protocol.messages",
-        "TimeCodec": "epochal.protocol.times",
+        "TimeCodec": "epochal.protocol.time_codec",
         "traced": "epochal.client.tracing",
         **dict.fromkeys(
             ("Data", "Epoch", "EpochAborted", "FrontierChanged", "Gap", "Rewound", "SegmentDown", "SegmentUp"),

@@ -28,7 +28,8 @@ from epochal.errors import (
     UsageError,
     WriterClosed,
 )
-from epochal.protocol.times import TimeCodec, TimeShape
+from epochal.protocol.time_codec import TimeCodec
+from epochal.protocol.times import TimeShape
 from epochal.protocol.wire import MAX_PAYLOAD
 from epochal.resources.schemas import Schema
 

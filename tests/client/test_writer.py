@@ -29,7 +29,7 @@ from epochal.errors import (
     WriterLost,
 )
 from epochal.protocol.messages import Alive
-from epochal.protocol.times import TimeCodec
+from epochal.protocol.time_codec import TimeCodec
 
 
 async def delivered(client: epochal.Client, stream: str) -> dict[object, list[object]]:

@@ -1,14 +1,18 @@
 """Times: shapes, the product order, and the corners just past a time."""
 
+import copy
+import pickle
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from epochal.errors import TimeShapeError
-from epochal.protocol.times import MAX_TIME, TimeCodec, TimeShape, from_json, join, less_equal, less_than, to_json
+from epochal.protocol.time_codec import TimeCodec
+from epochal.protocol.times import MAX_TIME, TimeShape, from_json, join, less_equal, less_than, to_json
 
 FORMS = st.recursive(st.none(), lambda parts: st.lists(parts, max_size=3).map(tuple), max_leaves=5)
 SMALL = st.integers(0, 2)
@@ -120,7 +124,7 @@ def test_shapes_have_limits():
     with pytest.raises(TimeShapeError, match="more than 32"):
         TimeShape.parse("(" + "int, " * 33 + ")")
     with pytest.raises(TimeShapeError, match="a string"):
-        TimeShape.parse(3)  # type: ignore[arg-type]
+        TimeShape.parse(3)
 
 
 @pytest.mark.parametrize(
@@ -147,6 +151,25 @@ class Hour:
 
     day: int
     hour: int
+
+
+def test_a_shape_can_be_sent_to_another_process():
+    shape = TimeShape.parse("(int, (int,))")
+    assert pickle.loads(pickle.dumps(shape)) == copy.deepcopy(shape) == shape
+
+
+def test_a_time_that_nests_deeper_than_any_shape_is_refused():
+    assert str(from_json(nested(9))).count("(") == 9
+    for levels in (10, 600, 100_000):
+        with pytest.raises(TimeShapeError):
+            from_json(nested(levels))
+
+
+def nested(levels: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(levels - 1):
+        value = [value]
+    return value
 
 
 @pytest.mark.rule("S34")

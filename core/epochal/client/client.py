@@ -27,7 +27,7 @@ from epochal.client.writer.writer import Writer
 from epochal.errors import UsageError
 from epochal.protocol.messages import MAX_ID, is_id
 from epochal.protocol.subscriber.follower import FollowerSettings
-from epochal.protocol.times import TimeCodec
+from epochal.protocol.time_codec import TimeCodec
 
 DEFAULT_WAIT = 30.0
 """Seconds that opening a writer or a subscription waits for the stream and its publishers (S27)."""

@@ -13,9 +13,9 @@ Sources: docs/concepts.md (Times), rule S34, Strymon's publish-subscribe protoco
 
 import re
 import reprlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from epochal.errors import TimeShapeError
 
@@ -83,15 +83,19 @@ def to_json(time: Time) -> Any:
 def from_json(value: Any) -> Time:
     """The inverse of `to_json`; lists (as msgpack and JSON give them) become tuples.
 
-    Checks types only; `TimeShape.check` does the rest. Raises `TimeShapeError` for anything that is no time.
+    Checks types and depth only; `TimeShape.check` does the rest. Raises `TimeShapeError` for anything that is no time.
 
     >>> from_json([3, [0, 2]]), from_json(7)
     ((3, (0, 2)), 7)
     """
+    return _from_json(value, MAX_SHAPE_DEPTH + 1)
+
+
+def _from_json(value: Any, levels: int) -> Time:
     if type(value) is int:
         return value
-    if isinstance(value, list | tuple):
-        return tuple(from_json(part) for part in value)
+    if isinstance(value, list | tuple) and levels:  # compiled code has no limit of its own to recursion
+        return tuple([_from_json(part, levels - 1) for part in value])
     raise TimeShapeError(f"a time is an int or a (nested) tuple of ints, not {reprlib.repr(value)}")
 
 
@@ -104,8 +108,11 @@ class TimeShape:
 
     form: Any = None
 
+    def __reduce__(self) -> tuple[type["TimeShape"], tuple[Any]]:
+        return TimeShape, (self.form,)  # compiled code would set the frozen field
+
     @classmethod
-    def parse(cls, text: str) -> "TimeShape":
+    def parse(cls, text: object) -> "TimeShape":
         """Read a declared shape; raises `TimeShapeError` that shows where reading stopped.
 
         >>> str(TimeShape.parse("(int,(int , int))")), TimeShape.parse("(int, int)").bottom
@@ -135,7 +142,7 @@ class TimeShape:
         """
         return _fill(self.form)
 
-    def check(self, time: Time) -> Time:
+    def check(self, time: object) -> Time:
         """Return `time` if it has this shape and every int is in 0 .. 2^63-1; else raise `TimeShapeError`.
 
         >>> TimeShape.parse("(int, int)").check((3, 5))
@@ -151,7 +158,7 @@ class TimeShape:
             raise TimeShapeError(
                 f"the stream's times have the shape {self}, with each int in 0 .. 2^63-1; got {reprlib.repr(time)}"
             )
-        return time
+        return time  # type: ignore[return-value]  # it fits, so it is a time
 
     def from_json(self, value: Any) -> Time:
         """Read and check the JSON form of a time.
@@ -211,28 +218,6 @@ class TimeShape:
                     yield from walk(part, value[index], (*path, index))
 
         return walk(self.form, time, ())
-
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)  # without slots: on Python 3.11 a frozen generic with slots fails at TimeCodec[X](...)
-class TimeCodec(Generic[T]):
-    """How an application's own time type travels as a plain time (S34): a pair of functions, inverse to each other.
-
-    `encode` must keep the order: a <= b exactly when encode(a) <= encode(b).
-
-    Here a stream of days, whose times count from the first of January 1970:
-
-    >>> from datetime import date, timedelta
-    >>> first = date(1970, 1, 1)
-    >>> days = TimeCodec(encode=lambda day: (day - first).days, decode=lambda count: first + timedelta(count))
-    >>> days.encode(date(2024, 2, 29)), days.decode(19782)
-    (19782, datetime.date(2024, 2, 29))
-    """
-
-    encode: Callable[[T], Time]
-    decode: Callable[[Time], T]
 
 
 def _tokens(text: str) -> list[str]:

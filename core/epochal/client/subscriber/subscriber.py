@@ -29,7 +29,8 @@ from epochal.protocol.subscriber.effects import Began, Broke
 from epochal.protocol.subscriber.follower import FollowerSettings
 from epochal.protocol.subscriber.machine import Subscriber
 from epochal.protocol.subscriber.since import From, placed, read_since
-from epochal.protocol.times import Time, TimeCodec
+from epochal.protocol.time_codec import TimeCodec
+from epochal.protocol.times import Time
 from epochal.protocol.topics.filter import TopicFilter
 
 MAX_WAITING_BYTES = 64 * 2**20

@@ -35,7 +35,8 @@ from epochal.errors import (
 )
 from epochal.protocol import messages as m
 from epochal.protocol.segments import Placement
-from epochal.protocol.times import Time, TimeCodec
+from epochal.protocol.time_codec import TimeCodec
+from epochal.protocol.times import Time
 from epochal.protocol.wire import MAX_HEADERS, MAX_KEY, MAX_TOPIC
 
 MAX_UNSENT_BYTES = 8 * 2**20

@@ -203,7 +203,8 @@ def entries(data: memoryview) -> Iterator[memoryview]:
 
 def decode_entry(data: memoryview) -> Event:
     """The event in an entry. Raises `RemoteProtocolError` for one that no publisher wrote."""
-    (event,) = wire.decode(_wire_frames(data), max_payload=MAX_FRAME)
+    # As a list: compiled code that unpacks a generator hides the error that it raises.
+    (event,) = list(wire.decode(_wire_frames(data), max_payload=MAX_FRAME))
     return event  # type: ignore[return-value]  # a log holds events and nothing else
 
 

@@ -117,8 +117,8 @@ class Subscriber:
         if cursor is not None:
             try:
                 seen_from = cursor.frontier if cursor.seen_from is None else cursor.seen_from
-                for time in (*cursor.frontier, *seen_from, *cursor.aborted, *cursor.untold):
-                    shape.check(time)
+                # By `map`: a loop of compiled code takes times only, and a cursor made by hand may have something else.
+                list(map(shape.check, (*cursor.frontier, *seen_from, *cursor.aborted, *cursor.untold)))
             except TimeShapeError as error:
                 raise CursorError(f"the cursor does not fit the stream: {error}") from None
             self.restrict(JoinFilter(seen_from, (), cursor.aborted))

@@ -58,14 +58,15 @@ class Moves:
         """Hold `time` as a further capability."""
         self._ask(ticket, Counter([*self._capabilities.elements(), time]))
 
-    def check_release(self, writer: str, time: Time) -> None:
-        """Raise `CapabilityError` unless `time` is held, and not alone."""
-        if self._capabilities[time] < 1:
+    def check_release(self, writer: str, time: object) -> Time:
+        """Return `time`; raise `CapabilityError` unless it is held, and not alone."""
+        if self._capabilities[time] < 1:  # type: ignore[index]  # what is no time is not held
             raise CapabilityError(
                 f"writer {writer!r} does not hold {time!r}; it holds {sorted(self._capabilities.elements())!r}"
             )
         if self._capabilities.total() == 1:
             raise CapabilityError("the last capability is given up by close() or finish(), not by release()")
+        return time  # type: ignore[return-value]  # what is held is a time
 
     def release(self, ticket: int, time: Time) -> None:
         """Give one capability at `time` up."""

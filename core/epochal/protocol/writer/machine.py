@@ -361,7 +361,7 @@ class WriterMachine:
     def append(
         self,
         segment: str,
-        time: Time,
+        time: object,
         topic: bytes,
         records: int,
         payload: bytes,
@@ -381,31 +381,32 @@ class WriterMachine:
         if meta is not None and meta.source is not None:
             if self._is_repeat(lane, meta.source):
                 return self._repeated(lane, awaited=awaited)
-            self.check(time)
-            self._moves.sources.appended(time, meta.source)
+            at = self.check(time)
+            self._moves.sources.appended(at, meta.source)
         else:
-            self.check(time)
+            at = self.check(time)
         ticket = self._outcomes.ticket(awaited=awaited)
         crc = google_crc32c.value(payload)
         # As a tuple: a call of a NamedTuple takes twice as long.
-        append = tuple.__new__(m.Append, (segment, lane.next, time, topic, records, crc, payload, meta))
+        append = tuple.__new__(m.Append, (segment, lane.next, at, topic, records, crc, payload, meta))
         lane.unsent.append(SentAppend(ticket, append))
         self._waiting_bytes += len(payload)
         lane.next += 1
         self._waiting_bytes -= lane.fill()
         return ticket
 
-    def check(self, time: Time) -> None:
-        """Raise what `append` at `time` would raise (S35, E2, E5)."""
+    def check(self, time: object) -> Time:
+        """Return `time`, or raise what `append` at `time` would raise (S35, E2, E5)."""
         self._usable()
-        self.shape.check(time)
-        if time in self._aborted:
+        at = self.shape.check(time)
+        if at in self._aborted:
             raise EpochAbortedError(f"epoch {time!r} was aborted; it can never complete")
-        if self.under is None and not self._moves.held.less_equal(time):
+        if self.under is None and not self._moves.held.less_equal(at):
             raise CapabilityError(
                 f"writer {self.writer!r} holds {list(self._moves.held)!r}, which does not reach {time!r}; append "
                 "before advancing past a time"
             )
+        return at
 
     def _is_repeat(self, lane: SegmentSession, source: int) -> bool:
         """Whether the segment had `source` when this session opened. What had it may be at a time that was left."""
@@ -453,32 +454,29 @@ class WriterMachine:
 
     # ---- moves, aborts and leaves ----
 
-    def advance(self, time: Time, *, awaited: bool = False) -> int:
+    def advance(self, time: object, *, awaited: bool = False) -> int:
         """Downgrade every capability to `time`."""
-        self._reachable(time)
-        return self._move(self._moves.advance, time, awaited)
+        return self._move(self._moves.advance, self._reachable(time), awaited)
 
-    def hold(self, time: Time, *, awaited: bool = False) -> int:
+    def hold(self, time: object, *, awaited: bool = False) -> int:
         """Hold `time` as a further capability, so that others can be released."""
-        self._reachable(time)
-        return self._move(self._moves.hold, time, awaited)
+        return self._move(self._moves.hold, self._reachable(time), awaited)
 
-    def release(self, time: Time, *, awaited: bool = False) -> int:
+    def release(self, time: object, *, awaited: bool = False) -> int:
         """Give one held capability up; the last one can only be given up by leaving."""
         self._usable()
-        self._moves.check_release(self.writer, time)
-        return self._move(self._moves.release, time, awaited)
+        return self._move(self._moves.release, self._moves.check_release(self.writer, time), awaited)
 
-    def abort(self, time: Time, *, awaited: bool = False) -> int:
+    def abort(self, time: object, *, awaited: bool = False) -> int:
         """Abort the epoch `time` at every segment, at once (E4)."""
-        self._reachable(time)
+        at = self._reachable(time)
         ticket = self._outcomes.ticket(awaited=awaited)
-        self._aborted.add(time)
-        self._own_aborts.add(time)
-        self._moves.sources.aborted((time,))
+        self._aborted.add(at)
+        self._own_aborts.add(at)
+        self._moves.sources.aborted((at,))
         for lane in self._lanes.values():
-            lane.touched.discard(time)
-        self._operations.start(ticket, lambda op, segment: m.Abort(op, segment, (time,)))
+            lane.touched.discard(at)
+        self._operations.start(ticket, lambda op, segment: m.Abort(op, segment, (at,)))
         return ticket
 
     def leave(self, how: m.Leaving, *, awaited: bool = False) -> int:
@@ -525,16 +523,17 @@ class WriterMachine:
             self._phase = _Phase.LEAVING
             self._operations.leave_where_connected(self._withdrawal)
 
-    def _reachable(self, time: Time) -> None:
+    def _reachable(self, time: object) -> Time:
         self._usable()
-        self.shape.check(time)
+        at = self.shape.check(time)
         if self.under is not None:
             raise CapabilityError(f"writer {self.writer!r} writes under {self.under!r} and holds nothing to move")
-        if not self._moves.held.less_equal(time):
+        if not self._moves.held.less_equal(at):
             raise CapabilityError(
                 f"writer {self.writer!r} holds {list(self._moves.held)!r}, which does not reach {time!r}; "
                 "capabilities only move forward"
             )
+        return at
 
     def _usable(self) -> None:
         if self._phase in (_Phase.LEAVING, _Phase.WITHDRAWING, _Phase.OVER):
