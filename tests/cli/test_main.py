@@ -1,5 +1,6 @@
 """What holds for every command: help, version, exit statuses, errors as one block."""
 
+import re
 import subprocess
 import sys
 
@@ -16,6 +17,7 @@ from epochal.errors import (
     TimeShapeError,
 )
 from epochal.local.child import console_script
+from epochal.protocol import frontier
 
 COMMANDS = ("up", "apply", "delete", "get", "describe", "release", "pub", "sub", "doctor", "log", "completion")
 
@@ -23,7 +25,8 @@ COMMANDS = ("up", "apply", "delete", "get", "describe", "release", "pub", "sub",
 def test_version(epochal) -> None:
     result = epochal("--version")
     assert (result.status, result.err) == (0, "")
-    assert result.out.startswith("epochal 0.")
+    kind = "compiled" if frontier.__file__.endswith(".so") else "pure Python"
+    assert re.fullmatch(rf"epochal 0\.\d+\.\d+ \({kind}\)\n", result.out)
 
 
 def test_help_tells_the_exit_statuses(epochal) -> None:

@@ -152,6 +152,7 @@ def test_a_report_of_a_stream(run: Any, declared: Any, tmp_path: Path) -> None:
     (publisher,) = json.loads(parts["catalog/publishers.json"])
     assert versions["publishers"] == {publisher["id"]: versions["epochal"]}
     assert versions["catalog"] == versions["epochal"]
+    assert versions["protocol"] in ("compiled", "pure Python")
     assert "epochal_publisher_appends_total" in parts[f"publishers/{publisher['id']}/metrics.txt"]
     whole = "".join(parts.values())
     assert "a-private" not in whole

@@ -1,5 +1,6 @@
 """The command: settings, signals, standard streams, exit codes."""
 
+import re
 import signal
 import socket
 import subprocess
@@ -31,6 +32,7 @@ def test_a_stream_or_segment_that_is_not_declared_is_told(publisher_command, cat
     ended = run(publisher_command, *given, "--stream", "test/unknown", "--segments", "0")
     assert ended.returncode == 1
     assert "test/unknown" in ended.stderr
+    assert re.search(r"version 0\.\S+ \((compiled|pure Python)\)\n", ended.stderr)
     ended = run(publisher_command, *given, "--stream", declare().name, "--segments", "17")
     assert ended.returncode == 1
     assert "17" in ended.stderr

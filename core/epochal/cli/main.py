@@ -3,7 +3,6 @@
 Each command is a plain function in a module of its own.
 """
 
-import importlib.metadata
 import os
 import sys
 from contextlib import suppress
@@ -15,6 +14,7 @@ from epochal.cli import target
 from epochal.cli.commands.table import LOCAL, SETTINGS, SHORT, Commands
 from epochal.cli.failures import EXIT_STATUSES, ExitStatus, report, report_usage
 from epochal.cli.io.terminal import forbid_colors
+from epochal.version import version as its_version
 
 EPILOG = f"""\b
 Examples:
@@ -57,7 +57,7 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        print(f"epochal {importlib.metadata.version('epochal')}")
+        print(f"epochal {its_version()}")
         raise typer.Exit
 
 
@@ -85,7 +85,9 @@ def _root(
                      show_default=False),
     ] = None,
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True,
+                     help="Print the version and exit; it says whether it is compiled."),
     ] = False,
 ) -> None:  # fmt: skip
     forbid_colors(no_color)

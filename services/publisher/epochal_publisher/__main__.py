@@ -23,6 +23,7 @@ from epochal.client.memory import PUBLISHER_KEEPS, keep_freed_memory
 from epochal.client.sockets import check_libzmq
 from epochal.errors import LogError, StreamGone, Superseded
 from epochal.service.process import command_line, run
+from epochal.version import version
 from epochal_publisher.http.server import PublisherHttp
 from epochal_publisher.publisher import PublisherProcess
 from epochal_publisher.segments.lease import Forgotten, PublisherLease, find_mark, leave_mark
@@ -102,6 +103,7 @@ async def _until_stopped(stop: asyncio.Event, given: dict[str, Any]) -> int:
     # Retained events are many and make no cycles: collections that visit all of them would only hold up the loop.
     gc.freeze()
     gc.set_threshold(20_000, 50, 100)
+    logger.info("version %s", version())
     async with PublisherLease(settings) as lease:
         publisher = PublisherProcess(settings, lease)
         try:

@@ -34,6 +34,7 @@ from epochal.cli.report.redaction import Redaction, redact_text
 from epochal.cli.top.looks import Wanted
 from epochal.cli.top.rows import Trouble, judge
 from epochal.errors import EpochalError, StreamNotFound
+from epochal.version import protocol_is
 
 T = TypeVar("T")
 
@@ -193,8 +194,9 @@ class Collector:
         """Versions of everything; those of services where these have answered."""
         packages = {name: version for name in PACKAGES if (version := probes.installed(name)) is not None}
         self._json("versions.json", {
-            "epochal": importlib.metadata.version("epochal"), "python": sys.version.split()[0],
-            "system": platform.platform(), "libzmq": zmq.zmq_version(), "packages": packages, **self._versions,
+            "epochal": importlib.metadata.version("epochal"), "protocol": protocol_is(),
+            "python": sys.version.split()[0], "system": platform.platform(), "libzmq": zmq.zmq_version(),
+            "packages": packages, **self._versions,
         })  # fmt: skip
 
     # ---- how a part is taken ----
