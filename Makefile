@@ -28,7 +28,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: help setup lock format lint types imports test test-long cluster-up cluster-build test-cluster test-cluster-api test-cluster-node cluster-down rules mutants bench docs crd images chart chart-scan tracing-tools demo demo-cluster check clean java-there
+.PHONY: help setup lock format lint types imports test test-compiled test-long cluster-up cluster-build test-cluster test-cluster-api test-cluster-node cluster-down rules mutants bench docs crd images chart chart-scan tracing-tools demo demo-cluster check clean java-there
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -83,12 +83,27 @@ test: $(READY) ## run the tests (without those marked long or cluster)
 	@$(BIN)/python -m pytest -q $(or $(TEST_ARGS),-n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --rules-report=$(RULES_REPORT))
 	@echo "the tests on a real Kubernetes are separate: make test-cluster"
 
+# The protocol as a compiled wheel, unpacked. PYTHONPATH comes before the sources, also in all processes that tests start.
+COMPILED := .cache/compiled
+# What has little or nothing of it is left out: tools, charts, manifests and schemas; catalog and operator, whose images are
+# pure Python; topics, which are not compiled; what starts and ends processes, or waits for leases; and what runs the same
+# parts once more (demo, rounds under faults, traces, and some of Spark's).
+NOT_COMPILED := $(addprefix tests/, catalog chaos charts cluster demo exploration kube local model operator resources service \
+	tools tracing cli/test_bench.py publisher/test_lease.py spark/test_queries.py spark/test_traces.py)
+
+test-compiled: $(READY) ## run the tests that use the protocol again, on compiled code (mypyc, a C compiler)
+	@rm -rf $(COMPILED)/wheel $(COMPILED)/site
+	@EPOCHAL_COMPILED=1 $(PIP) wheel --no-deps --no-build-isolation --wheel-dir $(COMPILED)/wheel .
+	@$(PIP) install --no-deps --no-index --no-compile --target $(COMPILED)/site $(COMPILED)/wheel/*.whl
+	@PYTHONPATH=$(CURDIR)/$(COMPILED)/site $(BIN)/python -m pytest -q --compiled $(or $(TEST_ARGS),-n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(NOT_COMPILED:%=--ignore %))
+
 LONG_TESTS := $(BIN)/python -m pytest -q -m "long and not cluster" -o faulthandler_timeout=1800
 # These keep all processors busy by themselves.
 BUSY := tests/chaos/test_rounds.py tests/protocol/test_simulation.py
 
-test-long: $(READY) ## run the tests marked long (LONG=4: four times as many rounds and seeds)
+test-long: $(READY) ## run test-compiled, then the tests marked long (LONG=4: four times as many rounds and seeds)
 ifeq ($(TEST_ARGS),)
+	@$(MAKE) test-compiled
 	@$(LONG_TESTS) -n 2 --dist loadfile --no-loadscope-reorder $(BUSY:%=--ignore %)
 	@$(LONG_TESTS) $(BUSY)
 else

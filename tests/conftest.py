@@ -3,6 +3,9 @@
 `--rules-report=FILE` writes JSON, `{rule id: {"passed": [test, ...], "failed": [test, ...]}}`, which `make rules`
 reads. A test names the rules that it shows by `@pytest.mark.rule("S2")`. A skipped test shows nothing.
 
+`--compiled` is for `make test-compiled`: the run ends at once unless the protocol's machines are compiled, and tests
+marked `pure` are skipped.
+
 `services` gives a test real streams: a catalog and publishers as processes, one local mode for the whole run.
 """
 
@@ -31,12 +34,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--rules-report", type=Path, default=None, help="write which rules passing tests cover to this file"
     )
+    parser.addoption("--compiled", action="store_true", help="test compiled code, and fail if it is not compiled")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     path = config.getoption("--rules-report")
     if path is not None and not hasattr(config, "workerinput"):  # only the process that gets all reports
         config.pluginmanager.register(RulesReport(path), "rules-report")
+    if config.getoption("--compiled"):
+        from epochal.protocol import frontier
+
+        if not frontier.__file__.endswith(".so"):
+            raise pytest.UsageError(f"--compiled, and {frontier.__file__} is not compiled; use `make test-compiled`")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -50,6 +59,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with what takes longest, where there are several processes; by itself, everything runs as it is written."""
+    for item in items if config.getoption("--compiled") else ():
+        if (mark := item.get_closest_marker("pure")) is not None:
+            item.add_marker(pytest.mark.skip(reason=f"pure Python only: {mark.args[0]}"))
     if hasattr(config, "workerinput"):
         from tests.scheduling import rank
 

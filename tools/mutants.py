@@ -135,12 +135,12 @@ def read_mutant(path: Path) -> Mutant:
 
 
 def copy_tree(root: Path, target: Path) -> None:
-    """Copy what the tests need, without caches."""
+    """Copy what the tests need, without caches, and without compiled code: faults are in sources."""
     target.mkdir()
     for name in COPIED:
         source = root / name
         if source.is_dir():
-            shutil.copytree(source, target / name, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(source, target / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
         elif source.exists():
             shutil.copy2(source, target / name)
 

@@ -41,6 +41,7 @@ async def test_the_catalog_is_named_by_the_environment(services, monkeypatch: py
         await writer.append(0, [1])
 
 
+@pytest.mark.pure("compiled objects have no dict")
 async def test_what_each_record_passes_has_few_attributes(services) -> None:
     """From 30 attributes on, Python 3.11 takes longer for each call of a method on itself, some for each record."""
     stream = await services.stream()

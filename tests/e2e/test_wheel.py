@@ -81,6 +81,7 @@ def elsewhere(tmp_path: Path) -> dict[str, str]:
     return {**kept, "HOME": str(tmp_path)}
 
 
+@pytest.mark.pure("pip finds the wheel under test on PYTHONPATH, and installs no other")
 def test_the_plain_wheel_says_what_local_mode_needs(wheel: Path, tmp_path: Path, elsewhere: dict[str, str]) -> None:
     epochal = installed(wheel, tmp_path / "venv", "") / "epochal"
     ended = subprocess.run(
@@ -91,6 +92,7 @@ def test_the_plain_wheel_says_what_local_mode_needs(wheel: Path, tmp_path: Path,
     assert "pip install 'epochal[local]'" in ended.stderr
 
 
+@pytest.mark.pure("pip finds the wheel under test on PYTHONPATH, and installs no other")
 def test_the_wheel_with_its_extra_does_what_the_readme_shows(
     wheel: Path, tmp_path: Path, elsewhere: dict[str, str]
 ) -> None:

@@ -13,6 +13,7 @@ MODULES = [
 ]
 
 
+@pytest.mark.pure("compiled code has no docstrings")
 @pytest.mark.parametrize("name", MODULES)
 def test_examples(name):
     result = doctest.testmod(importlib.import_module(name))

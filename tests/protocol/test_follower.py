@@ -337,6 +337,7 @@ def test_history_from_elsewhere_is_a_protocol_error():
     assert alone.error() == "remote_protocol"
 
 
+@pytest.mark.pure("replaces a method to see its calls")
 @pytest.mark.rule("E14", "S24", "Q1", "Q7", "Q10")
 @given(st.lists(st.sampled_from(["append", "advance", "lose", "heal", "beat"]), max_size=30))
 @example(["lose", "append", "heal", "append"])
@@ -661,6 +662,7 @@ def test_who_was_away_pulls_what_it_missed_and_then_subscribes_anew(wire_up):
     assert reader.broke == []
 
 
+@pytest.mark.pure("replaces a method to see its calls")
 @pytest.mark.rule("Q8")
 def test_who_sees_that_it_missed_something_pulls_it_and_goes_on_behind_it(wire_up):
     wiring = wire_up()
@@ -777,6 +779,7 @@ def test_a_change_while_history_is_pulled_waits_for_its_end(again):
         polls(alone, 3, data(4), now=1.1)
 
 
+@pytest.mark.pure("replaces a method to see its calls")
 @pytest.mark.rule("Q15")
 @given(st.lists(st.sampled_from(["append", "advance", "push", "poll", "lose", "heal", "wait", "rejoin"]), max_size=30))
 def test_whenever_it_changes_between_both_every_event_is_taken_in_once_and_in_order(wire_up, steps):

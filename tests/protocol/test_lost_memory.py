@@ -112,6 +112,7 @@ def test_appends_that_wait_stay_in_their_order_when_an_earlier_record_is_answere
     assert writer.errors() == []
 
 
+@pytest.mark.pure("replaces a method to see its calls")
 @pytest.mark.rule("E11")
 def test_what_waits_still_is_left_in_line_as_it_is(wire_up: WireUp, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fast writer may have tens of thousands in line; each record lets some of them go."""

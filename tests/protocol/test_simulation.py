@@ -248,6 +248,7 @@ def test_a_seed_is_replayed_exactly() -> None:
     assert len(first) > 100
 
 
+@pytest.mark.pure("breaks a machine by replacing a method")
 def test_a_broken_rule_is_told_with_the_command_that_replays_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -423,6 +424,7 @@ def _orders_tuples_as_python_does(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(frontier, "less_equal", lambda a, b: a <= b)
 
 
+@pytest.mark.pure("breaks a machine by replacing a method")
 @pytest.mark.parametrize(
     ("break_it", "rule", "overrides"),
     [

@@ -160,6 +160,7 @@ async def ticks(publisher: PublisherProcess, seconds: float) -> None:
         await event.wait()
 
 
+@pytest.mark.pure("replaces a method to see its calls")
 @pytest.mark.rule("E8")
 async def test_while_writers_are_not_read_none_of_them_is_silent(publisher: PublisherProcess) -> None:
     open_writer(publisher)
@@ -244,6 +245,7 @@ async def test_an_append_that_waits_is_not_taken_once_the_publisher_stops(publis
     assert last.number == asked.number + 1
 
 
+@pytest.mark.pure("replaces a method to see its calls")
 @pytest.mark.rule("E46")
 async def test_a_writer_that_the_catalog_has_released_is_held_for_no_longer() -> None:
     async with serving(whenLost="hold") as publisher, keeping_time(publisher):

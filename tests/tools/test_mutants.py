@@ -3,6 +3,7 @@
 import json
 import threading
 import time
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
@@ -128,6 +129,14 @@ def test_a_file_that_is_copied_by_a_link_is_changed_in_its_copy_only(tree, tmp_p
     mutants.apply(mutant, tmp_path / "copy")
     assert (tree / "core/tinymodule/__init__.py").read_text() == CODE
     assert (tmp_path / "copy/core/tinymodule/__init__.py").read_text() != CODE
+
+
+def test_compiled_code_is_left_behind_and_the_source_is_tested(tree, capsys, monkeypatch):
+    add_mutant(tree)
+    (tree / f"core/tinymodule/__init__{EXTENSION_SUFFIXES[0]}").write_text("no library")  # importing it would fail
+    monkeypatch.setenv("PYTHONPATH", str(tree / "core"))
+    assert mutants.main(["--root", str(tree)]) == 0
+    assert "1 of 1 mutants caught" in capsys.readouterr().out
 
 
 def test_a_fault_that_nobody_notices_survives(tree, capsys):
