@@ -1,7 +1,8 @@
 """What one component needs from requirements.lock, with the hashes.
 
 Run as `python tools/component_lock.py COMPONENT...`, at the root of the repository: prints the locked requirements of
-the library and of each extra that is named. `core` means the library alone, and `build` means what builds packages.
+the library and of each extra that is named. `core` means the library alone, `build` what builds packages, and
+`compiler` what compiles the protocol beside that.
 
 The Dockerfiles run it, so that an image has exactly the versions that were tested, and nothing that its component does
 not import. It needs the standard library only, because it runs where nothing is installed yet.
@@ -15,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 BUILD = ("hatchling", "pip", "setuptools")
-"""setuptools is for packages that exist as source only, such as PySpark."""
+"""setuptools is for packages that exist as source only, such as PySpark, and for compiling."""
+COMPILER = ("mypy",)
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*")
 _VIA = re.compile(r"^ +# (?:via )? *(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)(?P<rest>.*)$")
 
@@ -54,9 +56,11 @@ def roots_of(project: Mapping[str, Any], component: str) -> tuple[str, ...]:
     """The names that pyproject.toml requires for `component`. Raises `ValueError` for an extra that is not there."""
     if component == "build":
         return BUILD
+    if component == "compiler":
+        return COMPILER
     extras = project["optional-dependencies"]
     if component != "core" and component not in extras:
-        raise ValueError(f"no component '{component}'; there are build, core, {', '.join(sorted(extras))}")
+        raise ValueError(f"no component '{component}'; there are build, compiler, core, {', '.join(sorted(extras))}")
     wanted = [*project["dependencies"], *extras.get(component, [])]
     return tuple(found.group() for text in wanted if (found := _NAME.match(text)) is not None)
 

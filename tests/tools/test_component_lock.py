@@ -58,7 +58,7 @@ def test_what_is_not_locked_is_refused():
 def test_what_is_no_component_is_refused(capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
     assert component_lock.main(["brokers"]) == 2
-    assert "no component 'brokers'; there are build, core, all, catalog" in capsys.readouterr().err
+    assert "no component 'brokers'; there are build, compiler, core, all, catalog" in capsys.readouterr().err
 
 
 def test_each_component_has_what_it_imports_and_nothing_heavy_of_others():
@@ -73,6 +73,14 @@ def test_each_component_has_what_it_imports_and_nothing_heavy_of_others():
 
 def test_what_builds_is_not_what_runs():
     assert {"pip", "setuptools", "hatchling"} < taken("build")
+    assert "mypy" not in taken("build")
+    assert {"mypy", "mypy-extensions", "typing-extensions"} < taken("compiler")
+
+
+def test_a_compiled_wheel_is_built_with_what_is_locked():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    hook = project["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]
+    assert {each.partition(">=")[0] for each in hook["requires"]} <= taken("build", "compiler")
 
 
 def test_everything_that_is_printed_has_a_hash(capsys, monkeypatch):

@@ -44,6 +44,16 @@ def test_what_builds_and_our_wheel_are_made_once_for_all(name: str):
         assert stage(read(name), shared) == stage(read("catalog"), shared)
 
 
+def test_what_carries_data_is_compiled(name: str):
+    text, builder = read(name), (ROOT / "tools" / "images").read_text()
+    by_default = re.search(r"^ARG COMPILED=1$", text, re.MULTILINE) is not None
+    ours = re.search(rf'^ +\[ "\$name" != {name} \].* COMPILED=1\)$', builder, re.MULTILINE) is not None
+    assert (by_default or ours) == (name in ("publisher", "spark"))
+    if by_default:
+        assert text.index("ARG COMPILED=1") < text.index("FROM "), "or no stage sees it"
+        assert "ARG BUILD_BASE=docker.io/library/python:3.13\n" in text, "the one with a C compiler"
+
+
 def test_code_comes_after_what_changes_less(name: str):
     text = read(name)
     assert "COPY core" not in stage(text, "dependencies")
