@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from epochal.catalog_api.answers import SegmentInfo, StreamInfo
-from epochal.catalog_api.blockers import show_time
+from epochal.catalog_api.texts import show_time
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.errors import EpochalError, ManifestError, ProtocolError, StreamNotFound, Unavailable
 from epochal.protocol.blockers import HolderKind

@@ -100,14 +100,31 @@ def test_wrong_usage_is_told_in_plain_words(epochal, arguments: list[str], told:
 @pytest.mark.parametrize(
     ("module", "needless"),
     [
-        ("main", {"aiohttp", "pydantic", "zmq"}),
-        ("commands.get", {"epochal.catalog_api.answers", "epochal.resources.manifest", "zmq"}),
+        ("main", {"aiohttp", "asyncio", "importlib.metadata", "pydantic", "rich", "zmq"}),
+        ("commands.get", {"aiohttp", "pydantic", "rich", "yaml", "zmq"}),
     ],
 )
 def test_what_starts_loads_nothing_that_only_others_need(module: str, needless: set[str]) -> None:
     code = f"import sys, epochal.cli.{module}; print(*{needless} & sys.modules.keys())"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert result.stdout == "\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["-n", "demo"], ["-o", "json"], ["demo/none"], ["--help"]])
+def test_a_whole_list_loads_nothing_that_only_others_need(catalog: str, arguments: list[str]) -> None:
+    """Each would be a tenth to a third of its processor time."""
+    code = f"""
+import sys
+from epochal.cli import main
+sys.argv = ["epochal", "get", "streams", "--catalog", {catalog!r}, *{arguments}]
+try:
+    main()
+finally:
+    needless = {{"epochal.protocol.messages", "importlib.metadata", "pydantic", "rich", "yaml", "zmq"}}
+    print(*needless & sys.modules.keys(), file=sys.stderr)
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert result.stderr.splitlines()[-1] == "", result.stderr
 
 
 def test_an_unreachable_catalog_is_status_4(epochal, unused_url: str) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pydantic import computed_field
 
 from epochal.catalog_api.kinds import Answer, AnyTime, Seconds, Text
-from epochal.protocol.times import Time, to_json
+from epochal.catalog_api.texts import show_seconds, show_time
 
 NO_PUBLISHER = "no_publisher"
 """The kind of a segment that no publisher serves, or about which nothing was reported yet; the others are
@@ -71,30 +71,3 @@ def _reason(held: HeldBack) -> str:
             return f"it has had no publisher{lasting}"
         case other:
             return f"{other}{lasting}"
-
-
-def show_time(time: Time) -> str:
-    """A time as people write it.
-
-    >>> show_time(3), show_time((1, (2, 3)))
-    ('3', '(1, (2, 3))')
-    """
-    return str(to_json(time)).replace("[", "(").replace("]", ")")
-
-
-def show_seconds(seconds: float) -> str:
-    """A duration as people write it, in its one or two largest units.
-
-    >>> [show_seconds(value) for value in (0.42, 12.3, 192, 7500, 273_600)]
-    ['0.4 s', '12 s', '3m12s', '2h05m', '3d04h']
-    """
-    if seconds < 9.95:
-        return f"{max(seconds, 0.0):.1f} s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60}m{whole % 60:02}s"
-    if whole < 86_400:
-        return f"{whole // 3600}h{whole % 3600 // 60:02}m"
-    return f"{whole // 86_400}d{whole % 86_400 // 3600:02}h"

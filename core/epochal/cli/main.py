@@ -14,7 +14,6 @@ from epochal.cli import target
 from epochal.cli.commands.table import LOCAL, SETTINGS, SHORT, Commands
 from epochal.cli.failures import EXIT_STATUSES, ExitStatus, report, report_usage
 from epochal.cli.io.terminal import forbid_colors
-from epochal.version import version as its_version
 
 EPILOG = f"""\b
 Examples:
@@ -57,7 +56,9 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        print(f"epochal {its_version()}")
+        from epochal.version import version  # here: it searches what is installed
+
+        print(f"epochal {version()}")
         raise typer.Exit
 
 

@@ -17,13 +17,13 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 
 from epochal.otel import names
-from epochal.protocol.messages import Meta
 from epochal.protocol.times import to_json
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, SpanContext
 
     from epochal.client.subscriber.values import Epoch
+    from epochal.protocol.messages import Meta
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -151,7 +151,7 @@ def processing(epoch: "Epoch") -> Iterator[None]:
             _processed(epoch._stream, perf_counter() - began, failure)
 
 
-def contexts(metas: Iterable[Meta]) -> "tuple[list[SpanContext], int, bool]":
+def contexts(metas: Iterable["Meta"]) -> "tuple[list[SpanContext], int, bool]":
     """The spans that the batches were made in, each once, up to a span's number of links; how many are left out.
 
     The third value is true when there is at least one, and all are of one trace.

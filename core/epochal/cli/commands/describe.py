@@ -3,7 +3,8 @@
 import typer
 
 from epochal.catalog_api.answers import SegmentInfo, StreamInfo
-from epochal.catalog_api.blockers import HeldBack, show_time
+from epochal.catalog_api.blockers import HeldBack
+from epochal.catalog_api.texts import show_time
 from epochal.cli.commands.get import chosen
 from epochal.cli.commands.listed_kinds import STREAMS, stream_frontier
 from epochal.cli.io.documents import Document

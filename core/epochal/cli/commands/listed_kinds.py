@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from epochal.catalog_api.blockers import show_seconds
+from epochal.catalog_api.texts import show_seconds
 from epochal.cli.io.documents import Document
 from epochal.cli.io.output import merge_frontiers, show_age, show_frontier
 from epochal.protocol.times import Time, from_json

@@ -6,7 +6,9 @@ page of a manual: the argument parser alone would print Python's notation (`{NAM
 
 import importlib
 from collections.abc import Iterator, MutableMapping
-from typing import Any
+from enum import EnumType
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 import typer
 from typer._completion_classes import completion_init
@@ -47,6 +49,10 @@ class Commands(TyperGroup):
         super().__init__(**attributes)
         self.commands = _Loading()
 
+    def get_params(self, ctx: typer.Context) -> list[Any]:  # type: ignore[override]  # the parser's is private
+        """Its parameters, and `--help`."""
+        return _convert_plain_values(super().get_params(ctx), self.callback)
+
     def format_commands(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]  # it is private
         """Their names, each with a line."""
         with formatter.section("Commands"):
@@ -86,8 +92,56 @@ def _load(name: str) -> Any:
     return typer.main.get_command(alone)
 
 
+def _convert_plain_values(parameters: list[Any], function: Any) -> list[Any]:
+    """The parameters of a command that calls `function`, each with a `Conversion`."""
+    if any(not isinstance(parameter.process_value, Conversion) for parameter in parameters):
+        declared = get_type_hints(function)
+        for parameter in parameters:
+            parameter.process_value = Conversion(parameter, declared.get(parameter.name))
+    return parameters
+
+
+class Conversion:
+    """Makes the value of a parameter from what was typed: at once where that is plain, else by the parser.
+
+    The parser has pydantic convert each value, also one that was left out, and loading pydantic takes half as long as
+    all else that a list does. Plain are: nothing, a default, a text, and the name of a choice. All others are left to
+    the parser, so that it alone says what is wrong.
+    """
+
+    def __init__(self, parameter: Any, declared: Any) -> None:
+        self.parser = parameter.process_value
+        """The parser's own way."""
+        self._parameter = parameter
+        self._type = declared
+        if get_origin(declared) is UnionType:  # with None: a parser knows no others
+            self._type = next(each for each in get_args(declared) if each is not NoneType)
+
+    def __call__(self, context: typer.Context, value: Any) -> Any:
+        """The value for the command."""
+        parameter, kind = self._parameter, self._type
+        match value:
+            case None if not parameter.required:
+                made: Any = () if parameter.multiple or parameter.nargs == -1 else None
+            case str() if kind is str:
+                made = value
+            case list() | tuple() if value and kind == list[str]:
+                made = list(value)
+            case bool() | int() | float() if value == parameter.default:
+                made = value
+            case str() if isinstance(kind, EnumType) and value in list(kind):
+                made = kind(value)
+            case _:
+                return self.parser(context, value)
+        return made if parameter.callback is None else parameter.callback(context, parameter, made)
+
+
 class ManualCommand(TyperCommand):
     """A command whose usage line reads `epochal get [OPTIONS] KIND [STREAM]...`."""
+
+    def get_params(self, ctx: typer.Context) -> list[Any]:  # type: ignore[override]  # the parser's is private
+        """Its parameters, and `--help`."""
+        return _convert_plain_values(super().get_params(ctx), self.callback)
 
     def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]  # the parser's is private
         """The pieces after the command's name."""

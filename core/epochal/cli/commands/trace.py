@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import typer
 
 import epochal
-from epochal.catalog_api.blockers import show_time
+from epochal.catalog_api.texts import show_time
 from epochal.cli.io.output import parse_time, print_document, print_table
 from epochal.cli.io.terminal import note
 from epochal.cli.options import (

@@ -4,11 +4,12 @@ Separate from the catalog client, which keeps only the fields that it knows: `-o
 with fields that this version does not know.
 """
 
+import os
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Self
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
-from epochal.client.catalog.http import HttpCaller
 from epochal.client.catalog.url import catalog_advice
 
 Document = dict[str, Any]
@@ -32,6 +33,10 @@ class Documents:
         on_unreachable: Callable[[str], None] | None = None,
         advice: str | None = None,
     ) -> None:
+        if urlsplit(url).scheme == "http":
+            _load_aiohttp_without_certificates()
+        from epochal.client.catalog.http import HttpCaller  # here: help needs none
+
         self._http = HttpCaller(
             url, patience=patience, timeout=timeout, on_unreachable=on_unreachable, advice=advice or catalog_advice(url)
         )
@@ -66,3 +71,23 @@ class Documents:
 def stream_path(namespace: str, name: str) -> str:
     """The path of a stream."""
     return f"/v1/streams/{quote(namespace, safe='')}/{quote(name, safe='')}"
+
+
+def _load_aiohttp_without_certificates() -> None:
+    """Import aiohttp, but not the certificates of all authorities, which it reads twice while it is imported.
+
+    A catalog at http:// needs none, and reading them takes as long as the rest of the import. If something in this
+    process used TLS all the same, without a context of its own, it would trust no one, and fail.
+    """
+    if "aiohttp" in sys.modules:
+        return
+    kept = {name: os.environ.get(name) for name in ("SSL_CERT_FILE", "SSL_CERT_DIR")}
+    os.environ.update(dict.fromkeys(kept, os.devnull))  # where OpenSSL looks for them
+    try:
+        import aiohttp  # noqa: F401  # so that it is loaded while they are hidden
+    finally:
+        for name, value in kept.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -13,10 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-import yaml
-from rich.text import Text
-
-from epochal.catalog_api.blockers import show_time
+from epochal.catalog_api.texts import show_time
 from epochal.cli.io.terminal import console, printable
 from epochal.errors import TimeShapeError
 from epochal.protocol.times import Time, TimeShape, less_than
@@ -37,6 +34,8 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         for line in plain_lines(columns, cells):
             print(line)
         return
+    from rich.text import Text
+
     screen, widths = console(), _widths(columns, cells)
     screen.print(Text(aligned(columns, widths), style="bold"), soft_wrap=True)
     for row in cells:
@@ -53,6 +52,8 @@ def print_document(document: object, in_yaml: bool) -> None:
 
 def as_yaml(document: object) -> str:
     """A document as YAML, with a newline at its end; in ASCII if something in it could steer a terminal."""
+    import yaml
+
     text: str = yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
     if not text.replace("\n", "").isprintable():
         text = yaml.safe_dump(document, sort_keys=False, allow_unicode=False)

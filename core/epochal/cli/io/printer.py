@@ -11,7 +11,7 @@ from enum import Enum, auto
 from typing import Any
 
 import epochal
-from epochal.catalog_api.blockers import show_time
+from epochal.catalog_api.texts import show_time
 from epochal.cli.io.output import dumps, json_value, raw_record, rows, show_frontier, show_record
 from epochal.cli.io.terminal import note
 from epochal.client.tracing import traceparent

@@ -4,9 +4,10 @@ import os
 import shutil
 import sys
 import textwrap
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
-from rich.console import Console
+if TYPE_CHECKING:
+    from rich.console import Console
 
 LEAST_WIDTH = 10
 """Columns of a terminal below which nothing can be made to look well."""
@@ -25,8 +26,10 @@ def wants_colors() -> bool:
     return not (_no_color or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb")
 
 
-def console(file: TextIO | None = None) -> Console:
+def console(file: TextIO | None = None) -> "Console":
     """A rich console on standard output or on `file` that shows texts as they are, without markup."""
+    from rich.console import Console  # here: what is no terminal needs none
+
     return Console(
         file=file or sys.stdout,
         color_system="auto" if wants_colors() else None,

@@ -14,7 +14,8 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from epochal.catalog_api.answers import SegmentInfo, SubscriptionInfo
-from epochal.catalog_api.blockers import HeldBack, show_seconds, show_time
+from epochal.catalog_api.blockers import HeldBack
+from epochal.catalog_api.texts import show_seconds, show_time
 from epochal.cli.io.output import show_age, show_frontier, show_size
 from epochal.cli.io.terminal import printable
 from epochal.cli.top.rates import Rate, Segment
