@@ -22,6 +22,7 @@ from harness.tables import Table, write
 from measures import (
     durable,
     fanout,
+    filters,
     gathering,
     growth,
     history,
@@ -52,6 +53,7 @@ MEASURES = {
     "P10": joins.measure,
     "P14": sidecar.measure,
     "P15": tracing.measure,
+    "P16": filters.measure,
     "growth": growth.measure,
     "horizon": horizon.measure,
     "operator": reconciling.measure,

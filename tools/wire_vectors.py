@@ -45,26 +45,45 @@ VALID: dict[str, tuple[m.Message, ...]] = {
     "heartbeat": (m.Heartbeat(127),),
     "heartbeat, one byte more": (m.Heartbeat(128),),
     "heartbeat, nine bytes": (m.Heartbeat(2**32),),
+    "heartbeat of a quiet channel": (m.Heartbeat(41, 127),),
     "snapshot": (m.Snapshot(41, 2, NONCE, ((0, 3), (2, 0)), ((1, 1),), ((1, 0),)),),
+    "snapshot on a new channel": (m.Snapshot(41, 2, NONCE, ((0, 3),), (), (), left=38),),
     "snapshot of a complete stream": (m.Snapshot(9, 1, NONCE, (), (), ()),),
     "refused": (m.Refused(3, "stream_gone", "the stream was deleted and created anew; look it up again"),),
     "refused, text beyond ASCII": (m.Refused(0, "remote_protocol", "\u00e9poque \u03b5 \u65f6"),),
     "hello": (m.Hello(1, (1,), "5e1f", "0", NONCE),),
+    "hello with a filter": (m.Hello(1, (1,), "5e1f", "0", NONCE, ((b"delay/",), (b"delay/EWR", b"delay/LGA"))),),
+    "hello with a filter that wants nothing": (m.Hello(1, (1,), "5e1f", "0", NONCE, ((), ())),),
+    "hello that replaces another": (m.Hello(4, (1,), "5e1f", "0", NONCE, ((b"",), (b"gate/",)), NONCE[::-1]),),
+    "hello that names a view": (m.Hello(9, (1,), "5e1f", "0", NONCE, view=2),),
+    "filter, a step that sends": (m.Filter("0", 0, 1, 1, 1, b"delay/"),),
+    "filter, a step that sends no more": (m.Filter("0", 2, 8, 5, 2, b""),),
+    "filter, a step that takes back": (m.Filter("0", 2, 9, 9, 3, b"gate/"),),
+    "confirm": (m.Confirm(2, 9, 3, b"gate/"),),
     "hello, several versions": (m.Hello(1, (1, 2, 3), "5e1f", "0", NONCE),),
     "welcome": (m.Welcome(1, 1, CHANNEL, 2, 41, 16 * 2**20, 1.0, ("since", "filter:receiver", "since:times")),),
+    "welcome to a coarse channel": (
+        m.Welcome(1, 1, CHANNEL, 2, 41, 16 * 2**20, 1.0, ("since", "since:filter", "filter:channels"), True),
+    ),
     "since the start": (m.Since(2, "0", None, 8),),
     "since a position": (m.Since(2, "0", m.Position(2, 41), 8),),
+    "since a position, of some topics": (m.Since(2, "0", m.Position(2, 41), 8, None, ((b"delay/",), ())),),
     "since the start, of some epochs": (m.Since(2, "0", None, 8, ((4, 0), (0, 6))),),
     "since the start, of no epoch": (m.Since(2, "0", None, 8, ()),),
     "credit": (m.Credit(2, 1),),
     "opening": (m.Opening(2, m.Position(2, -1), (0,), (), ()),),
     "chunk": (m.Chunk(2, 256, False),),
+    "chunk of a filtered answer": (m.Chunk(2, 3, False, 4137),),
+    "chunk of a filtered answer, nothing wanted": (m.Chunk(2, 0, True, 4200),),
     "truncated": (m.Truncated(2, m.Position(2, 1000), (17,)),),
     "open": (m.Open(1, "5e1f", "0", "w1", 1, None, None),),
     "open under another writer": (m.Open(1, "5e1f", "0", "query/0", 1, "query", None),),
     "open, resuming": (m.Open(9, "5e1f", "0", "w1", 1, None, m.Resume(12, (3,), (3, 4))),),
+    "open, asking for source numbers": (m.Open(1, "5e1f", "0", "w1", 1, None, None, True),),
     "opened": (m.Opened(1, "0", 2, (3,), (3,), 12, (4,), (), 8 * 2**20, False),),
     "opened, appends lost": (m.Opened(1, "0", 3, (3,), (3,), 12, (), (4,), 8 * 2**20, True),),
+    "opened, with source numbers": (m.Opened(1, "0", 2, (3,), (3,), 12, (4,), (), 8 * 2**20, False, 95, 70, 90, True),),
+    "opened, after a close": (m.Opened(1, "0", 2, (3,), (3,), 12, (), (), 8 * 2**20, True, closed=True),),
     "append": (m.Append("0", 12, 3, b"delay/JFK", 256, 0xE3069283, b"123456789"),),
     "append, the first of a group": (m.Append("0", 5 << 32, 3, b"", 1, 0, b""),),
     "append, its payload apart": (m.Append("0", 0, 3, b"", 1, 0, b"\x55" * 70_000),),
@@ -72,12 +91,14 @@ VALID: dict[str, tuple[m.Message, ...]] = {
         m.Append("0", 13, 3, b"", 1, 0xE3069283, b"123456789", FULL_META),
     ),
     "append with a key alone": (m.Append("0", 14, 3, b"", 1, 0, b"", m.Meta(key=b"JFK")),),
+    "append with a source number": (m.Append("0", 15, 3, b"", 1, 0, b"", m.Meta(key=b"JFK", source=95)),),
     "data with all that a batch can say of itself": (m.Data(7, 6, 3, b"", 1, 0xE3069283, b"123456789", FULL_META),),
     "data with headers alone": (m.Data(7, 6, 3, b"", 1, 0, b"", m.Meta(headers=((b"", b"empty"), (b"a", b"")))),),
     "data with a trace that is not sampled": (m.Data(7, 6, 3, b"", 1, 0, b"", m.Meta(trace=TRACE[:24] + b"\x00")),),
     "ack of a run": (m.Ack("0", 12, 41, 5),),
     "append refused": (m.AppendRefused("0", 12, "epoch_aborted", "epoch 3 was aborted; it can never complete"),),
     "hold": (m.Hold(2, "0", ((1, 3), (2, 0))),),
+    "hold, up to a source number": (m.Hold(2, "0", (4,), 95),),
     "abort": (m.Abort(3, "0", (3,)),),
     "leave by closing": (m.Leave(4, "0", m.Leaving.CLOSE),),
     "leave by finishing": (m.Leave(4, "0", m.Leaving.FINISH),),
@@ -149,16 +170,25 @@ INVALID: dict[str, tuple[str, list[bytes]]] = {
     "a time stamp": ("remote_protocol", [frame([5, msgpack.Timestamp(1)])]),
     "a negative time": ("remote_protocol", [frame([3, 0, -1, [-1]])]),
     "a time that is too deep": ("remote_protocol", [frame(b"\x94\x03\x00\xff\x91" + b"\x91" * 10 + b"\x00")]),
-    "an unknown field that is too deep": ("limit_exceeded", [frame(b"\x93\x05\x00" + b"\x91" * 17 + b"\x00")]),
+    "an unknown field that is too deep": ("limit_exceeded", [frame(b"\x94\x05\x00\x00" + b"\x91" * 17 + b"\x00")]),
     "a change that is no pair": ("remote_protocol", [frame([2, 0, -1, [[0]]])]),
     "too many times": ("remote_protocol", [frame([3, 0, -1, [0] * 8193])]),
     "a nonce of 15 bytes": ("remote_protocol", [frame([6, 0, 1, NONCE[:15], [], [], []])]),
     "bytes for a string": ("remote_protocol", [frame([41, b"0"])]),
     "a string that is not UTF-8": ("remote_protocol", [frame(b"\x92\x29\xa1\xff")]),
     "a way of leaving that does not exist": ("remote_protocol", [frame([39, 1, "0", "explode"])]),
+    "a filter that is no pair": ("remote_protocol", [frame([16, 1, [1], "5e1f", "0", NONCE, [[b"a"]]])]),
+    "a filter of text": ("remote_protocol", [frame([16, 1, [1], "5e1f", "0", NONCE, [["a"], []]])]),
+    "a filter of 257 prefixes": (
+        "limit_exceeded", [frame([16, 1, [1], "5e1f", "0", NONCE, [[b"a"] * 200, [b"b"] * 57]])]
+    ),
+    "a filter of 16385 bytes": (
+        "limit_exceeded", [frame([18, 2, "0", None, 8, None, [[b"t" * 1024] * 16, [b"u"]]])]
+    ),
+    "a step that does not exist": ("remote_protocol", [frame([23, "0", 0, 1, 1, 4, b""])]),
     "a topic of 1025 bytes": ("remote_protocol", [frame([1, 0, -1, 0, b"t" * 1025, 1, 0])]),
     "a payload where none belongs": ("remote_protocol", [frame([5, 1], b"x")]),
-}
+}  # fmt: skip
 """name -> (the code of the error, the frames)."""
 
 _BATCH = [1, 7, 6, 3, b"", 1, 0]
@@ -175,7 +205,10 @@ LENIENT: dict[str, tuple[bytes, m.Data]] = {
         frame([*_BATCH, None, None, None, None, [b"a", b"v" * 4096]]), _read_as(m.Meta(ignored=1)),
     ),
     "nothing of it right": (frame([*_BATCH, 1, 2, 3, "4", 5]), _read_as(m.Meta(ignored=5))),
-    "fields of a later version": (frame([*_BATCH, None, None, b"k", None, None, "?"]), _read_as(m.Meta(key=b"k"))),
+    "fields of a later version": (
+        frame([*_BATCH, None, None, b"k", None, None, None, "?"]), _read_as(m.Meta(key=b"k")),
+    ),
+    "a source number below 0": (frame([*_BATCH, None, None, None, None, None, -1]), _read_as(m.Meta(ignored=1))),
     "only nils": (frame([*_BATCH, None, None, None, None, None]), _read_as(None)),
 }  # fmt: skip
 """name -> (a frame that is read although a part of it breaks the protocol, and what it is read as)."""
@@ -191,6 +224,16 @@ def plain(value: Any) -> Any:
     return [plain(item) for item in value] if isinstance(value, tuple) else value
 
 
+def _fields(message: m.Message) -> dict[str, Any]:
+    """The fields by name, without those at the end that say nothing and are not written."""
+    fields = message._asdict()
+    for name, default in reversed(message._field_defaults.items()):
+        if fields[name] != default:
+            break
+        del fields[name]
+    return {name: plain(value) for name, value in fields.items()}
+
+
 def vectors() -> dict[str, Any]:
     """The content of the file."""
     valid = []
@@ -199,7 +242,7 @@ def vectors() -> dict[str, Any]:
         (frames,) = wire.encode(*messages, prefix=prefix)
         described = [
             {"message": type(message).__name__, "kind": wire.KIND_OF[type(message)],
-             "fields": {field: plain(value) for field, value in zip(message._fields, message, strict=True)}}
+             "fields": _fields(message)}
             for message in messages
         ]  # fmt: skip
         valid.append({"name": name, "prefix": plain(prefix), "messages": described, "frames": plain(tuple(frames))})

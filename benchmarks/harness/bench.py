@@ -67,14 +67,16 @@ class Bench:
         segments: int = 1,
         encoding: str = "bytes",
         history: Mapping[str, object] = MappingProxyType({}),
+        push: Mapping[str, object] = MappingProxyType({}),
     ) -> AsyncIterator[Served]:
-        """A stream of its own for one run, all its segments in one publisher; `history` as in a manifest."""
+        """A stream of its own for one run, all its segments in one publisher; `history`, `push` as in a manifest."""
         spec: dict[str, Any] = {
             "time": {"shape": "int"},
             "payload": {"encoding": encoding},
             "segments": segments,
             "publishers": {"segmentsPerPod": segments},
             "history": dict(history),
+            "push": dict(push),
         }
         name = f"{name}-{next(_numbers)}"  # a name used again at once would wait for the old publisher to leave
         manifest = {

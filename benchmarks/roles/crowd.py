@@ -16,7 +16,7 @@ from roles.common import say
 _DEADLINE_MS = 30_000
 
 
-class _Joined:
+class Subscriber:
     """One subscriber: a DEALER that says hello and a SUB that hears the snapshot."""
 
     def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", requests: str, events: str) -> None:
@@ -27,11 +27,11 @@ class _Joined:
             socket.rcvtimeo = _DEADLINE_MS
             socket.connect(address)
 
-    def join(self, stream: str, segment: str) -> float:
-        """Seconds from hello to snapshot."""
+    def join(self, stream: str, segment: str, wanted: m.Prefixes | None = None) -> float:
+        """Seconds from hello to snapshot; `wanted` topics, None for all."""
         nonce = secrets.token_bytes(16)
         start = time.monotonic()
-        for frames in wire.encode(m.Hello(1, (m.VERSION,), stream, segment, nonce)):
+        for frames in wire.encode(m.Hello(1, (m.VERSION,), stream, segment, nonce, wanted)):
             self.requests.send_multipart(frames)
         (welcome,) = wire.decode(self.requests.recv_multipart())
         assert isinstance(welcome, m.Welcome), welcome
@@ -42,26 +42,27 @@ class _Joined:
         return time.monotonic() - start
 
 
-def _context(size: int) -> "zmq.Context[zmq.Socket[bytes]]":
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    context.max_sockets = 3 * size + 64
-    return context
+def context(size: int) -> "zmq.Context[zmq.Socket[bytes]]":
+    """A place for the sockets of so many subscribers."""
+    sockets: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    sockets.max_sockets = 3 * size + 64
+    return sockets
 
 
 def listen(requests: str, events: str, stream: str, segment: str, size: int, expected: int) -> None:
     """Join `size` subscribers and read what comes; tell once all of them together have had `expected` bytes."""
-    context = _context(size)
-    crowd = [_Joined(context, requests, events) for _ in range(size)]
+    sockets = context(size)
+    crowd = [Subscriber(sockets, requests, events) for _ in range(size)]
     for one in crowd:
         one.join(stream, segment)
     say(ready=True)
-    _read([one.events for one in crowd], expected)
+    read([one.events for one in crowd], expected)
 
 
 def stall(requests: str, events: str, stream: str, segment: str, size: int) -> None:
     """Join `size` subscribers, and never read."""
-    context = _context(size)
-    crowd = [_Joined(context, requests, events) for _ in range(size)]
+    sockets = context(size)
+    crowd = [Subscriber(sockets, requests, events) for _ in range(size)]
     for one in crowd:
         one.join(stream, segment)
     say(ready=True)
@@ -70,17 +71,18 @@ def stall(requests: str, events: str, stream: str, segment: str, size: int) -> N
 
 def listen_bare(address: str, size: int, expected: int) -> None:
     """The same without a join: `size` SUB sockets on a bare XPUB."""
-    context = _context(size)
+    sockets = context(size)
     crowd = []
     for _ in range(size):
-        socket = context.socket(zmq.SUB)
+        socket = sockets.socket(zmq.SUB)
         socket.subscribe(b"C" + bytes(8))
         socket.connect(address)
         crowd.append(socket)
-    _read(crowd, expected)
+    read(crowd, expected)
 
 
-def _read(sockets: "list[zmq.Socket[bytes]]", expected: int) -> None:
+def read(sockets: "list[zmq.Socket[bytes]]", expected: int) -> None:
+    """Read what comes, and throw it away; tell once all together have had `expected` bytes."""
     poller, received = zmq.Poller(), 0
     for socket in sockets:
         poller.register(socket, zmq.POLLIN)
@@ -98,10 +100,10 @@ def _read(sockets: "list[zmq.Socket[bytes]]", expected: int) -> None:
 
 async def join_one_by_one(requests: str, events: str, stream: str, segment: str, joins: int) -> None:
     """How long each of `joins` newcomers waits, in seconds; each leaves again."""
-    context = _context(joins)
+    sockets = context(joins)
     waited = []
     for _ in range(joins):
-        one = _Joined(context, requests, events)
+        one = Subscriber(sockets, requests, events)
         waited.append(one.join(stream, segment))
         one.events.close()
         one.requests.close()

@@ -15,7 +15,7 @@ import pytest
 import epochal
 from epochal.errors import CapabilityError, ConfigError, StreamNotFound, TimedOut, UsageError
 
-INTERNAL = {"act", "fail", "take_reports", "up", "down", "position"}
+INTERNAL = {"act", "fail", "take_reports", "up", "down", "position", "topics", "whole_filter"}
 """What the links of a writer or a subscription call."""
 
 INTERRUPTED = """

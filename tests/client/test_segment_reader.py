@@ -16,10 +16,11 @@ from epochal.client.subscriber.segment_reader import SegmentReader
 from epochal.errors import EpochalError
 from epochal.protocol import messages as m
 from epochal.protocol import wire
-from epochal.protocol.subscriber.effects import Began, Broke, FollowerReport
+from epochal.protocol.subscriber.effects import Began, Broke, FollowerReport, Reached, Rejoined
 from epochal.protocol.subscriber.follower import FollowerSettings
 from epochal.protocol.subscriber.since import From
 from epochal.protocol.times import TimeShape
+from epochal.protocol.topics.filter import TopicFilter
 
 CHANNEL = b"channel0"
 
@@ -95,6 +96,8 @@ class Reader:
             pause=lambda _, seconds: asyncio.sleep(seconds),
         )
         self.follower_settings, self.pushes = settings, True
+        self.topics: TopicFilter | None = None
+        self.whole_filter = False
         self.seqs: list[int] = []
         self.lost: list[str] = []
         self.may_lose = 0
@@ -105,7 +108,7 @@ class Reader:
         for report in reports:
             if isinstance(report, Began):
                 self._at = m.Position(report.incarnation, report.state.seq)
-            elif not isinstance(report, Broke):
+            elif not isinstance(report, Broke | Reached | Rejoined):
                 self._at = self._at._replace(seq=report.seq)
                 self.seqs.append(report.seq)
         self._news.set()

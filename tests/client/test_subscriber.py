@@ -54,7 +54,7 @@ async def test_wrong_use_is_told(services) -> None:
                 with pytest.raises(UsageError, match=r'such as \[b"delay/"\], not'):
                     client.subscribe(stream, **{name: wrong})  # type: ignore[arg-type]  # on purpose
         rejecting = client.subscribe(stream, reject=iter([b"gate/"]))
-        assert rejecting._topics == TopicFilter(None, [b"gate/"])
+        assert rejecting._prefixes.filter == TopicFilter(None, [b"gate/"])
         async with client.subscribe(stream, partial=True) as sub:
             with pytest.raises(UsageError, match="events"):
                 await anext(sub.epochs())

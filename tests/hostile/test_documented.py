@@ -14,9 +14,10 @@ from epochal.client.subscriber import subscriber
 from epochal.protocol import messages as m
 from epochal.protocol import wire
 from epochal.protocol.log import epoch_query
-from epochal.protocol.publisher import limits
+from epochal.protocol.publisher import limits, views
 from epochal.protocol.publisher import server as serving
 from epochal.protocol.subscriber import follower
+from epochal.protocol.topics import publisher_trie
 from epochal.resources import manifest
 from epochal_catalog.domain import pages
 from epochal_catalog.runtime.settings import CatalogSettings
@@ -47,6 +48,12 @@ CODE: dict[str, float] = {
     "joins begun by all": SERVING.max_pending,
     "answers under way to one peer": SERVING.max_answers_each,
     "answers under way to all": SERVING.max_answers,
+    "prefixes of one filter": m.MAX_FILTER_ENTRIES,
+    "bytes of their prefixes": m.MAX_FILTER_BYTES,
+    "prefixes of one connection's view": publisher_trie.MAX_ENTRIES,
+    "bytes of a view's prefixes": publisher_trie.MAX_BYTES,
+    "bytes of all views of a segment": views.MAX_BYTES,
+    "silence after which a view is forgotten": SERVING.view_ttl,
     "chunks of credit": serving.MAX_CREDIT,
     "times wanted of a history": epoch_query.MOST_WANTED,
     "unread messages of one peer": Requests.SEND_QUEUE,

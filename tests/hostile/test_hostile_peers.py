@@ -11,6 +11,7 @@ from epochal.errors import LimitExceeded, LocalProtocolError, from_code
 from epochal.protocol import messages as m
 from epochal.protocol import wire
 from epochal.protocol.publisher import limits
+from epochal.protocol.publisher.channels import Channels
 from epochal.protocol.publisher.effects import Reply, SendAnswers
 from epochal.protocol.publisher.limits import PublisherSettings
 from epochal.protocol.publisher.machine import SegmentPublisher
@@ -117,7 +118,7 @@ def test_opens_that_wait_for_the_catalog_are_bounded(monkeypatch):
 
 
 def server(**settings: Any) -> SegmentServer:
-    return SegmentServer(publisher(), b"channel0", ServingSettings(**settings), 0.0)
+    return SegmentServer(publisher(), Channels(lambda: b"channel0"), ServingSettings(**settings), 0.0)
 
 
 def asked(machine: SegmentServer, peer: bytes, message: m.Message) -> Any:

@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 
 from epochal.errors import EpochalError, RemoteProtocolError
 from epochal.protocol import messages as m
-from epochal.protocol.subscriber.effects import Began, Broke, EpochBatches, Request
+from epochal.protocol.subscriber.effects import Began, Broke, EpochBatches, Reached, Rejoined, Request
 from epochal.protocol.subscriber.follower import Follower
 from epochal.protocol.subscriber.machine import Subscriber
 from epochal.protocol.subscriber.since import From
 from epochal.protocol.times import MAX_TIME, TimeShape
+from epochal.protocol.topics.filter import TopicFilter
 
 INT = TimeShape()
 PAIR = TimeShape.parse("(int, int)")
@@ -33,12 +34,19 @@ def data(seq: int, time: Any = 0, prev: int | None = None, payload: bytes = b"x"
 class Reader:
     """A follower and the subscriber that it feeds; the test plays the publisher."""
 
-    def __init__(self, begin: From | m.Position = From.LIVE, shape: TimeShape = INT, **options: Any) -> None:
+    def __init__(
+        self,
+        begin: From | m.Position = From.LIVE,
+        shape: TimeShape = INT,
+        topics: TopicFilter | None = None,
+        **options: Any,
+    ) -> None:
         numbers = itertools.count(1)
         self.follower = Follower(
-            "uid", "0", begin, shape=shape, fresh_nonce=lambda: next(numbers).to_bytes(16, "big"), now=0.0, **options
-        )
-        self.subscriber = Subscriber("uid", shape, ["0"])
+            "uid", "0", begin, shape=shape, fresh_nonce=lambda: next(numbers).to_bytes(16, "big"), now=0.0,
+            topics=topics, **options,
+        )  # fmt: skip
+        self.subscriber = Subscriber("uid", shape, ["0"], topics=topics)
         self.errors: list[EpochalError] = []
         self.nonce = b""
 
@@ -53,7 +61,7 @@ class Reader:
 
     def push(self, *messages: m.Message, private: bool = False) -> None:
         for message in messages:
-            self.follower.pushed(self.nonce if private else None, message, 0.0)
+            self.follower.pushed(b"P" + self.nonce if private else b"C" + CHANNEL, message, 0.0)
         self._feed()
 
     def _feed(self) -> None:
@@ -63,6 +71,10 @@ class Reader:
                     self.subscriber.began("0", told)
                 elif isinstance(told, Broke):
                     self.errors.append(told.error)
+                elif isinstance(told, Reached):
+                    self.subscriber.reached("0", told.seq)
+                elif isinstance(told, Rejoined):
+                    self.subscriber.rejoined("0", told)
                 else:
                     self.subscriber.event("0", told)
         except EpochalError as error:
@@ -211,33 +223,53 @@ POSITIONS = st.builds(m.Position, NUMBERS, NUMBERS)
 PAYLOADS = st.sampled_from([b"", b"x"])
 CHANGES = st.lists(st.tuples(TIMES, st.sampled_from([-(2**31), -1, 0, 1, 2**31 - 1])), max_size=3).map(tuple)
 
+TOPICS = st.sampled_from([b"", b"a", b"b"])
+FEATURES = st.sampled_from([(), (m.FILTER_CHANNELS, m.SINCE_FILTER)])
+NONCES = st.sampled_from([b"\0" * 15 + b"\1", b"\0" * 15 + b"\2"])
+FILTERS = st.sampled_from([None, TopicFilter([b"a"]), TopicFilter(None, [b"b"])])
+
 EVENTS = st.one_of(
     st.builds(
-        lambda seq, prev, time, payload, lie: m.Data(
-            seq, prev, time, b"", 1, google_crc32c.value(payload) ^ lie, payload
+        lambda seq, prev, time, topic, payload, lie: m.Data(
+            seq, prev, time, topic, 1, google_crc32c.value(payload) ^ lie, payload
         ),
-        NUMBERS, NUMBERS, TIMES, PAYLOADS, st.sampled_from([0, 0, 0, 1]),
+        NUMBERS, NUMBERS, TIMES, TOPICS, PAYLOADS, st.sampled_from([0, 0, 0, 1]),
     ),
     st.builds(m.Frontier, NUMBERS, NUMBERS, CHANGES),
     st.builds(m.Aborted, NUMBERS, NUMBERS, MANY),
 )  # fmt: skip
 ANSWERS = st.one_of(
     EVENTS,
-    st.builds(m.Welcome, NUMBERS, st.just(1), st.just(CHANNEL), NUMBERS, NUMBERS, COUNTS, st.just(1.0), st.just(())),
+    st.builds(
+        m.Welcome,
+        NUMBERS,
+        st.just(1),
+        st.just(CHANNEL),
+        NUMBERS,
+        NUMBERS,
+        COUNTS,
+        st.just(1.0),
+        FEATURES,
+        st.booleans(),
+    ),
     st.builds(m.Opening, NUMBERS, POSITIONS, MANY, MANY, MANY, MANY),
-    st.builds(m.Chunk, NUMBERS, COUNTS, st.booleans()),
+    st.builds(m.Chunk, NUMBERS, COUNTS, st.booleans(), NUMBERS),
+    st.builds(m.Confirm, NUMBERS, NUMBERS, st.integers(1, 3), TOPICS),
     st.builds(m.Truncated, NUMBERS, POSITIONS, MANY),
     st.builds(m.Refused, NUMBERS, TEXTS, TEXTS),
 )
 PUSHES = st.one_of(
     EVENTS,
-    st.builds(m.Heartbeat, NUMBERS),
+    st.builds(m.Heartbeat, NUMBERS, NUMBERS),
     st.builds(m.Refused, NUMBERS, TEXTS, TEXTS),
-    st.builds(m.Snapshot, NUMBERS, NUMBERS, st.just(b"\0" * 15 + b"\1"), MANY, MANY, MANY, MANY),
+    st.builds(m.Snapshot, NUMBERS, NUMBERS, NONCES, MANY, MANY, MANY, MANY, st.none() | NUMBERS),
 )
 STEPS = st.lists(
     st.one_of(
-        st.tuples(st.just("answer"), ANSWERS), st.tuples(st.just("push"), PUSHES), st.tuples(st.just("private"), PUSHES)
+        st.tuples(st.just("answer"), ANSWERS),
+        st.tuples(st.just("push"), PUSHES),
+        st.tuples(st.just("private"), PUSHES),
+        st.tuples(st.just("want"), FILTERS),
     ),
     max_size=12,
 )
@@ -248,16 +280,22 @@ STEPS = st.lists(
     begin=st.sampled_from([From.LIVE, From.START, m.Position(1, 2)]),
     continuing=st.booleans(),
     joins=st.booleans(),
+    topics=FILTERS,
+    whole=st.booleans(),
     steps=STEPS,
 )
-def test_whatever_a_publisher_says_only_typed_errors_come_of_it(shape, begin, continuing, joins, steps):
-    reader = Reader(begin, shape, continuing=continuing and isinstance(begin, m.Position))
+def test_whatever_a_publisher_says_only_typed_errors_come_of_it(shape, begin, continuing, joins, topics, whole, steps):
+    continuing = continuing and isinstance(begin, m.Position)
+    reader = Reader(begin, shape, topics, continuing=continuing, whole_filter=whole)
     if joins:
         bottom = shape.bottom
         reader.join(lower=(bottom,))
     for how, message in steps:
         if how == "answer":
             reader.answer(message)
+        elif how == "want":
+            widens = reader.subscriber.change(message)
+            reader.follower.want(message, 0.0, widens=widens)
         else:
             reader.push(message, private=how == "private")
         if reader.errors:

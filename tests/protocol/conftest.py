@@ -13,12 +13,21 @@ import pytest
 
 from epochal.protocol import messages as m
 from epochal.protocol import wire
+from epochal.protocol.publisher.channels import Channels
 from epochal.protocol.publisher.effects import AskRecord, Private, Push, Reply, ReportFinishing, SendAnswers
 from epochal.protocol.publisher.horizon import Record
 from epochal.protocol.publisher.limits import PublisherSettings
 from epochal.protocol.publisher.machine import SegmentPublisher
 from epochal.protocol.publisher.server import SegmentServer, ServingSettings
-from epochal.protocol.subscriber.effects import Began, Broke, Request, SubscribePrefix, UnsubscribePrefix
+from epochal.protocol.subscriber.effects import (
+    Began,
+    Broke,
+    Reached,
+    Rejoined,
+    Request,
+    SubscribePrefix,
+    UnsubscribePrefix,
+)
 from epochal.protocol.subscriber.follower import Follower
 from epochal.protocol.subscriber.machine import Subscriber
 from epochal.protocol.subscriber.since import From
@@ -170,6 +179,8 @@ class Wiring:
         self.stored: dict[str, Record] = {}
         """Segment -> what the catalog has of it."""
         self.catalog_answers = True
+        self.arrives: Callable[[str, m.Message], int] = lambda segment, message: 1
+        """How often a reader's request arrives at a segment's publisher."""
         self.log: dict[str, list[m.Message]] = {segment: [] for segment in segments}
         """Segment -> every event and heartbeat pushed, in order."""
         for segment in self.segments:
@@ -182,8 +193,8 @@ class Wiring:
         """Start the publisher of a segment, or its next life; connections to the last one are the test's to cut."""
         publisher = SegmentPublisher(STREAM, segment, self.settings, incarnation=incarnation, now=self.now, **options)
         self.publishers[segment] = publisher
-        channel = b"%s%07d" % (segment.encode(), incarnation)
-        self.servers[segment] = SegmentServer(publisher, channel, ServingSettings(), self.now)
+        channels = Channels(lambda: b"%s%07d" % (segment.encode(), next(self.numbers)))
+        self.servers[segment] = SegmentServer(publisher, channels, ServingSettings(), self.now)
         return publisher
 
     def report(self, segment: str) -> None:
@@ -270,15 +281,20 @@ class Wiring:
                     busy = True
                     match effect:
                         case Request(message):
-                            server.receive(reader.peers[segment], through_the_codec(message), self.now)
+                            for _ in range(self.arrives(segment, message)):
+                                server.receive(reader.peers[segment], through_the_codec(message), self.now)
                         case SubscribePrefix(prefix):
                             prefixes.add(prefix)
                             if prefix.startswith(b"P"):
                                 server.subscribed(prefix[1:], self.now)
+                            else:
+                                server.channels.hears(prefix[1:], True)
                         case UnsubscribePrefix(prefix):
                             prefixes.discard(prefix)
                             if prefix.startswith(b"P"):
                                 server.unsubscribed(prefix[1:])
+                            elif not any(self._followers(segment, prefix)):
+                                server.channels.hears(prefix[1:], False)
         return busy
 
     def _publishers_send(self) -> bool:
@@ -297,12 +313,12 @@ class Wiring:
         match effect:
             case Push(message):
                 self.log[segment].append(message)
-                for reader, follower in self._followers(segment, b"C" + self.servers[segment].channel):
-                    if segment not in reader.losing:
-                        follower.pushed(None, through_the_codec(message), self.now)
-            case Private(nonce, message):
+                self.servers[segment].channels.push(message)
+                self._flush(segment)
+            case Private(nonce, message, replaced):
+                message = self.servers[segment].channels.left(message, replaced)
                 for _, follower in self._followers(segment, b"P" + nonce):
-                    follower.pushed(nonce, through_the_codec(message), self.now)
+                    follower.pushed(b"P" + nonce, through_the_codec(message), self.now)
             case Reply(peer, message):
                 for writer in self.writers:
                     if writer.peers.get(segment) == peer and segment not in writer.deaf:
@@ -318,6 +334,15 @@ class Wiring:
             case AskRecord():
                 self.asked.add(segment)
                 self._renew_where_asked()
+
+    def _flush(self, segment: str) -> None:
+        """Deliver what was pushed on the segment's channels."""
+        for frames in self.servers[segment].channels.flush():
+            prefix = frames[0][: wire.CHANNEL_PREFIX]
+            for reader, follower in self._followers(segment, prefix):
+                for message in wire.decode(frames, prefix=len(prefix)):
+                    if segment not in reader.losing:
+                        follower.pushed(prefix, message, self.now)
 
     def _renew_where_asked(self) -> None:
         """One request at a time: what is asked for meanwhile goes with the next (E11)."""
@@ -339,6 +364,10 @@ class Wiring:
                 reader.machine.began(segment, told)
             case Broke(error):
                 reader.broke.append((segment, error.code))
+            case Rejoined():
+                reader.machine.rejoined(segment, told)
+            case Reached(seq):
+                reader.machine.reached(segment, seq)
             case _:
                 reader.machine.event(segment, told)
 

@@ -6,6 +6,7 @@ import google_crc32c
 import pytest
 
 from epochal.protocol import messages as m
+from epochal.protocol.publisher.channels import Channels
 from epochal.protocol.publisher.committed_view import CommittedView
 from epochal.protocol.publisher.effects import Private, Push, SendAnswers
 from epochal.protocol.publisher.journal import Restoring, encode_notes
@@ -28,7 +29,7 @@ def ahead(told: int = 1, **settings: Any) -> tuple[SegmentPublisher, CommittedVi
         payload = b"%1000d" % number
         publisher.receive(b"w", m.Append("0", number, time, b"", 1, google_crc32c.value(payload), payload), 0.0)
     view.seq = told
-    return publisher, view, SegmentServer(view, b"channel0", ServingSettings(), 0.0)
+    return publisher, view, SegmentServer(view, Channels(lambda: b"channel0"), ServingSettings(), 0.0)
 
 
 @pytest.mark.rule("E9", "E14")

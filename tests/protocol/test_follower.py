@@ -71,7 +71,7 @@ class Alone:
 
     def push(self, *messages, now=0.0):
         for message in messages:
-            self.follower.pushed(None, message, now)
+            self.follower.pushed(b"C" + CHANNEL, message, now)
 
     def open(self, seq, incarnation=1, lower=(0,), upper=()):
         """Begin the answer to the pull that was sent."""
@@ -81,7 +81,7 @@ class Alone:
 
     def snapshot(self, seq=4, incarnation=1, nonce=None):
         snapshot = m.Snapshot(seq, incarnation, self.nonce if nonce is None else nonce, (0,), (0,), ())
-        self.follower.pushed(self.nonce, snapshot, 0.0)
+        self.follower.pushed(b"P" + self.nonce, snapshot, 0.0)
 
     def join(self, seq=4):
         self.welcome()
@@ -128,7 +128,7 @@ def test_a_join_subscribes_to_the_channel_and_then_to_itself_alone():
 def test_anything_but_the_snapshot_first_is_a_protocol_error(message):
     alone = Alone()
     alone.welcome()
-    alone.follower.pushed(alone.nonce, message, 0.0)
+    alone.follower.pushed(b"P" + alone.nonce, message, 0.0)
     assert alone.error() == "remote_protocol"
 
 
@@ -173,7 +173,7 @@ def test_who_comes_back_goes_on_at_once_only_in_the_incarnation_that_it_knows(in
 def test_what_belongs_to_an_earlier_subscription_is_ignored():
     alone = Alone()
     alone.join()
-    alone.follower.pushed(b"older nonce here", m.Snapshot(1, 1, b"older nonce here", (0,), (), ()), 0.0)
+    alone.follower.pushed(b"Polder nonce here", m.Snapshot(1, 1, b"older nonce here", (0,), (), ()), 0.0)
     assert [type(told) for told in alone.told()] == [Began]
 
 
@@ -201,7 +201,7 @@ def test_a_refusal_is_the_error_it_names(code):
 def test_a_refused_subscription_is_over():
     alone = Alone()
     alone.welcome()
-    alone.follower.pushed(alone.nonce, m.Refused(0, "remote_protocol", "expired"), 0.0)
+    alone.follower.pushed(b"P" + alone.nonce, m.Refused(0, "remote_protocol", "expired"), 0.0)
     assert alone.error() == "remote_protocol"
 
 
@@ -209,7 +209,7 @@ def test_a_refusal_after_the_join_is_of_somebody_else():
     alone = Alone()
     alone.welcome()
     alone.snapshot()
-    alone.follower.pushed(alone.nonce, m.Refused(0, "remote_protocol", "this subscription id is used"), 0.0)
+    alone.follower.pushed(b"P" + alone.nonce, m.Refused(0, "remote_protocol", "this subscription id is used"), 0.0)
     assert not alone.follower.broken
 
 
@@ -250,7 +250,7 @@ def test_a_history_answer_that_stops_is_noticed_though_heartbeats_go_on():
     alone.welcome()
     alone.snapshot()
     for now in range(1, 9):
-        alone.follower.pushed(None, m.Heartbeat(4), float(now))
+        alone.follower.pushed(b"C" + CHANNEL, m.Heartbeat(4), float(now))
         alone.follower.tick(float(now))
     assert alone.error() == "timed_out"
 
@@ -621,7 +621,7 @@ def test_if_it_brings_events_the_subscription_is_replaced_behind_them():
     assert hello.message.nonce != first
     alone.nonce = hello.message.nonce
     alone.answer(m.Welcome(hello.message.request, 1, CHANNEL, 1, 5, 1000, 1.0, ()))
-    alone.follower.pushed(first, m.Snapshot(5, 1, first, (0,), (0,), ()), 2.2)
+    alone.follower.pushed(b"P" + first, m.Snapshot(5, 1, first, (0,), (0,), ()), 2.2)
     assert not alone.follower.live
     alone.snapshot(seq=5)
     assert alone.follower.live
@@ -655,7 +655,7 @@ def test_who_was_away_pulls_what_it_missed_and_then_subscribes_anew(wire_up):
     (now,) = [prefix for prefix in reader.prefixes["0"] if prefix.startswith(b"P")]
     assert now != before
     old = m.Snapshot(1, 1, before[1:], (0,), (), ())
-    reader.followers["0"].pushed(before[1:], old, wiring.now)  # its end was never heard of
+    reader.followers["0"].pushed(before, old, wiring.now)  # its end was never heard of
     writer.append("0", 1, b"b")
     writer.advance(2)
     assert reader.epochs() == [(0, [b"a", b"missed"]), (1, [b"b"])]
@@ -751,7 +751,7 @@ def test_a_snapshot_of_a_join_that_was_left_for_pulls_is_not_taken_for_the_next_
     alone.follower.follow_pushes(False, 0.0)
     alone.follower.follow_pushes(True, 0.0)
     since: Any = [effect.message for effect in alone.take() if isinstance(effect, Request)][-1]
-    alone.follower.pushed(left, m.Snapshot(4, 1, left, (0,), (), ()), 0.0)
+    alone.follower.pushed(b"P" + left, m.Snapshot(4, 1, left, (0,), (), ()), 0.0)
     alone.answer(m.Opening(since.request, m.Position(1, -1), (0,), (), ()), m.Chunk(since.request, 0, True))
     assert not alone.follower.broken
     alone.welcome()

@@ -11,8 +11,10 @@ from epochal.errors import HistoryTruncated, RemoteProtocolError
 from epochal.protocol import messages as m
 from epochal.protocol.log.epoch_query import EpochQuery
 from epochal.protocol.log.history import SegmentState
+from epochal.protocol.publisher.channels import Channels
 from epochal.protocol.publisher.effects import FindBeginning, Private, Push, ReadLog, SendAnswers
 from epochal.protocol.publisher.server import CHUNK_EVENTS, SegmentServer, ServingSettings
+from epochal.protocol.topics.filter import TopicFilter
 
 NONCE = b"n" * 16
 STREAM = "uid-of-the-stream"
@@ -146,7 +148,8 @@ def test_who_leaves_is_forgotten_entirely(wiring):
         wiring.servers["0"].unsubscribed(nonce)
     wiring.tick(60, step=1.0)
     server = wiring.servers["0"]
-    assert (server.subscriptions, server._pending, server._used) == (set(), {}, {})
+    assert (server.subscriptions, server._pending, server._used) == ({}, {}, {})
+    assert len(server.channels) == 1
 
 
 @pytest.mark.rule("Q14", "Q7")
@@ -158,7 +161,7 @@ def test_of_one_who_pulls_nothing_is_kept_between_two_pulls(wiring):
         writer.append("0", time)
         writer.advance(time + 1)
         wiring.tick(1.0)
-        assert (server.subscriptions, server._answers) == (set(), {})
+        assert (server.subscriptions, server._answers) == ({}, {})
     assert [time for time, _ in reader.epochs()] == [*range(30)]
     assert (server._pending, server._used) == ({}, {})
 
@@ -205,7 +208,7 @@ def test_a_hello_that_nobody_follows_up_expires(wiring):
     wiring.servers["0"].subscribed(NONCE, wiring.now)
     (private,) = wiring.publishers["0"].take()
     assert private.message.code == "remote_protocol"
-    assert wiring.servers["0"].subscriptions == set()
+    assert wiring.servers["0"].subscriptions == {}
 
 
 @pytest.mark.rule("S24")
@@ -213,7 +216,7 @@ def test_hellos_and_answers_under_way_are_bounded(wire_up):
     wiring = wire_up()
     fill(wiring, 3)
     settings = ServingSettings(max_pending=2, max_answers=2)
-    wiring.servers["0"] = SegmentServer(wiring.publishers["0"], b"12345678", settings, 0.0)
+    wiring.servers["0"] = SegmentServer(wiring.publishers["0"], Channels(lambda: b"12345678"), settings, 0.0)
     codes = [type(ask(wiring, hello(n, b"%016d" % n))[0]) for n in range(3)]
     assert codes == [m.Welcome, m.Welcome, m.Refused]
     kinds = [type(ask(wiring, m.Since(n, "0", None, 0))[0]) for n in range(3)]
@@ -427,3 +430,76 @@ def test_a_request_number_that_is_under_way_cannot_be_used_again(wiring):
     (refused,) = ask(wiring, m.Since(1, "0", None, 1))
     assert "request 1 is under way" in refused.detail
     assert isinstance(ask(wiring, m.Credit(1, 1))[0], m.Chunk)
+
+
+# ---- some topics ----
+
+
+def topical(wiring, count):
+    """A writer that appends `count` batches, every tenth of topic a, and moves on at the end."""
+    writer = wiring.writer()
+    for n in range(count):
+        writer.machine.append("0", 0, b"a" if n % 10 == 0 else b"b", 1, b"%d" % n)
+    wiring.run()
+    writer.advance(1)
+    return writer
+
+
+@pytest.mark.rule("F10")
+def test_a_filtered_answer_has_what_is_wanted_and_says_how_far_it_goes(wiring):
+    writer = topical(wiring, 5_000)
+    server, publisher = wiring.servers["0"], wiring.publishers["0"]
+    last = publisher.seq
+    opening, *rest = ask(wiring, m.Since(1, "0", m.Position(1, 9), 1, None, ((b"a",), ())))
+    found: list[m.Message] = []
+    ends = []
+    while True:
+        assert isinstance(opening, m.Opening)
+        chunk, *events = rest
+        assert isinstance(chunk, m.Chunk)
+        assert chunk.events == len(events)
+        found += events
+        ends.append(chunk.upto)
+        if chunk.last:
+            break
+        assert publisher.take() == []  # no credit
+        rest = ask(wiring, m.Credit(1, 1))
+    assert ends == sorted(ends)
+    assert ends[-1] == last
+    assert len(ends) < 5
+    assert [event.seq for event in found if isinstance(event, m.Data)] == [*range(10, 5_000, 10)]
+    assert [type(event) for event in found[-1:]] == [m.Frontier]
+    assert server.answering == 0
+    for _ in range(3):
+        writer.append("0", 1, b"of no topic")
+    _, chunk, *events = ask(wiring, m.Since(2, "0", m.Position(1, last), 1, None, ((b"a",), ())))
+    assert (chunk, events) == (m.Chunk(2, 0, True, last + 3), [])
+
+
+@pytest.mark.rule("F10", "S12")
+def test_an_answer_from_disk_is_filtered_there(wiring):
+    topical(wiring, 20)
+    server, publisher = wiring.servers["0"], wiring.publishers["0"]
+    publisher.history.archived = -1
+    publisher.history._max_bytes = 0
+    publisher.history.trim(0.0)
+    server.receive(b"p", m.Since(1, "0", m.Position(1, 3), 2, None, ((b"a",), ())), 0.0)
+    (find,) = publisher.take()
+    server.state_found(b"p", 1, SegmentState(3, (0,), (0,), ()))
+    *_, read = publisher.take()
+    assert (type(find).__name__, type(read), read.topics) == ("FindState", ReadLog, TopicFilter([b"a"]))
+
+
+@pytest.mark.rule("F6", "F12")
+def test_who_names_what_it_wants_gets_the_channel_of_that_and_is_told_if_there_is_none(wiring):
+    server = wiring.servers["0"]
+    server.channels._most = 2
+    wanted, same, other = ((b"a",), (b"ab",)), ((b"a", b"aa"), (b"ab", b"c")), ((b"b",), ())
+    welcomes = [
+        ask(wiring, m.Hello(n, (1,), STREAM, "0", b"%016d" % n, named))[0]
+        for n, named in enumerate((None, wanted, same, other))
+    ]
+    everything, first, second, coarse = (welcome.channel for welcome in welcomes)
+    assert first == second != everything == coarse == server.channels.everything.token
+    assert [welcome.coarse for welcome in welcomes] == [False, False, False, True]
+    assert {m.FILTER_CHANNELS, m.SINCE_FILTER} <= set(welcomes[0].features)

@@ -38,6 +38,7 @@ STORED = 100
 DURABLE: dict[str, Any] = {"durable": True, "longest_sync": 0.1}
 INTERVAL: dict[str, Any] = {**DURABLE, "interval": True}
 LOSSES: dict[str, Any] = {**INTERVAL, "crash_rate": 0.3, "power_losses": 0.9}
+CHANGED = 50
 MANY = 1_500 * LONG
 CHUNK = 125
 
@@ -129,6 +130,19 @@ def test_fresh_seeds_keep_every_rule() -> None:
     check_tried(reports, *OFTEN)
 
 
+CHANGING: dict[str, Any] = {"filtering": 1.0, "change_rate": 0.5}
+
+
+@pytest.mark.rule("E16", "E18", "E19", "F6", "F7", "F8", "F9", "F10")
+@pytest.mark.parametrize("stored", [{}, DURABLE], ids=["in memory", "on disk"])
+def test_fresh_seeds_keep_every_rule_while_readers_change_their_topics(stored: dict[str, Any]) -> None:
+    base = random.SystemRandom().randrange(2**40)
+    changing = {**CHANGING, **stored, "whole_filter": base % 3 > 0}
+    print(f"seeds {base} to {base + CHANGED - 1} with {changing}")
+    reports = [simulate(seed, **changing) for seed in range(base, base + CHANGED)]
+    check_tried(reports, *OFTEN, "changed", "widened", "rejoined")
+
+
 @pytest.mark.rule("E6", "E7", "E9", "E10", "E12", "E16", "Q5", "Q7", "Q15")
 def test_fresh_seeds_keep_every_rule_with_logs_on_disk() -> None:
     """What the disk had when a publisher died is there afterwards, what was told above all; nothing is told before."""
@@ -155,9 +169,11 @@ def test_many_fresh_seeds_keep_every_rule() -> None:
         reports = list(pool.map(simulate, range(base, base + MANY), chunksize=CHUNK))
         stored = list(pool.map(partial(simulate, **DURABLE), range(base, base + MANY // 3), chunksize=CHUNK))
         lax = list(pool.map(partial(simulate, **INTERVAL), range(base, base + MANY // 3), chunksize=CHUNK))
+        changing = list(pool.map(partial(simulate, **CHANGING), range(base, base + MANY // 3), chunksize=CHUNK))
     check_tried(reports, *TRIED)
     check_tried(stored, *TRIED_ON_DISK)
     check_tried(lax, *TRIED_ON_DISK, "lost")
+    check_tried(changing, "changed", "widened", "rejoined", "resumed with other topics", "yielded", "gaps")
 
 
 @pytest.mark.parametrize(

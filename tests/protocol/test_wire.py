@@ -27,6 +27,7 @@ CHANGES = st.lists(st.tuples(TIME, st.integers(-(2**31), 2**31 - 1)), max_size=3
 POSITION = st.builds(m.Position, INT, INT)
 RESUME = st.builds(m.Resume, INT, TIMES, TIMES)
 TOPIC, PAYLOAD = st.binary(max_size=12), st.binary(max_size=40)
+PREFIXES = st.tuples(*[st.lists(TOPIC, max_size=3).map(tuple)] * 2)
 
 
 def sized(size):
@@ -53,15 +54,36 @@ FIELDS: dict[type, tuple[st.SearchStrategy[Any], ...]] = {
     m.Data: (INT, INT, TIME, TOPIC, COUNT, COUNT, PAYLOAD, META),
     m.Frontier: (INT, INT, CHANGES),
     m.Aborted: (INT, INT, TIMES),
-    m.Heartbeat: (INT,),
-    m.Snapshot: (INT, INT, sized(16), TIMES, TIMES, TIMES, TIMES),
+    m.Heartbeat: (INT, INT),
+    m.Snapshot: (INT, INT, sized(16), TIMES, TIMES, TIMES, TIMES, st.none() | INT),
     m.Refused: (INT, TEXT, TEXT),
-    m.Hello: (INT, st.lists(INT, max_size=3).map(tuple), TEXT, TEXT, sized(16)),
-    m.Welcome: (INT, INT, sized(8), INT, INT, COUNT, st.floats(0, 86_400), st.lists(TEXT, max_size=3).map(tuple)),
-    m.Since: (INT, TEXT, st.none() | POSITION, COUNT, st.none() | TIMES),
+    m.Hello: (
+        INT,
+        st.lists(INT, max_size=3).map(tuple),
+        TEXT,
+        TEXT,
+        sized(16),
+        st.none() | PREFIXES,
+        st.none() | sized(16),
+        INT,
+    ),
+    m.Filter: (TEXT, INT, INT, INT, st.integers(1, 3), TOPIC),
+    m.Confirm: (INT, INT, st.integers(1, 3), TOPIC),
+    m.Welcome: (
+        INT,
+        INT,
+        sized(8),
+        INT,
+        INT,
+        COUNT,
+        st.floats(0, 86_400),
+        st.lists(TEXT, max_size=3).map(tuple),
+        st.booleans(),
+    ),
+    m.Since: (INT, TEXT, st.none() | POSITION, COUNT, st.none() | TIMES, st.none() | PREFIXES),
     m.Credit: (INT, COUNT),
     m.Opening: (INT, POSITION, TIMES, TIMES, TIMES, TIMES),
-    m.Chunk: (INT, COUNT, st.booleans()),
+    m.Chunk: (INT, COUNT, st.booleans(), INT),
     m.Truncated: (INT, POSITION, TIMES),
     m.Open: (INT, TEXT, TEXT, TEXT, INT, st.none() | TEXT, st.none() | RESUME, st.booleans()),
     m.Opened: (
@@ -273,7 +295,7 @@ def test_nothing_of_a_claimed_size_is_allocated(claimed):
         (framed([]), RemoteProtocolError, "a header"),
         (framed(5), RemoteProtocolError, "a header"),
         (framed({}), RemoteProtocolError, "a header"),
-        (framed([5]), RemoteProtocolError, "Heartbeat of 1 fields"),
+        (framed([5]), RemoteProtocolError, "Heartbeat of 2 fields"),
         (framed([5, -2]), RemoteProtocolError, "expected an int"),
         (framed([5, 2**63]), RemoteProtocolError, "expected an int"),
         (framed([5, True]), RemoteProtocolError, "expected an int"),
@@ -351,7 +373,7 @@ def test_fields_that_an_earlier_version_does_not_have_may_be_missing_and_are_lef
     assert wire.encode(asks) == [framed([18, 2, "0", None, 8])]
     assert wire.encode(later) == [framed([18, 2, "0", None, 8, [5]])]
     for header in ([18, 2, "0", None], [18, 2, "0"], [18, 2, "0", None, 8, 5], [18, 2, "0", None, 8, [-1]]):
-        with pytest.raises(RemoteProtocolError, match=r"expected (a Since of 5 fields|an array|a time)"):
+        with pytest.raises(RemoteProtocolError, match=r"expected (a Since of 6 fields|an array|a time)"):
             read(framed(header))
 
 

@@ -1,6 +1,7 @@
 """The wire vectors, which any implementation can run: valid ones are read and written byte by byte, others refused."""
 
 import json
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -73,3 +74,8 @@ def test_every_kind_has_a_vector():
     shown = {each["kind"] for vector in VECTORS["valid"] for each in vector["messages"]}
     assert shown == set(wire.KINDS)
     assert VECTORS["version"] == m.VERSION
+
+
+def test_the_file_is_what_the_tool_writes():
+    tool = runpy.run_path(str(Path(__file__).parents[2] / "tools" / "wire_vectors.py"))
+    assert tool["vectors"]() == VECTORS

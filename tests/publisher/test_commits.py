@@ -15,6 +15,7 @@ from epochal.protocol import messages as m
 from epochal.protocol.log.file_format import LogCheckpoint
 from epochal.protocol.log.frames import entry
 from epochal.protocol.log.history import SegmentState
+from epochal.protocol.publisher.channels import Channels
 from epochal.protocol.publisher.committed_view import CommittedView
 from epochal.protocol.publisher.effects import Log, ReadLog
 from epochal.protocol.publisher.journal import encode_notes
@@ -22,7 +23,6 @@ from epochal.protocol.publisher.limits import PublisherSettings
 from epochal.protocol.publisher.machine import SegmentPublisher
 from epochal.protocol.publisher.server import SegmentServer, ServingSettings
 from epochal.protocol.times import TimeShape
-from epochal.protocol.wire import Packer
 from epochal_publisher.segments.segment import HostedSegment
 from epochal_publisher.segments.store import HOUSEKEEPING, QUIET, Commit, SegmentStore, SegmentStores, log_directory
 from epochal_publisher.settings import Settings
@@ -181,8 +181,8 @@ def test_the_catalog_is_told_of_a_frontier_once_it_is_on_disk(make: Callable[...
     bench.append()
     publisher, store = bench.publisher, bench.store
     told = CommittedView(publisher, publisher.seq)
-    server = SegmentServer(told, b"c" * 8, ServingSettings(), 0.0)
-    served = HostedSegment(publisher, server, Packer(b"C" + b"c" * 8), 0.0, store, (0,), publisher.seq, told)
+    server = SegmentServer(told, Channels(lambda: b"c" * 8), ServingSettings(), 0.0)
+    served = HostedSegment(publisher, server, server.channels, 0.0, store, (0,), publisher.seq, told)
     publisher.receive(b"w", m.Hold(2, "0", (3,)), 0.0)
     *effects, log = publisher.take()
     assert isinstance(log, Log)

@@ -40,11 +40,11 @@ async def test_a_snapshot_leaves_behind_the_events_it_stands_for_and_before_all_
     served, peer, nonce = publisher.segments["0"], b"writer", bytes(16)
     record_all(served.publisher)
     line = wires.line(zmq.SUB, publisher.addresses["events"], prefix=1)
-    line.socket.subscribe(b"C" + served.server.channel)
+    line.socket.subscribe(b"C" + served.channels.everything.token)
     line.socket.subscribe(b"P" + nonce)
     async with asyncio.timeout(5):
         # The subscription to `P` comes behind that to the channel, and is refused, for nobody has said hello yet.
-        while not (served.subscribed and line.poll()):  # noqa: ASYNC110 - libzmq announces neither
+        while not (served.channels.subscribed and line.poll()):  # noqa: ASYNC110 - libzmq announces neither
             await asyncio.sleep(0.001)
     assert isinstance(line.receive(), m.Refused)
     served.publisher.receive(peer, m.Open(1, "u", "0", "w", 1, None, None), 0.0)

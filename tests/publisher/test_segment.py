@@ -91,7 +91,7 @@ def test_who_opens_at_a_segment_that_was_finishing_waits_until_the_catalog_has_s
 
 @pytest.mark.rule("E26", "E12")
 def test_each_incarnation_pushes_on_a_channel_of_its_own() -> None:
-    channels = [served(incarnation=number, lower=(0,)).server.channel for number in (1, 1, 2, 3)]
+    channels = [served(incarnation=number, lower=(0,)).server.channels.everything.token for number in (1, 1, 2, 3)]
     assert len(set(channels)) == len(channels), "also where two processes take themselves for one incarnation"
 
 

@@ -11,6 +11,7 @@ from epochal.catalog_api.answers import StreamInfo
 from epochal.errors import ConfigError, LogMismatch
 from epochal.logfiles import SegmentLog
 from epochal.protocol import messages as m
+from epochal.protocol import wire
 from epochal.protocol.log.file_format import LogCheckpoint
 from epochal.protocol.log.frames import entry
 from epochal.protocol.log.history import SegmentState
@@ -19,6 +20,7 @@ from epochal.protocol.publisher.journal import encode_notes
 from epochal.protocol.publisher.limits import PublisherSettings
 from epochal.protocol.publisher.machine import SegmentPublisher
 from epochal.protocol.times import TimeShape
+from epochal.protocol.topics.filter import TopicFilter
 from epochal.service import filesystems
 from epochal_publisher.segments.store import SegmentStore, SegmentStores
 from epochal_publisher.settings import Settings
@@ -36,6 +38,36 @@ def test_what_is_read_from_disk_ends_where_readers_were_told(tmp_path: Path) -> 
         found = SegmentStore(log, settings, always_sync=True).chunk(ReadLog(b"p", 1, 1, 256, 2**20), last=4)
     assert found is not None
     assert found[1] == 4
+
+
+@pytest.mark.rule("F10", "S12")
+def test_a_filtered_chunk_from_disk_has_what_is_wanted_and_says_how_far_it_goes(tmp_path: Path) -> None:
+    settings = Settings(catalog="http://127.0.0.1:1", stream="a/b", segments=("0",), publisher="p", data=tmp_path)
+    topics, large = TopicFilter([b"a"], [b"ab"]), bytes(70_000)
+    events: list[m.Event] = [
+        m.Data(seq, seq - 1, 0, (b"a", b"ab", b"b")[seq % 3], 1, 0, large if seq % 30 == 0 else b"x")
+        for seq in range(600)
+    ]
+    events.append(m.Frontier(600, 599, ((0, -1), (1, 1))))
+    with SegmentLog.open(tmp_path, "uid", "0", instance="i") as log:
+        log.begin(1, LogCheckpoint(SegmentState(-1, (0,), (), ())))
+        for first in range(0, len(events), 50):
+            some = events[first : first + 50]
+            log.write(len(some), [part for event in some for part in entry(event)])
+        log.sync()
+        store = SegmentStore(log, settings, always_sync=True)
+        found: list[m.Message] = []
+        at = 9
+        while at < 600:
+            answer = store.chunk(ReadLog(b"p", 1, at, 256, 2**20, topics), last=600)
+            assert answer is not None
+            frames, upto = answer
+            chunk, *got = [message for each in frames for message in wire.decode(each)]
+            assert chunk == m.Chunk(1, len(got), False, upto)
+            assert at < upto <= 600
+            found, at = found + got, upto
+        assert store.chunk(ReadLog(b"p", 1, 600, 256, 2**20, topics), last=600) is None
+    assert found == [event for event in events[10:] if type(event) is not m.Data or topics.wants(event.topic)]
 
 
 SETTINGS = Settings(catalog="http://127.0.0.1:1", stream="a/b", segments=("0",), publisher="p")

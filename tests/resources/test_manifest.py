@@ -127,7 +127,6 @@ def test_planned_fields_are_told_also_after_normalising() -> None:
     assert told == {
         "spec.history.storage.storageClassName",
         "spec.watermark",
-        "spec.push.initialFilter",
         "spec.access",
         "spec.publishers.advertise",
         "spec.publishers.resources",
@@ -145,7 +144,7 @@ def test_on_a_cluster_pods_and_volumes_are_made_as_asked_for() -> None:
     metadata = {**FULL["metadata"], "annotations": {"epochal.dev/object-uid": "8f6c"}}
     manifest = StreamManifest.from_document({**FULL, "metadata": metadata})
     told = {item.path for item in manifest.not_in_effect()}
-    assert told == {"spec.watermark", "spec.push.initialFilter", "spec.access", "spec.relays"}
+    assert told == {"spec.watermark", "spec.access", "spec.relays"}
 
 
 def test_values_that_ask_for_nothing_are_not_told() -> None:

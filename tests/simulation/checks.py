@@ -4,9 +4,9 @@ Separate from the oracle, which judges each event as it is logged: these rules n
 reported to a reader, never what its machine believes, and excuse nothing: not a lost memory, not a gap.
 """
 
-from tests.simulation.oracle import Log, Oracle, Outcome, Session, Violation
+from tests.simulation.oracle import Log, Oracle, Outcome, Session, Violation, topic_of
 from tests.simulation.order import covered, reached
-from tests.simulation.stories import Claim, Memory, Yield
+from tests.simulation.stories import ALL, Claim, Memory, Yield
 
 from epochal.protocol.times import Time
 
@@ -39,22 +39,30 @@ def check_memory(oracle: Oracle, memory: Memory) -> None:
 def _check_content(oracle: Oracle, memory: Memory, epoch: Yield) -> None:
     """I1: of each segment exactly what was logged of the epoch, in its order, by an incarnation that completed it.
 
-    Where any incarnation has data of the epoch, one that has none of it counts for nothing.
+    Where any incarnation has data of the epoch, one that has none of it counts for nothing. Of each topic it is all or
+    nothing, as `Topics` says (F8, F9).
     """
     time, payloads = epoch
+    topics = memory.given_topics.get(time, ALL)
+
+    def wanted(log: Log) -> list[bytes]:
+        return [payload for payload in log.data.get(time, []) if topic_of(payload) in topics]
+
     for segment, logs in oracle.logs.items():
         got = payloads.get(segment, [])
         with_data = [log for log in logs if log.data.get(time) and time not in log.repeated]
-        if not any(log.whole(time) and log.data.get(time, []) == got for log in with_data or logs):
+        if not any(log.whole(time) and wanted(log) == got for log in with_data or logs):
             known = {log.incarnation: (log.whole(time), log.data.get(time, [])) for log in logs}
-            raise Violation(f"I1: {memory.name} was given {got} of {time!r} at segment {segment}; logged: {known}")
+            what = f"{got} of {time!r} at segment {segment} (F8: of the topics {sorted(topics)})"
+            raise Violation(f"I1: {memory.name} was given {what}; logged: {known}")
 
 
 def _check_acknowledged(oracle: Oracle, memory: Memory, epoch: Yield) -> None:
     """E1, E10, E11: each record of the epoch that was ever acknowledged, whatever has crashed since."""
     time, payloads = epoch
     for append in oracle.at.get(time, ()):
-        if append.outcome is Outcome.ACKED and append.payload not in payloads.get(append.segment, ()):
+        wanted = topic_of(append.payload) in memory.given_topics.get(time, ALL)
+        if wanted and append.outcome is Outcome.ACKED and append.payload not in payloads.get(append.segment, ()):
             what = f"{append.payload!r} was acknowledged by segment {append.segment}"
             raise Violation(f"E1: {what}, and is not in epoch {time!r} for {memory.name}")
 
@@ -97,11 +105,13 @@ def _check_claim(oracle: Oracle, memory: Memory, claim: Claim) -> None:
     if oracle.aborted(time):
         raise Violation(f"E18: {where}, and it was aborted")
     for append in oracle.at.get(time, ()):
-        if append.outcome is Outcome.ACKED and append.payload not in claim.seen:
+        wanted = topic_of(append.payload) in claim.topics
+        if wanted and append.outcome is Outcome.ACKED and append.payload not in claim.seen:
             raise Violation(f"E18: {where}, without {append.payload!r} of segment {append.segment}")
     given = {given for given, _ in memory.yields}
     to_the_end = claim.life == memory.lives and memory.frontier is not None and not memory.partial
-    if to_the_end and claim.seen and time not in given:
+    kept = any(topic_of(payload) in memory.always for payload in claim.seen)
+    if to_the_end and kept and time not in given:
         raise Violation(f"E18: {where}, and was never given it")
 
 
@@ -130,6 +140,8 @@ def _check_all(oracle: Oracle, memory: Memory, frontier: frozenset[Time]) -> Non
         if not reached(frontier, time) and _admitted(memory, time, gaps=True) and known:
             raise Violation(f"E16: {memory.name} never got a report that {time!r} was aborted")
     for time in sorted({time for log in logs for time in log.data} - yielded - memory.aborted):
+        if not any(topic_of(payload) in memory.always for log in logs for payload in log.data.get(time, ())):
+            continue
         if reached(frontier, time) or any(log.is_aborted(time) for log in logs) or oracle.unknowable(time):
             continue
         if _admitted(memory, time, gaps=True):

@@ -23,6 +23,7 @@ from epochal.errors import HistoryTruncated, Unavailable, WriterLost
 from epochal.protocol import messages as m
 from epochal.protocol import wire
 from epochal.protocol.log.history import SegmentState
+from epochal.protocol.publisher.channels import Channels
 from epochal.protocol.publisher.committed_view import CommittedView
 from epochal.protocol.publisher.effects import (
     AskRecord,
@@ -40,6 +41,7 @@ from epochal.protocol.publisher.effects import (
 from epochal.protocol.publisher.limits import PublisherSettings
 from epochal.protocol.publisher.machine import SegmentPublisher
 from epochal.protocol.publisher.server import SegmentServer, ServingSettings
+from epochal.protocol.topics.filter import TopicFilter
 from epochal.protocol.wire import Frames
 
 TICK = 0.2
@@ -137,10 +139,10 @@ class Node:
             where = f"segment {self.segment}, incarnation {grant.incarnation}"
             self._gathering = Gathering(where, grant.writers, scenario.writer_timeout)
         first = [] if self._disk is None or self._gathering else self._disk.begin(self.publisher)
-        self.channel = self.world.random.randbytes(8)
+        self.channels = Channels(lambda: self.world.random.randbytes(8))
         state = restored.state if restored is not None else self.publisher.state()
         self._told = None if self._disk is None else CommittedView(self.publisher, state.seq)
-        self.server = SegmentServer(self._told or self.publisher, self.channel, ServingSettings(), now)
+        self.server = SegmentServer(self._told or self.publisher, self.channels, ServingSettings(), now)
         self.log = self.oracle.incarnation(
             self.segment, grant.incarnation, state.lower, state.seq, below=state.below, now=now, fresh=fresh,
             kept_bytes=None if self._disk is None else self._disk.keeps,
@@ -327,8 +329,7 @@ class Node:
         self._connections.pop(connection.name, None)
         self.liveness.answered(connection.name)
         for prefix in connection.prefixes:
-            if prefix[:1] == b"P":
-                self.server.unsubscribed(prefix[1:])
+            self._unsubscribed(prefix)
 
     def _arrived(self, socket: Socket, connection: Connection, frames: Frames) -> None:
         now = self.world.now
@@ -370,11 +371,21 @@ class Node:
             connection.prefixes[prefix] = None
         else:
             connection.prefixes.pop(prefix, None)
+        if not comes:
+            self._unsubscribed(prefix)
+        elif prefix[:1] == b"P":
+            self.server.subscribed(prefix[1:], self.world.now)
+        else:
+            self.channels.hears(prefix[1:], True)
+
+    def _unsubscribed(self, prefix: bytes) -> None:
+        """As XPUB reports it: the end of a prefix only once nobody has it any more."""
+        if any(prefix in connection.prefixes for _, connection in self._connections.values()):
+            return
         if prefix[:1] == b"P":
-            if comes:
-                self.server.subscribed(prefix[1:], self.world.now)
-            else:
-                self.server.unsubscribed(prefix[1:])
+            self.server.unsubscribed(prefix[1:])
+        else:
+            self.channels.hears(prefix[1:], False)
 
     # ---- time ----
 
@@ -446,18 +457,19 @@ class Node:
         self._logged(effects)
 
     def _carry_out(self, effects: list[PublisherEffect]) -> None:
-        packer, ask = wire.Packer(b"C" + self.channel), False
+        ask = False
         for effect in effects:
             match effect:
                 case Push(message):
-                    packer.add(message)
+                    self.channels.push(message)
                 case Reply():
                     self._reply(effect)
                 case SendAnswers():
                     self._to(effect.peer, wire.encode(*effect.messages))
                 case Private():
-                    self._push(packer)
-                    frames = wire.encode(effect.message, prefix=b"P" + effect.subscription)
+                    self._push()
+                    private = self.channels.left(effect.message, effect.replaced)
+                    frames = wire.encode(private, prefix=b"P" + effect.subscription)
                     self._publish(b"P" + effect.subscription, frames)
                 case ReportFinishing():
                     self._reporting.finishing(effect)
@@ -465,7 +477,7 @@ class Node:
                     ask = True
                 case FindState() | FindBeginning() | ReadLog():
                     self._read(effect)
-        self._push(packer)
+        self._push()
         if ask:
             self._reporting.record()
 
@@ -485,8 +497,11 @@ class Node:
                     self.server.state_found(ask.peer, ask.request, disk.beginning(ask.wanted))
                 else:
                     events = disk.since(ask.after, ask.max_events)
-                    self._to(ask.peer, wire.encode(m.Chunk(ask.request, len(events), False), *events))
-                    self.server.was_read(ask.peer, ask.request, events[-1].seq)
+                    last, upto = events[-1].seq, m.NOTHING_YET
+                    if ask.topics is not None:
+                        events, upto = [each for each in events if _is_wanted(each, ask.topics)], last
+                    self._to(ask.peer, wire.encode(m.Chunk(ask.request, len(events), False, upto), *events))
+                    self.server.was_read(ask.peer, ask.request, last)
             except HistoryTruncated as error:
                 self.server.not_read(ask.peer, ask.request, error)
             self._pump()
@@ -499,8 +514,9 @@ class Node:
                 self.world.note(f"segment {self.segment} log {event}")
             self.oracle.logged(self.log, event, self._ticked)
 
-    def _push(self, packer: wire.Packer) -> None:
-        self._publish(b"C" + self.channel, packer.flush())
+    def _push(self) -> None:
+        for frames in self.channels.flush():
+            self._publish(frames[0][: wire.CHANNEL_PREFIX], [frames])
 
     def _publish(self, prefix: bytes, messages: list[Frames]) -> None:
         if messages:
@@ -538,3 +554,7 @@ class Node:
         """
         silent = self.world.now - max(self._heard.get(peer, 0.0), self._fair_since)
         return max(silent, self._longest_silence.get(peer, 0.0)) if self.scenario.durable else silent
+
+
+def _is_wanted(event: m.Event, topics: TopicFilter) -> bool:
+    return type(event) is not m.Data or topics.wants(event.topic)

@@ -4,12 +4,14 @@ The simulated counterpart of the client's subscription: two connections and a `F
 `Subscriber`, and the application's own memory of what it was given.
 """
 
+from dataclasses import dataclass, field
+
 from tests.simulation.links import Connection, Socket
 from tests.simulation.nodes import Node
-from tests.simulation.oracle import Log, Oracle, Standing, Times, Violation, meta_of
-from tests.simulation.order import at_most, maximal, reached
+from tests.simulation.oracle import TOPICS, Log, Oracle, Standing, Times, Violation, meta_of, topic_of
+from tests.simulation.order import at_most, covered, maximal, reached
 from tests.simulation.scenario import Scenario
-from tests.simulation.stories import Claim, Join, Memory, Yield
+from tests.simulation.stories import ALL, Claim, Join, Memory, Topics, Yield
 from tests.simulation.world import World
 
 from epochal.errors import EpochalError, HistoryTruncated, NoPublisher, StreamGone
@@ -27,6 +29,8 @@ from epochal.protocol.subscriber.effects import (
     FrontierMoved,
     GapFound,
     Happened,
+    Reached,
+    Rejoined,
     Request,
     RewoundTo,
     SubscribePrefix,
@@ -34,11 +38,35 @@ from epochal.protocol.subscriber.effects import (
 from epochal.protocol.subscriber.follower import Follower, FollowerSettings
 from epochal.protocol.subscriber.machine import Subscriber
 from epochal.protocol.subscriber.since import Begin, From
+from epochal.protocol.subscriber.upstream_filter import FilterTimes
 from epochal.protocol.times import Time
+from epochal.protocol.topics.filter import TopicFilter
 from epochal.protocol.wire import Frames
 
 TICK = 0.5
-POLL = 0.7
+SOON = 6.0
+"""Seconds: twice what a join may take."""
+SETTINGS = FollowerSettings(poll=0.7, filter=FilterTimes(settled=0.3, between_changes=1.5))
+
+
+FILTERS: tuple[Topics, ...] = (frozenset((b"a",)), frozenset((b"b", b"bb")), frozenset((b"b",)), ALL)
+
+
+def filter_of(topics: Topics) -> TopicFilter | None:
+    """The filter of these topics, in a form that has something to reject."""
+    if topics == ALL:
+        return None
+    return TopicFilter(topics, set(TOPICS) - topics)
+
+
+@dataclass(slots=True)
+class Widened:
+    """New topics, and where each segment stood when they came."""
+
+    before: Topics
+    after: Topics
+    awaited: set[str]
+    standings: list[Standing] = field(default_factory=list)
 
 
 class Life:
@@ -56,8 +84,14 @@ class Life:
         self.world, self.scenario, self.nodes, self.oracle, self.memory = world, scenario, nodes, oracle, memory
         self.machine = Subscriber(
             "uid", scenario.time_shape, scenario.names, partial=memory.partial, cursor=cursor,
-            wanted=memory.wanted if cursor is None else None,
+            wanted=memory.wanted if cursor is None else None, topics=filter_of(memory.topics),
         )  # fmt: skip
+        self.widenings: list[Widened] = []
+        self._widening_since = 0.0
+        """Since when new topics are awaited in peace."""
+        self._before_changes: list[tuple[Times, Topics]] = []
+        """At each change, the frontier, and what could be had whole until then."""
+        self._judge_cursor(cursor)
         self.pushes = memory.pushed
         if memory.reads_epochs:
             self.machine.only_epochs()
@@ -80,11 +114,79 @@ class Life:
         self.links = [Link(self, name, origin if cursor is None else cursor.positions[name]) for name in scenario.names]
         world.after(TICK, self._ticks)
 
+    # ---- topics ----
+
+    def _judge_cursor(self, cursor: Cursor | None) -> None:
+        """What the cursor does not say that it has whole, must be judged by where it resumes (F9)."""
+        memory = self.memory
+        if cursor is None or cursor.topics is None:
+            return
+        assert isinstance(cursor.topics, TopicFilter)
+        carried = Topics(filter(cursor.topics.wants, TOPICS))
+        memory.always &= carried
+        if not memory.topics <= carried and not memory.partial:
+            self.widenings.append(Widened(carried, memory.topics, set(self.scenario.names)))
+
+    def change(self, topics: Topics) -> None:
+        """Want other topics."""
+        memory, before = self.memory, self.memory.topics
+        self.world.count("changed")
+        self.world.note(f"{memory.name}: wants {sorted(topics)}")
+        if self.widenings and self.widenings[-1].awaited:
+            before &= self.widenings.pop().before
+        memory.topics, memory.always = topics, memory.always & topics
+        if not topics <= before and not memory.partial:
+            self.world.count("widened")
+            self.widenings.append(Widened(before & topics, topics, set(self.scenario.names)))
+        if self.machine.ready:
+            self._before_changes.append((frozenset(self.machine.frontier), before))
+        widens = self.machine.change(filter_of(topics))
+        for link in self.links:
+            link.want(widens=widens)
+
+    def _topics_begin(self, segment: str, standing: Standing, topics: TopicFilter | None) -> None:
+        """A segment says from where on its topics come."""
+        if self.widenings:
+            widened = self.widenings[-1]
+            if all(topics is None or topics.wants(topic) for topic in widened.after) and segment in widened.awaited:
+                widened.awaited.discard(segment)
+                widened.standings.append(standing)
+
+    def _whole_in(self, time: Time) -> Topics:
+        """Which topics the epoch must have whole; it must have nothing of others (F8)."""
+        topics = self.memory.topics
+        for each in self.widenings:
+            seen = not each.awaited and all(
+                reached(there.lower, time) and not covered(time, there.active) for there in each.standings
+            )
+            topics = topics if seen else topics & each.before
+        return topics
+
+    def rejoined(self, segment: str, rejoined: Rejoined) -> None:
+        """A segment is followed on another channel."""
+        self.world.count("rejoined")
+        standing = self.oracle.log_of(segment, self._incarnations[segment]).standing(rejoined.state.seq)
+        if not _agrees(rejoined.state, standing):
+            raise Violation(f"E14: {self.memory.name} goes on with {rejoined.state} at {segment}; it was {standing}")
+        self._topics_begin(segment, standing, rejoined.topics)
+        self.machine.rejoined(segment, rejoined)
+        self.look()
+
+    # ---- time ----
+
     def _ticks(self) -> None:
         if not self.ended:
             for link in self.links:
                 link.tick()
+            self._judge_widening()
             self.world.after(TICK, self._ticks)
+
+    def _judge_widening(self) -> None:
+        """F8: where nothing goes wrong any more, each publisher soon says from where on new topics come."""
+        if not (self.world.calm and self.machine.ready and self.machine.widening):
+            self._widening_since = self.world.now
+        elif self.world.now - self._widening_since > SOON:
+            raise Violation(f"F8: {self.memory.name} waits for its new topics since {self._widening_since:.3f}")
 
     def end(self) -> None:
         """The process is gone."""
@@ -128,6 +230,7 @@ class Life:
         if began.filters and not began.gap and self.memory.start:
             self._judge_start(log, began.state.seq)
         self.memory.joins.append(Join(segment, began.incarnation, standing, began.filters, began.gap))
+        self._topics_begin(segment, standing, began.topics)
         self.machine.began(segment, began)
         self.look()
 
@@ -152,7 +255,7 @@ class Life:
     def event(self, segment: str, event: m.Event) -> None:
         """The next event of a segment."""
         known = self.machine.position(segment)
-        if event.seq != known.seq + 1:
+        if event.seq != known.seq + 1 and (event.seq <= known.seq or self.memory.topics == ALL == self.memory.always):
             raise Violation(f"I2: {self.memory.name} is given event {event.seq} of {segment} after {known}")
         if type(event) is m.Data:
             self._arrived_at.setdefault(event.time, set()).add(event.payload)
@@ -195,7 +298,10 @@ class Life:
         for given, payloads in self.memory.yields:
             if given == time:
                 seen.update(*payloads.values())
-        self.memory.claims.append(Claim(time, frozenset(seen), self.world.now, self.memory.lives))
+        passed = (topics for frontier, topics in self._before_changes if not reached(frontier, time))
+        topics = next(passed, self.memory.topics)
+        kept = frozenset(payload for payload in seen if topic_of(payload) in topics)
+        self.memory.claims.append(Claim(time, kept, self.world.now, self.memory.lives, topics))
 
     def failed(self, error: EpochalError, segment: str, position: Begin) -> None:
         """A link asked for the events after `position`, and got an error that no retry mends."""
@@ -227,9 +333,12 @@ class Life:
         return interrupted
 
     def _read_epoch(self, interrupts: float) -> bool:
-        epoch, self._epoch_in_hand = self._epoch_in_hand or self.machine.hand_out_epoch(), None
+        epoch, self._epoch_in_hand = self._epoch_in_hand, None
         if epoch is None:
-            return False
+            epoch = self.machine.hand_out_epoch()
+            if epoch is None:
+                return False
+            self.memory.given_topics[epoch.time] = self._whole_in(epoch.time)
         if self._interrupted(interrupts):
             self._epoch_in_hand = epoch
             return False
@@ -305,6 +414,7 @@ class Life:
                 continue
             if any(time == before for before, _ in self.memory.yields):
                 raise Violation(f"E16: {self.memory.name} is given epoch {time!r} twice")
+            self.memory.given_topics[time] = self._whole_in(time)
             self.memory.yields.append((time, payloads))
 
 
@@ -334,7 +444,8 @@ class Link:
         follower = self._follower = Follower(
             "uid", self.segment, self._begin, shape=self.life.machine.shape,
             fresh_nonce=lambda: self.world.random.randbytes(16), now=self.world.now, continuing=self._continuing,
-            least_incarnation=self._incarnation, pushes=self.life.pushes, settings=FollowerSettings(poll=POLL),
+            least_incarnation=self._incarnation, pushes=self.life.pushes, settings=SETTINGS,
+            topics=filter_of(self.life.memory.topics), whole_filter=self.life.memory.whole_filter,
         )  # fmt: skip
         events.on_client = lambda frames: self._pushed(follower, frames)
         requests.on_client = lambda frames: self._answered(follower, frames)
@@ -345,11 +456,11 @@ class Link:
 
     def _pushed(self, follower: Follower, frames: Frames) -> None:
         private = frames[0][:1] == b"P"
-        subscription = frames[0][1 : wire.NONCE_PREFIX] if private else None
+        size = wire.NONCE_PREFIX if private else wire.CHANNEL_PREFIX
         if self.world.tracing and private:
             self.world.note(f"{self.life.memory.name}: {self.segment} private message")
-        for message in wire.decode(frames, prefix=wire.NONCE_PREFIX if private else wire.CHANNEL_PREFIX):
-            follower.pushed(subscription, message, self.world.now)
+        for message in wire.decode(frames, prefix=size):
+            follower.pushed(frames[0][:size], message, self.world.now)
         self._act(follower)
 
     def _answered(self, follower: Follower, frames: Frames) -> None:
@@ -388,6 +499,10 @@ class Link:
                     self.life.began(self.segment, told, self.life.machine.position(self.segment))
                 case Broke():
                     self._broke(follower, told.error)
+                case Reached():
+                    self.life.machine.reached(self.segment, told.seq)
+                case Rejoined():
+                    self.life.rejoined(self.segment, told)
                 case _:
                     self.life.event(self.segment, told)
 
@@ -425,6 +540,12 @@ class Link:
         """Follow pushes, or pull only."""
         if self._follower is not None:
             self._follower.follow_pushes(follow, self.world.now)
+            self._act(self._follower)
+
+    def want(self, *, widens: bool) -> None:
+        """Want what the application wants now."""
+        if self._follower is not None:
+            self._follower.want(filter_of(self.life.memory.topics), self.world.now, widens=widens)
             self._act(self._follower)
 
     def pause(self) -> None:
@@ -497,6 +618,8 @@ class Reader:
         if world.chance(scenario.switch_rate * passed):
             world.count("switched")
             life.follow_pushes(not life.pushes)
+        if scenario.change_rate and self.memory.reads_epochs and world.chance(scenario.change_rate * passed):
+            life.change(world.random.choice(FILTERS))
         if world.chance(scenario.subscriber_crash_rate * passed):
             self._crash()
 
@@ -516,6 +639,10 @@ class Reader:
     def _resume(self, text: str) -> None:
         self.world.count("resumed")
         cursor = Cursor.from_json(text)
+        if self.scenario.change_rate and self.memory.reads_epochs and self.world.chance(0.3):
+            self.world.count("resumed with other topics")
+            self.memory.topics = self.world.random.choice(FILTERS)
+            self.memory.always &= self.memory.topics
         self.life = Life(self.world, self.scenario, self.nodes, self.oracle, self.memory, cursor)
 
     def settle(self) -> None:

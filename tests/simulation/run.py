@@ -3,6 +3,7 @@
 The story of a run is read here, in one place.
 """
 
+import zlib
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from tests.simulation.checks import check_memory
 from tests.simulation.disk import Disk
 from tests.simulation.nodes import Node
 from tests.simulation.oracle import Oracle, Violation
-from tests.simulation.readers import Reader
+from tests.simulation.readers import FILTERS, Reader
 from tests.simulation.scenario import Scenario
 from tests.simulation.stories import Memory
 from tests.simulation.world import World
@@ -127,6 +128,9 @@ class _Run:
         memory.pushed = random.random() >= self.scenario.pulling
         if start and random.random() < 0.3:
             memory.wanted = self._somewhere()
+        if (chosen := zlib.crc32(memory.name.encode(), self.seed % 2**32) % 100) < self.scenario.filtering * 100:
+            memory.topics = memory.always = FILTERS[chosen % len(FILTERS)]
+            memory.whole_filter = self.scenario.whole_filter
         self.world.note(f"joins: {memory}")
         reader = Reader(self.world, self.scenario, self.nodes, self.oracle, memory)
         self.readers.append(reader)

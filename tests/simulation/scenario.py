@@ -79,6 +79,12 @@ class Scenario:
     """... which takes up to so long."""
     interval: bool = False
     """... and tell what may be lost before it is synced (policy `interval`)."""
+    filtering: float = 0.3
+    """Share of the subscribers that do not want all topics."""
+    whole_filter: bool = True
+    """Whether they say so as they join (`push.initialFilter: none`); else all is pushed to them."""
+    change_rate: float = 0.0
+    """How often each subscriber of epochs comes to want others."""
     power_losses: float = 0.5
     """Share of the crashes that are of the whole machine: what was written and not synced may be gone with it."""
 

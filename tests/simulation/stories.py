@@ -6,10 +6,12 @@ Separate from the readers, which fill it, so that the checks, which read it, kno
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tests.simulation.oracle import Standing, Times
+from tests.simulation.oracle import TOPICS, Standing, Times
 
 from epochal.protocol.times import Time
 
+Topics = frozenset[bytes]
+ALL: Topics = frozenset(TOPICS)
 Yield = tuple[Time, dict[str, list[bytes]]]
 """An epoch, and its payloads by segment in the order given."""
 
@@ -31,9 +33,11 @@ class Claim(NamedTuple):
 
     time: Time
     seen: frozenset[bytes]
-    """All payloads of that time that had arrived or been handed out."""
+    """All payloads of that time, of topics that were wanted, that had arrived or been handed out."""
     at: float
     life: int
+    topics: Topics = ALL
+    """What was wanted when it was complete."""
 
 
 @dataclass(slots=True)
@@ -60,6 +64,14 @@ class Memory:
     They count as aborted for this reader, though they may complete for others (E10, E17)."""
     over: bool = False
     """Whether it ended: its history was gone, or it left."""
+    whole_filter: bool = False
+    """Whether its stream's subscribers say what they want as they join; else all is pushed to them."""
+    topics: Topics = ALL
+    """What it wants."""
+    always: Topics = ALL
+    """What it has wanted all the time, and could have whole."""
+    given_topics: dict[Time, Topics] = field(default_factory=dict)
+    """Epoch -> the topics that it must have whole; it must have none of others."""
     lives: int = 0
     frontier: Times | None = None
     """The last frontier that was reported to it; None if it ended before, or was not ready then."""

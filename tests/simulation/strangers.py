@@ -10,6 +10,7 @@ from tests.simulation.world import World
 
 from epochal.protocol import messages as m
 from epochal.protocol import wire
+from epochal.protocol.publisher.channels import Channels
 from epochal.protocol.publisher.effects import Reply, SendAnswers
 from epochal.protocol.publisher.limits import PublisherSettings
 from epochal.protocol.publisher.machine import SegmentPublisher
@@ -25,7 +26,7 @@ class Stranger:
         self._publisher = SegmentPublisher(
             "another", segment, PublisherSettings(scenario.time_shape), incarnation=1, now=world.now
         )
-        self._server = SegmentServer(self._publisher, bytes(8), ServingSettings(), world.now)
+        self._server = SegmentServer(self._publisher, Channels(lambda: bytes(8)), ServingSettings(), world.now)
         self._connections: dict[bytes, Connection] = {}
 
     def connect(self, socket: Socket, owner: tuple[str, int]) -> Connection:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from tests.simulation.catalog import Catalog
 from tests.simulation.links import Connection, Socket
 from tests.simulation.nodes import Node
-from tests.simulation.oracle import Asked, Oracle, Outcome, Times, Violation, meta_of
+from tests.simulation.oracle import Asked, Oracle, Outcome, Times, Violation, meta_of, topic_of
 from tests.simulation.order import reached
 from tests.simulation.scenario import Scenario
 from tests.simulation.world import World
@@ -222,7 +222,9 @@ class Process:
         payload = f"{self.name}.{session.order}".encode() + b" " * random.choice((0, 0, 10, 200))
 
         def ask() -> None:
-            ticket = machine.append(segment, time, b"", 1, payload, meta_of(payload), awaited=random.random() < 0.2)
+            ticket = machine.append(
+                segment, time, topic_of(payload), 1, payload, meta_of(payload), awaited=random.random() < 0.2
+            )
             self._appends[ticket] = asked
 
         asked = Asked(payload, session, segment, time, session.order)

@@ -35,6 +35,18 @@ MAX_ID = 253
 SINCE_TIMES = "since:times"
 """The feature of a publisher that takes `Since.wanted`."""
 
+SINCE_FILTER = "since:filter"
+"""The feature of a publisher that takes `Since.filter` (F10)."""
+
+FILTER_CHANNELS = "filter:channels"
+"""The feature of a publisher that takes `Hello.filter`, and has a channel for each filter (F6)."""
+
+MAX_FILTER_ENTRIES, MAX_FILTER_BYTES = 256, 16 * 1024
+"""What the filter in one message may have: prefixes, and their bytes."""
+
+Prefixes: TypeAlias = tuple[tuple[bytes, ...], tuple[bytes, ...]]
+"""A filter on the wire: the prefixes of topics that are wanted, and those that are not; see `topics.filter`."""
+
 
 def is_id(text: str) -> bool:
     r"""Whether a text can be an id: 1 to `MAX_ID` printable characters, because people read ids on terminals.
@@ -126,7 +138,8 @@ class Snapshot(NamedTuple):
     """The segment's state exactly after event `seq`, the last one pushed.
 
     The first message of a subscription (S8, E14). Every time that is <= an element of `below`, and that
-    `lower` still reaches, is aborted (E11); those elements are among what `upper` covers, too.
+    `lower` still reaches, is aborted (E11); those elements are among what `upper` covers, too. `left` is the last event
+    on the channel of the subscription that this one replaces, None if there is none (F8).
     """
 
     seq: int
@@ -136,12 +149,17 @@ class Snapshot(NamedTuple):
     upper: tuple[Time, ...]
     aborted: tuple[Time, ...]
     below: tuple[Time, ...] = ()
+    left: int | None = None
 
 
 class Heartbeat(NamedTuple):
-    """Nothing happened on the channel since `seq`."""
+    """Nothing happened on the channel since `seq`, and up to `upto` there was nothing for it in the log (F7).
+
+    `upto` is left out where it is not above `seq`.
+    """
 
     seq: int
+    upto: int = NOTHING_YET
 
 
 class Refused(NamedTuple):
@@ -156,19 +174,52 @@ class Refused(NamedTuple):
 
 
 class Hello(NamedTuple):
-    """Asks to join a segment; `nonce` (16 random bytes) becomes the subscription id."""
+    """Asks to join a segment; `nonce` (16 random bytes) becomes the subscription id.
+
+    Of other topics than those of `filter` nothing need be sent; for None, than those of the connection's view `view`,
+    which `Filter` has made, or of all (F6). `replaces` is the subscription id of
+    this client that ends with the snapshot for this one: it changes its channel (F8).
+    """
 
     request: int
     versions: tuple[int, ...]
     stream: str
     segment: str
     nonce: bytes
+    filter: Prefixes | None = None
+    replaces: bytes | None = None
+    view: int = 0
+
+
+class Filter(NamedTuple):
+    """One step towards a filter: what the publisher has for `prefix` in view `view` of this connection (N7, F4).
+
+    A view begins with everything, and one with a higher number takes the place of the last. `step`: 1 send what begins
+    with the prefix, 2 do not, 3 as for the next shorter prefix. `oldest` is the lowest number under way.
+    """
+
+    segment: str
+    view: int
+    number: int
+    oldest: int
+    step: int
+    prefix: bytes
+
+
+class Confirm(NamedTuple):
+    """The publisher has carried out `Filter` number `number` of the view."""
+
+    view: int
+    number: int
+    step: int
+    prefix: bytes
 
 
 class Welcome(NamedTuple):
     """What to subscribe to.
 
-    `C<channel>`, then `P<nonce>`. `seq` is the last event pushed when the channel was given out.
+    `C<channel>`, then `P<nonce>`. `seq` is the last event pushed when the channel was given out. `coarse`: the channel
+    carries more topics than were asked for, because the publisher has no room for another channel (F12).
     """
 
     request: int
@@ -179,13 +230,15 @@ class Welcome(NamedTuple):
     max_payload: int
     heartbeat: float
     features: tuple[str, ...]
+    coarse: bool = False
 
 
 class Since(NamedTuple):
     """Asks for the events strictly after `position`, or after the start of the retained history for None.
 
     At most `credit` chunks are sent before the next `Credit`. With `wanted`, which goes with no position, the answer
-    begins with the first event that matters to an epoch which one of these times reaches (E20).
+    begins with the first event that matters to an epoch which one of these times reaches (E20). With `filter`, batches
+    of other topics are left out (F10).
     """
 
     request: int
@@ -193,6 +246,7 @@ class Since(NamedTuple):
     position: Position | None
     credit: int
     wanted: tuple[Time, ...] | None = None
+    filter: Prefixes | None = None
 
 
 class Credit(NamedTuple):
@@ -217,11 +271,15 @@ class Opening(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """The next `events` messages of this zmq message are events of the answer; after `last` there is no more."""
+    """The next `events` messages of this zmq message are events of the answer; after `last` there is no more.
+
+    In a filtered answer they are all that there is for it up to event `upto` (F10).
+    """
 
     request: int
     events: int
     last: bool
+    upto: int = NOTHING_YET
 
 
 class Truncated(NamedTuple):
@@ -486,7 +544,7 @@ class Left(NamedTuple):
 
 Message: TypeAlias = (
     Data | Frontier | Aborted | Snapshot | Heartbeat | Refused
-    | Hello | Welcome | Since | Credit | Opening | Chunk | Truncated
+    | Hello | Welcome | Filter | Confirm | Since | Credit | Opening | Chunk | Truncated
     | Open | Opened | Append | Ack | AppendRefused | Hold | Abort | Leave | Done | Alive | Lost
     | Greet | Greeted | Ask | Answer | Pass | Passed | Cut | Free | Left
 )  # fmt: skip

@@ -170,6 +170,26 @@ def _resume(value: Any) -> m.Resume:
     raise _bad("[number, held, touched]", value)
 
 
+def _prefixes(value: Any) -> m.Prefixes:
+    if type(value) is not tuple or len(value) != 2:
+        raise _bad("a filter [wanted, rejected]", value)
+    wanted, rejected = _topics(value[0]), _topics(value[1])
+    if len(wanted) + len(rejected) > m.MAX_FILTER_ENTRIES:
+        raise LimitExceeded(
+            f"a filter of {len(wanted) + len(rejected)} prefixes; one message takes {m.MAX_FILTER_ENTRIES}"
+        )
+    size = sum(map(len, (*wanted, *rejected)))
+    if size > m.MAX_FILTER_BYTES:
+        raise LimitExceeded(f"a filter of {size} bytes; one message takes {m.MAX_FILTER_BYTES}")
+    return wanted, rejected
+
+
+def _step(value: Any) -> int:
+    if type(value) is int and 1 <= value <= 3:
+        return value
+    raise _bad("a step 1, 2 or 3", value)
+
+
 def _question(value: Any) -> m.AskKind:
     try:
         return m.AskKind(value)
@@ -185,6 +205,7 @@ def _how(value: Any) -> m.Leaving:
 
 
 _times = _many(_time)
+_topics = _many(_topic)
 
 
 # ---- what a batch says of itself; a part that is not so is left out, and the batch is taken all the same ----
@@ -263,16 +284,18 @@ KINDS: Final[dict[int, tuple[type[Any], tuple[Check, ...]]]] = {
     1: (m.Data, (_int, _int, _time, _topic, _count, _count)),
     2: (m.Frontier, (_int, _int, _many(_change))),
     3: (m.Aborted, (_int, _int, _times)),
-    5: (m.Heartbeat, (_int,)),
-    6: (m.Snapshot, (_int, _int, _sized(16), _times, _times, _times, _times_or_none)),
+    5: (m.Heartbeat, (_int, _int)),
+    6: (m.Snapshot, (_int, _int, _sized(16), _times, _times, _times, _times_or_none, _optional(_int))),
     7: (m.Refused, (_int, _text, _text)),
-    16: (m.Hello, (_int, _many(_int), _text, _text, _sized(16))),
-    17: (m.Welcome, (_int, _int, _sized(8), _int, _int, _count, _float, _many(_text))),
-    18: (m.Since, (_int, _text, _optional(_position), _count, _optional(_times))),
+    16: (m.Hello, (_int, _many(_int), _text, _text, _sized(16), _optional(_prefixes), _optional(_sized(16)), _int)),
+    17: (m.Welcome, (_int, _int, _sized(8), _int, _int, _count, _float, _many(_text), _bool)),
+    18: (m.Since, (_int, _text, _optional(_position), _count, _optional(_times), _optional(_prefixes))),
     19: (m.Credit, (_int, _count)),
     20: (m.Opening, (_int, _position, _times, _times, _times, _times_or_none)),
-    21: (m.Chunk, (_int, _count, _bool)),
+    21: (m.Chunk, (_int, _count, _bool, _int)),
     22: (m.Truncated, (_int, _position, _times)),
+    23: (m.Filter, (_text, _int, _int, _int, _step, _topic)),
+    24: (m.Confirm, (_int, _int, _step, _topic)),
     32: (m.Open, (_int, _text, _text, _text, _int, _optional(_text), _optional(_resume), _bool)),
     33: (
         m.Opened,
@@ -334,6 +357,9 @@ _STARTS: Final = tuple(bytes([0x90 | (_BATCH_FIELDS + more)]) for more in range(
 _DATA_KIND: Final = b"\x01"
 _APPEND_KIND: Final = b"\x22"
 _DATA_NUMBERS = struct.Struct(">cqcq")
+_SEQ_BYTES: Final = 8
+_PREV_AT: Final = 1 + len(_DATA_KIND) + _DATA_NUMBERS.size - _SEQ_BYTES
+"""Where `prev` is in the header of a batch: behind the array's start, the kind, and `seq`."""
 _COUNTS = struct.Struct(">cIcI")
 
 
@@ -406,6 +432,17 @@ def _header(message: m.Message) -> bytes:
     return packed
 
 
+def data_around_prev(data: m.Data) -> tuple[bytes, bytes]:
+    """What is before and behind the number `prev` of a batch, up to its payload: the same on every channel (F6).
+
+    Raises `LocalProtocolError` for a batch that does not fit the protocol.
+    """
+    ((start,),) = encode(data._replace(payload=b""))
+    header, size = start[_LENGTHS.size :], len(data.payload)
+    lengths = _LENGTHS.pack(len(header), _APART if size >= APART_BYTES else size)
+    return lengths + header[:_PREV_AT], header[_PREV_AT + _SEQ_BYTES :]
+
+
 class Packer:
     """Gathers messages into as few zmq messages as the limits allow, in order.
 
@@ -436,6 +473,20 @@ class Packer:
         if self._parts and self._size + size > self._most:
             self._close()
         self._parts += (_LENGTHS.pack(len(header), _APART if apart else len(payload)), header)
+        self._size += size
+        if apart:
+            self._close(payload)
+        elif payload:
+            self._parts.append(payload)
+
+    def add_data(self, around: tuple[bytes, bytes], prev: int, payload: bytes) -> None:
+        """Append a batch whose header is there already but for `prev`; see `data_around_prev`."""
+        before, behind = around
+        apart = len(payload) >= APART_BYTES
+        size = len(before) + _SEQ_BYTES + len(behind) + (0 if apart else len(payload))
+        if self._parts and self._size + size > self._most:
+            self._close()
+        self._parts += (before, prev.to_bytes(_SEQ_BYTES, "big", signed=True), behind)
         self._size += size
         if apart:
             self._close(payload)
@@ -535,6 +586,12 @@ def _plain(kind: type[Any], fields: tuple[Any, ...]) -> bool:
         and type(time) is int and 0 <= time <= MAX_TIME and type(topic) is bytes and len(topic) <= MAX_TOPIC
         and type(count) is int and 0 <= count <= 0xFFFFFFFF and type(crc) is int and 0 <= crc <= 0xFFFFFFFF
     )  # fmt: skip
+
+
+def batch_topic(header: bytes) -> bytes | None:
+    """The topic in the header of a batch of a log; None for another event. Raises `RemoteProtocolError` for neither."""
+    kind, _, fields = _unpacked(header)
+    return _topic(fields[4]) if kind is m.Data and len(fields) >= _BATCH_FIELDS else None
 
 
 def _not_deeper(fields: tuple[Any, ...], depth: int) -> None:

@@ -69,14 +69,12 @@ _ON_A_CLUSTER = {
 """Fields that are not in effect in local mode."""
 _PLANNED = {
     "spec.watermark": "planned: marks and watermarks are not computed",
-    "spec.push.initialFilter": "planned: every subscriber starts with the firehose and filters at its own end",
     "spec.access": "planned: service accounts are not checked; whoever can connect can publish and subscribe",
     "spec.relays": "planned: no relays are run; subscribers connect to publishers",
 }
 """Fields that are in effect nowhere."""
 _OPTIONAL = {**_ON_A_CLUSTER, **_PLANNED}
 _WORKING: dict[str, tuple[Any, ...]] = {
-    "spec.push.initialFilter": ("firehose",),
     "spec.access": ({"publish": [], "subscribe": []},),
     "spec.publishers.advertise": ("",),
     "spec.publishers.resources": ({},),

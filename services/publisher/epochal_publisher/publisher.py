@@ -293,18 +293,15 @@ class PublisherProcess:
     # ---- effects ----
 
     def _carry_out(self, served: HostedSegment, effects: Sequence[Effect]) -> None:
-        counters, packer, events = served.counters, served.packer, self._events
-        subscribed, add = served.subscribed, served.packer.add
+        counters, events = served.counters, self._events
+        push, flush = served.channels.push, served.channels.flush
         replies: dict[bytes, list[m.Message]] = {}
         unsent = 0
         for effect in effects:
             kind = type(effect)
             if kind is Push:
-                if not subscribed:
-                    unsent += type(effect.message) is not m.Heartbeat  # type: ignore[union-attr]
-                    continue
                 try:
-                    add(effect.message)  # type: ignore[union-attr]  # `kind` says so; `match` costs twice as much
+                    unsent += not push(effect.message)  # type: ignore[union-attr, arg-type]  # `match` costs twice as much
                 except LocalProtocolError as error:
                     logger.error("an event cannot be pushed, subscribers will pull it: %s", error)
             elif kind is Reply:
@@ -312,7 +309,7 @@ class PublisherProcess:
             else:
                 self._carry_out_rare(served, effect)
         counters.unsent_events += unsent
-        pushed = packer.flush()
+        pushed = flush()
         if pushed:
             counters.pushed_messages += len(pushed)
             counters.pushed_bytes += events.send(pushed)
@@ -328,11 +325,11 @@ class PublisherProcess:
 
     def _carry_out_rare(self, served: HostedSegment, effect: Effect) -> None:
         match effect:
-            case Private(subscription, message):
+            case Private(subscription, message, replaced):
                 # The snapshot covers every event before it. Sent after it, they would be counted twice (S9, E14).
-                served.counters.pushed_bytes += self._events.send(served.packer.flush())
+                served.counters.pushed_bytes += self._events.send(served.channels.flush())
                 try:
-                    self._events.send(encode(message, prefix=b"P" + subscription))
+                    self._events.send(encode(served.channels.left(message, replaced), prefix=b"P" + subscription))
                 except LocalProtocolError as error:
                     logger.error("a subscriber cannot be answered: %s", error)
                     self.counters.failures += 1

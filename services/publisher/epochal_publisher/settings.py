@@ -13,6 +13,7 @@ from pydantic_settings import SettingsConfigDict
 from epochal.client.catalog.url import catalog_url
 from epochal.errors import ConfigError
 from epochal.protocol.messages import MAX_ID, is_id
+from epochal.protocol.publisher.channels import MAX_CHANNELS
 from epochal.protocol.wire import MAX_PAYLOAD
 from epochal.service.origins import check_cors_origins
 from epochal.service.settings import ByComma, Port, ServiceSettings
@@ -77,6 +78,8 @@ class Settings(ServiceSettings):
     """A longer pause of the loop is a stall: silence is counted from then (E8), the lease must be confirmed (E12)."""
     discard_ttl: float = Field(default=60.0, gt=0.0)
     """How long a peer that broke the protocol is ignored; by then the library has closed its connection."""
+    max_channels: int = Field(default=MAX_CHANNELS, ge=1, le=1024)
+    """Filters of a segment that get a channel of their own; later ones share one that carries more (F12)."""
     max_discarded: int = Field(default=1024, ge=1)
     """Peers ignored at once; the oldest is forgotten first."""
     handshake_timeout: float = Field(default=2.0, ge=0.01, le=60.0)

@@ -43,6 +43,13 @@ _COUNTED: tuple[tuple[str, str, str, Read], ...] = (
 )
 _SHOWN: tuple[tuple[str, str, str, Read], ...] = (
     ("subscribers", "{subscriber}", "Subscriptions that stand", lambda s: len(s.server.subscriptions)),
+    ("channels", "{channel}", "Filters that are pushed apart", lambda s: len(s.channels)),
+    (
+        "coarse",
+        "{subscriber}",
+        "Subscriptions sent more than they want, for want of channels",
+        lambda s: s.server.coarse,
+    ),
     ("writers", "{writer}", "Writers that hold a capability", lambda s: len(s.publisher.writers)),
     ("history.size", "By", "Bytes of history in memory", lambda s: s.publisher.history.bytes),
     ("history.events", "{event}", "Events in history", lambda s: s.publisher.seq - s.publisher.history.truncated_at),

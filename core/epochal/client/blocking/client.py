@@ -267,6 +267,9 @@ class BlockingSubscription(_Opened[Subscription]):
     cursor = _plain(Subscription.cursor)
     saw_whole = _plain(Subscription.saw_whole)
     push = _plain(Subscription.push)
+    change = _waiting(Subscription.change)
+    add_topic = _plain(Subscription.add_topic)
+    drop_topic = _plain(Subscription.drop_topic)
 
     @property
     def ready(self) -> Ready:

@@ -21,6 +21,7 @@ from epochal.protocol import wire
 from epochal.protocol.subscriber.effects import FollowerReport, Request, SubscribePrefix, UnsubscribePrefix
 from epochal.protocol.subscriber.follower import Follower, FollowerSettings
 from epochal.protocol.subscriber.since import Begin
+from epochal.protocol.topics.filter import TopicFilter
 from epochal.protocol.wire import Frames
 
 TICK = 0.1
@@ -38,6 +39,15 @@ class Reader(Protocol):
     follower_settings: FollowerSettings
     pushes: bool
     """Whether to follow pushes; else events are pulled."""
+
+    @property
+    def topics(self) -> TopicFilter | None:
+        """What is wanted; None for everything."""
+
+    @property
+    def whole_filter(self) -> bool:
+        """Whether publishers are told that as a connection joins; else they push everything."""
+        ...
 
     def take_reports(self, segment: str, reports: Sequence[FollowerReport]) -> None:
         """Take what the follower of a segment has reported since the last call, in order."""
@@ -137,6 +147,8 @@ class SegmentReader:
             continuing=self._continuing,
             least_incarnation=self._incarnation,
             pushes=reader.pushes,
+            topics=reader.topics,
+            whole_filter=reader.whole_filter,
         )
 
     @property
@@ -155,6 +167,11 @@ class SegmentReader:
         """Follow pushes from now on, or pull only."""
         if self._connection is not None:
             self._connection.follow_pushes(follow)
+
+    def want(self, topics: TopicFilter | None, *, widens: bool) -> None:
+        """Other topics are wanted from now on; a next connection asks the reader for them."""
+        if self._connection is not None:
+            self._connection.want(topics, widens=widens)
 
     def pause(self) -> None:
         """The application is slow: stop reading."""
@@ -199,6 +216,10 @@ class _Connection:
         self.follower.follow_pushes(follow, clock.monotonic())
         self._act()
 
+    def want(self, topics: TopicFilter | None, *, widens: bool) -> None:
+        self.follower.want(topics, clock.monotonic(), widens=widens)
+        self._act()
+
     async def broken(self, *, on_live: Callable[[], None]) -> EpochalError:
         """Run until the connection must be given up; returns why."""
         self._act()
@@ -218,13 +239,12 @@ class _Connection:
 
     def _pushed(self, frames: Frames) -> None:
         first = frames[0]
-        private = first[:1] == b"P"
-        subscription = first[1 : wire.NONCE_PREFIX] if private else None
-        prefix = wire.NONCE_PREFIX if private else wire.CHANNEL_PREFIX
+        size = wire.NONCE_PREFIX if first[:1] == b"P" else wire.CHANNEL_PREFIX
+        prefix = first[:size]
         now, follower = clock.monotonic(), self.follower
         try:
-            for message in wire.decode(frames, prefix=prefix):
-                follower.pushed(subscription, message, now)
+            for message in wire.decode(frames, prefix=size):
+                follower.pushed(prefix, message, now)
         except EpochalError as error:
             self._lose(error)
 

@@ -21,11 +21,12 @@ from epochal.client.subscriber import values
 from epochal.client.subscriber.delivery import OVER, Hand, Hands, Reading
 from epochal.client.subscriber.lease import Announcement, SubscriptionReport
 from epochal.client.subscriber.segment_reader import SegmentReader
+from epochal.client.subscriber.wanted_prefixes import WantedPrefixes
 from epochal.errors import EpochalError, HistoryTruncated, UsageError
 from epochal.protocol import messages as m
 from epochal.protocol.subscriber import effects
 from epochal.protocol.subscriber.cursor import Cursor
-from epochal.protocol.subscriber.effects import Began, Broke
+from epochal.protocol.subscriber.effects import Began, Broke, Reached, Rejoined
 from epochal.protocol.subscriber.follower import FollowerSettings
 from epochal.protocol.subscriber.machine import Subscriber
 from epochal.protocol.subscriber.since import From, placed, read_since
@@ -74,7 +75,7 @@ class Subscription:
         self.context = context
         self.directory = directory
         self._since = read_since(since)
-        self._topics = _topic_filter(topics, reject)
+        self._prefixes = WantedPrefixes(topics, reject)
         self._partial = partial
         self._max_buffer = max_buffer_bytes
         self._expected = expected
@@ -112,7 +113,7 @@ class Subscription:
             max_buffer_bytes=self._max_buffer,
             cursor=beginning.cursor,
             wanted=beginning.wanted,
-            topics=self._topics,
+            topics=self._prefixes.filter,
         )
         self._links = [SegmentReader(self, segment, beginning.places[segment]) for segment in segments]
         self._tasks = [
@@ -233,6 +234,61 @@ class Subscription:
         self._hands.settle()
         return self._machine.cursor()
 
+    # ---- topics ----
+
+    @property
+    def topics(self) -> TopicFilter | None:
+        """What is wanted; None for everything."""
+        return self._machine.topics
+
+    @property
+    def whole_filter(self) -> bool:
+        """Whether publishers are told that as a connection joins; else they push everything."""
+        return self.directory.declared.push.initial_filter == "none"
+
+    async def change(self, *, topics: Iterable[bytes] | None = None, reject: Iterable[bytes] = ()) -> tuple[Any, ...]:
+        """Want other topics from now on; both parameters are as in `subscribe`, and replace what was wanted before.
+
+        Topics that are no longer wanted leave all epochs that no read has returned. New ones are in every epoch that
+        has begun at no segment when its publisher answered, so none has only a part of them (F8); an epoch that is
+        complete before that is delivered without them. Returns the frontier from which epochs have all topics, once
+        every publisher has answered; that can be cancelled, and the change still happens.
+
+        Raises `UsageError` for what is no list of prefixes as bytes of at most 1,024 each, and why the subscription is
+        over.
+        """
+        self._prefixes = WantedPrefixes(topics, reject)
+        self._apply_topics()
+        while self._machine.widening or not self._machine.ready:
+            if self._error is not None:
+                raise self._error
+            await self._more()
+        return tuple(map(self._decode_time, self._machine.whole_from()))
+
+    def add_topic(self, prefix: bytes) -> None:
+        """Want topics with this prefix too, as by `change`, without waiting; `drop_topic` undoes one call."""
+        if self._prefixes.add(prefix):
+            self._apply_topics()
+
+    def drop_topic(self, prefix: bytes) -> None:
+        """Take back one `add_topic`, or one of `topics`; with the last one the prefix is no longer wanted (N20).
+
+        Raises `UsageError` for a prefix that is not wanted.
+        """
+        if self._prefixes.drop(prefix):
+            self._apply_topics()
+
+    def _apply_topics(self) -> None:
+        wanted = self._prefixes.filter
+        if not self._links or wanted == self._machine.topics:
+            return  # not opened yet, or nothing new
+        widens = self._machine.change(wanted)
+        for link in self._links:
+            link.want(wanted, widens=widens)
+        if self._paused:
+            self._relieve()
+        self._changed.set()
+
     def push(self, on: bool) -> None:
         """Have events pushed from now on, or only pull them, every `poll` seconds (Q7, Q15).
 
@@ -285,9 +341,13 @@ class Subscription:
         if not machine.waits:
             self._caught_up = asyncio.get_running_loop().time()
         for report in reports:
-            if type(report) is Began:
+            if type(report) is Reached:
+                machine.reached(segment, report.seq)
+            elif type(report) is Began:
                 self._count_beginning(segment, report)
                 machine.began(segment, report)
+            elif type(report) is Rejoined:
+                machine.rejoined(segment, report)
             elif type(report) is not Broke:
                 machine.event(segment, report)  # type: ignore[arg-type]  # what is left are events
         if machine.ready and not self.ready.is_set():
@@ -372,16 +432,3 @@ class Subscription:
                 return values.SegmentDown(*event)
             case effects.SegmentCameUp():
                 return values.SegmentUp(*event)
-
-
-def _topic_filter(topics: Iterable[bytes] | None, reject: Iterable[bytes]) -> TopicFilter | None:
-    """What is wanted; None for everything. Raises `UsageError` for what is no list of bytes."""
-    wanted, rejected = None if topics is None else _prefixes(topics), _prefixes(reject)
-    return None if wanted is None and not rejected else TopicFilter(wanted, rejected)
-
-
-def _prefixes(given: Iterable[bytes]) -> list[bytes]:
-    prefixes = list(given)  # of bytes it is ints, of text it is letters
-    if not all(isinstance(prefix, bytes) for prefix in prefixes):
-        raise UsageError(f'topics and reject are lists of prefixes as bytes, such as [b"delay/"], not {given!r:.200}')
-    return prefixes

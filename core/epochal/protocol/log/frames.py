@@ -23,6 +23,7 @@ from epochal.errors import LocalProtocolError
 from epochal.protocol import wire
 from epochal.protocol.log.file_format import FOOTER_BYTES, Damaged, FileHeader, Footer, decode_footer
 from epochal.protocol.messages import Event, Message
+from epochal.protocol.topics.filter import TopicFilter
 
 FRAME_VERSION: Final = 1
 MAX_FRAME: Final = 64 * 2**20
@@ -199,6 +200,18 @@ def entries(data: memoryview) -> Iterator[memoryview]:
         size, _ = cut(data, 1, len(data))
         yield data[:size]
         data = data[size:]
+
+
+def wanted_entries(data: memoryview, topics: TopicFilter) -> Iterator[memoryview]:
+    """The entries in `data` without batches of topics that are not wanted; no payload is decoded (F10, S12).
+
+    Raises `Damaged` for bytes that are not entries, `RemoteProtocolError` for one that no publisher wrote.
+    """
+    for raw in entries(data):
+        header, _ = _LENGTHS.unpack_from(raw)
+        topic = wire.batch_topic(bytes(raw[_LENGTHS.size : _LENGTHS.size + header]))
+        if topic is None or topics.wants(topic):
+            yield raw
 
 
 def decode_entry(data: memoryview) -> Event:

@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeAlias
 from epochal.protocol import messages as m
 from epochal.protocol.log.epoch_query import EpochQuery
 from epochal.protocol.publisher.journal import Note
+from epochal.protocol.topics.filter import TopicFilter
 
 
 class Push(NamedTuple):
@@ -32,10 +33,14 @@ class SendAnswers(NamedTuple):
 
 
 class Private(NamedTuple):
-    """Push a message to one subscription alone, `P<nonce>`."""
+    """Push a message to one subscription alone, `P<nonce>`, after all that is gathered for any channel (F6).
+
+    With `replaced`, the token of a channel, `Channels.left` says of a snapshot what was last on that one (F8).
+    """
 
     subscription: bytes
     message: m.Message
+    replaced: bytes | None = None
 
 
 class Log(NamedTuple):
@@ -73,7 +78,8 @@ class ReadLog(NamedTuple):
     """Send the client the next events after `after` from the log on disk, as one chunk that is not the last.
 
     Only events that were carried out already (E9); at most `max_events`, and at most `max_bytes` unless it is a single
-    event. Answered by `SegmentServer.was_read` or `.not_read`.
+    event. With `topics`, without batches of others, and of a longer piece of the log where few are wanted: the chunk
+    says up to which event (F10). Answered by `SegmentServer.was_read` or `.not_read`.
     """
 
     peer: bytes
@@ -81,6 +87,7 @@ class ReadLog(NamedTuple):
     after: int
     max_events: int
     max_bytes: int
+    topics: TopicFilter | None = None
 
 
 class ReportFinishing(NamedTuple):

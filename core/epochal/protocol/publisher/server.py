@@ -9,6 +9,7 @@ Sources: rules S8, S9, S21-S24; E13, E14; Push-Pull Publish-Subscribe (`since`);
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from epochal.errors import (
     EpochalError,
@@ -21,16 +22,23 @@ from epochal.errors import (
 )
 from epochal.protocol import messages as m
 from epochal.protocol.log.epoch_query import MOST_WANTED, EpochQuery
-from epochal.protocol.log.history import SegmentState
+from epochal.protocol.log.history import SegmentState, retained_size
+from epochal.protocol.publisher.channels import Channel, Channels
 from epochal.protocol.publisher.committed_view import CommittedView
 from epochal.protocol.publisher.effects import FindBeginning, FindState, Private, Push, ReadLog, SendAnswers
 from epochal.protocol.publisher.machine import SegmentPublisher
+from epochal.protocol.publisher.views import Views
+from epochal.protocol.topics.filter import TopicFilter
 
 CHUNK_EVENTS = 256
 CHUNK_BYTES = 512 * 1024
+SOME_BYTES = CHUNK_BYTES // 4
+"""Of wanted events, after which a filtered chunk is sent; it may have a chunk more than that."""
+SCAN_EVENTS = 4096
+"""What is looked at in memory for one filtered chunk, about, however little of it is wanted."""
 MAX_CREDIT = 32
 """Most chunks that one message can request: 16 MiB, so that no client delays the others or fills its queue at once."""
-FEATURES = ("since", "filter:receiver", m.SINCE_TIMES)
+FEATURES = ("since", "filter:receiver", m.SINCE_TIMES, m.SINCE_FILTER, m.FILTER_CHANNELS)
 """What this publisher can do; a client must not request what is not listed."""
 
 
@@ -49,6 +57,8 @@ class ServingSettings:
     """Answers to `since` under way at once."""
     max_answers_each: int = 4
     """The same for one peer, which requests one at a time."""
+    view_ttl: float = 60.0
+    """How long a view of topics is kept after its last request; the channel that was joined with it stays."""
     answer_ttl: float = 60.0
     """How long an answer waits for credit."""
 
@@ -62,6 +72,8 @@ class _Answering:
     """Where the answer begins."""
     from_start: bool = False
     """Whether the answer begins where the history begins, or where that which is wanted of it begins."""
+    topics: TopicFilter | None = None
+    """The topics that are wanted, for the whole answer (F10); None for all."""
     wanted: EpochQuery | None = None
     """The epochs that are wanted; events before them that do not matter to them are left out."""
     opened: bool = False
@@ -72,29 +84,50 @@ class _Answering:
     """Whether the shell is reading the disk for this answer."""
 
 
+class Joined(NamedTuple):
+    """A subscriber that joins, or has joined: since when, from which peer, what it wants, and the channel it was given.
+
+    The channel may carry more than that (F12). `replaced` is the channel of the subscription that ends with the
+    snapshot (F8).
+    """
+
+    at: float
+    peer: bytes
+    wanted: TopicFilter
+    channel: Channel
+    replaced: bytes | None
+
+
 class SegmentServer:
-    """The subscribers' side of one segment publisher. `channel` is the 8-byte token of its one channel.
+    """The subscribers' side of one segment publisher. Its shell pushes on `channels`.
 
     For a publisher with a disk, pass it the `CommittedView`, which never shows what is not durable yet.
     """
 
     def __init__(
-        self, publisher: SegmentPublisher | CommittedView, channel: bytes, settings: ServingSettings, now: float
+        self, publisher: SegmentPublisher | CommittedView, channels: Channels, settings: ServingSettings, now: float
     ) -> None:
         self.publisher = publisher
-        self.channel = channel
+        self.channels = channels
         self.settings = settings
-        self.subscriptions: set[bytes] = set()
-        self._pending: dict[bytes, tuple[float, bytes]] = {}
-        """Nonce -> when its hello came, and from which peer."""
+        self.subscriptions: dict[bytes, Joined] = {}
+        """By nonce."""
+        self._pending: dict[bytes, Joined] = {}
+        """The hellos that wait for their subscriptions, by nonce."""
         self._joining = Counter[bytes]()
         """Peer -> how many of its hellos are pending."""
+        self.views = Views(settings.view_ttl)
         self._used: dict[bytes, float] = {}
         self._answers: dict[tuple[bytes, int], _Answering] = {}
         self._beaten = now
         self._beat_seq = m.NOTHING_YET
 
     # ---- requests ----
+
+    @property
+    def coarse(self) -> int:
+        """How many subscribers are sent more than they asked for, because there is no room for their channel (F12)."""
+        return sum(each.channel.filter != each.wanted for each in self.subscriptions.values())
 
     @property
     def answering(self) -> int:
@@ -108,6 +141,8 @@ class SegmentServer:
                 self._guard(peer, message.request, lambda: self._hello(peer, message, now))
             case m.Since():
                 self._guard(peer, message.request, lambda: self._since(peer, message, now))
+            case m.Filter():
+                self._guard(peer, 0, lambda: self._filter(peer, message, now))
             case m.Credit():
                 answering = self._answers.get((peer, message.request))
                 if answering is not None:
@@ -135,13 +170,23 @@ class SegmentServer:
             raise RemoteProtocolError("a subscription id is used once; draw a fresh one")
         if len(self._pending) >= self.settings.max_pending or self._joining[peer] >= self.settings.max_pending_each:
             raise Unavailable("too many joins are under way; try again")
-        self._pending[hello.nonce] = (now, peer)
+        wanted = self.views.filter(peer, hello.view) if hello.filter is None else TopicFilter(*hello.filter)
+        channel = self.channels.join(hello.nonce, wanted)
+        # Nonces can be seen by all, so one that is named counts only if it is of the same peer (F11).
+        before = None if hello.replaces is None else self.subscriptions.get(hello.replaces)
+        replaced = before.channel.token if before is not None and before.peer == peer else None
+        self._pending[hello.nonce] = Joined(now, peer, wanted, channel, replaced)
         self._joining[peer] += 1
         welcome = m.Welcome(
-            hello.request, m.VERSION, self.channel, publisher.incarnation, publisher.seq,
-            publisher.settings.max_payload, self.settings.heartbeat, FEATURES,
+            hello.request, m.VERSION, channel.token, publisher.incarnation, publisher.seq,
+            publisher.settings.max_payload, self.settings.heartbeat, FEATURES, channel.filter != wanted,
         )  # fmt: skip
         publisher.emit(SendAnswers(peer, (welcome,)))
+
+    def _filter(self, peer: bytes, step: m.Filter, now: float) -> None:
+        confirm = self.views.receive(peer, step, now)
+        if confirm is not None:
+            self.publisher.emit(SendAnswers(peer, (confirm,)))
 
     # ---- subscriptions: what XPUB reports ----
 
@@ -158,32 +203,32 @@ class SegmentServer:
         """
         if nonce in self.subscriptions:
             return
-        if not self._no_longer_pending(nonce):
+        joined = self._no_longer_pending(nonce)
+        if joined is None:
             detail = "this subscription id is unknown, expired or used; say hello again with a fresh one"
             self.publisher.emit(Private(nonce, m.Refused(0, RemoteProtocolError.code, detail)))
             return
         self._used[nonce] = now
-        self.subscriptions.add(nonce)
+        self.subscriptions[nonce] = joined
         state = self.publisher.state()
         snapshot = m.Snapshot(
             state.seq, self.publisher.incarnation, nonce, state.lower, state.upper, state.aborted, state.below
         )
-        self.publisher.emit(Private(nonce, snapshot))
+        self.publisher.emit(Private(nonce, snapshot, joined.replaced))
 
     def unsubscribed(self, nonce: bytes) -> None:
         """The subscriber has left, or its connection broke (S23)."""
-        self.subscriptions.discard(nonce)
+        self.subscriptions.pop(nonce, None)
         self._no_longer_pending(nonce)
 
-    def _no_longer_pending(self, nonce: bytes) -> bool:
+    def _no_longer_pending(self, nonce: bytes) -> Joined | None:
         pending = self._pending.pop(nonce, None)
-        if pending is None:
-            return False
-        _, peer = pending
-        self._joining[peer] -= 1
-        if not self._joining[peer]:
-            del self._joining[peer]
-        return True
+        if pending is not None:
+            self.channels.joined(nonce, pending.channel)
+            self._joining[pending.peer] -= 1
+            if not self._joining[pending.peer]:
+                del self._joining[pending.peer]
+        return pending
 
     # ---- history ----
 
@@ -207,6 +252,7 @@ class SegmentServer:
         truncated = end is None or position.seq < first.seq
         answering = _Answering(first.seq if truncated else position.seq, min(ask.credit, MAX_CREDIT), now, position)
         answering.truncated, answering.from_start, answering.wanted = truncated, ask.position is None, wanted
+        answering.topics = None if ask.filter is None else TopicFilter(*ask.filter)
         self._answers[peer, ask.request] = answering
         self._find_state(peer, ask.request, answering)
 
@@ -298,16 +344,33 @@ class SegmentServer:
                 return
             if answering.at < history.truncated_at:
                 answering.reading = True
-                self.publisher.emit(ReadLog(peer, request, answering.at, CHUNK_EVENTS, CHUNK_BYTES))
+                self.publisher.emit(ReadLog(peer, request, answering.at, CHUNK_EVENTS, CHUNK_BYTES, answering.topics))
                 return
-            events = history.batch(answering.at, CHUNK_EVENTS, CHUNK_BYTES)
-            answering.at += len(events)
+            if answering.topics is None:
+                events = history.batch(answering.at, CHUNK_EVENTS, CHUNK_BYTES)
+                answering.at += len(events)
+                upto = m.NOTHING_YET
+            else:
+                events, upto = self._wanted_events(answering.at, answering.topics)
+                answering.at = upto
             answering.credit -= 1
             last = answering.at == history.last
-            self.publisher.emit(SendAnswers(peer, (m.Chunk(request, len(events), last), *events)))
+            self.publisher.emit(SendAnswers(peer, (m.Chunk(request, len(events), last, upto), *events)))
             if last:
                 del self._answers[peer, request]
                 return
+
+    def _wanted_events(self, at: int, topics: TopicFilter) -> tuple[list[m.Event], int]:
+        """What a filtered answer has of the next events after `at`, about a chunk; and the last one looked at (F10)."""
+        history, chosen, size, upto = self.publisher.history, list[m.Event](), 0, at
+        end = min(history.last, at + SCAN_EVENTS)
+        while upto < end and size < SOME_BYTES:
+            events = history.batch(upto, CHUNK_EVENTS, CHUNK_BYTES)
+            upto += len(events)
+            wanted = [event for event in events if type(event) is not m.Data or topics.wants(event.topic)]
+            chosen += wanted
+            size += sum(map(retained_size, wanted))
+        return chosen, upto
 
     # ---- time ----
 
@@ -320,8 +383,9 @@ class SegmentServer:
 
     def _forget(self, now: float) -> None:
         ttl = self.settings.nonce_ttl
-        for nonce in [nonce for nonce, (since, _) in self._pending.items() if now - since > ttl]:
+        for nonce in [nonce for nonce, pending in self._pending.items() if now - pending.at > ttl]:
             self._no_longer_pending(nonce)
+        self.views.forget(now)
         for nonce in [nonce for nonce, since in self._used.items() if now - since > 2 * ttl]:
             del self._used[nonce]
         late = [key for key, a in self._answers.items() if not a.reading and now - a.heard > self.settings.answer_ttl]

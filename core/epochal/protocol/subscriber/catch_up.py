@@ -1,9 +1,9 @@
-"""One answer to `since` as it comes in: it opens once, where it was asked to, and has no holes.
+"""One answer to `since` as it comes in: it opens once, where it was asked to, and has no holes but those of a filter.
 
 Separate from the follower because this can be judged without knowing what a subscriber makes of the answer, or what is
 pushed meanwhile.
 
-Sources: rules E10, E14, E16; docs/protocol.md (History).
+Sources: rules E10, E14, E16; F10; docs/protocol.md (History).
 """
 
 from enum import StrEnum
@@ -30,14 +30,19 @@ class Pull:
     What takes a message raises `RemoteProtocolError` for one that does not belong there.
     """
 
-    __slots__ = ("_ends", "_left", "after", "last", "opened", "why")
+    __slots__ = ("_ends", "_filtered", "_left", "_upto", "after", "last", "news", "opened", "why")
 
-    def __init__(self, after: Position | None, why: Why) -> None:
+    def __init__(self, after: Position | None, why: Why, *, filtered: bool = False) -> None:
         self.after = after
         self.why = why
         self.opened = False
+        self.news = False
+        """Whether an event has come that was not known before."""
+        self._filtered = filtered
+        self._upto = NOTHING_YET
+        """The end of the part of the log that the last chunk covers."""
         self.last = NOTHING_YET if after is None else after.seq
-        """The last event that has come, or the one after which they begin."""
+        """Up to which event all has come that the answer has."""
         self._left = 0
         """Events that the last chunk announced and that have not come."""
         self._ends = False
@@ -68,18 +73,30 @@ class Pull:
         """So many events follow; returns whether a further chunk does, for which credit is to be given."""
         if not self.opened or self._ends or self._left:
             raise RemoteProtocolError("a chunk comes after the opening, and after the events of the one before")
+        if self._filtered and chunk.upto < self.last:
+            raise RemoteProtocolError(f"a filtered chunk goes up to {chunk.upto}, and the one before to {self.last}")
         self._left = chunk.events
         self._ends = chunk.last
+        self._upto = chunk.upto
+        self._pass_over()
         return not chunk.last
+
+    def _pass_over(self) -> None:
+        """The rest of what a filtered chunk covers was left out (F10)."""
+        if self._filtered and not self._left:
+            self.last = max(self.last, self._upto)
 
     def accept(self, event: Event) -> bool:
         """An event has come; returns whether it is a new one."""
         if not self._left:
             raise RemoteProtocolError(f"no chunk announced event {event.seq}")
         self._left -= 1
-        if event.seq <= self.last:
-            return False
-        if event.prev > self.last:
+        known = event.seq <= self.last
+        if self._filtered and event.seq > self._upto:
+            raise RemoteProtocolError(f"event {event.seq} is in a chunk that goes up to {self._upto}")
+        if not known and not self._filtered and event.prev > self.last:
             raise RemoteProtocolError(f"history skips from {self.last} to {event.seq}")
-        self.last = event.seq
-        return True
+        if not known:
+            self.last, self.news = event.seq, True
+        self._pass_over()
+        return not known

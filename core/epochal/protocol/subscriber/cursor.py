@@ -2,20 +2,28 @@
 
 Applications store cursors, so their form outlives any process.
 
-Source: rule E16; Push-Pull Publish-Subscribe ("subscribers only need to keep a time stamp").
+Sources: rules E16, F9; Push-Pull Publish-Subscribe ("subscribers only need to keep a time stamp").
 """
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any
 
 from epochal.errors import CursorError, TimeShapeError
 from epochal.protocol.messages import NOTHING_YET, Position
 from epochal.protocol.times import MAX_TIME, Time, from_json, to_json
+from epochal.protocol.topics.filter import TopicFilter
 
-_FORM = 3
-"""The newest. Form 2 has no `seen_from` and form 1 no `untold`; both are read, and form 2 is written if it says all."""
+_FORM = 4
+"""The newest. Form 3 has no `topics`, form 2 no `seen_from` and form 1 no `untold`.
+
+All are read, and the oldest from 2 on that says all is written.
+"""
+
+MAX_TOPICS = 4096
+"""Bytes of a filter that a cursor carries; of a larger one it carries a digest (F9)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +34,8 @@ class Cursor:
     reaches, and those of `aborted` epochs, are skipped on resume. `untold` epochs are aborted, too, and the application
     does not know that yet; the log may begin after their aborts. Of the epochs that `frontier` reaches, only those
     that `seen_from` reaches can be handed out (None: all). The subscriber missed a part of the others (E15), but
-    segments may still accept records at them, so they are not complete.
+    segments may still accept records at them, so they are not complete. Of epochs not yielded only batches of `topics`
+    can be had whole from here on (None: of all); where those are too much for a cursor it has their digest (F9).
     """
 
     stream: str
@@ -35,19 +44,25 @@ class Cursor:
     aborted: tuple[Time, ...] = ()
     untold: tuple[Time, ...] = ()
     seen_from: tuple[Time, ...] | None = None
+    topics: TopicFilter | str | None = None
 
     def to_json(self) -> str:
         """One line of JSON; `from_json` reads it back, on this machine or another."""
-        value = {
-            "cursor": 2 if self.seen_from is None else _FORM,
+        form = _FORM if self.topics is not None else 2 if self.seen_from is None else 3
+        value: dict[str, Any] = {
+            "cursor": form,
             "stream": self.stream,
             "positions": {segment: list(position) for segment, position in sorted(self.positions.items())},
             "frontier": [to_json(time) for time in self.frontier],
             "aborted": [to_json(time) for time in self.aborted],
             "untold": [to_json(time) for time in self.untold],
         }
-        if self.seen_from is not None:
-            value["seen_from"] = [to_json(time) for time in self.seen_from]
+        if form > 2:
+            value["seen_from"] = None if self.seen_from is None else [to_json(time) for time in self.seen_from]
+        if isinstance(self.topics, TopicFilter):
+            value["topics"] = [[prefix.hex() for prefix in prefixes] for prefixes in self.topics.prefixes]
+        elif self.topics is not None:
+            value["topics"] = self.topics
         return json.dumps(value, separators=(",", ":"))
 
     @classmethod
@@ -68,10 +83,31 @@ class Cursor:
                 _times(value["frontier"]),
                 _times(value["aborted"]),
                 _times(value["untold"]) if form > 1 else (),
-                _times(value["seen_from"]) if form > 2 else None,
+                None if form < 3 or (form > 3 and value["seen_from"] is None) else _times(value["seen_from"]),
+                _topics(value["topics"]) if form > 3 else None,
             )
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError, TimeShapeError) as error:
             raise CursorError(f"not a cursor as Cursor.to_json writes it: {error!r}") from None
+
+
+def carried(topics: TopicFilter) -> TopicFilter | str:
+    """A filter as a cursor carries it: itself, or a digest of it (F9)."""
+    return topics if topics.size + 4 * len(topics) <= MAX_TOPICS else digest(topics)
+
+
+def digest(topics: TopicFilter) -> str:
+    """Of a filter; equal filters have equal ones."""
+    state = blake2b(digest_size=16)
+    for prefix, wanted in topics:
+        state.update(b"%d%d:%s" % (wanted, len(prefix), prefix))
+    return state.hexdigest()
+
+
+def _topics(value: Any) -> TopicFilter | str:
+    if type(value) is str:
+        return value
+    wanted, rejected = ([bytes.fromhex(prefix) for prefix in prefixes] for prefixes in value)
+    return TopicFilter(wanted, rejected)
 
 
 def _position(pair: Any) -> Position:

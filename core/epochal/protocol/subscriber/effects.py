@@ -11,6 +11,7 @@ from epochal.errors import EpochalError
 from epochal.protocol import messages as m
 from epochal.protocol.log.history import SegmentState
 from epochal.protocol.times import Time
+from epochal.protocol.topics.filter import TopicFilter
 
 # ---- a follower to its shell ----
 
@@ -42,7 +43,8 @@ class Began(NamedTuple):
     """The segment's events start after `state`.
 
     `resumed` is true when they start exactly where the last ones ended, so `state` adds nothing. `gap` is true when
-    events between are lost for good; `filters` when epochs that `state` has under way must be left out (E15).
+    events between are lost for good; `filters` when epochs that `state` has under way must be left out (E15). From here
+    on batches of `topics` come, if not of more; None for all.
     """
 
     incarnation: int
@@ -50,6 +52,20 @@ class Began(NamedTuple):
     filters: bool
     gap: bool
     resumed: bool
+    topics: TopicFilter | None = None
+
+
+class Rejoined(NamedTuple):
+    """After `state`, events go on without a hole, and batches of `topics` come; None for all (F8)."""
+
+    state: SegmentState
+    topics: TopicFilter | None
+
+
+class Reached(NamedTuple):
+    """All events up to `seq` that are for this subscriber have come (F7, F10)."""
+
+    seq: int
 
 
 class Broke(NamedTuple):
@@ -58,7 +74,7 @@ class Broke(NamedTuple):
     error: EpochalError
 
 
-FollowerReport: TypeAlias = Began | Broke | m.Event
+FollowerReport: TypeAlias = Began | Rejoined | Reached | Broke | m.Event
 
 # ---- the subscriber to the application ----
 

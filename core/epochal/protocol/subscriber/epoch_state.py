@@ -8,6 +8,10 @@ from dataclasses import dataclass, field
 from epochal.protocol import messages as m
 from epochal.protocol.frontier import Antichain, MutableAntichain
 from epochal.protocol.times import Time
+from epochal.protocol.topics.filter import TopicFilter
+
+BATCH_OVERHEAD = 200
+"""Bytes that one held batch costs beside its payload."""
 
 
 @dataclass(slots=True)
@@ -50,5 +54,15 @@ class OpenEpoch:
     """Segment -> its last event of this epoch."""
     bytes: int = 0
     """What `batches` take, with `BATCH_OVERHEAD` each."""
+
+    def keep(self, topics: TopicFilter) -> int:
+        """Drop the batches of all other topics; returns how many bytes that were."""
+        before, self.batches = self.batches, [batch for batch in self.batches if topics.wants(batch[1].topic)]
+        if len(before) == len(self.batches):
+            return 0
+        size = self.bytes
+        self.bytes = sum(BATCH_OVERHEAD + len(data.payload) for _, data in self.batches)
+        return size - self.bytes
+
     aborted: list[Time] = field(default_factory=list)
     """Aborted times that became past while this epoch was the last one to wait. A resume before it reads them again."""

@@ -20,27 +20,28 @@ The states of a follower, which `_Phase` names:
     LIVE        a heartbeat names a later event                   GREETING  `Hello`
     LIVE        nothing heard for two thirds of the silence       PULLING   `Since` the last event, to look (Q11)
     WAITING     `settings.poll` seconds have passed               PULLING   `Since` the last event (Q7)
+    LIVE        other topics are wanted                           LIVE      a `Hello` that replaces; both go on (F8)
+    LIVE        `Snapshot` of the new channel, the old one whole  LIVE      the old subscriptions are left
+    LIVE        `Snapshot` of the new channel, the old one not    PULLING   `Since` the last event
     LIVE        pushes are not followed any more                  WAITING   both subscriptions are left
     WAITING     pushes are followed again                         GREETING  `Hello`
     JOINING     `Refused` for the id                              BROKEN    nothing; `Broke` is reported
     any         silence, a refusal, or a broken rule              BROKEN    nothing; `Broke` is reported
 
-Sources: rules S8, S9, S33; E14, E16, E17, E26; Push-Pull Publish-Subscribe; docs/protocol.md.
+Sources: rules S8, S9, S33; E14, E16, E17, E26; F6-F8, F10; Push-Pull Publish-Subscribe; docs/protocol.md.
 """
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from enum import StrEnum
-
-import google_crc32c
 
 from epochal.errors import (
     ChecksumMismatch,
     EpochalError,
     HistoryTruncated,
+    LimitExceeded,
     RemoteProtocolError,
     TimedOut,
-    TimeShapeError,
     UsageError,
     from_code,
 )
@@ -48,17 +49,23 @@ from epochal.protocol import messages as m
 from epochal.protocol.log.epoch_query import MOST_WANTED, EpochQuery
 from epochal.protocol.log.history import SegmentState
 from epochal.protocol.subscriber.catch_up import Pull, Why
+from epochal.protocol.subscriber.channel_change import ChannelChange, as_prefixes, channel_prefix, private_prefix
 from epochal.protocol.subscriber.effects import (
     Began,
     Broke,
     FollowerEffect,
     FollowerReport,
+    Reached,
+    Rejoined,
     Request,
     SubscribePrefix,
     UnsubscribePrefix,
 )
+from epochal.protocol.subscriber.event_checks import EventChecks, in_order, is_damaged, size_of
 from epochal.protocol.subscriber.since import Begin, Behind, From
+from epochal.protocol.subscriber.upstream_filter import FilterTimes, UpstreamFilter
 from epochal.protocol.times import Time, TimeShape
+from epochal.protocol.topics.filter import TopicFilter
 
 LONGEST_HEARTBEAT = 60.0
 """Seconds; no stream can be declared with a longer one, and who claims one is not waited for longer."""
@@ -81,6 +88,7 @@ class FollowerSettings:
     max_backlog: int = 64 * 2**20
     """Live events kept while history is pulled; above it they are dropped and pulled as well."""
     credit: int = 8
+    filter: FilterTimes = field(default_factory=FilterTimes)
 
 
 class _Phase(StrEnum):
@@ -102,7 +110,8 @@ class Follower:
 
     `begin` says where: a position is one that a subscriber had reached. `continuing` says that it already holds the
     state there (a reconnect); otherwise it requests the state (a cursor). `least_incarnation` is the highest
-    incarnation seen before (E12). Without `pushes` it pulls only, every `settings.poll` seconds (Q7).
+    incarnation seen before (E12). Without `pushes` it pulls only, every `settings.poll` seconds (Q7). `topics` are
+    wanted, None for all; other batches may come too. With `whole_filter` the hello names them; else all are pushed.
     """
 
     def __init__(
@@ -118,6 +127,8 @@ class Follower:
         continuing: bool = False,
         least_incarnation: int = 0,
         pushes: bool = True,
+        topics: TopicFilter | None = None,
+        whole_filter: bool = False,
     ) -> None:
         self.stream = stream
         self.segment = segment
@@ -127,7 +138,7 @@ class Follower:
         """Live events whose payload did not have the writer's CRC-32C."""
         self.error: EpochalError | None = None
         """Why the follower is over."""
-        self._shape = shape
+        self._checks = EventChecks(segment, shape)
         self._fresh_nonce = fresh_nonce
         self._begin = begin
         self._continuing = continuing
@@ -141,10 +152,14 @@ class Follower:
         """The last event that was reported, or the one after which they begin."""
         self._newest = m.NOTHING_YET
         """The last event that the publisher has named."""
-        self._checked: Time | None = None
-        """The last time of a batch that was found to have the stream's shape."""
+        self._upstream = UpstreamFilter(topics, self.settings.filter, now, whole=whole_filter)
+        self._change: ChannelChange | None = None
+        self._filters_history = False
+        """Whether the publisher leaves out what is not wanted of a history."""
         self._skips = False
         """Whether the publisher leaves out what is not wanted at the start of a history; else all is requested."""
+        self._given_up = 0
+        """Events of an answer to an earlier request that are still to come."""
         self._request = 0
         self._answer = Pull(None, Why.BEGIN)
         """What is pulled, or was last."""
@@ -152,6 +167,7 @@ class Follower:
         self._subscribed = False
         """Whether to the nonce."""
         self._channel: bytes | None = None
+        """The prefix of what is pushed on it."""
         self._channel_last: int | None = None
         self._snapshot = m.Snapshot(m.NOTHING_YET, 0, b"", (), (), ())
         self._backlog: list[m.Event] = []
@@ -214,6 +230,33 @@ class Follower:
         elif self._phase is _Phase.WAITING:
             self._greet(now)
 
+    def want(self, topics: TopicFilter | None, now: float, *, widens: bool) -> None:
+        """Other topics are wanted from now on.
+
+        If it `widens` what was wanted before, `Rejoined` or `Began` says from where on they come (F8). If not, what
+        comes beside them is left out at the receiver, and `tick` joins their channel.
+        """
+        if self.broken:
+            return
+        self._upstream.want(topics, now, widens=widens)
+        self._tell_filter(now)
+        if not widens:
+            return
+        self._abandon_change()
+        if self._phase is _Phase.LIVE:
+            self._join_if_due(now)
+        else:
+            self._greet(now)
+
+    def _tell_filter(self, now: float) -> None:
+        """Send the steps that are due."""
+        self._effects += map(Request, self._upstream.take(self.segment, now))
+
+    def _join_if_due(self, now: float) -> None:
+        """Join another channel, if it is time for that and the publisher knows what must be on it."""
+        if self._phase is _Phase.LIVE and self._change is None and self._upstream.may_join(now):
+            self._begin_change(now)
+
     def tick(self, now: float) -> None:
         """Look for what silence may hide, and give up on a join or a publisher that is silent for too long."""
         if self._paused or self.broken:
@@ -227,11 +270,18 @@ class Follower:
         elif self._phase is _Phase.PULLING and now - self._since > self._silence:
             # It lives, but has given up the answer, as it may while this side was not reading.
             self._break(TimedOut(f"segment {self.segment}: the history did not come on"))
-        elif self._phase is _Phase.LIVE and now - self._heard > self._silence * 2 / 3:
+        elif self._change is not None and now - self._change.since > self.settings.join_timeout:
+            self._greet(now)
+        elif self._change is None and self._phase is _Phase.LIVE and now - self._heard > self._silence * 2 / 3:
             self._pull(self._here, Why.LOOK, now)  # Q11: perhaps only the pushes are lost
+        elif self._phase is _Phase.WAITING and (self._upstream.widens or self._upstream.may_join(now)):
+            self._greet(now)
         elif self._phase is _Phase.WAITING and now - self._since >= self.settings.poll:
             self._heard = now
             self._pull(self._here, Why.LOOK, now)
+        elif self.pushes:
+            self._tell_filter(now)
+            self._join_if_due(now)
 
     # ---- what arrives ----
 
@@ -250,7 +300,12 @@ class Follower:
             self._pulled(now)
 
     def _take_answer(self, message: m.Message, now: float) -> None:
+        change = self._change
         match message:
+            case m.Welcome() if change is not None and message.request == change.request and change.channel is None:
+                self._change_welcomed(change, message)
+            case m.Refused() if change is not None and message.op == change.request:
+                self._greet(now)  # whatever it is, the join says it again
             case m.Welcome() if message.request == self._request and self._phase is _Phase.GREETING:
                 self._welcomed(message, now)
             case m.Opening() if message.request == self._request and self._phase is _Phase.PULLING:
@@ -258,11 +313,22 @@ class Follower:
             case m.Chunk() if message.request == self._request and self._phase is _Phase.PULLING:
                 if self._answer.announce(message):
                     self._effects.append(Request(m.Credit(self._request, 1)))
+                self._passed_over()
+            case m.Chunk():
+                self._given_up = message.events
+            case m.Data() | m.Frontier() | m.Aborted() if self._given_up:
+                self._given_up -= 1
             case m.Data() | m.Frontier() | m.Aborted() if self._phase is _Phase.PULLING:
                 self._accept_pulled(message)
             case m.Truncated() if message.request == self._request and self._phase is _Phase.PULLING:
-                self._check_times(message.frontier)
+                self._checks.times(message.frontier)
                 self._history_gone(f"the first retained position is {tuple(message.first_available)}")
+            case m.Confirm():
+                self._upstream.confirmed(message, now)
+                self._tell_filter(now)
+                self._join_if_due(now)
+            case m.Refused() if message.op == 0 and message.code == LimitExceeded.code and self._upstream.stepping:
+                self._upstream.refused()
             case m.Refused() if message.op == self._request:
                 self._refused(message)
             case _ if isinstance(message, _ANSWERS):
@@ -270,35 +336,46 @@ class Follower:
             case _:
                 raise RemoteProtocolError(f"a publisher does not answer with {type(message).__name__}")
 
-    def pushed(self, subscription: bytes | None, message: m.Message, now: float) -> None:
-        """A message on `events`: on the channel for None, else for `subscription` alone."""
+    def pushed(self, prefix: bytes, message: m.Message, now: float) -> None:
+        """A message on `events`; the `prefix` says on which channel, or for which subscription alone."""
         if self.broken or not self.pushes:
             return
         self._heard = now
         try:
-            if subscription is None and type(message) is m.Data:  # nearly all messages are
-                self._accept_live(message, now)
-            elif subscription is None or subscription == self._nonce:  # else of an earlier subscription (Q9, E26)
-                self._take_pushed(subscription, message, now)
+            if prefix == self._channel:
+                if type(message) is m.Data:  # nearly all messages are
+                    self._accept_live(message, now)
+                else:
+                    self._take_pushed(message, now)
+            elif prefix == private_prefix(self._nonce):
+                self._take_private(message, now)
+            elif self._change is not None:
+                self._take_of_change(self._change, prefix, message, now)
+            # Else it is of an earlier subscription, or a channel that was left (Q9, E26).
         except RemoteProtocolError as error:
             self._break(error)
 
-    def _take_pushed(self, subscription: bytes | None, message: m.Message, now: float) -> None:
+    def _take_pushed(self, message: m.Message, now: float) -> None:
         match message:
-            case m.Snapshot() if subscription is not None and self._phase is _Phase.JOINING:
-                self._joined(message, now)
-            case m.Snapshot():
-                raise RemoteProtocolError("a snapshot comes once, first, and for one subscription (S8)")
-            case m.Refused() if subscription is not None:
-                if self._phase is _Phase.JOINING:  # later it answers somebody else who has seen our id on `P`
-                    self._break(from_code(message.code, message.detail))
-            case m.Heartbeat() if subscription is None:
+            case m.Heartbeat():
                 if self._phase is _Phase.LIVE and message.seq > self._last:
                     self._greet(now)  # loss at the tail
-            case m.Frontier() | m.Aborted() if subscription is None:
+                elif self._phase is _Phase.LIVE and message.upto > self._last:
+                    self._reached(message.upto)  # F7
+            case m.Frontier() | m.Aborted():
                 self._accept_live(message, now)
             case _:
-                raise RemoteProtocolError(f"a publisher does not push {type(message).__name__} here")
+                raise _not_here(message)
+
+    def _take_private(self, message: m.Message, now: float) -> None:
+        match message:
+            case m.Snapshot() if self._phase is _Phase.JOINING:
+                self._joined(message, now)
+            case m.Refused():
+                if self._phase is _Phase.JOINING:  # later it answers somebody else who has seen our id on `P`
+                    self._break(from_code(message.code, message.detail))
+            case _:
+                raise _not_here(message)
 
     # ---- joining ----
 
@@ -307,8 +384,9 @@ class Follower:
 
         Also how a gap is healed: what is missing is pulled after the last event (Q12).
         """
+        self._abandon_change()
         if self._subscribed:
-            self._effects.append(UnsubscribePrefix(b"P" + self._nonce))
+            self._effects.append(UnsubscribePrefix(private_prefix(self._nonce)))
             self._subscribed = False
         if self._has_begun:
             self._begin = self._here
@@ -318,7 +396,12 @@ class Follower:
         self._phase = _Phase.GREETING
         self._since = now
         self._drop_backlog()
-        self._effects.append(Request(m.Hello(self._request, (m.VERSION,), self.stream, self.segment, self._nonce)))
+        self._say_hello(self._request, self._nonce, None, now)
+
+    def _say_hello(self, request: int, nonce: bytes, replaces: bytes | None, now: float) -> None:
+        named, view = self._upstream.hello(now, changes=replaces is not None)
+        hello = m.Hello(request, (m.VERSION,), self.stream, self.segment, nonce, named, replaces, view)
+        self._effects.append(Request(hello))
 
     def _welcomed(self, welcome: m.Welcome, now: float) -> None:
         if welcome.version != m.VERSION:
@@ -331,17 +414,19 @@ class Follower:
         self._incarnation = self._least_incarnation = welcome.incarnation
         self._silence = max(self.settings.silence, 2 * min(welcome.heartbeat, LONGEST_HEARTBEAT))
         self._newest = welcome.seq
+        self._upstream.welcomed(welcome)
         self._skips = m.SINCE_TIMES in welcome.features
+        self._filters_history = m.SINCE_FILTER in welcome.features
         if not self.pushes:
             self._pull_from_begin(now)
             return
-        if welcome.channel != self._channel:
+        if channel_prefix(welcome) != self._channel:
             if self._channel is not None:
-                self._effects.append(UnsubscribePrefix(b"C" + self._channel))
-            self._channel = welcome.channel
+                self._effects.append(UnsubscribePrefix(self._channel))
+            self._channel = channel_prefix(welcome)
             self._channel_last = None
-            self._effects.append(SubscribePrefix(b"C" + welcome.channel))
-        self._effects.append(SubscribePrefix(b"P" + self._nonce))
+            self._effects.append(SubscribePrefix(self._channel))
+        self._effects.append(SubscribePrefix(private_prefix(self._nonce)))
         self._subscribed = True
         self._phase = _Phase.JOINING
         self._since = now
@@ -349,7 +434,7 @@ class Follower:
     def _joined(self, snapshot: m.Snapshot, now: float) -> None:
         if snapshot.incarnation != self._incarnation or snapshot.subscription != self._nonce:
             raise RemoteProtocolError("the snapshot is not of the incarnation and subscription that were welcomed")
-        self._check_times(snapshot.lower, snapshot.upper, snapshot.aborted, snapshot.below)
+        self._checks.times(snapshot.lower, snapshot.upper, snapshot.aborted, snapshot.below)
         self._snapshot = snapshot
         self._newest = snapshot.seq
         begin = self._begin
@@ -369,7 +454,73 @@ class Follower:
 
     def _report_began(self, state: SegmentState, *, filters: bool, gap: bool = False, resumed: bool = False) -> None:
         self._has_begun = True
-        self._reports.append(Began(self._incarnation, state, filters, gap, resumed))
+        self._upstream.begins()
+        self._reports.append(Began(self._incarnation, state, filters, gap, resumed, self._upstream.joined))
+
+    def _reached(self, seq: int) -> None:
+        """All that there is for this subscriber up to event `seq` has come (F7, F10)."""
+        self._last = seq
+        self._reports.append(Reached(seq))
+
+    # ---- another channel, while this one is followed ----
+
+    def _begin_change(self, now: float) -> None:
+        self._abandon_change()
+        self._request += 1
+        self._change = ChannelChange(self._request, self._fresh_nonce(), now, self._upstream.topics)
+        self._say_hello(self._request, self._change.nonce, self._nonce, now)
+
+    def _abandon_change(self) -> None:
+        change, self._change = self._change, None
+        if change is not None and change.channel is not None:
+            self._effects.append(UnsubscribePrefix(private_prefix(change.nonce)))
+            if change.channel != self._channel:
+                self._effects.append(UnsubscribePrefix(change.channel))
+
+    def _change_welcomed(self, change: ChannelChange, welcome: m.Welcome) -> None:
+        if welcome.version != m.VERSION or welcome.incarnation != self._incarnation:
+            raise RemoteProtocolError("a publisher's version and incarnation stay the same on a connection")
+        self._upstream.welcomed(welcome)
+        change.channel = channel_prefix(welcome)
+        if change.channel != self._channel:
+            self._effects.append(SubscribePrefix(change.channel))
+        self._effects.append(SubscribePrefix(private_prefix(change.nonce)))
+
+    def _take_of_change(self, change: ChannelChange, prefix: bytes, message: m.Message, now: float) -> None:
+        """A message on the channel that is being joined, for the new subscription, or of the past."""
+        match message:
+            case m.Data() | m.Frontier() | m.Aborted() if prefix == change.channel:
+                self._checks.event(message)
+                change.keep(message)
+                if change.backlog_bytes > self.settings.max_backlog:
+                    self._greet(now)
+            case m.Snapshot() if prefix == private_prefix(change.nonce):
+                self._change_joined(change, message, now)
+            case m.Refused() if prefix == private_prefix(change.nonce):
+                self._greet(now)
+
+    def _change_joined(self, change: ChannelChange, snapshot: m.Snapshot, now: float) -> None:
+        """Leave the old channel, if all that was on it has come; what has not is pulled first (F8)."""
+        if snapshot.incarnation != self._incarnation or snapshot.subscription != change.nonce:
+            raise RemoteProtocolError("the snapshot is not of the incarnation and subscription that were welcomed")
+        self._checks.times(snapshot.lower, snapshot.upper, snapshot.aborted, snapshot.below)
+        self._effects.append(UnsubscribePrefix(private_prefix(self._nonce)))
+        if change.channel != self._channel:
+            if self._channel is not None:
+                self._effects.append(UnsubscribePrefix(self._channel))
+            self._channel, self._channel_last = change.channel, change.last
+        self._nonce, self._change, self._snapshot = change.nonce, None, snapshot
+        self._backlog, self._backlog_bytes = change.backlog, change.backlog_bytes
+        self._newest = max(self._newest, snapshot.seq)
+        if snapshot.left is None or snapshot.left > self._last:
+            self._begin, self._continuing = self._here, True
+            self._pull(self._here, Why.GO_ON, now)
+            return
+        if snapshot.seq > self._last:
+            self._reached(snapshot.seq)
+        self._upstream.begins()
+        self._reports.append(Rejoined(snapshot_state(snapshot), change.topics))
+        self._go_live(now)
 
     # ---- pulling ----
 
@@ -401,12 +552,14 @@ class Follower:
         self._request += 1
         self._phase = _Phase.PULLING
         self._since = now
-        self._answer = Pull(position, why)
+        topics = as_prefixes(self._upstream.joined) if self._filters_history else None
+        self._answer = Pull(position, why, filtered=topics is not None)
         self._last = self._answer.last
-        self._effects.append(Request(m.Since(self._request, self.segment, position, self.settings.credit, wanted)))
+        since = m.Since(self._request, self.segment, position, self.settings.credit, wanted, topics)
+        self._effects.append(Request(since))
 
     def _opened(self, opening: m.Opening) -> None:
-        self._check_times(opening.lower, opening.upper, opening.aborted, opening.below)
+        self._checks.times(opening.lower, opening.upper, opening.aborted, opening.below)
         self._answer.open(opening, self._incarnation)
         self._last = opening.position.seq
         self._report_opening(
@@ -436,14 +589,20 @@ class Follower:
         self._continuing = True
 
     def _accept_pulled(self, event: m.Event) -> None:
-        self._check(event)
+        self._checks.event(event)
         if not self._answer.accept(event):
             return
-        if _damaged(event):
+        if is_damaged(event):
             self._break(ChecksumMismatch(f"segment {self.segment}: event {event.seq} of the history arrived damaged"))
             return
         self._last = event.seq
         self._reports.append(event)
+        self._passed_over()
+
+    def _passed_over(self) -> None:
+        """Where a filtered chunk has come whole, all up to its end has (F10)."""
+        if self._answer.last > self._last:
+            self._reached(self._answer.last)
 
     def _pulled(self, now: float) -> None:
         """An answer has come to its end."""
@@ -451,7 +610,7 @@ class Follower:
             self._wait(now)
         elif not self._subscribed:  # pushes are wanted again since
             self._greet(now)
-        elif self._answer.why is Why.LOOK and self._answer.after != self._here:
+        elif self._answer.why is Why.LOOK and self._answer.news:
             self._greet(now)  # Q12: the subscription has failed; the next begins after what has come
         elif self._last >= self._snapshot.seq:
             self._go_live(now)
@@ -490,10 +649,11 @@ class Follower:
 
     def _leave_pushes(self) -> None:
         if self._subscribed:
-            self._effects.append(UnsubscribePrefix(b"P" + self._nonce))
+            self._effects.append(UnsubscribePrefix(private_prefix(self._nonce)))
             self._nonce = b""  # its snapshot may be on its way, and must not be taken for a second one
+        self._abandon_change()
         if self._channel is not None:
-            self._effects.append(UnsubscribePrefix(b"C" + self._channel))
+            self._effects.append(UnsubscribePrefix(self._channel))
         self._subscribed = False
         self._channel = None
         self._channel_last = None
@@ -507,19 +667,19 @@ class Follower:
             if self._phase is not _Phase.LIVE:
                 return
             self._follow(event, now)
+        self._join_if_due(now)
 
     def _accept_live(self, event: m.Event, now: float) -> None:
-        self._check(event)
-        if self._channel_last is not None and event.prev < self._channel_last:
-            raise RemoteProtocolError(
-                f"event {event.seq} names {event.prev} before it; the channel was at {self._channel_last}"
-            )
-        self._channel_last = event.seq
+        self._checks.event(event)
+        self._channel_last = in_order(event, self._channel_last)
+        if self._upstream.stepping and type(event) is m.Data:
+            self._upstream.batch(event.topic)
+            self._tell_filter(now)
         if self._phase is _Phase.LIVE:
             self._follow(event, now)
         elif self._phase in (_Phase.JOINING, _Phase.PULLING):
             self._backlog.append(event)
-            self._backlog_bytes += len(event.payload) + 200 if isinstance(event, m.Data) else 200
+            self._backlog_bytes += size_of(event)
             if self._backlog_bytes > self.settings.max_backlog:
                 self._drop_backlog()  # the hole that this leaves is seen and pulled like any other
 
@@ -530,34 +690,12 @@ class Follower:
         if event.prev > self._last:
             self._greet(now)
             return
-        if _damaged(event):
+        if is_damaged(event):
             self.damaged += 1
             self._greet(now)  # as if it had been lost: it is pulled again (fault 20)
             return
         self._last = event.seq
         self._reports.append(event)
-
-    def _check(self, event: m.Event) -> None:
-        """Raise `RemoteProtocolError` unless the event follows one before it and its times have the stream's shape."""
-        if not event.prev < event.seq:
-            raise RemoteProtocolError(f"event {event.seq} cannot come after {event.prev}")
-        if type(event) is m.Data:
-            if event.time != self._checked:
-                self._check_times((event.time,))
-                self._checked = event.time
-        elif type(event) is m.Frontier:
-            self._check_times([time for time, _ in event.changes])
-        else:
-            self._check_times(event.times)  # type: ignore[union-attr]  # the third kind of event
-
-    def _check_times(self, *lists: Iterable[Time]) -> None:
-        """Raise `RemoteProtocolError` unless all times have the stream's shape."""
-        try:
-            for times in lists:
-                for time in times:
-                    self._shape.check(time)
-        except TimeShapeError as error:
-            raise RemoteProtocolError(f"segment {self.segment}: {error}") from None
 
     def _drop_backlog(self) -> None:
         self._backlog = []
@@ -570,8 +708,10 @@ class Follower:
         self._reports.append(Broke(error))
 
 
-def _damaged(event: m.Event) -> bool:
-    return type(event) is m.Data and google_crc32c.value(event.payload) != event.crc
+def _not_here(message: m.Message) -> RemoteProtocolError:
+    if isinstance(message, m.Snapshot):
+        return RemoteProtocolError("a snapshot comes once, first, and for one subscription (S8)")
+    return RemoteProtocolError(f"a publisher does not push {type(message).__name__} here")
 
 
 def snapshot_state(snapshot: m.Snapshot) -> SegmentState:

@@ -3,7 +3,7 @@
 A machine without I/O, fed by one `Follower` a segment. It holds what arrived until every segment has begun (S17, S18),
 admits epochs that it can see whole (E15), and hands each out once, when no segment can add to it.
 
-Sources: Strymon's publish-subscribe protocol (subscriber logic), rules S10-S19, S33; E15-E18.
+Sources: Strymon's publish-subscribe protocol (subscriber logic), rules S10-S19, S33; E15-E18; F7-F9.
 """
 
 from collections import deque
@@ -13,7 +13,8 @@ from typing import NamedTuple
 from epochal.errors import CursorError, EpochTooLarge, RemoteProtocolError, TimeShapeError
 from epochal.protocol import messages as m
 from epochal.protocol.frontier import Antichain, Change, Downset, MutableAntichain
-from epochal.protocol.subscriber.cursor import Cursor
+from epochal.protocol.log.history import SegmentState
+from epochal.protocol.subscriber.cursor import Cursor, carried, digest
 from epochal.protocol.subscriber.effects import (
     Arrived,
     Began,
@@ -22,17 +23,16 @@ from epochal.protocol.subscriber.effects import (
     FrontierMoved,
     GapFound,
     Happened,
+    Rejoined,
     RewoundTo,
     SegmentCameUp,
     SegmentWentDown,
 )
-from epochal.protocol.subscriber.epoch_state import FollowedSegment, OpenEpoch
+from epochal.protocol.subscriber.epoch_state import BATCH_OVERHEAD, FollowedSegment, OpenEpoch
 from epochal.protocol.subscriber.join_filter import JoinFilter
+from epochal.protocol.subscriber.widening import WantedTopics, widened
 from epochal.protocol.times import Time, TimeShape
-from epochal.protocol.topics.filter import TopicFilter
-
-BATCH_OVERHEAD = 200
-"""Bytes that one held batch costs beside its payload."""
+from epochal.protocol.topics.filter import EVERYTHING, TopicFilter
 
 REMEMBERED_ABORTS = 65_536
 
@@ -52,7 +52,7 @@ class Subscriber:
     Both `next_epoch` and `next_event` are fed until `only_epochs` or `only_events` says which one is read. `partial`
     switches the joins' filters off (S15b) and feeds only `next_event`. `cursor` resumes: what it has not yielded comes
     again, whole. `wanted` delivers only epochs that one of these times reaches (E20). `topics` leaves out batches by
-    topic.
+    topic. Fed by a `Follower` a segment, of which each is told the topics that `change` has changed.
     """
 
     def __init__(
@@ -71,12 +71,12 @@ class Subscriber:
         self.shape = shape
         self._partial = partial
         self._max_buffer = max_buffer_bytes
-        self._topics = topics
         self._holds = not partial
         """Whether whole epochs are kept for `next_epoch`."""
         self._reports = True
         """Whether events are kept for `next_event`."""
         self._segments = {segment: FollowedSegment() for segment in segments}
+        self._topics = WantedTopics(topics, self._segments)
         self._merged = MutableAntichain()
         self._filters: list[JoinFilter] = []
         self._seen_from = Antichain([shape.bottom])
@@ -126,6 +126,19 @@ class Subscriber:
             self._untold.update(cursor.untold)
             for segment in self._segments.values():
                 segment.floor = Antichain(cursor.frontier)
+            self._resume_topics(cursor.topics)
+
+    def _resume_topics(self, carried: TopicFilter | str | None) -> None:
+        """What the cursor's topics leave out must be judged by where each segment begins (F9)."""
+        wanted = self._topics.filter
+        if isinstance(carried, str):
+            if wanted is None or digest(wanted) != carried:
+                raise CursorError(
+                    "the cursor is of a subscription to so many topics that it holds only a digest of them, and that"
+                    " is of others than these: resume with the same topics and reject, and change them afterwards"
+                )
+        elif carried is not None and not self._partial and widened(carried, wanted):
+            self._widen(carried)
 
     # ---- for the application ----
 
@@ -235,6 +248,104 @@ class Subscriber:
             del self._in_hand[id(passed)]
             self._ready_open.pop(passed.time, None)
 
+    # ---- topics ----
+
+    @property
+    def topics(self) -> TopicFilter | None:
+        """What is wanted; None for all."""
+        return self._topics.filter
+
+    @property
+    def widening(self) -> bool:
+        """Whether a segment has not said yet from where on new topics come."""
+        return self._topics.pending is not None
+
+    def change(self, topics: TopicFilter | None) -> bool:
+        """Other topics are wanted; returns whether some are new, so that followers must join again for them (F8).
+
+        Removed topics leave the epochs that were not handed out; wanted again, they are new.
+        """
+        before = self._topics.filter
+        kept = EVERYTHING if before is None else before
+        given_up = self._topics.give_up()
+        if given_up is not None:
+            kept, self._seen_from = kept.intersection(given_up.before), given_up.seen_from
+            self._unjudged_bytes -= given_up.held_bytes
+        self._topics.filter = topics
+        if topics is not None:
+            kept = kept.intersection(topics)
+            self._leave_out(topics)
+        widens = widened(kept, topics)
+        if widens and not self._partial:
+            self._widen(kept)
+        return widens
+
+    def _widen(self, before: TopicFilter) -> None:
+        self._topics.widen(before, self._seen_from)
+        if self.ready:
+            self._seen_before.append((self._merged.frontier, self._seen_from))
+        self._seen_from = Antichain()  # until it is known from when on the new topics are there (E18)
+
+    def rejoined(self, name: str, rejoined: Rejoined) -> None:
+        """The follower of `name` has changed its channel after `rejoined.state` (F8)."""
+        self._topics_begin(name, rejoined.state, rejoined.topics)
+
+    def reached(self, name: str, seq: int) -> None:
+        """The follower of `name` has all that there is for it up to event `seq` (F7, F10)."""
+        segment = self._segments[name]
+        segment.seq = max(segment.seq, seq)
+
+    def whole_from(self) -> Antichain:
+        """From which times on epochs are delivered whole, with all topics; once not `widening`."""
+        return self._merged.frontier.join(self._seen_from)
+
+    def _topics_begin(self, name: str, state: SegmentState, topics: TopicFilter | None) -> None:
+        widening = self._topics.begin(name, state, topics)
+        if widening is None:
+            return
+        self._seen_from = widening.frontier(self.shape)
+        self._unjudged_bytes -= widening.held_bytes
+        held, widening.held = widening.held, []
+        late: dict[Time, OpenEpoch] = {}
+        for segment, data in held:
+            epoch = self._open.get(data.time)
+            if epoch is not None and self._topics.admits(segment, data):
+                late[data.time] = epoch
+                self._deliver(segment, data, epoch)
+        for epoch in late.values():  # of a segment, the held ones came before others that are there already
+            epoch.batches.sort(key=lambda batch: (batch[0], batch[1].seq))
+
+    def _leave_out(self, topics: TopicFilter) -> None:
+        """Of what was not handed out, keep only batches of `topics`."""
+        for epoch in self._open.values():
+            self.buffered_bytes -= epoch.keep(topics)
+        complete, self._ready = self._ready, deque()
+        for item in complete:
+            if isinstance(item, EpochWasAborted):
+                self._ready.append(item)
+                continue
+            epoch = self._ready_open[item.time]
+            size = epoch.keep(topics)
+            self.buffered_bytes -= size
+            self.waiting_bytes -= size
+            if epoch.batches:
+                self._ready.append(EpochBatches(item.time, tuple(epoch.batches)))
+            else:
+                self._forget_ready(item.time)
+        unwanted = [each for each in self._events if type(each) is Arrived and not topics.wants(each.data.topic)]
+        self.waiting_bytes -= sum(map(_weight, unwanted))
+        gone = set(map(id, unwanted))
+        self._events = deque(each for each in self._events if id(each) not in gone)
+        self._pass()
+
+    def _forget_ready(self, time: Time) -> None:
+        """A complete epoch is not handed out after all; what is remembered with it goes to the one before it."""
+        times = list(self._ready_open)
+        at = times.index(time)
+        epoch = self._ready_open.pop(time)
+        if at:
+            self._ready_open[times[at - 1]].aborted += epoch.aborted
+
     def saw_whole(self, time: Time) -> bool:
         """Whether the epoch `time` is complete and would have been delivered had it had data (E18)."""
         if not self.ready or self._merged.less_equal(time) or time in self._aborts_remembered:
@@ -260,6 +371,7 @@ class Subscriber:
         seen_from = frontier
         for active in self._filters:
             seen_from = seen_from.join(active.frontier(self.shape))
+        topics = self._topics.whole()
         over = self._aborted.union(*(epoch.aborted for epoch in self._ready_open.values())) - self._untold
         aborted = sorted(time for time in over if frontier.less_equal(time))
         return Cursor(
@@ -269,6 +381,7 @@ class Subscriber:
             tuple(aborted),
             tuple(sorted(self._untold)),
             None if seen_from == frontier else tuple(seen_from),
+            None if topics is None else carried(topics),
         )
 
     def position(self, segment: str) -> m.Position:
@@ -297,6 +410,8 @@ class Subscriber:
         again = segment.began
         if again and self.ready and began.incarnation > segment.incarnation:  # before, nothing of it was handed out
             self._happened(RewoundTo(name, began.incarnation, began.state.seq))
+        if not self._partial:
+            self._topics_begin(name, began.state, began.topics)
         if again and began.resumed and not began.gap:
             segment.incarnation = began.incarnation
             if began.state.seq < segment.seq:
@@ -363,12 +478,15 @@ class Subscriber:
         else:
             segment.seq = event.seq
             segment.waiting.append(event)
-            self._unjudged_bytes += _size(event)
-            if self._unjudged_bytes > self._max_buffer:
-                raise EpochTooLarge(
-                    f"{self._unjudged_bytes} bytes arrived while some segments had not answered the join yet, more "
-                    f"than max_buffer_bytes ({self._max_buffer}); raise it, or see that every segment has a publisher"
-                )
+            self._count_unjudged(_size(event))
+
+    def _count_unjudged(self, size: int) -> None:
+        self._unjudged_bytes += size
+        if self._unjudged_bytes > self._max_buffer:
+            raise EpochTooLarge(
+                f"{self._unjudged_bytes} bytes arrived while some segments had not answered the join yet, more "
+                f"than max_buffer_bytes ({self._max_buffer}); raise it, or see that every segment has a publisher"
+            )
 
     def _take_in(self, name: str, segment: FollowedSegment, event: m.Event) -> None:
         segment.seq = event.seq
@@ -400,8 +518,14 @@ class Subscriber:
             epoch = self._open[time] = OpenEpoch()
         epoch.before.setdefault(name, m.Position(segment.incarnation, data.seq - 1))
         epoch.last[name] = data.seq
-        if self._topics is not None and not self._topics.wants(data.topic):
-            return
+        admitted = self._topics.admits(name, data)
+        if admitted:
+            self._deliver(name, data, epoch)
+        elif admitted is None:
+            self._count_unjudged(_size(data))
+
+    def _deliver(self, name: str, data: m.Data, epoch: OpenEpoch) -> None:
+        """A batch belongs to what the application is given."""
         if self._holds:
             size = BATCH_OVERHEAD + len(data.payload)
             epoch.batches.append((name, data))
@@ -442,7 +566,8 @@ class Subscriber:
         else:
             self._untold.update(filter(self._admitted, torn))
         segment.waiting = list(filter(kept, segment.waiting))
-        self._unjudged_bytes = sum(_size(event) for one in self._segments.values() for event in one.waiting)
+        waiting = sum(_size(event) for one in self._segments.values() for event in one.waiting)
+        self._unjudged_bytes = waiting + self._topics.held_bytes
 
     def _check_buffer(self) -> None:
         if self.buffered_bytes > self._max_buffer:
@@ -487,6 +612,8 @@ class Subscriber:
                 self._events.append(_Passed(time))
                 self._pass()
         self._filters = [active for active in self._filters if active.prune(merged.frontier)]
+        if self._topics.widenings:  # a cursor can go back to all that was not handed out, and reach more from there
+            self._topics.prune(Antichain([*merged.frontier, *self._open, *self._ready_open]))
         self._lost = [(lower, below) for lower, below in self._lost if any(map(merged.less_equal, below))]
 
     def _over(self, time: Time) -> None:
@@ -525,7 +652,10 @@ class Subscriber:
         """
         if self.ready:
             self._seen_before.append((self._merged.frontier, self._seen_from))
-        self._seen_from = self._seen_from.join(admitted.frontier(self.shape))
+        seen = admitted.frontier(self.shape)
+        self._seen_from = self._seen_from.join(seen)
+        if (widening := self._topics.pending) is not None:
+            widening.seen_from = widening.seen_from.join(seen)
         self._know_aborted(admitted.aborted)
 
     def _know_aborted(self, times: Iterable[Time]) -> None:

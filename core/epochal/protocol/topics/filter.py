@@ -100,6 +100,25 @@ class TopicFilter:
         prefixes = {prefix for each in all_of_them for prefix in each._signs}
         return TopicFilter.of({prefix: any(each._decide(prefix) for each in all_of_them) for prefix in prefixes})
 
+    def intersection(self, *others: "TopicFilter") -> "TopicFilter":
+        """Every topic that is in all of them.
+
+        >>> TopicFilter([b"a"]).intersection(TopicFilter(None, [b"ab"]))
+        TopicFilter(+b'a' -b'ab')
+        """
+        all_of_them = (self, *others)
+        prefixes = {prefix for each in all_of_them for prefix in each._signs}
+        return TopicFilter.of({prefix: all(each._decide(prefix) for each in all_of_them) for prefix in prefixes})
+
+    @property
+    def prefixes(self) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
+        """The normal form as (wanted, rejected), from which the filter can be made again.
+
+        >>> TopicFilter(None, [b"gate/"]).prefixes
+        ((b'',), (b'gate/',))
+        """
+        return tuple(self._wanted), tuple(prefix for prefix, wanted in self.entries if not wanted)
+
     @property
     def size(self) -> int:
         """Bytes of all prefixes."""
@@ -153,3 +172,7 @@ def _normal(signs: Mapping[bytes, bool]) -> Iterator[tuple[bytes, bool]]:
 def _common(one: bytes, other: bytes) -> int:
     """How many bytes both begin with."""
     return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
+EVERYTHING = TopicFilter()
+"""Every topic."""

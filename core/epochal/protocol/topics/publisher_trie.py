@@ -38,6 +38,11 @@ class PublisherTrie:
         return self._bits
 
     @property
+    def size(self) -> int:
+        """Bytes of all prefixes."""
+        return self._bytes
+
+    @property
     def filter(self) -> TopicFilter:
         """What the connection is sent."""
         if self._filter is None:

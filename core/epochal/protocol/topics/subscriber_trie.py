@@ -92,6 +92,35 @@ class SubscriberTrie:
         """Whether the publisher has the user's filter, and nothing else."""
         return not (self._under_way or self._others or self._unsynced[False] or self._unsynced[True])
 
+    @property
+    def waits(self) -> bool:
+        """Whether a confirmation is awaited."""
+        return bool(self._under_way)
+
+    @property
+    def publisher(self) -> TopicFilter:
+        """What the publisher has, as far as it has confirmed it. Costs O(all entries)."""
+        return TopicFilter.of({prefix: node.known for prefix, node in self._nodes.items() if node.known is not None})
+
+    @property
+    def sent_for_sure(self) -> TopicFilter:
+        """What the publisher sends, whichever of the requests under way it has carried out. Costs O(all entries).
+
+        >>> trie = SubscriberTrie(TopicFilter([b"a"]), {b"": True})
+        >>> trie.batch(b"b")
+        >>> trie.sent_for_sure
+        TopicFilter(+b'' -b'b')
+        """
+        signs = {}
+        for prefix, node in self._nodes.items():
+            may_be = {node.known, node.step.leaves} if node.number else {node.known}
+            if False in may_be:
+                signs[prefix] = False
+            elif None not in may_be:
+                signs[prefix] = True
+            # Else it may be as above it, which for one that is wanted can only be less.
+        return TopicFilter.of(signs)
+
     def change(self, wanted: TopicFilter) -> None:
         """The user wants something else from now on (N3, N20; F3, F5)."""
         before, self._wanted = self._wanted, wanted

@@ -1,4 +1,4 @@
-"""One segment as this process serves it: its two machines, its channel, and whether anyone subscribes.
+"""One segment as this process serves it: its two machines and its channels.
 
 Holds everything that the process keeps for one segment. The next owner of the segment makes its own.
 """
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from epochal.catalog_api.answers import SegmentGrant, StreamInfo
 from epochal.catalog_api.requests import ReportedHolder, SegmentReport
+from epochal.protocol.publisher.channels import Channels
 from epochal.protocol.publisher.committed_view import CommittedView
 from epochal.protocol.publisher.effects import PublisherEffect as Effect
 from epochal.protocol.publisher.effects import Push
@@ -17,7 +18,6 @@ from epochal.protocol.publisher.limits import PublisherSettings
 from epochal.protocol.publisher.machine import SegmentPublisher
 from epochal.protocol.publisher.server import SegmentServer, ServingSettings
 from epochal.protocol.times import Time, to_json
-from epochal.protocol.wire import Packer
 from epochal_publisher.counters import SegmentCounters
 from epochal_publisher.segments.store import SegmentStore
 from epochal_publisher.settings import Settings
@@ -29,7 +29,7 @@ class HostedSegment:
 
     publisher: SegmentPublisher
     server: SegmentServer
-    packer: Packer
+    channels: Channels
     frontier_since: float
     store: SegmentStore | None
     """Its log on disk; None for a stream that is kept in memory."""
@@ -39,8 +39,6 @@ class HostedSegment:
     """The last event that has been carried out, pushed or not. Readers are served up to it (E9)."""
     committed_view: CommittedView | None
     """The state from which subscribers are answered while a commit is on its way to the disk; None without a disk."""
-    subscribed: bool = False
-    """Whether anyone subscribes to the channel. While no one does, events are not even encoded (S21)."""
     asks: bool = False
     """Whether it must be reported to the catalog before the next regular renewal."""
     recorded_number: int = -1
@@ -92,11 +90,13 @@ class HostedSegment:
         )  # fmt: skip
         if store is not None and not publisher.gathering:
             store.begin(grant.incarnation, publisher)
-        channel = secrets.token_bytes(8)  # a new one for each incarnation: no old event can be taken for a new one
+        # Tokens are new ones in each incarnation: no old event can be taken for a new one.
+        at = publisher.seq if store is None else store.log.durable
+        channels = Channels(lambda: secrets.token_bytes(8), most=settings.max_channels, last=at)
         view = None if store is None else CommittedView(publisher, store.log.durable)
-        server = SegmentServer(view or publisher, channel, ServingSettings(heartbeat=spec.push.heartbeat), now)
-        lower, at = tuple(publisher.progress.lower.frontier), publisher.seq if store is None else store.log.durable
-        return cls(publisher, server, Packer(b"C" + channel), now, store, lower, at, view)
+        server = SegmentServer(view or publisher, channels, ServingSettings(heartbeat=spec.push.heartbeat), now)
+        lower = tuple(publisher.progress.lower.frontier)
+        return cls(publisher, server, channels, now, store, lower, at, view)
 
     def tick(self, now: float, *, reads: bool = True) -> None:
         """Let time pass for both machines. While writers are not read, none of them counts as silent (E8)."""

@@ -22,6 +22,7 @@ from epochal.catalog_api.answers import StreamInfo
 from epochal.errors import (
     ConfigError,
     CorruptLog,
+    HistoryTruncated,
     LocalProtocolError,
     LogError,
     LogFailed,
@@ -33,13 +34,15 @@ from epochal.logfiles import LogSettings, SegmentLog
 from epochal.protocol import messages as m
 from epochal.protocol.frontier import Antichain
 from epochal.protocol.log.file_format import Damaged, LogCheckpoint, with_incarnation
-from epochal.protocol.log.frames import decode_entry, entries, entry, packed
+from epochal.protocol.log.frames import decode_entry, entries, entry, packed, wanted_entries
 from epochal.protocol.log.history import SegmentState, apply
 from epochal.protocol.publisher.effects import FindBeginning, FindState, Log, Push, ReadLog
 from epochal.protocol.publisher.effects import PublisherEffect as Effect
 from epochal.protocol.publisher.journal import Restored, Restoring, encode_notes
 from epochal.protocol.publisher.machine import SegmentPublisher
+from epochal.protocol.publisher.server import SOME_BYTES
 from epochal.protocol.times import Time
+from epochal.protocol.topics.filter import TopicFilter
 from epochal.protocol.wire import Frames
 from epochal.service.filesystems import objection
 from epochal_publisher.settings import Settings
@@ -51,6 +54,8 @@ STATE_EVERY = 1024
 """The state is remembered after so many events, so that a reader's start replays no more than these."""
 READ_BYTES = 2**20
 """Bytes of events read at once when only their times are needed."""
+SCAN_BYTES = 8 * 2**20
+"""What is read for one filtered chunk, about, however little of it is wanted."""
 HOUSEKEEPING = 10.0
 """Seconds between checks for log files that are too old."""
 MOST_SHOWN = 10
@@ -283,12 +288,37 @@ class SegmentStore:
     def chunk(self, ask: ReadLog, last: int) -> tuple[list[Frames], int] | None:
         """A reader's next chunk as it is sent, and its last event; None if the next event is not durable yet.
 
-        It ends at `last`: the server does not know yet of events that are on disk but not carried out.
+        It ends at `last`: the server does not know yet of events that are on disk but not carried out. Raises
+        `HistoryTruncated`, `CorruptLog`.
         """
+        if ask.topics is not None:
+            return self._filtered_chunk(ask, ask.topics, last)
         batch = self.log.read(ask.after, min(ask.max_events, last - ask.after), ask.max_bytes)
         if batch is None:
             return None
         return packed(m.Chunk(ask.request, batch.count, False), batch.data), batch.last
+
+    def _filtered_chunk(self, ask: ReadLog, topics: TopicFilter, last: int) -> tuple[list[Frames], int] | None:
+        """The same of some topics: of so much of the log that there is something to send, or `SCAN_BYTES` of it."""
+        chosen, size, scanned, upto = list[memoryview](), 0, 0, ask.after
+        while upto < last and size < SOME_BYTES and scanned < SCAN_BYTES:
+            try:
+                batch = self.log.read(upto, min(ask.max_events, last - upto), ask.max_bytes)
+            except (CorruptLog, HistoryTruncated):
+                if upto > ask.after:
+                    break  # what is before it can be sent
+                raise
+            if batch is None:
+                break
+            for data in batch.data:
+                found = list(wanted_entries(data, topics))
+                chosen += found
+                size += sum(map(len, found))
+                scanned += len(data)
+            upto = batch.last
+        if upto == ask.after:
+            return None
+        return packed(m.Chunk(ask.request, len(chosen), False, upto), chosen), upto
 
 
 def _of(effects: Sequence[Effect]) -> tuple[int, list[bytes]]:

@@ -85,8 +85,8 @@ class Events:
             self._private(notice[0] == 1, notice[2:])
         elif len(frames) == 1 and kind == b"C" and size == 10:
             for served in self._segments.values():
-                if served.server.channel == notice[2:]:
-                    served.subscribed = notice[0] == 1  # the end arrives only when the last subscriber leaves
+                # The end arrives only when the last subscriber leaves.
+                served.channels.hears(notice[2:], notice[0] == 1)
         else:
             self._counters.refused("events", RemoteProtocolError.code)
 

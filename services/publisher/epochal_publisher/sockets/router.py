@@ -129,13 +129,14 @@ class Requests:
     def handle(self, peer: bytes, message: m.Message, now: float) -> None:
         """Give one message to its segment."""
         match message:
-            case m.Hello() | m.Since():
+            case m.Hello() | m.Since() | m.Filter():
                 served = self._segments.get(message.segment)
                 if served is not None:
                     served.server.receive(peer, message, now)
                 else:
                     detail = f"segment {message.segment!r} is not served here; look it up again"
-                    self.router.send(peer, (m.Refused(message.request, NoPublisher.code, detail),))
+                    asked = 0 if isinstance(message, m.Filter) else message.request
+                    self.router.send(peer, (m.Refused(asked, NoPublisher.code, detail),))
             case m.Credit():
                 for served in self._segments.values():  # it names a request, which only one segment knows
                     served.server.receive(peer, message, now)

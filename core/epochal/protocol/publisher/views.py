@@ -1,0 +1,75 @@
+"""The views of a segment: what each connection has said, step by step, that it wants.
+
+A view decides which channel a join gets; the channel stays when the view has gone.
+
+Sources: rules N7, N8, F4, F6; docs/hostile-input.md.
+"""
+
+from dataclasses import dataclass
+
+from epochal.errors import LimitExceeded
+from epochal.protocol import messages as m
+from epochal.protocol.topics.filter import EVERYTHING, TopicFilter
+from epochal.protocol.topics.publisher_trie import PublisherTrie
+from epochal.protocol.topics.requests import Request, Step
+
+MAX_BYTES = 64 * 2**20
+"""Of all views of a segment, as they are counted here."""
+VIEW_OVERHEAD, ENTRY_OVERHEAD = 1000, 200
+"""Bytes that a view and a prefix cost beside the prefix itself, roughly."""
+
+
+@dataclass(slots=True)
+class _View:
+    number: int
+    heard: float
+    trie: PublisherTrie
+
+    @property
+    def size(self) -> int:
+        return VIEW_OVERHEAD + len(self.trie.bits) * ENTRY_OVERHEAD + self.trie.size
+
+
+class Views:
+    """By the peer on `requests`; each begins with everything, and is kept `ttl` seconds after its last request."""
+
+    def __init__(self, ttl: float) -> None:
+        self._ttl = ttl
+        self._views: dict[bytes, _View] = {}
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._views)
+
+    def filter(self, peer: bytes, number: int) -> TopicFilter:
+        """What a join of this peer gets; everything if its view is another one, or is gone."""
+        view = self._views.get(peer)
+        return view.trie.filter if view is not None and view.number == number else EVERYTHING
+
+    def receive(self, peer: bytes, step: m.Filter, now: float) -> m.Confirm | None:
+        """Carry out one step; None for one of the past.
+
+        Raises `LimitExceeded` beyond what one view or all may hold, and `RemoteProtocolError`; nothing changes then.
+        """
+        view = self._views.get(peer)
+        if view is not None and step.view < view.number:
+            return None
+        if view is None or step.view > view.number:
+            view = _View(step.view, now, PublisherTrie({b"": True}))
+        before = self._views[peer].size if peer in self._views else 0
+        more = view.size + ENTRY_OVERHEAD + len(step.prefix) - before
+        if self._bytes + more > MAX_BYTES:
+            raise LimitExceeded(
+                f"the topics that all subscribers of this segment have named take {MAX_BYTES} bytes: name fewer, or"
+                " filter at the receiver"
+            )
+        confirm = view.trie.receive(Request(step.number, step.oldest, Step(step.step), step.prefix))
+        view.heard = now
+        self._views[peer] = view
+        self._bytes += view.size - before
+        return None if confirm is None else m.Confirm(step.view, *confirm)
+
+    def forget(self, now: float) -> None:
+        """Drop the views of which nothing was heard for long."""
+        for peer in [peer for peer, view in self._views.items() if now - view.heard > self._ttl]:
+            self._bytes -= self._views.pop(peer).size

@@ -1,0 +1,179 @@
+"""What one connection wants, what its publisher knows of that, and when it is time to join another channel.
+
+Two ways lead to a channel that carries only what is wanted, and `push.initialFilter` of the stream says which. With
+`none` each hello names the whole filter. With `firehose` everything is pushed at first, and each batch that comes may
+cause one step towards the filter (`topics.subscriber_trie`); a filter that is too large for a hello goes the same way.
+
+A channel that carries more than is wanted does no harm, because the rest is left out at this end. One that carries less
+does: a join that is to bring new topics waits until the publisher knows that they are wanted.
+
+Sources: rules N11, N12, F2-F6, F12; *Generalized subscription upstreaming* on the nanomsg mailing list.
+"""
+
+from dataclasses import dataclass
+
+from epochal.protocol import messages as m
+from epochal.protocol.subscriber.channel_change import as_prefixes
+from epochal.protocol.topics.filter import EVERYTHING, TopicFilter
+from epochal.protocol.topics.requests import Confirm, Step
+from epochal.protocol.topics.subscriber_trie import SubscriberTrie
+
+FRESH = 30.0
+"""Seconds after the last request for which a publisher still knows what it was told; it forgets after twice that."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilterTimes:
+    """In seconds."""
+
+    settled: float = 1.0
+    """How long a narrower filter must stay the same before its channel is joined."""
+    between_changes: float = 5.0
+    """The least time between two joins of other channels, except for new topics."""
+    coarse_again: float = 60.0
+    """How long a channel that carries more than is wanted is put up with, where the publisher had no other (F12)."""
+    again: float = 1.0
+    """How long a confirmation is waited for before the request is sent again (N8)."""
+
+
+class UpstreamFilter:
+    """The filter of one connection. `topics` are wanted, None for all; `whole`: hellos name them."""
+
+    def __init__(self, topics: TopicFilter | None, times: FilterTimes, now: float, *, whole: bool) -> None:
+        self.topics = topics
+        self.joined: TopicFilter | None = topics
+        """What was wanted at the last join, whose channel carries it; None for all."""
+        self.stepping = False
+        """Whether a batch may cause a step."""
+        self._times = times
+        self._whole = whole
+        self._can_filter = False
+        self._coarse = False
+        self._joined_at = now
+        self._may_change_at = now
+        """When the channel may be changed again."""
+        self._changed_at = now
+        """When `topics`, or what the publisher knows of them, last changed."""
+        self._changed = False
+        """Whether that was after the last join."""
+        self.widens = False
+        """Whether new topics wait for a join that is over."""
+        self._view = 0
+        """The number of the publisher's view; a higher one begins anew, with everything."""
+        self._trie: SubscriberTrie | None = None
+        """None where nothing is told step by step."""
+        self._joined_view = EVERYTHING
+        """What the publisher's view was at the last join, as far as it was confirmed."""
+        self._asked_at = now
+        """When a request was sent last."""
+
+    @property
+    def _wanted(self) -> TopicFilter:
+        return EVERYTHING if self.topics is None else self.topics
+
+    # ---- what is wanted ----
+
+    def want(self, topics: TopicFilter | None, now: float, *, widens: bool) -> None:
+        """Other topics are wanted; `widens` if some are new, so that a join must bring them."""
+        self.topics, self._changed_at, self._changed = topics, now, True
+        self.widens = self.widens or widens
+        if self._trie is None or self._is_stale(now) or self._is_named:
+            self._begin_view()
+        else:
+            self._trie.change(self._wanted)
+            self.stepping = not self._trie.converged
+
+    @property
+    def _is_named(self) -> bool:
+        """Whether a hello says all."""
+        return self.topics is None or (self._whole and as_prefixes(self.topics) is not None)
+
+    def _is_stale(self, now: float) -> bool:
+        """Whether the publisher may have forgotten what it was told."""
+        return self._trie is not None and now - self._asked_at > FRESH
+
+    def _begin_view(self) -> None:
+        """The publisher sends everything to who joins, until it is told otherwise (N15)."""
+        self._view += self._trie is not None
+        self._trie = SubscriberTrie(self._wanted, {b"": True}) if self._can_filter and not self._is_named else None
+        self.stepping = self._trie is not None
+
+    # ---- joining ----
+
+    def hello(self, now: float, *, changes: bool) -> tuple[m.Prefixes | None, int]:
+        """What a hello says of the filter, so that its channel carries all that is wanted: its prefixes, and a view.
+
+        `changes`: it is for another channel than the one that is followed.
+        """
+        if self._is_stale(now) or not self._covers:
+            self._begin_view()
+        self.joined, self._joined_at = self.topics, now
+        if changes:
+            self._may_change_at = now + self._times.between_changes
+        self._changed = False
+        if self._trie is not None:
+            self._joined_view = self._trie.publisher
+        return as_prefixes(self.topics) if self._whole else None, self._view
+
+    def begins(self) -> None:
+        """A join is over: from here on its topics come."""
+        self.widens = False
+
+    def welcomed(self, welcome: m.Welcome) -> None:
+        """The publisher says what it can do, and whether its channel carries more than was asked for."""
+        self._coarse = welcome.coarse
+        if m.FILTER_CHANNELS in welcome.features and not self._can_filter:
+            self._can_filter = True
+            self._begin_view()
+
+    @property
+    def _covers(self) -> bool:
+        """Whether the publisher certainly sends all that is wanted to who joins now."""
+        return self._trie is None or self._trie.sent_for_sure.covers(self._wanted)
+
+    def may_join(self, now: float) -> bool:
+        """Whether it is time to join again: for new topics, a narrower channel, or one of its own (F12)."""
+        if self.widens:
+            return self._covers
+        if not self._can_filter or now < self._may_change_at:
+            return False
+        if self._coarse and now - self._joined_at >= self._times.coarse_again:
+            return True
+        if not self._changed:
+            return False
+        over = self._trie is not None and self._trie.converged
+        if not over and now - self._changed_at < self._times.settled:
+            return False
+        return self.topics != self.joined if self._trie is None else self._trie.publisher != self._joined_view
+
+    # ---- step by step ----
+
+    def batch(self, topic: bytes) -> None:
+        """A batch has been pushed: one step may be due (F2)."""
+        if self._trie is not None:
+            self._trie.batch(topic)
+
+    def confirmed(self, confirm: m.Confirm, now: float) -> None:
+        """The publisher has carried out a step."""
+        if self._trie is not None and confirm.view == self._view:
+            self._trie.confirm(Confirm(confirm.number, Step(confirm.step), confirm.prefix))
+            self._changed_at, self._changed = now, True
+            self.stepping = not self._trie.converged
+
+    def refused(self) -> None:
+        """The publisher takes no more steps: it sends everything, and what is not wanted is left out here (N12)."""
+        if self._trie is not None:
+            self._can_filter = False
+            self._begin_view()
+            self.widens = True
+
+    def take(self, segment: str, now: float) -> list[m.Filter]:
+        """The steps to be sent now."""
+        if self._trie is None:
+            return []
+        if self._trie.waits and now - self._asked_at >= self._times.again:
+            self._trie.again()
+        steps = self._trie.take()
+        if steps:
+            self._asked_at = now
+        return [m.Filter(segment, self._view, each.number, each.oldest, each.step, each.prefix) for each in steps]

@@ -1,0 +1,235 @@
+"""Everything is pushed at first; what is not wanted is turned away step by step, and what is wanted never."""
+
+import itertools
+from typing import Any
+
+import pytest
+from tests.protocol.test_changing_topics import BOTH, A, B, Stream
+
+from epochal.errors import LimitExceeded, RemoteProtocolError
+from epochal.protocol import messages as m
+from epochal.protocol.publisher import views
+from epochal.protocol.publisher.effects import SendAnswers
+from epochal.protocol.publisher.views import Views
+from epochal.protocol.subscriber.effects import Request
+from epochal.protocol.subscriber.follower import FollowerSettings
+from epochal.protocol.subscriber.upstream_filter import FRESH, FilterTimes
+from epochal.protocol.topics.filter import EVERYTHING, TopicFilter
+from epochal.protocol.topics.publisher_trie import MAX_ENTRIES
+from epochal.protocol.topics.requests import Step
+
+QUICK = FollowerSettings(filter=FilterTimes(between_changes=0.5, again=0.4))
+
+
+def stepwise(wire_up: Any, topics: TopicFilter | None = A, **options: Any) -> Stream:
+    stream = Stream(wire_up, None, whole=False, **options)
+    stream.wiring.readers.clear()
+    stream.options["settings"] = QUICK
+    stream.reader = stream.join(topics)
+    return stream
+
+
+def converge(stream: Stream) -> None:
+    """Batches of epoch 0, until each segment's publisher has what reader A wants: three of it a segment, b and c."""
+    for topic in (b"b", b"a", b"c", b"a", b"b", b"a"):
+        stream.publish(0, topic)
+    stream.wiring.tick(1)
+    assert channels(stream, "0") == channels(stream, "1") == [A]
+
+
+def channels(stream: Stream, segment: str = "0") -> list[TopicFilter]:
+    """What the reader's subscriptions at a segment are sent."""
+    return [each.channel.filter for each in stream.wiring.servers[segment].subscriptions.values()][-1:]
+
+
+@pytest.mark.rule("F2", "N1", "N11")
+def test_batches_lead_the_publisher_to_the_filter_and_the_reader_to_its_channel(wire_up):
+    stream = stepwise(wire_up)
+    assert channels(stream) == [EVERYTHING]
+    converge(stream)
+    before = stream.reader.followers["0"]._channel_last
+    stream.publish(0, b"b", b"c")
+    assert stream.reader.followers["0"]._channel_last == before
+    stream.writer.advance(1)
+    assert stream.reader.epochs() == [(0, [b"a0"] * 3 + [b"a1"] * 3)]
+    assert [began.gap or began.resumed for _, began in stream.reader.began] == [False, False]
+
+
+@pytest.mark.rule("F3", "F8")
+def test_a_join_for_new_topics_waits_until_the_publisher_knows_that_they_are_wanted(wire_up):
+    stream = stepwise(wire_up)
+    converge(stream)
+    follower, server = stream.reader.followers["0"], stream.wiring.servers["0"]
+    stream.reader.machine.change(BOTH)
+    follower.want(BOTH, stream.wiring.now, widens=True)
+    (step,) = [effect.message for effect in follower.take() if isinstance(effect, Request)]
+    assert isinstance(step, m.Filter)  # and no hello yet
+    assert (step.step, step.prefix) == (Step.SUBSCRIBE, b"b")
+    stream.publish(0, b"b", segments="0")
+    server.receive(stream.reader.peers["0"], step, stream.wiring.now)
+    stream.wiring.run()
+    stream.hear("1")
+    assert channels(stream) == [BOTH]
+    assert not stream.reader.machine.widening
+    stream.publish(1, b"a", b"b")
+    stream.writer.advance(2)
+    assert stream.reader.epochs()[-1] == (1, [b"a0", b"a1", b"b0", b"b1"])
+
+
+@pytest.mark.rule("F4", "N8")
+def test_a_step_that_is_lost_is_sent_again_and_one_that_comes_twice_changes_nothing(wire_up):
+    stream = stepwise(wire_up)
+    lost: list[m.Message] = []
+
+    def arrives(segment: str, message: m.Message) -> int:
+        if not isinstance(message, m.Filter) or segment != "0":
+            return 1
+        if len(lost) < 2:
+            lost.append(message)
+            return 0
+        return 2
+
+    stream.wiring.arrives = arrives
+    for topic in (b"a", b"b", b"a", b"b", b"a", b"b"):
+        stream.publish(0, topic)
+        stream.wiring.tick(1)
+    assert len(lost) == 2
+    assert channels(stream) == [A]
+    assert not stream.reader.broke
+
+
+@pytest.mark.rule("N12")
+def test_where_a_publisher_takes_no_more_steps_everything_is_sent_and_left_out_at_the_receiver(wire_up, monkeypatch):
+    monkeypatch.setattr(views, "MAX_BYTES", 0)
+    stream = stepwise(wire_up)
+    stream.publish(0, b"b", b"a", b"b")
+    stream.wiring.tick(2)
+    assert channels(stream) == [EVERYTHING]
+    stream.change(B)
+    stream.publish(1, b"a", b"b")
+    stream.writer.advance(2)
+    assert stream.reader.epochs() == [(1, [b"b0", b"b1"])]
+
+
+@pytest.mark.rule("F6", "N15")
+def test_a_view_that_the_publisher_has_forgotten_begins_anew(wire_up):
+    stream = stepwise(wire_up)
+    converge(stream)
+    assert len(stream.wiring.servers["0"].views) == 1
+    stream.wiring.tick(2 * FRESH + 2)
+    assert len(stream.wiring.servers["0"].views) == 0
+    assert channels(stream) == [A]  # stays
+    stream.change(B)
+    assert channels(stream) == [EVERYTHING]
+    for topic in (b"a", b"b", b"a", b"b", b"a", b"b"):
+        stream.publish(1, topic)
+    stream.wiring.tick(2)
+    assert channels(stream) == [B]
+    stream.writer.advance(2)
+    assert stream.reader.epochs() == [(1, [b"b0"] * 3 + [b"b1"] * 3)]
+
+
+def test_a_join_after_a_loss_is_sent_what_the_view_has(wire_up):
+    stream = stepwise(wire_up)
+    converge(stream)
+    stream.reader.losing.add("0")
+    stream.publish(0, b"a", segments="0")
+    stream.reader.losing.clear()
+    stream.publish(0, b"a", segments="0")
+    assert channels(stream) == [A]
+    stream.writer.advance(1)
+    assert stream.reader.epochs() == [(0, [b"a0"] * 5 + [b"a1"] * 3)]
+
+
+def test_a_filter_that_is_too_large_for_a_hello_goes_step_by_step(wire_up):
+    many = TopicFilter([b"a", *(b"x%d/" % n for n in range(m.MAX_FILTER_ENTRIES))])
+    stream = Stream(wire_up, None)
+    stream.wiring.readers.clear()
+    stream.options["settings"] = QUICK
+    stream.reader = stream.join(many)
+    assert channels(stream) == [EVERYTHING]
+    for _ in range(50):
+        stream.publish(0, b"b", *[b"a"] * 7)
+    stream.wiring.tick(1)
+    assert channels(stream) == [many]
+    stream.change(A)
+    stream.wiring.tick(2)
+    assert channels(stream) == [A]
+
+
+@pytest.mark.rule("N13")
+def test_a_publisher_that_confirms_nothing_slows_no_other(wire_up):
+    stream = stepwise(wire_up)
+    stream.wiring.arrives = lambda segment, message: not (segment == "0" and isinstance(message, m.Filter))
+    for topic in (b"b", b"a", b"c", b"a"):
+        stream.publish(0, topic)
+    stream.wiring.tick(2)
+    assert (channels(stream, "0"), channels(stream, "1")) == ([EVERYTHING], [A])
+    stream.writer.advance(1)
+    assert stream.reader.epochs() == [(0, [b"a0"] * 2 + [b"a1"] * 2)]
+
+
+@pytest.mark.rule("N16", "N17")
+def test_a_publisher_that_comes_later_is_led_to_the_same_filter(wire_up):
+    stream = stepwise(wire_up)
+    converge(stream)
+    stream.wiring.lose_memory("0")
+    stream.writer.connect("0")
+    stream.reader.join("0", stream.reader.machine.position("0"), continuing=True, topics=A, **stream.options)
+    assert channels(stream, "0") == [EVERYTHING]
+    for topic in (b"b", b"a", b"b", b"a"):
+        stream.publish(1, topic)
+    stream.wiring.tick(1)
+    assert channels(stream, "0") == [A]
+
+
+# ---- views ----
+
+
+def step(number: int, prefix: bytes, view: int = 1, kind: Step = Step.REJECT, oldest: int | None = None) -> m.Filter:
+    return m.Filter("0", view, number, number if oldest is None else oldest, kind, prefix)
+
+
+@pytest.mark.rule("F4")
+def test_a_view_belongs_to_one_peer_and_a_higher_number_begins_anew():
+    kept = Views(60.0)
+    assert kept.receive(b"p", step(1, b"a"), 0.0) == m.Confirm(1, 1, Step.REJECT, b"a")
+    assert kept.filter(b"p", 1) == TopicFilter(None, [b"a"])
+    assert kept.filter(b"q", 1) == kept.filter(b"p", 2) == EVERYTHING
+    kept.receive(b"p", step(1, b"b", view=2), 0.0)
+    assert kept.filter(b"p", 2) == TopicFilter(None, [b"b"])
+    assert kept.receive(b"p", step(2, b"c", view=1), 0.0) is None
+    assert kept.filter(b"p", 2) == TopicFilter(None, [b"b"])
+
+
+def test_views_are_bounded_each_and_together_and_forgotten(monkeypatch):
+    kept = Views(60.0)
+    numbers = itertools.count(1)
+    for number in itertools.islice(numbers, MAX_ENTRIES - 1):
+        kept.receive(b"p", step(number, b"%d" % number), 0.0)
+    before = kept.filter(b"p", 1), kept._bytes
+    with pytest.raises(LimitExceeded, match="4096 prefixes"):
+        kept.receive(b"p", step(next(numbers), b"one more"), 0.0)
+    assert (kept.filter(b"p", 1), kept._bytes) == before
+    monkeypatch.setattr(views, "MAX_BYTES", kept._bytes + 1000)
+    with pytest.raises(LimitExceeded, match="all subscribers"):
+        kept.receive(b"q", step(1, b"a"), 0.0)
+    with pytest.raises(RemoteProtocolError, match="oldest"):
+        kept.receive(b"p", step(MAX_ENTRIES + 50, b"a", oldest=1), 0.0)
+    assert len(kept) == 1
+    kept.forget(61.0)
+    assert (len(kept), kept._bytes) == (0, 0)
+    kept.receive(b"q", step(1, b"a"), 0.0)
+
+
+@pytest.mark.rule("F11")
+def test_a_step_of_another_peer_changes_nobodys_view(wire_up):
+    stream = stepwise(wire_up)
+    converge(stream)
+    server, peer = stream.wiring.servers["0"], stream.reader.peers["0"]
+    before = server.views.filter(peer, 0)
+    assert before == A
+    server.receive(b"somebody", step(99, b"a", kind=Step.REJECT), 0.0)
+    (answer,) = stream.wiring.publishers["0"].take()
+    assert isinstance(answer, SendAnswers)
+    assert server.views.filter(peer, 0) == before
