@@ -87,9 +87,9 @@ test: $(READY) ## run the tests (without those marked long or cluster)
 COMPILED := .cache/compiled
 # What has little or nothing of it is left out: tools, charts, manifests and schemas; catalog and operator, whose images are
 # pure Python; topics, which are not compiled; what starts and ends processes, or waits for leases; and what runs the same
-# parts once more (demo, rounds under faults, traces, and some of Spark's).
+# parts once more (demo, rounds under faults, traces, Spark's writers).
 NOT_COMPILED := $(addprefix tests/, catalog chaos charts cluster demo exploration kube local model operator resources service \
-	tools tracing cli/test_bench.py publisher/test_lease.py spark/test_queries.py spark/test_traces.py)
+	spark tools tracing cli/test_bench.py publisher/test_lease.py)
 
 test-compiled: $(READY) ## run the tests that use the protocol again, on compiled code (mypyc, a C compiler)
 	@rm -rf $(COMPILED)/wheel $(COMPILED)/site
