@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from epochal.errors import LocalProtocolError
 from epochal.protocol import messages as m
 from epochal.protocol import wire
 from epochal.protocol.publisher.channels import Channel, Channels
@@ -126,3 +127,15 @@ def test_a_snapshot_says_what_was_last_on_the_channel_that_it_leaves_when_it_is_
     channels.push(data(1, b"b"))
     assert channels.left(snapshot, channel.token) == snapshot._replace(left=0)
     assert channels.left(snapshot, None) == channels.left(snapshot, b"unknown!") == snapshot
+
+
+@pytest.mark.rule("E14")
+@pytest.mark.parametrize("filters", [FILTERS[:1], FILTERS[:2]])
+@pytest.mark.parametrize("unwritable", [data(0, b"a")._replace(time=2**64), m.Aborted(0, -1, (2**64,))])
+def test_an_event_that_cannot_be_written_is_named_by_the_next_one(filters, unwritable):
+    channels = make()
+    joined = [listening(channels, wanted) for wanted in filters]
+    with pytest.raises(LocalProtocolError):
+        channels.push(unwritable)
+    channels.push(data(1, b"a"))
+    assert sent(channels) == {channel.token: [data(1, b"a")] for channel in joined}

@@ -16,7 +16,7 @@ from epochal.protocol.subscriber.follower import FollowerSettings
 from epochal.protocol.subscriber.upstream_filter import FRESH, FilterTimes
 from epochal.protocol.topics.filter import EVERYTHING, TopicFilter
 from epochal.protocol.topics.publisher_trie import MAX_ENTRIES
-from epochal.protocol.topics.requests import Step
+from epochal.protocol.topics.requests import WINDOW, Step
 
 QUICK = FollowerSettings(filter=FilterTimes(between_changes=0.5, again=0.4))
 
@@ -102,9 +102,19 @@ def test_a_step_that_is_lost_is_sent_again_and_one_that_comes_twice_changes_noth
 def test_where_a_publisher_takes_no_more_steps_everything_is_sent_and_left_out_at_the_receiver(wire_up, monkeypatch):
     monkeypatch.setattr(views, "MAX_BYTES", 0)
     stream = stepwise(wire_up)
-    stream.publish(0, b"b", b"a", b"b")
-    stream.wiring.tick(2)
+    asked: list[m.Message] = []
+
+    def arrives(segment: str, message: m.Message) -> int:
+        asked.append(message)
+        return 1
+
+    stream.wiring.arrives = arrives
+    for _ in range(20):
+        stream.publish(0, b"b", b"a", b"b")
+        stream.wiring.tick(0.5)
     assert channels(stream) == [EVERYTHING]
+    assert sum(isinstance(each, m.Filter) for each in asked) <= 2 * WINDOW  # and it is left alone then
+    assert sum(isinstance(each, m.Hello) for each in asked) == 2
     stream.change(B)
     stream.publish(1, b"a", b"b")
     stream.writer.advance(2)
@@ -181,6 +191,42 @@ def test_a_publisher_that_comes_later_is_led_to_the_same_filter(wire_up):
         stream.publish(1, topic)
     stream.wiring.tick(1)
     assert channels(stream, "0") == [A]
+
+
+@pytest.mark.rule("N12")
+def test_a_hello_whose_filter_is_refused_is_said_again_without(wire_up):
+    stream = Stream(wire_up, None)
+    stream.wiring.readers.clear()
+    reader = stream.wiring.reader(None, topics=A)
+    refused: list[m.Message] = []
+
+    def arrives(segment: str, message: m.Message) -> int:
+        if not (isinstance(message, m.Hello) and message.filter is not None):
+            return 1
+        refused.append(message)
+        refusal = m.Refused(message.request, LimitExceeded.code, "too many")
+        reader.followers[segment].answered(refusal, stream.wiring.now)
+        return 0
+
+    stream.wiring.arrives = arrives
+    for segment in "01":
+        reader.join(segment, topics=A, whole_filter=True)
+    stream.publish(0, b"a", b"b")
+    stream.writer.advance(1)
+    assert reader.epochs() == [(0, [b"a0", b"a1"])]
+    assert (len(refused), reader.broke) == (2, [])
+
+
+@pytest.mark.rule("F6", "F12")
+def test_a_filter_that_the_publisher_had_is_named_when_it_may_be_forgotten(wire_up):
+    stream = stepwise(wire_up)
+    converge(stream)
+    stream.wiring.tick(2 * FRESH + 2)
+    stream.reader.losing.add("0")
+    stream.publish(0, b"a", segments="0")
+    stream.reader.losing.clear()
+    stream.publish(0, b"a", segments="0")
+    assert channels(stream) == [A]  # joined again, and not by way of everything
 
 
 # ---- views ----

@@ -359,7 +359,7 @@ _APPEND_KIND: Final = b"\x22"
 _DATA_NUMBERS = struct.Struct(">cqcq")
 _SEQ_BYTES: Final = 8
 _PREV_AT: Final = 1 + len(_DATA_KIND) + _DATA_NUMBERS.size - _SEQ_BYTES
-"""Where `prev` is in the header of a batch: behind the array's start, the kind, and `seq`."""
+"""Where `prev` is in the header of a batch: after the array's start, the kind, and `seq`."""
 _COUNTS = struct.Struct(">cIcI")
 
 
@@ -433,7 +433,7 @@ def _header(message: m.Message) -> bytes:
 
 
 def data_around_prev(data: m.Data) -> tuple[bytes, bytes]:
-    """What is before and behind the number `prev` of a batch, up to its payload: the same on every channel (F6).
+    """What is before and after the number `prev` of a batch, up to its payload: the same on every channel (F6).
 
     Raises `LocalProtocolError` for a batch that does not fit the protocol.
     """
@@ -481,12 +481,12 @@ class Packer:
 
     def add_data(self, around: tuple[bytes, bytes], prev: int, payload: bytes) -> None:
         """Append a batch whose header is there already but for `prev`; see `data_around_prev`."""
-        before, behind = around
+        before, after = around
         apart = len(payload) >= APART_BYTES
-        size = len(before) + _SEQ_BYTES + len(behind) + (0 if apart else len(payload))
+        size = len(before) + _SEQ_BYTES + len(after) + (0 if apart else len(payload))
         if self._parts and self._size + size > self._most:
             self._close()
-        self._parts += (before, prev.to_bytes(_SEQ_BYTES, "big", signed=True), behind)
+        self._parts += (before, prev.to_bytes(_SEQ_BYTES, "big", signed=True), after)
         self._size += size
         if apart:
             self._close(payload)

@@ -254,9 +254,11 @@ class Subscription:
         complete before that is delivered without them. Returns the frontier from which epochs have all topics, once
         every publisher has answered; that can be cancelled, and the change still happens.
 
-        Raises `UsageError` for what is no list of prefixes as bytes of at most 1,024 each, and why the subscription is
-        over.
+        Raises `UsageError` for what is no list of prefixes as bytes of at most 1,024 each, and before the subscription
+        is opened; and why the subscription is over.
         """
+        if not self._links:
+            raise UsageError("open the subscription before its topics change: async with client.subscribe(...) as sub")
         self._prefixes = WantedPrefixes(topics, reject)
         self._apply_topics()
         while self._machine.widening or not self._machine.ready:

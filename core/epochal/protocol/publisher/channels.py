@@ -99,7 +99,7 @@ class Channels:
             return False
         if channel.subscribed != heard:
             channel.subscribed = heard
-            channel.last = self._last  # whoever joins has a snapshot of this event or a later one
+            channel.last = self._last  # a subscriber that joins has a snapshot of this event or a later one
             self._changed()
             self._close_if_unused(channel)
         return True
@@ -138,20 +138,28 @@ class Channels:
     def push(self, message: m.Event | m.Heartbeat) -> bool:
         """Gather one event, or the heartbeats, for all who want it; False if nobody does (S21).
 
-        Raises `LocalProtocolError` for one that does not fit the protocol; no channel is sent it then.
+        Raises `LocalProtocolError` for one that does not fit the protocol; no channel is sent it then, and the next
+        event names it, so that subscribers see that it is missing.
         """
         self._last = message.seq
         if type(message) is m.Data:
             return self._push_data(message)
         if isinstance(message, m.Heartbeat):
             for channel in self._listening:
-                behind = channel.last < message.seq
-                channel.packer.add(m.Heartbeat(channel.last, message.seq) if behind else message)
+                is_last = channel.last == message.seq
+                channel.packer.add(message if is_last else m.Heartbeat(channel.last, message.seq))
             return True
-        for channel in self._listening:
-            channel.packer.add(message if channel.last == message.prev else message._replace(prev=channel.last))
-            channel.last = message.seq
+        for channel, prev in self._named_on(self._listening, message.seq):
+            channel.packer.add(message if prev == message.prev else message._replace(prev=prev))
         return bool(self._listening)
+
+    @staticmethod
+    def _named_on(channels: tuple[Channel, ...], seq: int) -> list[tuple[Channel, int]]:
+        """Event `seq` is the last one on these channels now; each with the one before it."""
+        before = [(channel, channel.last) for channel in channels]
+        for channel in channels:
+            channel.last = seq
+        return before
 
     def _push_data(self, data: m.Data) -> bool:
         receivers = self._known.get(data.topic)
@@ -163,14 +171,14 @@ class Channels:
             return False
         if len(receivers) == 1:
             (channel,) = receivers
-            channel.packer.add(data if channel.last == data.prev else data._replace(prev=channel.last))
-            channel.last = data.seq
+            prev, channel.last = channel.last, data.seq
+            channel.packer.add(data if prev == data.prev else data._replace(prev=prev))
             channel.sent += size
             return True
+        before = self._named_on(receivers, data.seq)
         around = data_around_prev(data)
-        for channel in receivers:
-            channel.packer.add_data(around, channel.last, data.payload)
-            channel.last = data.seq
+        for channel, prev in before:
+            channel.packer.add_data(around, prev, data.payload)
             channel.sent += size
         return True
 

@@ -327,14 +327,20 @@ class Follower:
                 self._upstream.confirmed(message, now)
                 self._tell_filter(now)
                 self._join_if_due(now)
-            case m.Refused() if message.op == 0 and message.code == LimitExceeded.code and self._upstream.stepping:
-                self._upstream.refused()
+            case m.Refused() if self._is_of_filter(message) and self._upstream.refused():
+                if self._phase is _Phase.GREETING:
+                    self._greet(now)
             case m.Refused() if message.op == self._request:
                 self._refused(message)
             case _ if isinstance(message, _ANSWERS):
                 pass  # an answer to a question that was given up
             case _:
                 raise RemoteProtocolError(f"a publisher does not answer with {type(message).__name__}")
+
+    def _is_of_filter(self, refused: m.Refused) -> bool:
+        """Whether it may be the filter that is refused: a step of it, or the hello that names it."""
+        greets = self._phase is _Phase.GREETING and refused.op == self._request
+        return refused.code == LimitExceeded.code and (refused.op == 0 or greets)
 
     def pushed(self, prefix: bytes, message: m.Message, now: float) -> None:
         """A message on `events`; the `prefix` says on which channel, or for which subscription alone."""

@@ -48,6 +48,8 @@ class UpstreamFilter:
         self._times = times
         self._whole = whole
         self._can_filter = False
+        self._refused = False
+        """Whether the publisher has refused to take a filter; it is not asked again on this connection."""
         self._coarse = False
         self._joined_at = now
         self._may_change_at = now
@@ -93,9 +95,10 @@ class UpstreamFilter:
         return self._trie is not None and now - self._asked_at > FRESH
 
     def _begin_view(self) -> None:
-        """The publisher sends everything to who joins, until it is told otherwise (N15)."""
+        """A client that joins is sent everything, until the publisher is told otherwise (N15)."""
         self._view += self._trie is not None
-        self._trie = SubscriberTrie(self._wanted, {b"": True}) if self._can_filter and not self._is_named else None
+        steps = self._can_filter and not self._refused and not self._is_named
+        self._trie = SubscriberTrie(self._wanted, {b"": True}) if steps else None
         self.stepping = self._trie is not None
 
     # ---- joining ----
@@ -105,7 +108,10 @@ class UpstreamFilter:
 
         `changes`: it is for another channel than the one that is followed.
         """
-        if self._is_stale(now) or not self._covers:
+        named = as_prefixes(self.topics) if self._whole and not self._refused else None
+        if self._is_stale(now) and self._trie is not None and self._trie.converged:
+            named = as_prefixes(self.topics)  # the publisher has had it, and may have forgotten
+        if named is None and (self._is_stale(now) or not self._covers):
             self._begin_view()
         self.joined, self._joined_at = self.topics, now
         if changes:
@@ -113,7 +119,7 @@ class UpstreamFilter:
         self._changed = False
         if self._trie is not None:
             self._joined_view = self._trie.publisher
-        return as_prefixes(self.topics) if self._whole else None, self._view
+        return named, self._view
 
     def begins(self) -> None:
         """A join is over: from here on its topics come."""
@@ -128,7 +134,7 @@ class UpstreamFilter:
 
     @property
     def _covers(self) -> bool:
-        """Whether the publisher certainly sends all that is wanted to who joins now."""
+        """Whether a join now certainly gets a channel with all that is wanted."""
         return self._trie is None or self._trie.sent_for_sure.covers(self._wanted)
 
     def may_join(self, now: float) -> bool:
@@ -160,12 +166,16 @@ class UpstreamFilter:
             self._changed_at, self._changed = now, True
             self.stepping = not self._trie.converged
 
-    def refused(self) -> None:
-        """The publisher takes no more steps: it sends everything, and what is not wanted is left out here (N12)."""
-        if self._trie is not None:
-            self._can_filter = False
-            self._begin_view()
-            self.widens = True
+    def refused(self) -> bool:
+        """The publisher takes no filter: it sends everything, and what is not wanted is left out here (N12).
+
+        Returns whether it had been asked to; then it is not asked again, and a join follows.
+        """
+        if self._refused or (self._trie is None and not (self._whole and self.topics is not None)):
+            return False
+        self._refused = self.widens = True
+        self._begin_view()
+        return True
 
     def take(self, segment: str, now: float) -> list[m.Filter]:
         """The steps to be sent now."""
