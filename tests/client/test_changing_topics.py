@@ -82,6 +82,7 @@ async def test_epochs_have_all_of_a_topic_or_nothing_while_readers_change_what_t
         reading = [asyncio.create_task(each.read()) for each in readers]
         changing = [asyncio.create_task(each.change()) for each in readers]
         while not all(each.has_changed for each in readers):
+            assert not any(task.done() for task in (*reading, *changing))
             await publish(writer, range(last, last + 1))
             last += 1
         for task in changing:
