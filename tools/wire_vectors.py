@@ -51,6 +51,7 @@ VALID: dict[str, tuple[m.Message, ...]] = {
     "snapshot of a complete stream": (m.Snapshot(9, 1, NONCE, (), (), ()),),
     "refused": (m.Refused(3, "stream_gone", "the stream was deleted and created anew; look it up again"),),
     "refused, text beyond ASCII": (m.Refused(0, "remote_protocol", "\u00e9poque \u03b5 \u65f6"),),
+    "ended": (m.Ended("the relay stops; join elsewhere"),),
     "hello": (m.Hello(1, (1,), "5e1f", "0", NONCE),),
     "hello with a filter": (m.Hello(1, (1,), "5e1f", "0", NONCE, ((b"delay/",), (b"delay/EWR", b"delay/LGA"))),),
     "hello with a filter that wants nothing": (m.Hello(1, (1,), "5e1f", "0", NONCE, ((), ())),),
@@ -64,6 +65,9 @@ VALID: dict[str, tuple[m.Message, ...]] = {
     "welcome": (m.Welcome(1, 1, CHANNEL, 2, 41, 16 * 2**20, 1.0, ("since", "filter:receiver", "since:times")),),
     "welcome to a coarse channel": (
         m.Welcome(1, 1, CHANNEL, 2, 41, 16 * 2**20, 1.0, ("since", "since:filter", "filter:channels"), True),
+    ),
+    "welcome by a relay that follows another": (
+        m.Welcome(1, 1, CHANNEL, 2, 41, 16 * 2**20, 1.0, ("since", "since:filter"), path=("relay-1", "relay-2")),
     ),
     "since the start": (m.Since(2, "0", None, 8),),
     "since a position": (m.Since(2, "0", m.Position(2, 41), 8),),

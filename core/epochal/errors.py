@@ -39,6 +39,7 @@ Separate from everything else because the core, the clients, the services and us
     |   +-- CatalogUnavailable
     |   +-- NoPublisher                a segment of the stream has no publisher
     |   +-- TimedOut
+    |   +-- RelayEnded                 a relay has lost its place, or stops: its subscribers join again
     |   +-- Superseded                 a newer publisher owns the segment
     |   +-- BufferFull                 appends come faster than they are acknowledged
     |   +-- ClusterUnavailable         Kubernetes, or a pod in it, cannot be reached now
@@ -369,6 +370,12 @@ class NoPublisher(Unavailable):
     """A segment of the stream has no publisher at present."""
 
     code = "no_publisher"
+
+
+class RelayEnded(Unavailable):
+    """A relay cannot go on after what it has sent, or stops; its subscribers join again after their last events."""
+
+    code = "relay_ended"
 
 
 class TimedOut(Unavailable):

@@ -98,6 +98,7 @@ class Reader:
         self.follower_settings, self.pushes = settings, True
         self.topics: TopicFilter | None = None
         self.whole_filter = False
+        self.relay: str | None = None
         self.seqs: list[int] = []
         self.lost: list[str] = []
         self.may_lose = 0

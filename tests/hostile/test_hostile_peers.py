@@ -12,7 +12,7 @@ from epochal.protocol import messages as m
 from epochal.protocol import wire
 from epochal.protocol.publisher import limits
 from epochal.protocol.publisher.channels import Channels
-from epochal.protocol.publisher.effects import Reply, SendAnswers
+from epochal.protocol.publisher.effects import PublisherEffect, Reply, SendAnswers
 from epochal.protocol.publisher.limits import PublisherSettings
 from epochal.protocol.publisher.machine import SegmentPublisher
 from epochal.protocol.publisher.server import SegmentServer, ServingSettings
@@ -121,9 +121,15 @@ def server(**settings: Any) -> SegmentServer:
     return SegmentServer(publisher(), Channels(lambda: b"channel0"), ServingSettings(**settings), 0.0)
 
 
+def _take(machine: SegmentServer) -> list[PublisherEffect]:
+    segment = machine.publisher
+    assert isinstance(segment, SegmentPublisher)
+    return segment.take()
+
+
 def asked(machine: SegmentServer, peer: bytes, message: m.Message) -> Any:
     machine.receive(peer, message, 0.0)
-    (answer,) = [effect for effect in machine.publisher.take() if isinstance(effect, SendAnswers)]
+    (answer,) = [effect for effect in _take(machine) if isinstance(effect, SendAnswers)]
     return answer.messages[0]
 
 
@@ -138,10 +144,10 @@ def test_one_peer_cannot_use_up_the_joins_of_all():
     assert kinds == [m.Welcome] * 3 + [m.Refused] * 2
     assert isinstance(asked(machine, b"another", hello(9)), m.Welcome)
     machine.subscribed((0).to_bytes(16, "big"), 0.0)
-    machine.publisher.take()
+    _take(machine)
     assert isinstance(asked(machine, b"greedy", hello(10)), m.Welcome), "a join that went on makes room"
     machine.tick(60.0)
-    machine.publisher.take()
+    _take(machine)
     assert isinstance(asked(machine, b"greedy", hello(11)), m.Welcome), "so does one that expired"
     assert not machine._joining.keys() - {b"greedy"}
 
@@ -162,9 +168,9 @@ def test_a_full_publisher_is_worth_another_try():
     asked(machine, b"p", hello(1))
     assert isinstance(machine.publisher, SegmentPublisher)
     said(machine.publisher, b"w", opening("w"), append(0, 0))
-    machine.publisher.take()
+    _take(machine)
     machine.receive(b"p", m.Since(1, "0", None, 0), 0.0)
-    machine.publisher.take()
+    _take(machine)
     for message in (hello(2), m.Since(2, "0", None, 0)):
         refused = asked(machine, b"another", message)
         assert from_code(refused.code, "").retryable

@@ -23,6 +23,7 @@ from epochal.protocol.subscriber.effects import (
 from epochal.protocol.subscriber.follower import Follower, FollowerSettings
 from epochal.protocol.subscriber.since import Behind, From
 from epochal.protocol.times import TimeShape
+from epochal.protocol.topics.filter import TopicFilter
 
 CHANNEL = b"channel0"
 
@@ -824,3 +825,73 @@ def test_a_gap_is_told_also_where_everything_is_pulled(wire_up):
     assert reader.frontier == [1]
     assert reader.epochs() == []
     assert not reader.machine.saw_whole(0)
+
+
+# ---- behind a relay: F8, F13, F16 ----
+
+
+def relayed(path: tuple[str, ...], **options: Any) -> Alone:
+    """A follower that has been welcomed by a relay with this way to the publisher."""
+    alone = Alone(**options)
+    hello = alone.request()
+    alone.nonce = hello.nonce
+    alone.answer(m.Welcome(hello.request, 1, CHANNEL, 1, -1, 1000, 1.0, (), path=path))
+    return alone
+
+
+@pytest.mark.rule("F13")
+def test_a_run_that_ends_is_joined_again():
+    alone = relayed(("relay-1",))
+    alone.snapshot()
+    alone.push(data(5), m.Ended("the relay stops"))
+    assert [told.seq for told in alone.told() if isinstance(told, m.Data)] == [5]
+    assert alone.follower.broken
+    error = alone.follower.error
+    assert error is not None
+    assert (error.code, error.retryable) == ("relay_ended", True)
+
+
+@pytest.mark.rule("F16")
+@pytest.mark.parametrize("path", [("me",), ("relay-1", "me", "relay-2"), tuple(map(str, range(8)))])
+def test_a_relay_does_not_follow_itself_nor_too_long_a_chain(path):
+    assert relayed(path, relay="me").error() == "unavailable"
+
+
+@pytest.mark.rule("F16")
+def test_a_relay_follows_others_and_a_subscriber_any():
+    assert not relayed(tuple(map(str, range(7))), relay="me").follower.broken
+    assert not relayed(("me", *map(str, range(7)))).follower.broken
+
+
+@pytest.mark.rule("F8")
+def test_a_relay_that_is_behind_is_joined_anew_for_other_topics():
+    """Its snapshot is older than what has come: the state where the follower is must be asked for."""
+    everything, some = TopicFilter(), TopicFilter([b"a"])
+    alone = relayed(("relay-1",), topics=some, whole_filter=True)
+    alone.snapshot(seq=9)
+    alone.take()
+    alone.told()
+    alone.follower.want(everything, 1.0, widens=True)
+    hello = alone.request()
+    assert hello.replaces == alone.nonce
+    alone.answer(m.Welcome(hello.request, 1, b"channel1", 1, 7, 1000, 1.0, (), path=("relay-1",)))
+    older = m.Snapshot(7, 1, hello.nonce, (0,), (), (), left=7)
+    alone.follower.pushed(b"P" + hello.nonce, older, 1.0)
+    assert not alone.told(), "nothing says yet from where on the new topics come"
+    (again,) = [each.message for each in alone.take() if isinstance(each, Request)][-1:]
+    assert isinstance(again, m.Hello)
+    assert again.replaces is None
+
+
+@pytest.mark.rule("F13")
+def test_a_relay_may_follow_another_incarnation_on_the_same_connection():
+    alone = relayed(("relay-1",), topics=TopicFilter([b"a"]), whole_filter=True)
+    alone.snapshot()
+    alone.take()
+    alone.follower.want(None, 1.0, widens=True)
+    hello = alone.request()
+    alone.answer(m.Welcome(hello.request, 1, b"channel1", 2, -1, 1000, 1.0, (), path=("relay-1",)))
+    assert not alone.follower.broken
+    (again,) = [each.message for each in alone.take() if isinstance(each, Request)]
+    assert isinstance(again, m.Hello)
+    assert again.replaces is None

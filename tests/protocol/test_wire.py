@@ -57,6 +57,7 @@ FIELDS: dict[type, tuple[st.SearchStrategy[Any], ...]] = {
     m.Heartbeat: (INT, INT),
     m.Snapshot: (INT, INT, sized(16), TIMES, TIMES, TIMES, TIMES, st.none() | INT),
     m.Refused: (INT, TEXT, TEXT),
+    m.Ended: (TEXT,),
     m.Hello: (
         INT,
         st.lists(INT, max_size=3).map(tuple),
@@ -79,6 +80,7 @@ FIELDS: dict[type, tuple[st.SearchStrategy[Any], ...]] = {
         st.floats(0, 86_400),
         st.lists(TEXT, max_size=3).map(tuple),
         st.booleans(),
+        st.lists(TEXT, max_size=3).map(tuple),
     ),
     m.Since: (INT, TEXT, st.none() | POSITION, COUNT, st.none() | TIMES, st.none() | PREFIXES),
     m.Credit: (INT, COUNT),

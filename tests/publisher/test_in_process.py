@@ -150,8 +150,8 @@ async def ticks(publisher: PublisherProcess, seconds: float) -> None:
     machine, until = publisher.segments["0"].server, monotonic() + seconds
     ticked, event = machine.tick, asyncio.Event()
 
-    def noting(now: float) -> None:
-        ticked(now)
+    def noting(now: float, *, beats: bool = True) -> None:
+        ticked(now, beats=beats)
         if now > until:
             event.set()
 

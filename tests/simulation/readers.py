@@ -10,6 +10,7 @@ from tests.simulation.links import Connection, Socket
 from tests.simulation.nodes import Node
 from tests.simulation.oracle import TOPICS, Log, Oracle, Standing, Times, Violation, meta_of, topic_of
 from tests.simulation.order import at_most, covered, maximal, reached
+from tests.simulation.relays import RelayNode, Server
 from tests.simulation.scenario import Scenario
 from tests.simulation.stories import ALL, Claim, Join, Memory, Topics, Yield
 from tests.simulation.world import World
@@ -45,7 +46,7 @@ from epochal.protocol.wire import Frames
 
 TICK = 0.5
 SOON = 6.0
-"""Seconds: twice what a join may take."""
+"""Seconds: twice what a join may take. A relay that was lost may take as long to be back, and to be found out."""
 SETTINGS = FollowerSettings(poll=0.7, filter=FilterTimes(settled=0.3, between_changes=1.5))
 
 
@@ -77,11 +78,13 @@ class Life:
         world: World,
         scenario: Scenario,
         nodes: dict[str, Node],
+        relays: dict[str, list[RelayNode]],
         oracle: Oracle,
         memory: Memory,
         cursor: Cursor | None,
     ) -> None:
         self.world, self.scenario, self.nodes, self.oracle, self.memory = world, scenario, nodes, oracle, memory
+        self.relays = relays
         self.machine = Subscriber(
             "uid", scenario.time_shape, scenario.names, partial=memory.partial, cursor=cursor,
             wanted=memory.wanted if cursor is None else None, topics=filter_of(memory.topics),
@@ -162,10 +165,12 @@ class Life:
             topics = topics if seen else topics & each.before
         return topics
 
-    def rejoined(self, segment: str, rejoined: Rejoined) -> None:
+    def rejoined(self, segment: str, rejoined: Rejoined, *, relayed: bool) -> None:
         """A segment is followed on another channel."""
         self.world.count("rejoined")
         standing = self.oracle.log_of(segment, self._incarnations[segment]).standing(rejoined.state.seq)
+        if relayed:
+            standing = self._as_relays_know(rejoined.state, standing)
         if not _agrees(rejoined.state, standing):
             raise Violation(f"E14: {self.memory.name} goes on with {rejoined.state} at {segment}; it was {standing}")
         self._topics_begin(segment, standing, rejoined.topics)
@@ -185,7 +190,7 @@ class Life:
         """F8: where nothing goes wrong any more, each publisher soon says from where on new topics come."""
         if not (self.world.calm and self.machine.ready and self.machine.widening):
             self._widening_since = self.world.now
-        elif self.world.now - self._widening_since > SOON:
+        elif self.world.now - self._widening_since > SOON * (1 + 2 * self.scenario.relays):
             raise Violation(f"F8: {self.memory.name} waits for its new topics since {self._widening_since:.3f}")
 
     def end(self) -> None:
@@ -208,7 +213,17 @@ class Life:
 
     # ---- from the links ----
 
-    def began(self, segment: str, began: Began, before: m.Position) -> None:
+    def _as_relays_know(self, state: SegmentState, there: Standing) -> Standing:
+        """F14: a relay knows more times as active than are, maximal ones of its own join, and none of other topics.
+
+        That it may only leave out too much: each that is active in what is wanted is covered, if what has begun of it
+        is of those topics; that is judged by what is yielded.
+        """
+        more = frozenset(time for time in state.upper if reached(there.lower, time))
+        self.world.counts["relays know more"] += maximal(more) != maximal(there.active)
+        return there._replace(active=more)
+
+    def began(self, segment: str, began: Began, before: m.Position, *, relayed: bool) -> None:
         """A segment began; judge whether a gap or a rewind was called for."""
         if self.world.tracing:
             self.world.note(f"{self.memory.name}: {segment} {began}")
@@ -225,6 +240,8 @@ class Life:
         self.memory.torn |= {time for time, payloads in self._arrived_at.items() if payloads & self.oracle.lost}
         log = self.oracle.log_of(segment, began.incarnation)
         standing = log.standing(began.state.seq)
+        if relayed:
+            standing = self._as_relays_know(began.state, standing)
         if not _agrees(began.state, standing):
             raise Violation(f"E14: {self.memory.name} begins {segment} with {began.state}; it was {standing}")
         if began.filters and not began.gap and self.memory.start:
@@ -434,7 +451,7 @@ class Link:
     def _connect(self) -> None:
         if self.life.ended or self._connections is not None:
             return
-        node = self.life.nodes[self.segment]
+        node = self._way()
         events = node.connect(Socket.EVENTS, ("", 0))
         requests = node.connect(Socket.REQUESTS, ("", 0))
         if events is None or requests is None:
@@ -453,6 +470,21 @@ class Link:
         if self._paused:
             self.pause()
         self._act(follower)
+
+    def _way(self) -> Server:
+        """Whom it connects to: its publisher, or a relay."""
+        life = self.life
+        relays = life.relays[self.segment]
+        if relays and self.world.chance(life.scenario.relaying):
+            self.world.count("relayed")
+            return self.world.random.choice(relays)
+        return life.nodes[self.segment]
+
+    @property
+    def relayed(self) -> bool:
+        """Whether a relay has answered on this connection."""
+        welcome = None if self._follower is None else self._follower.welcome
+        return welcome is not None and bool(welcome.path)
 
     def _pushed(self, follower: Follower, frames: Frames) -> None:
         private = frames[0][:1] == b"P"
@@ -496,13 +528,14 @@ class Link:
                 return
             match told:
                 case Began():
-                    self.life.began(self.segment, told, self.life.machine.position(self.segment))
+                    at = self.life.machine.position(self.segment)
+                    self.life.began(self.segment, told, at, relayed=self.relayed)
                 case Broke():
                     self._broke(follower, told.error)
                 case Reached():
                     self.life.machine.reached(self.segment, told.seq)
                 case Rejoined():
-                    self.life.rejoined(self.segment, told)
+                    self.life.rejoined(self.segment, told, relayed=self.relayed)
                 case _:
                     self.life.event(self.segment, told)
 
@@ -567,12 +600,19 @@ class Reader:
     """A reading application: lives, reads, stores its cursor, crashes, goes on."""
 
     def __init__(
-        self, world: World, scenario: Scenario, nodes: dict[str, Node], oracle: Oracle, memory: Memory
+        self,
+        world: World,
+        scenario: Scenario,
+        nodes: dict[str, Node],
+        relays: dict[str, list[RelayNode]],
+        oracle: Oracle,
+        memory: Memory,
     ) -> None:
         self.world, self.scenario, self.nodes, self.oracle, self.memory = world, scenario, nodes, oracle, memory
+        self.relays = relays
         self._stored: tuple[str, list[Yield], set[Time], set[Time], list[Join]] | None = None
         self._slowness = world.random.choice((0.1, 0.3, 1.0, 3.0))
-        self.life = Life(world, scenario, nodes, oracle, memory, None)
+        self.life = Life(world, scenario, nodes, relays, oracle, memory, None)
 
     def lives(self) -> None:
         """Do something, or suffer something, now and then."""
@@ -643,7 +683,7 @@ class Reader:
             self.world.count("resumed with other topics")
             self.memory.topics = self.world.random.choice(FILTERS)
             self.memory.always &= self.memory.topics
-        self.life = Life(self.world, self.scenario, self.nodes, self.oracle, self.memory, cursor)
+        self.life = Life(self.world, self.scenario, self.nodes, self.relays, self.oracle, self.memory, cursor)
 
     def settle(self) -> None:
         """Read all there is, and say what was seen whole."""

@@ -16,6 +16,7 @@ from tests.simulation.disk import Disk
 from tests.simulation.nodes import Node
 from tests.simulation.oracle import Oracle, Violation
 from tests.simulation.readers import FILTERS, Reader
+from tests.simulation.relays import RelayNode, Server
 from tests.simulation.scenario import Scenario
 from tests.simulation.stories import Memory
 from tests.simulation.world import World
@@ -96,6 +97,7 @@ class _Run:
             name: Node(self.world, self.scenario, self.catalog, self.oracle, name, make_disk)
             for name in self.scenario.names
         }
+        self.relays = {name: self._relays_of(name) for name in self.scenario.names}
         hosted, nodes = self.scenario.per_process, list(self.nodes.values())
         self.processes = [nodes[first : first + hosted] for first in range(0, len(nodes), hosted)]
         self.writers = [self._writer(f"w{number}") for number in range(self.scenario.writers)]
@@ -113,6 +115,14 @@ class _Run:
         self._end()
         self._check()
         return self._report()
+
+    def _relays_of(self, segment: str) -> list[RelayNode]:
+        """Relays that may follow the publisher, each other, and themselves."""
+        ways: list[Server] = [self.nodes[segment]]
+        for number in range(self.scenario.relays):
+            relay = RelayNode(self.world, self.scenario, f"r{number}", segment, ways)
+            ways.append(relay)
+        return [relay for relay in ways if isinstance(relay, RelayNode)]
 
     def _writer(self, name: str) -> Writer:
         return Writer(self.world, self.scenario, self.nodes, self.oracle, self.catalog, name)
@@ -132,7 +142,7 @@ class _Run:
             memory.topics = memory.always = FILTERS[chosen % len(FILTERS)]
             memory.whole_filter = self.scenario.whole_filter
         self.world.note(f"joins: {memory}")
-        reader = Reader(self.world, self.scenario, self.nodes, self.oracle, memory)
+        reader = Reader(self.world, self.scenario, self.nodes, self.relays, self.oracle, memory)
         self.readers.append(reader)
         reader.lives()
 
@@ -165,6 +175,10 @@ class _Run:
                     node.stall(seconds)
             elif world.chance(scenario.stop_rate * _FAULT_TICK):
                 self._stop(process)
+        if scenario.relay_faults:
+            for relay in [relay for relays in self.relays.values() for relay in relays]:
+                if relay.up and world.chance(scenario.relay_faults * _FAULT_TICK):
+                    self._hurt(relay)
         for node in self.nodes.values():
             if world.chance(scenario.wrong_address_rate * _FAULT_TICK):
                 node.mislead(world.between(0.3, 4.0))
@@ -173,6 +187,20 @@ class _Run:
         if scenario.catalog_restored_rate:
             self._copies(scenario.catalog_restored_rate * _FAULT_TICK)
         world.after(_FAULT_TICK, self._faults)
+
+    def _hurt(self, relay: RelayNode) -> None:
+        world = self.world
+        kind = world.random.randrange(5)
+        if kind == 0:
+            relay.crash(world.between(0.2, 2.0))
+        elif kind == 1:
+            relay.end_in_order(world.between(0.2, 2.0))
+        elif kind == 2:
+            relay.stall(world.between(0.3, 5.0))
+        elif kind == 3:
+            relay.sever(world.random.choice((0.05, 0.5, 3.0)))
+        else:
+            relay.change_way()
 
     def _crash(self, process: list[Node], *, machine: bool) -> None:
         back_after = self.world.between(0.2, 2.0)

@@ -85,6 +85,12 @@ class Scenario:
     """Whether they say so as they join (`push.initialFilter: none`); else all is pushed to them."""
     change_rate: float = 0.0
     """How often each subscriber of epochs comes to want others."""
+    relays: int = 0
+    """Relays of each segment."""
+    relaying: float = 0.8
+    """Share of the readers' connections that are made to one of them."""
+    relay_faults: float = 0.0
+    """How often each of them dies, stops, stalls, loses its connection, or changes its way."""
     power_losses: float = 0.5
     """Share of the crashes that are of the whole machine: what was written and not synced may be gone with it."""
 

@@ -41,6 +41,9 @@ SINCE_FILTER = "since:filter"
 FILTER_CHANNELS = "filter:channels"
 """The feature of a publisher that takes `Hello.filter`, and has a channel for each filter (F6)."""
 
+MAX_RELAYS = 8
+"""Relays between a subscriber and the publisher (F16)."""
+
 MAX_FILTER_ENTRIES, MAX_FILTER_BYTES = 256, 16 * 1024
 """What the filter in one message may have: prefixes, and their bytes."""
 
@@ -162,6 +165,15 @@ class Heartbeat(NamedTuple):
     upto: int = NOTHING_YET
 
 
+class Ended(NamedTuple):
+    """A relay sends nothing more on this channel: join again, there or elsewhere, after the last event (F13).
+
+    What comes later is not known to follow what was sent. `detail` says why.
+    """
+
+    detail: str
+
+
 class Refused(NamedTuple):
     """The answer to `op` (or `request`) is no; `code` is that of an `EpochalError`."""
 
@@ -219,7 +231,8 @@ class Welcome(NamedTuple):
     """What to subscribe to.
 
     `C<channel>`, then `P<nonce>`. `seq` is the last event pushed when the channel was given out. `coarse`: the channel
-    carries more topics than were asked for, because the publisher has no room for another channel (F12).
+    carries more topics than were asked for, because the publisher has no room for another channel (F12). `path`: the
+    ids of the relays between here and the publisher, the one that answers first (F16).
     """
 
     request: int
@@ -231,6 +244,7 @@ class Welcome(NamedTuple):
     heartbeat: float
     features: tuple[str, ...]
     coarse: bool = False
+    path: tuple[str, ...] = ()
 
 
 class Since(NamedTuple):
@@ -543,7 +557,7 @@ class Left(NamedTuple):
 
 
 Message: TypeAlias = (
-    Data | Frontier | Aborted | Snapshot | Heartbeat | Refused
+    Data | Frontier | Aborted | Snapshot | Heartbeat | Ended | Refused
     | Hello | Welcome | Filter | Confirm | Since | Credit | Opening | Chunk | Truncated
     | Open | Opened | Append | Ack | AppendRefused | Hold | Abort | Leave | Done | Alive | Lost
     | Greet | Greeted | Ask | Answer | Pass | Passed | Cut | Free | Left

@@ -26,6 +26,8 @@ from epochal.service.process import command_line, run
 from epochal.version import version
 from epochal_publisher.http.server import PublisherHttp
 from epochal_publisher.publisher import PublisherProcess
+from epochal_publisher.relay.server import serve as serve_relay
+from epochal_publisher.relay.settings import RelaySettings
 from epochal_publisher.segments.lease import Forgotten, PublisherLease, find_mark, leave_mark
 from epochal_publisher.segments.store import SegmentStores
 from epochal_publisher.settings import Settings
@@ -78,6 +80,37 @@ def sidecar(
     """Pass on what writers beside it publish, until SIGTERM or Ctrl-C. Settings also come from EPOCHAL_SIDECAR_*."""
     given = {name: value for name, value in locals().items() if name != "exit_with_stdin"}
     run("epochal-sidecar", lambda stop: _pass_on(stop, given), exit_with_stdin=exit_with_stdin)
+
+
+@_app.command()
+def relay(
+    stream: Annotated[str | None, typer.Option(help="namespace/name of the stream.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name by which subscribers ask for it. [default: relay]")] = None,
+    upstream: Annotated[
+        str | None, typer.Option(help="What it follows: direct (the publishers), or a relay's name. [default: direct]")
+    ] = None,
+    catalog: Annotated[str | None, typer.Option(help="URL of the catalog. [default: EPOCHAL_CATALOG]")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on. [default: 127.0.0.1]")] = None,
+    advertise: Annotated[str | None, typer.Option(help="Host that clients are told. [default: --host]")] = None,
+    capacity: Annotated[int | None, typer.Option(help="Subscribers at most. [default: 1000]")] = None,
+    events_port: Annotated[int | None, typer.Option(help="Port of live push. [default: a free one]")] = None,
+    requests_port: Annotated[int | None, typer.Option(help="Port of requests. [default: a free one]")] = None,
+    http_port: Annotated[int | None, typer.Option(help="Port of HTTP. [default: a free one]")] = None,
+    exit_with_stdin: Annotated[bool, typer.Option(help="Stop when standard input ends.")] = False,
+) -> None:
+    """Pass a stream on to many subscribers, until SIGTERM or Ctrl-C. Settings also come from EPOCHAL_RELAY_*."""
+    given = {name: value for name, value in locals().items() if name != "exit_with_stdin"}
+    run("epochal-relay", lambda stop: _relay(stop, given), exit_with_stdin=exit_with_stdin)
+
+
+async def _relay(stop: asyncio.Event, given: dict[str, Any]) -> int:
+    check_libzmq()
+    keep_freed_memory(PUBLISHER_KEEPS)
+    settings = RelaySettings.read(**given)
+    gc.freeze()
+    gc.set_threshold(20_000, 50, 100)
+    logger.info("version %s", version())
+    return await serve_relay(settings, stop)
 
 
 async def _pass_on(stop: asyncio.Event, given: dict[str, Any]) -> int:

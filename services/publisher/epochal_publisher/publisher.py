@@ -20,7 +20,6 @@ from epochal.catalog_api.requests import SegmentReport
 from epochal.client.sockets import Socket
 from epochal.errors import (
     EpochalError,
-    LocalProtocolError,
     LogFailed,
     StreamGone,
     Unavailable,
@@ -31,21 +30,18 @@ from epochal.protocol.publisher.effects import (
     FindBeginning,
     FindState,
     Log,
-    Private,
-    Push,
     ReadLog,
     Reply,
     ReportFinishing,
-    SendAnswers,
 )
 from epochal.protocol.publisher.effects import PublisherEffect as Effect
-from epochal.protocol.wire import encode
 from epochal_publisher.counters import ProcessCounters
 from epochal_publisher.segments.commits import Appends, CommitPipeline, Durable
 from epochal_publisher.segments.lease import PublisherLease
 from epochal_publisher.segments.segment import HostedSegment
 from epochal_publisher.segments.store import SegmentStore, SegmentStores
 from epochal_publisher.settings import Settings
+from epochal_publisher.sockets.delivery import Delivery
 from epochal_publisher.sockets.events import Events
 from epochal_publisher.sockets.peer_limits import BlockedPeers
 from epochal_publisher.sockets.router import Ingest, Requests, Router
@@ -94,18 +90,24 @@ class PublisherProcess:
                 self.flush,
                 self.counters,
                 settings.patience,
+                self._refuse_join,
             )
             self._ingest.router = self._router("ingest", self._ingest)
             self._requests.router = self._router("requests", self._requests)
         except zmq.ZMQError as error:
             self._context.destroy(0)
             raise Unavailable(f"cannot listen on {settings.host}: {error}") from error
+        self._delivery = Delivery(self._events, self._requests.router, self.counters)
         self._sockets: tuple[Socket, ...] = (
             self._ingest.router.socket,
             self._requests.router.socket,
             self._events.socket,
         )
         self._alive = monotonic()
+
+    def _refuse_join(self, nonce: bytes) -> None:
+        """Any segment answers it with `Refused`."""
+        next(iter(self.segments.values())).server.subscribed(nonce, monotonic())
 
     def _new_discarded(self) -> BlockedPeers:
         return BlockedPeers(self.settings.max_discarded, self.settings.discard_ttl)
@@ -293,26 +295,13 @@ class PublisherProcess:
     # ---- effects ----
 
     def _carry_out(self, served: HostedSegment, effects: Sequence[Effect]) -> None:
-        counters, events = served.counters, self._events
-        push, flush = served.channels.push, served.channels.flush
+        counters = served.counters
         replies: dict[bytes, list[m.Message]] = {}
-        unsent = 0
-        for effect in effects:
-            kind = type(effect)
-            if kind is Push:
-                try:
-                    unsent += not push(effect.message)  # type: ignore[union-attr, arg-type]  # `match` costs twice as much
-                except LocalProtocolError as error:
-                    logger.error("an event cannot be pushed, subscribers will pull it: %s", error)
-            elif kind is Reply:
-                replies.setdefault(effect.peer, []).append(effect.message)  # type: ignore[union-attr]
+        for effect in self._delivery.carry_out(served, effects):
+            if type(effect) is Reply:
+                replies.setdefault(effect.peer, []).append(effect.message)
             else:
                 self._carry_out_rare(served, effect)
-        counters.unsent_events += unsent
-        pushed = flush()
-        if pushed:
-            counters.pushed_messages += len(pushed)
-            counters.pushed_bytes += events.send(pushed)
         send = self._ingest.router.send
         for peer, messages in replies.items():
             send(peer, messages)
@@ -325,17 +314,6 @@ class PublisherProcess:
 
     def _carry_out_rare(self, served: HostedSegment, effect: Effect) -> None:
         match effect:
-            case Private(subscription, message, replaced):
-                # The snapshot covers every event before it. Sent after it, they would be counted twice (S9, E14).
-                served.counters.pushed_bytes += self._events.send(served.channels.flush())
-                try:
-                    self._events.send(encode(served.channels.left(message, replaced), prefix=b"P" + subscription))
-                except LocalProtocolError as error:
-                    logger.error("a subscriber cannot be answered: %s", error)
-                    self.counters.failures += 1
-            case SendAnswers(peer, messages):
-                served.counters.answered(messages[0])
-                self._requests.router.send(peer, messages)
             case AskRecord():
                 self._ask_now(served)
             case ReportFinishing(number, finishing):

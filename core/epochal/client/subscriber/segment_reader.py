@@ -8,6 +8,7 @@ import asyncio
 import secrets
 import time as clock
 from collections.abc import Callable, Sequence
+from random import SystemRandom
 from typing import Any, Protocol
 
 import zmq
@@ -15,7 +16,7 @@ import zmq
 from epochal.backoff import Backoff
 from epochal.client.catalog.directory import RECONNECT_FIRST, RECONNECT_LAST, Directory, worth_retrying
 from epochal.client.sockets import Socket
-from epochal.errors import EpochalError, NoPublisher, StreamGone, Unavailable
+from epochal.errors import EpochalError, NoPublisher, RelayEnded, StreamGone, Unavailable
 from epochal.protocol import messages as m
 from epochal.protocol import wire
 from epochal.protocol.subscriber.effects import FollowerReport, Request, SubscribePrefix, UnsubscribePrefix
@@ -26,6 +27,10 @@ from epochal.protocol.wire import Frames
 
 TICK = 0.1
 """Seconds between looks at the clock."""
+
+AFTER_RELAY = 1.0
+"""Seconds within which the readers of a relay that ends come back, each at a moment of its own (F13)."""
+_chance = SystemRandom()
 
 STALL = 1.0
 """Seconds of a busy event loop after which a publisher's silence is counted from the start again."""
@@ -39,6 +44,8 @@ class Reader(Protocol):
     follower_settings: FollowerSettings
     pushes: bool
     """Whether to follow pushes; else events are pulled."""
+    relay: str | None
+    """The id of the relay that is fed, if it is one (F16)."""
 
     @property
     def topics(self) -> TopicFilter | None:
@@ -100,7 +107,10 @@ class SegmentReader:
                 self._down = True
                 reader.down(self.segment, str(error))
             reader.directory.stale()
-            await reader.directory.pause(self.segment, backoff.delay())
+            if isinstance(error, RelayEnded):  # it has told all its readers at once
+                await asyncio.sleep(AFTER_RELAY * _chance.random())
+            else:
+                await reader.directory.pause(self.segment, backoff.delay())
 
     def _judged(self, error: EpochalError) -> EpochalError:
         """Make an answer for another stream an error to retry: only the catalog can end a subscription (E48)."""
@@ -149,7 +159,23 @@ class SegmentReader:
             pushes=reader.pushes,
             topics=reader.topics,
             whole_filter=reader.whole_filter,
+            relay=reader.relay,
         )
+
+    @property
+    def requests_address(self) -> str | None:
+        """Where this connection sends its requests; None while there is none."""
+        return None if self._connection is None else self._connection.requests_address
+
+    @property
+    def live(self) -> bool:
+        """Whether everything that the publisher has said by now was reported."""
+        return self._connection is not None and self._connection.follower.live
+
+    @property
+    def welcome(self) -> m.Welcome | None:
+        """What the publisher says of itself on this connection; None before it has answered."""
+        return None if self._connection is None else self._connection.follower.welcome
 
     @property
     def damaged(self) -> int:
@@ -199,9 +225,9 @@ class _Connection:
         self._was_live = False
         self._paused = False
         self._closed = False
-        self._address, requests = addresses
+        self._address, self.requests_address = addresses
         self._events = self._connected(zmq.SUB, self._pushed, self._address) if follower.pushes else None
-        self._requests = self._connected(zmq.DEALER, self._answered, requests)
+        self._requests = self._connected(zmq.DEALER, self._answered, self.requests_address)
 
     def _connected(self, kind: int, on_message: Callable[[Frames], None], address: str) -> Socket:
         socket = Socket(self._reader.context, kind, on_message, self._act)

@@ -88,6 +88,8 @@ class Subscription:
         settings = settings or FollowerSettings()
         self.follower_settings = settings if poll is None else replace(settings, poll=poll)
         self.pushes = push
+        self.relay: str | None = None
+        """No relay is fed."""
         self._links: list[SegmentReader] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._error: EpochalError | None = None

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
+from epochal.errors import EpochalError, HistoryTruncated
 from epochal.protocol.messages import NOTHING_YET, Aborted, Data, Event, Frontier
 from epochal.protocol.progress import Progress, UpperFrontier
 from epochal.protocol.times import Time
@@ -108,6 +109,10 @@ class History:
     def truncated_at(self) -> int:
         """The sequence number of the newest event that is gone; `since` works from this position on."""
         return self._last - len(self._events)
+
+    def overtaken(self, at: int) -> EpochalError:
+        """Why a reader that has all up to `at` cannot go on: what follows is gone."""
+        return HistoryTruncated(f"events after {at} are gone; the first retained position is {self.first}")
 
     @property
     def first(self) -> int:

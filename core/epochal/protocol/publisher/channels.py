@@ -200,6 +200,11 @@ class Channels:
             return message
         return message._replace(left=before.last)
 
+    def end(self, detail: str) -> None:
+        """Tell all subscribers that nothing more is sent (F13)."""
+        for channel in self._listening:
+            channel.packer.add(m.Ended(detail))
+
     def flush(self) -> list[Frames]:
         """The zmq messages of all channels since the last flush; in order on each."""
         if len(self._listening) == 1:

@@ -4,6 +4,7 @@ The publisher itself is ahead of its disk. A `SegmentServer` over this view gets
 that holds what is not durable yet, however slow or full the disk is. What it emits has a queue of its own.
 """
 
+from epochal.errors import EpochalError
 from epochal.protocol.log.history import History, SegmentState
 from epochal.protocol.messages import Event
 from epochal.protocol.progress import Progress
@@ -49,6 +50,10 @@ class CommittedHistory:
     def after(self, seq: int, count: int) -> list[Event]:
         """The next `count` committed events after `seq`, or as many as there are."""
         return self._history.after(seq, min(count, self.last - seq))
+
+    def overtaken(self, at: int) -> EpochalError:
+        """Why a reader that has all up to `at` cannot go on."""
+        return self._history.overtaken(at)
 
     def states(self) -> list[SegmentState]:
         """States that are known without a replay, oldest first, up to the last committed event."""
@@ -96,6 +101,11 @@ class CommittedView:
     def gathering(self) -> bool:
         """Whether it is not known yet in which state the publisher begins; see `SegmentPublisher.gathering`."""
         return self.publisher.gathering
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """No relay is on the way to a publisher."""
+        return ()
 
     @property
     def settings(self) -> PublisherSettings:

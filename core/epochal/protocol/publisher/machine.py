@@ -158,6 +158,11 @@ class SegmentPublisher:
         return self._log.history.last
 
     @property
+    def path(self) -> tuple[str, ...]:
+        """No relay is on the way to a publisher."""
+        return ()
+
+    @property
     def complete(self) -> bool:
         """Whether every writer has finished the stream (E7)."""
         return self._completion.complete

@@ -24,9 +24,8 @@ from epochal.protocol import messages as m
 from epochal.protocol.log.epoch_query import MOST_WANTED, EpochQuery
 from epochal.protocol.log.history import SegmentState, retained_size
 from epochal.protocol.publisher.channels import Channel, Channels
-from epochal.protocol.publisher.committed_view import CommittedView
 from epochal.protocol.publisher.effects import FindBeginning, FindState, Private, Push, ReadLog, SendAnswers
-from epochal.protocol.publisher.machine import SegmentPublisher
+from epochal.protocol.publisher.served import Served
 from epochal.protocol.publisher.views import Views
 from epochal.protocol.topics.filter import TopicFilter
 
@@ -104,9 +103,7 @@ class SegmentServer:
     For a publisher with a disk, pass it the `CommittedView`, which never shows what is not durable yet.
     """
 
-    def __init__(
-        self, publisher: SegmentPublisher | CommittedView, channels: Channels, settings: ServingSettings, now: float
-    ) -> None:
+    def __init__(self, publisher: Served, channels: Channels, settings: ServingSettings, now: float) -> None:
         self.publisher = publisher
         self.channels = channels
         self.settings = settings
@@ -158,6 +155,10 @@ class SegmentServer:
         except EpochalError as error:
             self.publisher.emit(SendAnswers(peer, (m.Refused(request, error.code, str(error)),)))
 
+    def wanted(self, peer: bytes, hello: m.Hello) -> TopicFilter:
+        """The topics that a join of this peer must get."""
+        return self.views.filter(peer, hello.view) if hello.filter is None else TopicFilter(*hello.filter)
+
     def _hello(self, peer: bytes, hello: m.Hello, now: float) -> None:
         publisher = self.publisher
         if m.VERSION not in hello.versions:
@@ -170,7 +171,7 @@ class SegmentServer:
             raise RemoteProtocolError("a subscription id is used once; draw a fresh one")
         if len(self._pending) >= self.settings.max_pending or self._joining[peer] >= self.settings.max_pending_each:
             raise Unavailable("too many joins are under way; try again")
-        wanted = self.views.filter(peer, hello.view) if hello.filter is None else TopicFilter(*hello.filter)
+        wanted = self.wanted(peer, hello)
         channel = self.channels.join(hello.nonce, wanted)
         # Nonces can be seen by all, so one that is named counts only if it is of the same peer (F11).
         before = None if hello.replaces is None else self.subscriptions.get(hello.replaces)
@@ -180,6 +181,7 @@ class SegmentServer:
         welcome = m.Welcome(
             hello.request, m.VERSION, channel.token, publisher.incarnation, publisher.seq,
             publisher.settings.max_payload, self.settings.heartbeat, FEATURES, channel.filter != wanted,
+            publisher.path,
         )  # fmt: skip
         publisher.emit(SendAnswers(peer, (welcome,)))
 
@@ -339,8 +341,7 @@ class SegmentServer:
         history = self.publisher.history
         while answering.credit > 0 and not answering.reading:
             if answering.at < history.first:  # retention overtook a slow reader
-                detail = f"events after {answering.at} are gone; the first retained position is {history.first}"
-                self.not_read(peer, request, HistoryTruncated(detail))
+                self.not_read(peer, request, history.overtaken(answering.at))
                 return
             if answering.at < history.truncated_at:
                 answering.reading = True
@@ -348,7 +349,7 @@ class SegmentServer:
                 return
             if answering.topics is None:
                 events = history.batch(answering.at, CHUNK_EVENTS, CHUNK_BYTES)
-                answering.at += len(events)
+                answering.at = events[-1].seq if events else history.last
                 upto = m.NOTHING_YET
             else:
                 events, upto = self._wanted_events(answering.at, answering.topics)
@@ -366,7 +367,7 @@ class SegmentServer:
         end = min(history.last, at + SCAN_EVENTS)
         while upto < end and size < SOME_BYTES:
             events = history.batch(upto, CHUNK_EVENTS, CHUNK_BYTES)
-            upto += len(events)
+            upto = events[-1].seq if events else history.last  # of a relay: it was sent nothing else
             wanted = [event for event in events if type(event) is not m.Data or topics.wants(event.topic)]
             chosen += wanted
             size += sum(map(retained_size, wanted))
@@ -374,11 +375,12 @@ class SegmentServer:
 
     # ---- time ----
 
-    def tick(self, now: float) -> None:
-        """Send the heartbeat when it is due, and forget what has waited too long."""
+    def tick(self, now: float, *, beats: bool = True) -> None:
+        """Send the heartbeat when it is due, if the publisher `beats`, and forget what has waited too long."""
         if now - self._beaten >= self.settings.heartbeat:
             self._beaten = now
-            self.publisher.emit(Push(m.Heartbeat(self.publisher.seq)))
+            if beats:
+                self.publisher.emit(Push(m.Heartbeat(self.publisher.seq)))
             self._forget(now)
 
     def _forget(self, now: float) -> None:

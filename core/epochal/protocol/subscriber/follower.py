@@ -26,9 +26,10 @@ The states of a follower, which `_Phase` names:
     LIVE        pushes are not followed any more                  WAITING   both subscriptions are left
     WAITING     pushes are followed again                         GREETING  `Hello`
     JOINING     `Refused` for the id                              BROKEN    nothing; `Broke` is reported
+    any         `Ended`: the relay has lost its place             BROKEN    nothing; `Broke` is reported
     any         silence, a refusal, or a broken rule              BROKEN    nothing; `Broke` is reported
 
-Sources: rules S8, S9, S33; E14, E16, E17, E26; F6-F8, F10; Push-Pull Publish-Subscribe; docs/protocol.md.
+Sources: rules S8, S9, S33; E14, E16, E17, E26; F6-F8, F10, F13, F16; Push-Pull Publish-Subscribe; docs/protocol.md.
 """
 
 from collections.abc import Callable
@@ -40,8 +41,10 @@ from epochal.errors import (
     EpochalError,
     HistoryTruncated,
     LimitExceeded,
+    RelayEnded,
     RemoteProtocolError,
     TimedOut,
+    Unavailable,
     UsageError,
     from_code,
 )
@@ -112,6 +115,7 @@ class Follower:
     state there (a reconnect); otherwise it requests the state (a cursor). `least_incarnation` is the highest
     incarnation seen before (E12). Without `pushes` it pulls only, every `settings.poll` seconds (Q7). `topics` are
     wanted, None for all; other batches may come too. With `whole_filter` the hello names them; else all are pushed.
+    `relay`: the id of the relay that this connection feeds, which must not be on the way to the publisher (F16).
     """
 
     def __init__(
@@ -129,6 +133,7 @@ class Follower:
         pushes: bool = True,
         topics: TopicFilter | None = None,
         whole_filter: bool = False,
+        relay: str | None = None,
     ) -> None:
         self.stream = stream
         self.segment = segment
@@ -138,6 +143,9 @@ class Follower:
         """Live events whose payload did not have the writer's CRC-32C."""
         self.error: EpochalError | None = None
         """Why the follower is over."""
+        self.welcome: m.Welcome | None = None
+        """The last one."""
+        self._relay = relay
         self._checks = EventChecks(segment, shape)
         self._fresh_nonce = fresh_nonce
         self._begin = begin
@@ -303,7 +311,7 @@ class Follower:
         change = self._change
         match message:
             case m.Welcome() if change is not None and message.request == change.request and change.channel is None:
-                self._change_welcomed(change, message)
+                self._change_welcomed(change, message, now)
             case m.Refused() if change is not None and message.op == change.request:
                 self._greet(now)  # whatever it is, the join says it again
             case m.Welcome() if message.request == self._request and self._phase is _Phase.GREETING:
@@ -370,6 +378,8 @@ class Follower:
                     self._reached(message.upto)  # F7
             case m.Frontier() | m.Aborted():
                 self._accept_live(message, now)
+            case m.Ended(detail):
+                self._break(RelayEnded(f"segment {self.segment}: {detail}"))
             case _:
                 raise _not_here(message)
 
@@ -417,6 +427,10 @@ class Follower:
                 TimedOut(f"segment {self.segment}: a stale publisher answered (incarnation {welcome.incarnation})")
             )
             return
+        if self._relay is not None and (self._relay in welcome.path or len(welcome.path) >= m.MAX_RELAYS):
+            self._break(Unavailable(f"segment {self.segment}: {_way_too_long(welcome.path, self._relay)}"))
+            return
+        self.welcome = welcome
         self._incarnation = self._least_incarnation = welcome.incarnation
         self._silence = max(self.settings.silence, 2 * min(welcome.heartbeat, LONGEST_HEARTBEAT))
         self._newest = welcome.seq
@@ -483,9 +497,13 @@ class Follower:
             if change.channel != self._channel:
                 self._effects.append(UnsubscribePrefix(change.channel))
 
-    def _change_welcomed(self, change: ChannelChange, welcome: m.Welcome) -> None:
+    def _change_welcomed(self, change: ChannelChange, welcome: m.Welcome, now: float) -> None:
+        if welcome.incarnation != self._incarnation and welcome.path:  # a relay goes on behind another publisher
+            self._greet(now)
+            return
         if welcome.version != m.VERSION or welcome.incarnation != self._incarnation:
             raise RemoteProtocolError("a publisher's version and incarnation stay the same on a connection")
+        self.welcome = welcome
         self._upstream.welcomed(welcome)
         change.channel = channel_prefix(welcome)
         if change.channel != self._channel:
@@ -504,12 +522,17 @@ class Follower:
                 self._change_joined(change, message, now)
             case m.Refused() if prefix == private_prefix(change.nonce):
                 self._greet(now)
+            case m.Ended(detail) if prefix == change.channel:
+                self._break(RelayEnded(f"segment {self.segment}: {detail}"))
 
     def _change_joined(self, change: ChannelChange, snapshot: m.Snapshot, now: float) -> None:
         """Leave the old channel, if all that was on it has come; what has not is pulled first (F8)."""
         if snapshot.incarnation != self._incarnation or snapshot.subscription != change.nonce:
             raise RemoteProtocolError("the snapshot is not of the incarnation and subscription that were welcomed")
         self._checks.times(snapshot.lower, snapshot.upper, snapshot.aborted, snapshot.below)
+        if snapshot.seq < self._last:  # of a relay that is behind: a join of its own asks for the state here
+            self._greet(now)
+            return
         self._effects.append(UnsubscribePrefix(private_prefix(self._nonce)))
         if change.channel != self._channel:
             if self._channel is not None:
@@ -718,6 +741,14 @@ def _not_here(message: m.Message) -> RemoteProtocolError:
     if isinstance(message, m.Snapshot):
         return RemoteProtocolError("a snapshot comes once, first, and for one subscription (S8)")
     return RemoteProtocolError(f"a publisher does not push {type(message).__name__} here")
+
+
+def _way_too_long(path: tuple[str, ...], relay: str) -> str:
+    """Why a relay cannot follow one to which this is the way."""
+    way = " -> ".join(path)
+    if relay in path:
+        return f"the relay would follow itself: {way}; change the upstream of one of them"
+    return f"at most {m.MAX_RELAYS} relays may follow each other, and there are {len(path)} already: {way}"
 
 
 def snapshot_state(snapshot: m.Snapshot) -> SegmentState:

@@ -13,8 +13,8 @@ from epochal.client.sockets import Socket
 from epochal.errors import RemoteProtocolError
 from epochal.protocol.wire import CHANNEL_PREFIX, NONCE_PREFIX, Frames
 from epochal_publisher.counters import ProcessCounters
-from epochal_publisher.segments.segment import HostedSegment
 from epochal_publisher.sockets.peer_limits import SocketTimeouts
+from epochal_publisher.sockets.served import ServedSegment
 
 MAX_SUBSCRIPTION = 512
 """Bytes of the largest message that a subscriber may send: what a handshake needs.
@@ -35,18 +35,23 @@ again.
 
 
 class Events:
-    """A bound XPUB; `segments` by id. `bound` limits the bytes that are held for one stalled subscriber."""
+    """A bound XPUB; `segments` by id. `bound` limits the bytes that are held for one stalled subscriber.
+
+    `unknown` answers a subscription id that is joined without a hello.
+    """
 
     def __init__(
         self,
         context: "zmq.Context[zmq.Socket[bytes]]",
         address: str,
-        segments: Mapping[str, HostedSegment],
+        segments: Mapping[str, ServedSegment],
         on_idle: Callable[[], None],
         counters: ProcessCounters,
         patience: SocketTimeouts,
+        unknown: Callable[[bytes], None],
     ) -> None:
         self._segments = segments
+        self._unknown = unknown
         self._counters = counters
         self._slot = _MOST_SLOT
         self.socket = Socket(
@@ -102,9 +107,9 @@ class Events:
             )  # of somebody else, see `SegmentServer.subscribed`
             return
         joined = next((served for served in every if served.server.expects(nonce)), None)
-        if joined is None:  # it had no hello here, so it is no join: any segment answers it with `Refused`
-            joined = every[0]
+        if joined is None:  # it had no hello here, so it is no join
             self._counters.refused("events", RemoteProtocolError.code)
+            self._unknown(nonce)
         else:
             joined.counters.joins += 1
-        joined.server.subscribed(nonce, monotonic())
+            joined.server.subscribed(nonce, monotonic())

@@ -1,0 +1,75 @@
+"""What a relay asks for: what any of its subscribers wants, in one filter of bounded size.
+
+Sources: rules N18, F17.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from epochal.protocol.topics.filter import EVERYTHING, TopicFilter
+from epochal.protocol.topics.publisher_trie import MAX_BYTES, MAX_ENTRIES
+
+NOTHING = TopicFilter([])
+"""No topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnionTimes:
+    """In seconds."""
+
+    linger: float = 30.0
+    """How long a filter is still asked for when nobody has it any more: most who leave come back."""
+    recover: float = 60.0
+    """How long a union that was too large must have been small before it takes the place of everything."""
+
+
+class FilterUnion:
+    """The union of all filters that someone has, or had within `linger` seconds; computed anew, never counted.
+
+    A union of more than `most_entries` prefixes, or `most_bytes`, becomes everything, until one of half of that has
+    held for `recover` seconds.
+    """
+
+    def __init__(self, times: UnionTimes, *, most_entries: int = MAX_ENTRIES, most_bytes: int = MAX_BYTES) -> None:
+        self.wanted = NOTHING
+        """The union."""
+        self._times = times
+        self._most = most_entries, most_bytes
+        self._had: dict[TopicFilter, float] = {}
+        """Filter -> when someone last had it."""
+        self._of: frozenset[TopicFilter] = frozenset()
+        """What `_union` is of."""
+        self._union = NOTHING
+        self._share = 0.0
+        """How much of the bounds it takes."""
+        self._everything = False
+        """Whether it was too large."""
+        self._small_since: float | None = None
+
+    def update(self, living: Iterable[TopicFilter], now: float) -> None:
+        """These are the filters that someone has now."""
+        for each in living:
+            self._had[each] = now
+        for each in [each for each, had in self._had.items() if now - had > self._times.linger]:
+            del self._had[each]
+        of = frozenset(self._had)
+        if of != self._of:
+            self._of, self._share = of, self._share_of(of)
+            self._union = EVERYTHING if self._share > 1 else NOTHING.union(*of)
+        self._judge(now)
+
+    def _share_of(self, filters: Iterable[TopicFilter]) -> float:
+        """How much of the bounds they take, one prefix of several counted once."""
+        prefixes = {prefix for each in filters for prefix, _ in each}
+        return max(len(prefixes) / self._most[0], sum(map(len, prefixes)) / self._most[1])
+
+    def _judge(self, now: float) -> None:
+        if self._share > 1:
+            self._everything, self._small_since = True, None
+        elif self._share > 1 / 2:
+            self._small_since = None
+        elif self._everything:
+            self._small_since = now if self._small_since is None else self._small_since
+            if now - self._small_since >= self._times.recover:
+                self._everything, self._small_since = False, None
+        self.wanted = EVERYTHING if self._everything else self._union

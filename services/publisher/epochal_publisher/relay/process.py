@@ -1,0 +1,204 @@
+"""The relay's process: two sockets for subscribers, and for each segment one connection upstream.
+
+The machines decide; this module says when they run, and carries out their effects in order. Nothing is kept on disk,
+and nothing of a run outlives the process: its subscribers join again and ask the origin for what they miss (F13).
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from time import monotonic
+
+import zmq
+
+from epochal.client.catalog.directory import Directory
+from epochal.client.sockets import Socket
+from epochal.errors import EpochalError, NoPublisher, RelayEnded, RemoteProtocolError, Unavailable
+from epochal.protocol import messages as m
+from epochal.protocol.publisher.effects import SendAnswers
+from epochal.protocol.relay.effects import ForReaders, Forward, HangUp, RelayEffect, Want
+from epochal.protocol.wire import encode
+from epochal_publisher.counters import ProcessCounters
+from epochal_publisher.relay.segment import HostedRelaySegment, ServedRun
+from epochal_publisher.relay.settings import RelaySettings
+from epochal_publisher.sockets.delivery import Delivery
+from epochal_publisher.sockets.events import Events
+from epochal_publisher.sockets.peer_limits import BlockedPeers
+from epochal_publisher.sockets.router import Requests, Router
+
+logger = logging.getLogger("epochal.relay")
+
+_MAX_SOCKETS = 8192
+"""Of this process: each segment has two upstream, each request that is passed on one, and each of these a monitor."""
+
+
+class RelayProcess:
+    """Binds its sockets at once, and serves subscribers after `serve`.
+
+    `over` is set when no retry can help: the stream is gone, or what is upstream cannot be followed.
+    """
+
+    def __init__(self, settings: RelaySettings) -> None:
+        self.settings = settings
+        self.counters = ProcessCounters()
+        self.segments: dict[str, HostedRelaySegment] = {}
+        self.over: asyncio.Future[EpochalError] = asyncio.get_running_loop().create_future()
+        self.draining = False
+        self.discarded = BlockedPeers(settings.max_discarded, settings.discard_ttl)
+        self._runs: dict[str, ServedRun] = {}
+        """What is served, by segment; none where nothing has come yet."""
+        self._carrying_out = False
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._context.max_sockets = _MAX_SOCKETS
+        try:
+            self._events = Events(
+                self._context, self._address(settings.events_port), self._runs, self.flush, self.counters,
+                settings.patience, self._refuse_join,
+            )  # fmt: skip
+            self._requests = Router(
+                self._context, "requests", self._address(settings.requests_port), self._receive, self.flush,
+                send_queue=Requests.SEND_QUEUE, max_frame=Requests.MAX_FRAME, max_messages=Requests.MAX_MESSAGES,
+                counters=self.counters, discarded=self.discarded, patience=settings.patience,
+            )  # fmt: skip
+        except zmq.ZMQError as error:
+            self._context.destroy(0)
+            raise Unavailable(f"cannot listen on {settings.host}: {error}") from error
+        self._delivery = Delivery(self._events, self._requests, self.counters)
+        self._sockets: tuple[Socket, ...] = (self._requests.socket, self._events.socket)
+
+    def _address(self, port: int) -> str:
+        host = self.settings.host
+        return f"tcp://{f'[{host}]' if ':' in host else host}:{port or '*'}"
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """The addresses of the sockets by name: `events`, `requests`."""
+        host = self.settings.advertise or self.settings.host
+        host = f"[{host}]" if ":" in host else host
+        ports = (socket.zmq.getsockopt_string(zmq.LAST_ENDPOINT).rpartition(":")[2] for socket in self._sockets)
+        return {name: f"tcp://{host}:{port}" for name, port in zip(("requests", "events"), ports, strict=True)}
+
+    @property
+    def ready(self) -> bool:
+        """Whether subscribers of every segment are served now."""
+        hosted = self.segments.values()
+        return bool(hosted) and not self.draining and all(each.machine.alive for each in hosted)
+
+    async def serve(self, directory: Directory) -> None:
+        """Follow every segment until cancelled, and serve subscribers."""
+        segments = directory.segments
+        limits = self.settings.of_segment(len(segments))
+        for segment in segments:
+            self.segments[segment] = HostedRelaySegment(
+                segment, self._context, directory, self.settings.id, limits, self.flush, self._failed
+            )
+        self._events.bound(directory.declared.push.buffer_bytes)
+        for socket in self._sockets:
+            socket.start()
+        async with asyncio.TaskGroup() as tasks:
+            for hosted in self.segments.values():
+                tasks.create_task(hosted.run(), name=f"follow {directory.qualified}/{hosted.segment}")
+            tasks.create_task(self._keep_time())
+
+    async def _keep_time(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.tick)
+            now = monotonic()
+            for hosted in self.segments.values():
+                hosted.machine.tick(now)
+            self.discarded.expire(now)
+            self.flush()
+
+    def _failed(self, error: EpochalError) -> None:
+        if not self.over.done():
+            self.over.set_result(error)
+
+    # ---- subscribers ----
+
+    def _receive(self, peer: bytes, message: m.Message, now: float) -> None:
+        match message:
+            case m.Hello() | m.Since() | m.Filter():
+                hosted = self.segments.get(message.segment)
+                if hosted is not None and not self.draining:
+                    hosted.machine.receive(peer, message, now)
+                    return
+                error: EpochalError = RelayEnded("this relay stops; join elsewhere")
+                if hosted is None:
+                    error = NoPublisher(f"segment {message.segment!r} is not relayed here; look it up again")
+                asked = 0 if isinstance(message, m.Filter) else message.request
+                self._requests.send(peer, (m.Refused(asked, error.code, str(error)),))
+            case m.Credit():
+                for hosted in self.segments.values():  # it names a request, which only one segment knows
+                    hosted.machine.receive(peer, message, now)
+            case _:
+                raise RemoteProtocolError(f"a subscriber does not send {type(message).__name__}")
+
+    def _refuse_join(self, nonce: bytes) -> None:
+        """A subscription id without a hello: it may be of a run that has ended meanwhile, so it may try again."""
+        refused = m.Refused(0, RelayEnded.code, "this subscription id is of no hello to what this relay serves now")
+        self._events.send(encode(refused, prefix=b"P" + nonce))
+
+    # ---- what the machines have decided ----
+
+    def flush(self) -> None:
+        """Carry out what the machines have decided, in their order."""
+        if self._carrying_out:
+            return  # it goes on there, behind what is carried out now
+        self._carrying_out = True
+        try:
+            while any(self._carry_out_all(hosted) for hosted in self.segments.values()):
+                pass
+        finally:
+            self._carrying_out = False
+
+    def _carry_out_all(self, hosted: HostedRelaySegment) -> bool:
+        effects = hosted.machine.take()
+        for effect in effects:
+            self._carry_out(hosted, effect)
+        served = hosted.served
+        if served is None:
+            self._runs.pop(hosted.segment, None)
+        else:
+            self._runs[hosted.segment] = served
+        return bool(effects)
+
+    def _carry_out(self, hosted: HostedRelaySegment, effect: RelayEffect) -> None:
+        match effect:
+            case ForReaders(run, effects):
+                served = ServedRun(run, hosted.counters)
+                self._delivery.carry_out(served, effects)
+                if run.over is not None:
+                    logger.info("segment %s: a run has ended: %s", hosted.segment, run.over)
+                    run.channels.end(run.over)
+                    self._delivery.flush(served)
+            case SendAnswers(peer, messages):
+                self._requests.send(peer, messages)
+            case Want(topics, widens):
+                hosted.want(topics, widens=widens)
+            case Forward():
+                hosted.forward(effect)
+            case HangUp(passage):
+                hosted.hang_up(passage)
+
+    # ---- the end ----
+
+    def drain(self, why: str) -> None:
+        """Serve nobody any more; all are told to go elsewhere."""
+        self.draining = True
+        for hosted in self.segments.values():
+            hosted.machine.end(why)
+        self.flush()
+
+    def close(self) -> None:
+        """Close the sockets. Waits for slow peers, for at most the drain time-out."""
+        for hosted in self.segments.values():
+            hosted.close()
+        for socket in self._sockets:
+            socket.zmq.linger = int(self.settings.drain_timeout * 1000)
+            socket.close()
+        self._context.term()
+
+    def loads(self) -> Iterator[int]:
+        """How many subscribers each segment has."""
+        for served in self._runs.values():
+            yield len(served.server.subscriptions)

@@ -1,0 +1,194 @@
+"""One segment as a relay has it: its machine, the connection that it follows, and those that pass requests on.
+
+Separate from the process, which owns the sockets that subscribers connect to. Nothing is decided here.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable, Sequence
+from time import monotonic
+
+import zmq
+
+from epochal.client.catalog.directory import Directory
+from epochal.client.sockets import Socket
+from epochal.client.subscriber.segment_reader import SegmentReader
+from epochal.errors import EpochalError
+from epochal.protocol import messages as m
+from epochal.protocol.publisher.channels import Channels
+from epochal.protocol.publisher.server import SegmentServer
+from epochal.protocol.relay.effects import Forward
+from epochal.protocol.relay.run import Run
+from epochal.protocol.relay.segment import RelayedSegment, RelayLimits
+from epochal.protocol.subscriber.effects import FollowerReport
+from epochal.protocol.subscriber.follower import FollowerSettings
+from epochal.protocol.subscriber.since import From
+from epochal.protocol.topics.filter import TopicFilter
+from epochal.protocol.wire import Frames, decode, encode
+from epochal_publisher.counters import SegmentCounters
+
+logger = logging.getLogger("epochal.relay")
+
+
+class ServedRun:
+    """A run with the counters of its segment, as the sockets need it."""
+
+    def __init__(self, run: Run, counters: SegmentCounters) -> None:
+        self.run = run
+        self.server: SegmentServer = run.server
+        self.channels: Channels = run.channels
+        self.counters = counters
+
+
+class HostedRelaySegment:
+    """Follows one segment and feeds its machine; the `Reader` of its `SegmentReader`.
+
+    `relay` is the relay's id. `flush` carries out what the machine has decided; `failed` is called where no retry can
+    help.
+    """
+
+    pushes = True
+    whole_filter = True
+
+    def __init__(
+        self,
+        segment: str,
+        context: "zmq.Context[zmq.Socket[bytes]]",
+        directory: Directory,
+        relay: str,
+        limits: RelayLimits,
+        flush: Callable[[], None],
+        failed: Callable[[EpochalError], None],
+    ) -> None:
+        self.segment = segment
+        self.context = context
+        self.directory = directory
+        self.follower_settings = FollowerSettings()
+        self.relay: str | None = relay
+        self.machine = RelayedSegment(
+            directory.info.uid, segment, directory.shape, relay, limits, lambda size: secrets.token_bytes(size)
+        )
+        self.counters = SegmentCounters()
+        self.runs = 0
+        """Runs that have begun."""
+        self.received_bytes = 0
+        """Bytes of batches that came from upstream."""
+        self._flush = flush
+        self._failed = failed
+        self._link = SegmentReader(self, segment, From.LIVE)
+        self._passages: dict[int, Socket] = {}
+        self._served: ServedRun | None = None
+        self._caught_up: float | None = None
+        """When the connection was last live; None before that."""
+
+    async def run(self) -> None:
+        """Follow until cancelled, or until no retry can help."""
+        await self._link.run()
+
+    # ---- the reader of the connection ----
+
+    @property
+    def topics(self) -> TopicFilter | None:
+        """What is wanted."""
+        return self.machine.wanted
+
+    def take_reports(self, segment: str, reports: Sequence[FollowerReport]) -> None:
+        """Take what the follower has reported since the last call, in order."""
+        if not reports:
+            return
+        for report in reports:
+            if type(report) is m.Data:
+                self.received_bytes += len(report.payload)
+        self.machine.reported(reports, self._link.welcome, monotonic())
+        self._flush()
+
+    def down(self, segment: str, reason: str) -> None:
+        """The connection is lost."""
+        logger.warning("segment %s: the connection upstream is lost: %s", segment, reason)
+        self.machine.lost()
+        self._flush()
+
+    def up(self, segment: str) -> None:
+        """The connection is back."""
+        logger.info("segment %s: connected upstream again", segment)
+
+    def position(self, segment: str) -> m.Position:
+        """The last event that was taken in."""
+        return self.machine.position
+
+    def fail(self, error: EpochalError) -> None:
+        """No retry can help."""
+        self._failed(error)
+
+    @property
+    def live(self) -> bool:
+        """Whether all that upstream has said by now was passed on."""
+        return self.machine.alive and self._link.live
+
+    def lag(self, now: float) -> float | None:
+        """Seconds since all that upstream had said was passed on; None before it was once."""
+        if self.live:
+            self._caught_up = now
+        return None if self._caught_up is None else now - self._caught_up
+
+    # ---- what the machine decides ----
+
+    @property
+    def served(self) -> ServedRun | None:
+        """The run that is served now."""
+        run = self.machine.run
+        if run is None:
+            self._served = None
+        elif self._served is None or self._served.run is not run:
+            self._served = ServedRun(run, self.counters)
+            self.runs += 1
+        return self._served
+
+    def want(self, topics: TopicFilter, *, widens: bool) -> None:
+        """Have other topics sent from upstream."""
+        self._link.want(topics, widens=widens)
+
+    def forward(self, effect: Forward) -> None:
+        """Pass a request on, on its own connection."""
+        socket = self._passages.get(effect.passage)
+        if socket is None:
+            address = self._link.requests_address
+            if address is None:
+                self._cut_later(effect.passage)
+                return
+            socket = self._passages[effect.passage] = self._connected(effect.passage, address)
+        for frames in encode(effect.message):
+            socket.send(frames)
+
+    def _connected(self, passage: int, address: str) -> Socket:
+        socket = Socket(self.context, zmq.DEALER, lambda frames: self._answered(passage, frames), self._flush)
+        socket.watch(lambda: self._cut(passage))
+        socket.zmq.connect(address)
+        socket.start()
+        return socket
+
+    def _answered(self, passage: int, frames: Frames) -> None:
+        try:
+            self.machine.answered(passage, list(decode(frames)), monotonic())
+        except EpochalError as error:
+            logger.warning("segment %s: what was passed on was answered by no message: %s", self.segment, error)
+            self._cut(passage)
+
+    def _cut_later(self, passage: int) -> None:
+        asyncio.get_running_loop().call_soon(self._cut, passage)
+
+    def _cut(self, passage: int) -> None:
+        self.machine.cut(passage)
+        self._flush()
+
+    def hang_up(self, passage: int) -> None:
+        """Close the connection of a request that is over."""
+        socket = self._passages.pop(passage, None)
+        if socket is not None:
+            socket.close()
+
+    def close(self) -> None:
+        """Close all connections that pass requests on."""
+        for passage in list(self._passages):
+            self.hang_up(passage)

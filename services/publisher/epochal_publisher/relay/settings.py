@@ -1,0 +1,101 @@
+"""The settings of a relay, each with the reason for its default.
+
+What the stream's manifest declares is not a setting: it comes from the catalog.
+"""
+
+import secrets
+from typing import ClassVar
+
+from pydantic import Field, field_validator
+from pydantic_settings import SettingsConfigDict
+
+from epochal.protocol.messages import MAX_ID, is_id
+from epochal.protocol.publisher.channels import MAX_CHANNELS
+from epochal.protocol.relay.segment import RelayLimits
+from epochal.protocol.relay.union import UnionTimes
+from epochal.service.settings import Port, ServiceSettings
+from epochal_publisher.settings import CatalogUrl
+from epochal_publisher.sockets.peer_limits import SocketTimeouts
+
+
+def _instance() -> str:
+    return f"relay-{secrets.token_hex(4)}"
+
+
+class RelaySettings(ServiceSettings):
+    """Read from `EPOCHAL_RELAY_*`; arguments of `read` win. Durations in seconds, sizes in bytes."""
+
+    model_config = SettingsConfigDict(env_prefix="EPOCHAL_RELAY_")
+    service: ClassVar[str] = "relay"
+
+    catalog: CatalogUrl = ""
+    """The URL of the catalog; empty for EPOCHAL_CATALOG."""
+    stream: str = Field(pattern=r"^[^/]+/[^/]+$")
+    """`namespace/name` of the one stream that this process passes on."""
+    name: str = "relay"
+    """The relay's name, by which subscribers ask for it; several processes may share it."""
+    id: str = Field(default_factory=_instance)
+    """Of this process; in a cluster the pod's name. Others recognise by it that they would follow themselves."""
+    upstream: str = "direct"
+    """`direct` follows the publishers, any other name the relays of that name."""
+    advertise: str = ""
+    """The host in the addresses that clients get; empty for `host`."""
+    events_port: Port = 0
+    requests_port: Port = 0
+    http_port: Port = 0
+    capacity: int = Field(default=1000, ge=1)
+    """Subscribers of a segment at most; further ones are sent on to other relays, or to the publisher."""
+    buffer_bytes: int = Field(default=64 * 2**20, ge=2**20)
+    """Of events of all segments, for subscribers that come back or have missed some; publishers have what is older."""
+    max_passed_on: int = Field(default=64, ge=1, le=1024)
+    """Requests for history that are passed on at once for each segment; each is a connection upstream."""
+    max_channels: int = Field(default=MAX_CHANNELS, ge=1, le=1024)
+    """Filters of a segment that get a channel of their own; later ones share one that carries more (F12)."""
+    filter_linger: float = Field(default=30.0, ge=0.0, le=3600.0)
+    """How long topics are still asked for after their last subscriber has left; most come back."""
+    tick: float = Field(default=0.1, gt=0.0, le=1.0)
+    """How late a time-out may be noticed."""
+    discard_ttl: float = Field(default=60.0, gt=0.0)
+    """How long a peer that broke the protocol is ignored; by then the library has closed its connection."""
+    max_discarded: int = Field(default=1024, ge=1)
+    """Peers ignored at once; the oldest is forgotten first."""
+    handshake_timeout: float = Field(default=2.0, ge=0.01, le=60.0)
+    """How long a connection may take to say that it speaks ZeroMQ; on a network it takes milliseconds."""
+    heartbeat_interval: float = Field(default=10.0, ge=0.01, le=60.0)
+    """Time between ZeroMQ's own heartbeats, which show whether a quiet peer is gone."""
+    heartbeat_timeout: float = Field(default=30.0, ge=0.01, le=600.0)
+    """How long a peer may answer no heartbeat before it is disconnected; longer than busy applications pause."""
+    lookup_wait: float = Field(default=60.0, ge=0.0, le=600.0)
+    """How long to wait for the stream's publishers before the process ends, and is started again."""
+    drain_timeout: float = Field(default=3.0, ge=0.0)
+    """How long the catalog and slow peers may each delay a stop."""
+    max_connections: int = Field(default=256, ge=1)
+    """HTTP: probes, monitoring, people, and readers of epochs."""
+    max_connections_per_address: int = Field(default=128, ge=1)
+    """Half of all, so that one machine leaves room for others."""
+
+    @property
+    def patience(self) -> SocketTimeouts:
+        """How long the sockets wait for peers."""
+        return SocketTimeouts(self.handshake_timeout, self.heartbeat_interval, self.heartbeat_timeout)
+
+    def of_segment(self, segments: int) -> RelayLimits:
+        """The limits at each of so many segments."""
+        return RelayLimits(
+            capacity=self.capacity,
+            memory=self.buffer_bytes // segments,
+            max_channels=self.max_channels,
+            max_passed_on=self.max_passed_on,
+            union=UnionTimes(linger=self.filter_linger),
+        )
+
+    def known_hosts(self) -> tuple[str, ...]:
+        """The names of `hosts`, and the one that clients get."""
+        return (*self.hosts, self.advertise) if self.advertise else self.hosts
+
+    @field_validator("name", "id", "upstream")
+    @classmethod
+    def _id(cls, value: str) -> str:
+        if not is_id(value):
+            raise ValueError(f"must be 1 to {MAX_ID} printable characters")
+        return value
