@@ -39,6 +39,7 @@ DURABLE: dict[str, Any] = {"durable": True, "longest_sync": 0.1}
 INTERVAL: dict[str, Any] = {**DURABLE, "interval": True}
 LOSSES: dict[str, Any] = {**INTERVAL, "crash_rate": 0.3, "power_losses": 0.9}
 CHANGED = 50
+RELAYS = 20
 MANY = 1_500 * LONG
 CHUNK = 125
 
@@ -143,6 +144,24 @@ def test_fresh_seeds_keep_every_rule_while_readers_change_their_topics(stored: d
     check_tried(reports, *OFTEN, "changed", "widened", "rejoined")
 
 
+RELAYED: dict[str, Any] = {"relays": 2, "relay_faults": 0.15, "filtering": 0.7, "change_rate": 0.3}
+"""Readers connect to publishers and to relays that follow each other, stall, die, stop and change their way."""
+CHAINED: dict[str, Any] = {**RELAYED, "relays": 3, "whole_filter": False}
+RELAY_TRIED = (
+    "yielded", "gaps", "relayed", "passed on", "from memory", "runs ended", "loops refused", "ways changed",
+    "relays killed", "relays stopped", "relays stalled", "relays know more", "widened", "rejoined",
+)  # fmt: skip
+
+
+@pytest.mark.rule("E16", "E17", "E24", "F8", "F13", "F14", "F15", "F16", "F17", "N18")
+@pytest.mark.parametrize("way", [RELAYED, CHAINED, {**RELAYED, **DURABLE}], ids=["two", "three", "on disk"])
+def test_fresh_seeds_keep_every_rule_while_readers_go_through_relays(way: dict[str, Any]) -> None:
+    base = random.SystemRandom().randrange(2**40)
+    print(f"seeds {base} to {base + RELAYS - 1} with {way}")
+    reports = [simulate(seed, **way) for seed in range(base, base + RELAYS)]
+    check_tried(reports, *OFTEN, "relayed", "passed on", "from memory", "runs ended")
+
+
 @pytest.mark.rule("E6", "E7", "E9", "E10", "E12", "E16", "Q5", "Q7", "Q15")
 def test_fresh_seeds_keep_every_rule_with_logs_on_disk() -> None:
     """What the disk had when a publisher died is there afterwards, what was told above all; nothing is told before."""
@@ -173,7 +192,10 @@ def test_many_fresh_seeds_keep_every_rule() -> None:
     check_tried(reports, *TRIED)
     check_tried(stored, *TRIED_ON_DISK)
     check_tried(lax, *TRIED_ON_DISK, "lost")
+        relayed = list(pool.map(partial(simulate, **RELAYED), range(base, base + MANY // 4), chunksize=CHUNK))
+        relayed += pool.map(partial(simulate, **CHAINED), range(base, base + MANY // 8), chunksize=CHUNK)
     check_tried(changing, "changed", "widened", "rejoined", "resumed with other topics", "yielded", "gaps")
+    check_tried(relayed, *RELAY_TRIED)
 
 
 @pytest.mark.parametrize(
