@@ -13,7 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epochal.catalog_api.answers import CatalogEvent, PublisherInfo, Registration, StreamInfo, SubscriptionInfo
+from epochal.catalog_api.answers import (
+    CatalogEvent,
+    PublisherInfo,
+    Registration,
+    RelayInfo,
+    StreamInfo,
+    SubscriptionInfo,
+)
 from epochal.client.catalog.answers import address, get, read
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.client.catalog.watch import Parser
@@ -38,7 +45,7 @@ SEGMENT = {
 }  # fmt: skip
 STREAM = {
     "namespace": "demo", "name": "x", "uid": "u", "generation": 1, "phase": "ready", "writers": ["w"], "created": "now",
-    "segments": [SEGMENT], "not_in_effect": [], "held_back": [], "subscriptions": 0,
+    "segments": [SEGMENT], "not_in_effect": [], "held_back": [], "subscriptions": 0, "relays": 0,
     "manifest": {
         "apiVersion": "epochal.dev/v1alpha1", "kind": "Stream", "metadata": {"name": "x", "namespace": "demo"},
         "spec": {"time": {"shape": "int"}, "payload": {"encoding": "msgpack"}},
@@ -49,12 +56,18 @@ SUBSCRIPTION = {
     "id": "s", "stream": "demo/x", "uid": "u", "subscriber": "me", "since": "now", "verified": True, "lower": [0],
     "counters": {"gaps": 0},
 }  # fmt: skip
+RELAY = {
+    "id": "r", "name": "eu", "stream": "demo/x", "uid": "u", "addresses": {"events": "tcp://127.0.0.1:1"},
+    "segments": {"0": {"events": "tcp://127.0.0.1:2"}}, "upstream": "direct", "capacity": 10, "state": "ready",
+    "path": ["hub"], "load": 1, "lag": 0.5, "filter": "", "since": "now", "verified": True,
+}  # fmt: skip
 EVENT = {"revision": 1, "kind": "stream", "op": "put", "name": "demo/x", "object": {}}
 READ: dict[str, tuple[Any, dict[str, Any]]] = {
     "stream": (StreamInfo.from_json, STREAM),
     "publisher": (PublisherInfo.from_json, PUBLISHER),
     "registration": (Registration.from_json, {"token": 1, "ttl": 10.0, "segments": [GRANT]}),
     "subscription": (SubscriptionInfo.from_json, SUBSCRIPTION),
+    "relay": (RelayInfo.from_json, RELAY),
     "event": (CatalogEvent.from_json, EVENT),
 }
 

@@ -115,6 +115,8 @@ class StreamHead(Answer):
     """What holds the stream's time back, the longest first."""
     subscriptions: Whole = 0
     """How many read it now (S31)."""
+    relays: Whole = 0
+    """How many relays are listed for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,11 +263,43 @@ class SubscriptionInfo(Answer):
 
 
 @dataclass(frozen=True, slots=True)
+class RelayInfo(Answer):
+    """A relay of a stream, as it last reported; `verified` is false after a restart of the catalog until it renews."""
+
+    __pydantic_config__ = ConfigDict(title="Relay")
+
+    id: Text
+    name: Text
+    """Shared by the replicas of the relay."""
+    stream: Text
+    uid: Text
+    addresses: Mapping[Text, Text]
+    segments: Mapping[Text, Mapping[Text, Text]]
+    """Segment -> its addresses, of the segments that have others than `addresses`."""
+    upstream: Text
+    """`direct`, or the name of the relay that it reads from."""
+    capacity: Whole
+    """Subscribers at most."""
+    state: Text
+    """`ready`, `waiting` or `draining`; a later release may have more."""
+    path: tuple[Text, ...]
+    """The ids of the relays between it and the publishers."""
+    load: Whole
+    """Its subscribers."""
+    lag: Seconds | None
+    """Seconds that it is behind its upstream; None when not known."""
+    filter: Text
+    """What it reads upstream, for people; empty for everything."""
+    since: Text
+    verified: Flag
+
+
+@dataclass(frozen=True, slots=True)
 class CatalogEvent(Answer):
     """One change in the catalog (S26).
 
-    `kind`: stream, segment, publisher, subscription or session; `op`: put or delete; `object`: what it is now, in the
-    form of docs/catalog.md, None once deleted. To resume after it, watch with `since=revision`.
+    `kind`: stream, segment, publisher, subscription, session or relay; `op`: put or delete; `object`: what it is
+    now, in the form of docs/catalog.md, None once deleted. To resume after it, watch with `since=revision`.
     """
 
     revision: Whole

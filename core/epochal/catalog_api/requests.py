@@ -5,7 +5,7 @@ because only the shape of the stream says which times are right.
 """
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Strict
 
@@ -32,6 +32,11 @@ Id = Annotated[Name, AfterValidator(_printable)]
 Address = Annotated[str, Strict(), Field(min_length=1, max_length=512)]
 Lasting = Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)]
 Counters = Annotated[dict[Annotated[str, Strict(), Field(max_length=64)], Number], Field(max_length=64)]
+
+MAX_PATH = 8
+"""Relays between a reader and the publishers (F16)."""
+MAX_FILTER = 256
+"""Characters of a relay's filter as a text; a relay cuts what is longer."""
 
 
 class Request:
@@ -180,3 +185,62 @@ class RenewSubscription(Request):
     token: Count
     lower: Annotated[list[Any], Field(max_length=1024)] | None = None
     counters: Counters = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RelayAddresses(Request):
+    """Where a relay's sockets are, as `tcp://host:port`; `http` is its `http://host:port`."""
+
+    events: Address
+    requests: Address
+    http: Address | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Those that there are, by name."""
+        return {name: address for name, address in fields_of(self).items() if address is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class RelayReport(Request):
+    """What a relay says of itself: at its registration, and with each renewal."""
+
+    state: Annotated[
+        Literal["ready", "waiting", "draining"],
+        Field(description="`waiting`: it cannot serve yet; `draining`: it takes no more readers and will stop"),
+    ] = "waiting"
+    load: Annotated[Count, Field(description="its subscribers now")] = 0
+    lag: Annotated[Lasting | None, Field(description="seconds that it is behind its upstream; null: not known")] = None
+    path: Annotated[
+        list[Name],
+        Field(max_length=MAX_PATH, description="the ids of the relays between it and the publishers, its own not"),
+    ] = field(default_factory=list)
+    filter: Annotated[
+        str, Strict(), Field(max_length=MAX_FILTER, description="what it reads upstream, for people; empty: everything")
+    ] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterRelay(Request):
+    """A relay makes itself known to the readers of one stream."""
+
+    stream: Annotated[str, Strict(), Field(pattern=r"^([^/]+/[^/]+|\$[^/]+)$", description="namespace/name")]
+    uid: Name
+    name: Annotated[Id, Field(description="shared by all replicas of the relay")]
+    id: Annotated[Id, Field(description="of the process; its entry replaces one of the same id")]
+    addresses: RelayAddresses
+    capacity: Annotated[Count, Field(description="subscribers at most")]
+    segments: Annotated[
+        dict[Name, RelayAddresses],
+        Field(max_length=1024, description="segment -> its addresses, of those that have others than `addresses`"),
+    ] = field(default_factory=dict)
+    upstream: Annotated[Id, Field(description="`direct`, or the name of the relay that it reads from")] = "direct"
+    report: RelayReport = field(default_factory=RelayReport)
+
+    def to_json(self) -> dict[str, Any]:
+        """The form in which it is sent."""
+        return {
+            **fields_of(self),
+            "addresses": self.addresses.to_json(),
+            "segments": {segment: addresses.to_json() for segment, addresses in self.segments.items()},
+            "report": self.report.to_json(),
+        }

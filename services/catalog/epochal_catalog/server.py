@@ -36,6 +36,7 @@ _STATUS: dict[type[errors.EpochalError], int] = {
     shared.InvalidRequest: 422,
     shared.SegmentNotFound: 404,
     own.UnknownPublisher: 404,
+    own.UnknownRelay: 404,
     shared.UnknownSubscription: 404,
     own.NotOwner: 409,
     own.ReservedName: 409,

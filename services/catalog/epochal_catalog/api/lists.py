@@ -31,7 +31,7 @@ def unchanged_or(request: web.Request, make: Callable[[], str]) -> web.Response:
     The tag is weak: answers that differ only in how long something has lasted, such as `seconds`, have the same tag.
     """
     state = request.app[CATALOG].state
-    tag = ETag(f"{_PROCESS}-{state.version}-{state.subscribers.version}", is_weak=True)
+    tag = ETag(f"{_PROCESS}-{state.version}-{state.subscribers.version}-{state.relays.version}", is_weak=True)
     known = request.if_none_match or ()
     if any(item.value in (tag.value, "*") for item in known):
         response = web.Response(status=304)
@@ -148,6 +148,34 @@ def _subscriptions(catalog: Catalog, asked: PageRequest, uid: str | None) -> _It
     state = catalog.state
     subscribers = state.subscribers
     for key in after(subscribers.keys if uid is None else subscribers.of(uid), asked.after):
-        record = subscribers.get(key)
-        if record is not None and subscribers.leases.live(key) and asked.wants(state.name_of(record.uid)):
+        record = subscribers.live(key)
+        if record is not None and asked.wants(state.name_of(record.uid)):
             yield key, views.subscription(state, record).to_json
+
+
+async def list_relays(request: web.Request) -> web.Response:
+    """All relays, by id."""
+
+    def read(catalog: Catalog, asked: PageRequest) -> _Items:
+        return _relays(catalog, asked, None)
+
+    return _list(request, read)
+
+
+async def list_stream_relays(request: web.Request) -> web.Response:
+    """The relays of one stream."""
+    entry = _entry(request)
+
+    def read(catalog: Catalog, asked: PageRequest) -> _Items:
+        return _relays(catalog, asked, entry.record.uid)
+
+    return _list(request, read)
+
+
+def _relays(catalog: Catalog, asked: PageRequest, uid: str | None) -> _Items:
+    state = catalog.state
+    relays = state.relays
+    for key in after(relays.keys if uid is None else relays.of(uid), asked.after):
+        record = relays.live(key)
+        if record is not None and asked.wants(state.name_of(record.uid)):
+            yield key, views.relay(state, record).to_json

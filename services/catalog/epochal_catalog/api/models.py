@@ -7,7 +7,15 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict
 
-from epochal.catalog_api.answers import PublisherInfo, SegmentInfo, StreamHead, StreamInfo, SubscriptionInfo, WriterInfo
+from epochal.catalog_api.answers import (
+    PublisherInfo,
+    RelayInfo,
+    SegmentInfo,
+    StreamHead,
+    StreamInfo,
+    SubscriptionInfo,
+    WriterInfo,
+)
 from epochal.catalog_api.kinds import Text
 
 
@@ -29,6 +37,7 @@ class Reserved(_Answer):
     streams: int
     publishers: int
     subscriptions: int
+    relays: int
 
 
 class _Page(_Answer):
@@ -77,6 +86,18 @@ class Subscriptions(_Page):
     """Live subscriptions, by id."""
 
     items: list[SubscriptionInfo]
+
+
+class RelayRenewed(_Answer):
+    """The relay is listed for another `ttl` seconds."""
+
+    ttl: float
+
+
+class Relays(_Page):
+    """Relays, by id."""
+
+    items: list[RelayInfo]
 
 
 class Lookup(_Answer):

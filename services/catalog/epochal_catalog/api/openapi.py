@@ -18,6 +18,7 @@ RESERVED = "$catalog"
 _STREAM = "/v1/streams/{namespace}/{name}"
 _OWN = f"/v1/streams/{RESERVED}"
 _SUBSCRIPTION = "/v1/subscriptions/{subscription}"
+_RELAY = "/v1/relays/{relay}"
 _TEXT: Shape = {"type": "string"}
 _COUNT: Shape = {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
 _WAIT: Shape = {"type": "number", "minimum": 0}
@@ -38,7 +39,7 @@ _EVENT: Shape = {
     "required": ["id", "event", "data"],
     "properties": {
         "id": {"type": "string", "pattern": "^[0-9]+$"},
-        "event": {"enum": ["snapshot", "stream", "segment", "publisher", "session", "subscription"]},
+        "event": {"enum": ["snapshot", "stream", "segment", "publisher", "session", "subscription", "relay"]},
         "data": {"type": "string", "contentMediaType": "application/json"},
     },
 }
@@ -261,6 +262,52 @@ OPERATIONS = (
         errors=(404, 409, 422, 503),
     ),
     Operation(
+        "register_relay",
+        "POST",
+        "/v1/relays",
+        "List a relay, in place of one of the same id",
+        {201: models.RelayRenewed},
+        body=requests.RegisterRelay,
+        errors=(404, 409, 410, 422, 503),
+    ),
+    Operation(
+        "renew_relay",
+        "PUT",
+        _RELAY,
+        "Renew a relay and report; percent-encode a `/` in its id",
+        {200: models.RelayRenewed},
+        body=requests.RelayReport,
+        errors=(404, 422, 503),
+    ),
+    Operation(
+        "deregister_relay",
+        "DELETE",
+        _RELAY,
+        "Take a relay off the list; percent-encode a `/` in its id",
+        {204: None},
+        errors=(404, 503),
+    ),
+    Operation(
+        "list_relays",
+        "GET",
+        "/v1/relays",
+        "List all relays",
+        {200: models.Relays},
+        parameters=_PAGES,
+        errors=(422,),
+        tagged=True,
+    ),
+    Operation(
+        "list_stream_relays",
+        "GET",
+        _STREAM + "/relays",
+        "List the relays of a stream",
+        {200: models.Relays},
+        parameters=_PAGE,
+        errors=(404, 422),
+        tagged=True,
+    ),
+    Operation(
         "watch",
         "GET",
         "/v1/watch",
@@ -288,8 +335,8 @@ def document(longest: float) -> dict[str, Any]:
     wording = Wording(models.ProblemDocument.__name__, empty="Done", longest=longest, in_path=_IN_PATH)
     return whole(
         "Epochal catalog",
-        "Streams, segments, publishers, writers and subscriptions. Times are ints or nested lists; durations are"
-        " seconds.",
+        "Streams, segments, publishers, writers, subscriptions and relays. Times are ints or nested lists; durations"
+        " are seconds.",
         paths(OPERATIONS, wording),
         schemas(OPERATIONS, models.ProblemDocument),
     )

@@ -12,14 +12,22 @@ from uuid import uuid4
 
 from aiohttp import web
 
-from epochal.catalog_api.requests import Finishing, Register, Renew, RenewSubscription, Subscribe
+from epochal.catalog_api.requests import (
+    Finishing,
+    Register,
+    RegisterRelay,
+    RelayReport,
+    Renew,
+    RenewSubscription,
+    Subscribe,
+)
 from epochal.errors import ManifestError, Problem
 from epochal.resources.manifest import StreamManifest
 from epochal.service import problems
 from epochal.service.bodies import M, read_json, read_model
 from epochal_catalog.api import lists, openapi, queries, views
 from epochal_catalog.api.queries import CATALOG
-from epochal_catalog.domain import subscriptions
+from epochal_catalog.domain import relays, subscriptions
 from epochal_catalog.domain.records import SubscriptionRecord, SubscriptionRenewed
 from epochal_catalog.domain.registry import Renewing, check_name
 
@@ -189,6 +197,27 @@ async def unsubscribe(request: web.Request) -> web.Response:
     return web.Response(status=204)
 
 
+async def register_relay(request: web.Request) -> web.Response:
+    """List a relay."""
+    catalog, asked = request.app[CATALOG], await _body(request, RegisterRelay)
+    most = catalog.settings.max_relays
+    answer = await catalog.submit(lambda registry: relays.register(registry, asked, _now(), most))
+    return web.json_response(answer, status=201)
+
+
+async def renew_relay(request: web.Request) -> web.Response:
+    """Renew a relay's entry, with what it reports."""
+    key, report = request.match_info["relay"], await _body(request, RelayReport)
+    return web.json_response(await request.app[CATALOG].submit(lambda registry: relays.renew(registry, key, report)))
+
+
+async def deregister_relay(request: web.Request) -> web.Response:
+    """Take a relay off the list."""
+    key = request.match_info["relay"]
+    await request.app[CATALOG].submit(lambda registry: relays.deregister(registry, key))
+    return web.Response(status=204)
+
+
 async def watch(request: web.Request) -> web.StreamResponse:
     """Send every change from now on, or after the one that the watcher saw last (S26)."""
     catalog = request.app[CATALOG]
@@ -251,6 +280,11 @@ _HANDLERS: dict[str, Any] = {
         unsubscribe,
         lists.list_subscriptions,
         lists.list_stream_subscriptions,
+        register_relay,
+        renew_relay,
+        deregister_relay,
+        lists.list_relays,
+        lists.list_stream_relays,
         watch,
         healthz,
         readyz,

@@ -19,6 +19,8 @@ from epochal_catalog.domain.records import (
     LivenessNoticed,
     RegistrationRecord,
     RegistrationRemoved,
+    RelayRecord,
+    RelayRemoved,
     SegmentRecord,
     SessionRecord,
     SessionRemoved,
@@ -90,6 +92,8 @@ def _events(state: CatalogState, changes: Sequence[StateChange]) -> Iterator[_Ev
             case SubscriptionRecord(id=key, uid=uid, subscriber=subscriber, since=since):
                 shown = {"id": key, "stream": state.name_of(uid), "uid": uid, "subscriber": subscriber, "since": since}
                 yield "subscription", key, shown  # never its token: only the owner may know it (S29)
+            case RelayRecord(id=key, uid=uid):
+                yield "relay", key, {**fields_of(change), "stream": state.name_of(uid)}
             case StreamRemoved(uid):
                 yield "stream", state.name_of(uid), None
             case RegistrationRemoved(publisher, token):
@@ -99,6 +103,8 @@ def _events(state: CatalogState, changes: Sequence[StateChange]) -> Iterator[_Ev
                 yield "session", f"{state.name_of(uid)}/{writer}", None
             case SubscriptionRemoved(key):
                 yield "subscription", key, None
+            case RelayRemoved(key):
+                yield "relay", key, None
 
 
 ROOM_BITS = 10

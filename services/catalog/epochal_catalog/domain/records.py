@@ -112,6 +112,26 @@ class SubscriptionRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class RelayRecord:
+    """A relay of a stream; `name` is shared by its replicas, `id` is its own.
+
+    `segments`: the addresses of single segments, where they differ from `addresses`. `path`: the ids of the relays
+    between it and the publishers.
+    """
+
+    id: str
+    uid: str
+    name: str
+    addresses: dict[str, str]
+    segments: dict[str, dict[str, str]]
+    upstream: str
+    capacity: int
+    state: str
+    path: list[str]
+    since: str
+
+
+@dataclass(frozen=True, slots=True)
 class CounterRecord:
     """A number that only rises: the last fencing token, the revision of the catalog."""
 
@@ -121,7 +141,7 @@ class CounterRecord:
 
 @dataclass(frozen=True, slots=True)
 class StreamRemoved:
-    """The stream was deleted, with its segments, sessions and subscriptions."""
+    """The stream was deleted, with its segments, sessions, subscriptions and relays."""
 
     uid: str
 
@@ -146,6 +166,13 @@ class SessionRemoved:
 @dataclass(frozen=True, slots=True)
 class SubscriptionRemoved:
     """The reader left, or did not renew for a TTL (S30)."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class RelayRemoved:
+    """The relay left, or did not renew for a TTL."""
 
     id: str
 
@@ -209,7 +236,17 @@ class SubscriptionRenewed:
     counters: dict[str, float] = field(default_factory=dict)
 
 
-InMemory: TypeAlias = LeaseRenewed | SubscriptionRenewed
+@dataclass(frozen=True, slots=True)
+class RelayRenewed:
+    """A relay is alive; kept in memory only, like what it reports."""
+
+    id: str
+    load: int
+    lag: float | None
+    filter: str
+
+
+InMemory: TypeAlias = LeaseRenewed | SubscriptionRenewed | RelayRenewed
 """Changes that are committed even when the disk takes no writes."""
 Stored: TypeAlias = (
     StreamRecord
@@ -218,10 +255,13 @@ Stored: TypeAlias = (
     | RegistrationRecord
     | SessionRecord
     | SubscriptionRecord
+    | RelayRecord
     | CounterRecord
     | ChangeRecord
 )
-Removed: TypeAlias = StreamRemoved | RegistrationRemoved | SessionRemoved | SubscriptionRemoved | ChangesForgotten
+Removed: TypeAlias = (
+    StreamRemoved | RegistrationRemoved | SessionRemoved | SubscriptionRemoved | RelayRemoved | ChangesForgotten
+)
 StateChange: TypeAlias = Stored | Removed | LivenessNoticed | InMemory
 
 

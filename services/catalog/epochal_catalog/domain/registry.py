@@ -28,6 +28,7 @@ from epochal_catalog.domain.records import (
     LeaseRenewed,
     RegistrationRecord,
     RegistrationRemoved,
+    RelayRemoved,
     Reported,
     SegmentRecord,
     SessionRecord,
@@ -318,13 +319,14 @@ class Registry:
     def tidy(self, seconds: float, now: float) -> Decision[None] | None:
         """What changes because time has passed; None: nothing now.
 
-        Subscriptions whose lease has lapsed are withdrawn (S30). Registrations that are not current and whose lease
-        lapsed `seconds` ago are dropped; until then their publishers get an error that says why they must stop.
-        Watchers are notified of leases that lapsed or came back.
+        Subscriptions (S30) and relays whose lease has lapsed are withdrawn. Registrations that are not current and
+        whose lease lapsed `seconds` ago are dropped; until then their publishers get an error that says why they must
+        stop. Watchers are notified of leases that lapsed or came back.
         """
         subscribers = self.state.subscribers
         changes: list[StateChange] = list(self.state.noticed[:_AT_ONCE])
         changes += [SubscriptionRemoved(key) for key in subscribers.leases.lapsed()[:_AT_ONCE]]
+        changes += [RelayRemoved(key) for key in self.state.relays.leases.lapsed()[:_AT_ONCE]]
         changes += [
             RegistrationRemoved(record.publisher, record.token)
             for record in self.state.registrations.values()

@@ -15,17 +15,22 @@ from epochal.errors import StreamNotFound
 from epochal.protocol.times import Time
 from epochal.resources.manifest import StreamManifest
 from epochal_catalog.domain.change_history import ChangeHistory
+from epochal_catalog.domain.leased_entries import LeasedEntries
 from epochal_catalog.domain.leases import Leases
 from epochal_catalog.domain.records import (
     ChangeRecord,
     ChangesForgotten,
     CounterRecord,
     HorizonRecorded,
+    InMemory,
     Json,
     LeaseRenewed,
     LivenessNoticed,
     RegistrationRecord,
     RegistrationRemoved,
+    RelayRecord,
+    RelayRemoved,
+    RelayRenewed,
     Reported,
     SegmentRecord,
     SessionRecord,
@@ -38,7 +43,6 @@ from epochal_catalog.domain.records import (
     SubscriptionRenewed,
     readable,
 )
-from epochal_catalog.domain.subscribers import Subscribers
 
 _MOST_COMPARED = 4096
 """Names that are compared with one that is unknown, to find the same one in another namespace."""
@@ -83,9 +87,12 @@ class CatalogState:
     the process.
     """
 
-    def __init__(self, ttl: float, *, subscription_ttl: float = 30.0, watch_events: int = 10_000) -> None:
+    def __init__(
+        self, ttl: float, *, subscription_ttl: float = 30.0, relay_ttl: float = 10.0, watch_events: int = 10_000
+    ) -> None:
         self.leases: Leases[int] = Leases(ttl)
-        self.subscribers = Subscribers(subscription_ttl)
+        self.subscribers: LeasedEntries[SubscriptionRecord, SubscriptionRenewed] = LeasedEntries(subscription_ttl)
+        self.relays: LeasedEntries[RelayRecord, RelayRenewed] = LeasedEntries(relay_ttl)
         self.history = ChangeHistory(watch_events)
         self.registrations: dict[str, RegistrationRecord] = {}
         self.publishers: SortedSet[str] = SortedSet()
@@ -119,6 +126,8 @@ class CatalogState:
                 live[record.name] = record.object is not None and bool(record.object["live"])
             if isinstance(record, SubscriptionRecord):
                 self.subscribers.add(record, now, verified=False)
+            elif isinstance(record, RelayRecord):
+                self.relays.add(record, now, verified=False)
             else:
                 self._take(record, now)
         for token in self._by_token:
@@ -132,7 +141,7 @@ class CatalogState:
         """Take over what was written; returns the names of the streams whose lookup answers may have changed."""
         touched: set[str] = set()
         for change in changes:
-            if not isinstance(change, LeaseRenewed | SubscriptionRenewed | HorizonRecorded):
+            if not isinstance(change, InMemory | HorizonRecorded):
                 self.version += 1
             name = self._take(change, now)
             if name is not None:
@@ -144,6 +153,7 @@ class CatalogState:
         lapsed = self.leases.sweep(now, stall)
         self.noticed += [LivenessNoticed(token, False) for token in lapsed]
         withdrawn = self.subscribers.leases.sweep(now, stall)
+        withdrawn += self.relays.leases.sweep(now, stall)
         self.version += bool(lapsed or withdrawn)
         return len(lapsed)
 
@@ -177,6 +187,12 @@ class CatalogState:
                 self.subscribers.renew(change, now)
             case SubscriptionRemoved():
                 self.subscribers.remove(change.id)
+            case RelayRecord():
+                self.relays.add(change, now, verified=True)
+            case RelayRenewed():
+                self.relays.renew(change, now)
+            case RelayRemoved():
+                self.relays.remove(change.id)
             case ChangeRecord():
                 self.history.add(change)
             case ChangesForgotten():
@@ -239,6 +255,7 @@ class CatalogState:
         for by_stream in (self._writers, self._opened, self._released):
             by_stream.pop(uid, None)
         self.subscribers.remove_stream(uid)
+        self.relays.remove_stream(uid)
         return entry.qualified
 
     def _drop_registration(self, change: RegistrationRemoved) -> str | None:

@@ -56,7 +56,10 @@ class Catalog:
     ) -> None:
         self.settings = settings
         self.state = CatalogState(
-            settings.lease_ttl, subscription_ttl=settings.subscription_ttl, watch_events=settings.watch_events
+            settings.lease_ttl,
+            subscription_ttl=settings.subscription_ttl,
+            relay_ttl=settings.relay_ttl,
+            watch_events=settings.watch_events,
         )
         self.room = LookupWaiters(settings.max_waiters)
         self.watchers = Watchers(self.state.history, settings.max_watchers, settings.watch_queue, telemetry.watcher_cut)

@@ -38,6 +38,10 @@ class CatalogSettings(ServiceSettings):
     """Subscriptions renew every third of it. It is long because readers are many and nothing waits for their leases."""
     max_subscriptions: int = Field(default=100_000, ge=1)
     """Subscriptions at once, over all streams; each is a row and a few hundred bytes of memory."""
+    relay_ttl: float = Field(default=10.0, ge=0.1, le=3600.0)
+    """Relays renew every third of it. A reader that finds a dead one tries the next, so it need not be short."""
+    max_relays: int = Field(default=10_000, ge=1)
+    """Relays at once, over all streams; each is a row and about a KiB of memory."""
     watch_events: int = Field(default=10_000, ge=1)
     """Changes that are kept for watchers that come back: a few minutes of a busy catalog, about 5 MiB."""
     watch_queue: int = Field(default=1_000, ge=1)

@@ -33,6 +33,7 @@ class CatalogTelemetry(ServiceTelemetry):
         self.gauge("epochal.catalog.streams", "{stream}", "Declared streams", lambda: len(state.names))
         self.gauge("epochal.catalog.publishers", "{publisher}", "Registrations", lambda: len(state.registrations))
         self.gauge("epochal.catalog.subscriptions", "{subscription}", "Live readers", lambda: len(state.subscribers))
+        self.gauge("epochal.catalog.relays", "{relay}", "Relays", lambda: len(state.relays))
         self.gauge("epochal.catalog.watchers", "{watcher}", "Watchers", lambda: len(watchers))
         self.gauge("epochal.catalog.waiters", "{lookup}", "Lookups that wait", lambda: len(room))
         self.gauge("epochal.catalog.revision", "{change}", "Number of the newest change", lambda: state.revision)

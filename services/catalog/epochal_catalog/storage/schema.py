@@ -93,6 +93,21 @@ subscriptions = Table(
     Column("since", Text, nullable=False),
 )
 
+relays = Table(
+    "relays",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("uid", Text, ForeignKey("streams.uid", ondelete="CASCADE"), nullable=False, index=True),
+    Column("name", Text, nullable=False),
+    Column("addresses", JSON, nullable=False),
+    Column("segments", JSON, nullable=False),
+    Column("upstream", Text, nullable=False),
+    Column("capacity", BigInteger, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("path", JSON, nullable=False),
+    Column("since", Text, nullable=False),
+)
+
 changes = Table(
     "changes",
     metadata,

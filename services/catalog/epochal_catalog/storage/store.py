@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from sqlalchemy import Connection, Engine, Table, and_, create_engine, event, or_, select
+from sqlalchemy import ColumnElement, Connection, Engine, Table, and_, create_engine, event, or_, select
 from sqlalchemy.dialects.sqlite import Insert, insert
 from sqlalchemy.exc import DatabaseError, IntegrityError
 from sqlalchemy.pool import StaticPool
@@ -33,6 +33,9 @@ from epochal_catalog.domain.records import (
     LivenessNoticed,
     RegistrationRecord,
     RegistrationRemoved,
+    RelayRecord,
+    RelayRemoved,
+    RelayRenewed,
     SegmentRecord,
     SessionRecord,
     SessionRemoved,
@@ -95,6 +98,7 @@ _TABLES: dict[type[Any], Table] = {
     RegistrationRecord: schema.registrations,
     SessionRecord: schema.sessions,
     SubscriptionRecord: schema.subscriptions,
+    RelayRecord: schema.relays,
     ChangeRecord: schema.changes,
     CounterRecord: schema.counters,
 }
@@ -109,7 +113,9 @@ _RISING = {
     ChangeRecord: ("revision", True),
     CounterRecord: ("value", True),
 }
-"""The column that fences each record, and whether it must rise with every write (True) or may stay equal."""
+"""The column that fences each record, and whether it must rise with every write (True) or may stay equal.
+
+A relay owns nothing, so nothing fences it."""
 
 
 class CatalogStore:
@@ -256,10 +262,12 @@ def _row(record: Any) -> dict[str, Any]:
 
 def _write_one(connection: Connection, change: StateChange) -> None:
     match change:
-        case LeaseRenewed() | SubscriptionRenewed() | LivenessNoticed():
+        case LeaseRenewed() | SubscriptionRenewed() | RelayRenewed() | LivenessNoticed():
             return  # leases depend on a monotonic clock, which does not survive a restart
         case SubscriptionRemoved(key):
             connection.execute(schema.subscriptions.delete().where(schema.subscriptions.c.id == key))
+        case RelayRemoved(key):
+            connection.execute(schema.relays.delete().where(schema.relays.c.id == key))
         case ChangesForgotten(before):
             connection.execute(schema.changes.delete().where(schema.changes.c.revision < before))
         case StreamRemoved(uid):
@@ -287,6 +295,8 @@ def _put(connection: Connection, record: Any) -> None:
 def _statement(kind: type[Any]) -> Insert:
     """Inserts a record of this kind, or replaces the one with its key unless its fence forbids that."""
     table, statement = _TABLES[kind], insert(_TABLES[kind])
+    if kind not in _RISING:
+        return _replacing(table, statement, None)
     column, strictly = _RISING[kind]
     new, old = statement.excluded[column], table.c[column]
     fence = new > old if strictly else new >= old
@@ -297,6 +307,10 @@ def _statement(kind: type[Any]) -> Insert:
         fence = or_(fence, and_(new == old, statement.excluded.released == new))
     if kind is SegmentRecord:  # a late record of an incarnation never replaces a newer one (E11)
         fence = or_(new > old, and_(new == old, statement.excluded.record_number >= table.c.record_number))
+    return _replacing(table, statement, fence)
+
+
+def _replacing(table: Table, statement: Insert, fence: ColumnElement[bool] | None) -> Insert:
     return statement.on_conflict_do_update(
         index_elements=list(table.primary_key.columns),
         set_={each.name: statement.excluded[each.name] for each in table.columns if not each.primary_key},
