@@ -15,6 +15,7 @@ from epochal.catalog_api.answers import (
     CatalogEvent,
     PublisherInfo,
     Registration,
+    RelayInfo,
     Renewal,
     StreamInfo,
     SubscriptionInfo,
@@ -26,6 +27,8 @@ from epochal.catalog_api.requests import (
     Addresses,
     Finishing,
     Register,
+    RegisterRelay,
+    RelayReport,
     Renew,
     RenewSubscription,
     SegmentReport,
@@ -338,6 +341,34 @@ class CatalogClient:
             items = self._items("/v1/subscriptions", namespace)
         return tuple([read(SubscriptionInfo.from_json, item) async for item in items])
 
+    async def register_relay(self, asked: RegisterRelay) -> float:
+        """List a relay, in place of one of the same id; returns the seconds after which it is no longer listed.
+
+        Raises `StreamNotFound`, and `StreamGone` when `asked.uid` is of an older stream.
+        """
+        _, answer = await self._http.call("POST", "/v1/relays", json=asked.to_json())
+        return get(answer, "ttl", float)
+
+    async def renew_relay(self, id: str, report: RelayReport) -> float:  # noqa: A002  # as the catalog calls it
+        """Renew a relay's entry and report; returns its seconds.
+
+        Raises `EpochalError` of code `unknown_relay` when it is not listed: register it again.
+        """
+        _, answer = await self._http.call("PUT", _relay(id), json=report.to_json())
+        return get(answer, "ttl", float)
+
+    async def deregister_relay(self, id: str) -> None:  # noqa: A002  # as the catalog calls it
+        """Take a relay off the list; raises what `renew_relay` raises."""
+        await self._http.call("DELETE", _relay(id))
+
+    async def relays(self, namespace: str | None = None, name: str | None = None) -> tuple[RelayInfo, ...]:
+        """All relays, those of a namespace's streams, or those of one stream, by id."""
+        if namespace is not None and name is not None:
+            items = self._items(f"{_stream(namespace, name)}/relays")
+        else:
+            items = self._items("/v1/relays", namespace)
+        return tuple([read(RelayInfo.from_json, item) async for item in items])
+
     async def revision(self) -> int:
         """The number of the last change; `watch(since=...)` follows from there."""
         _, answer = await self._http.call("GET", _OWN)
@@ -377,6 +408,10 @@ def _stream(namespace: str, name: str) -> str:
 
 def _publisher(publisher: str) -> str:
     return f"/v1/publishers/{quote(publisher, safe='')}"
+
+
+def _relay(id: str) -> str:  # noqa: A002  # as the catalog calls it
+    return f"/v1/relays/{quote(id, safe='')}"
 
 
 def _subscription(id: str) -> str:  # noqa: A002  # as the catalog calls it
