@@ -97,16 +97,16 @@ class Operator(Process):
         samples = [line for line in lines if line.startswith(f"{name}{{") and having in line]
         return sum(float(line.rpartition(" ")[2]) for line in samples)
 
-    async def has_looked(self, more: int) -> None:
-        """Wait until it has looked at streams so many times more."""
+    async def looks(self) -> float:
+        """How often it has looked at a stream so far."""
+        return await self.counted("epochal_operator_reconcile_duration_seconds_count")
 
-        async def count() -> float:
-            return await self.counted("epochal_operator_reconcile_duration_seconds_count")
-
-        before = await count()
+    async def has_looked(self, more: int, since: float | None = None) -> None:
+        """Wait until it has looked at streams so many times more; `since`: what `looks` was."""
+        before = await self.looks() if since is None else since
 
         async def look() -> bool:
-            return await count() >= before + more
+            return await self.looks() >= before + more
 
         await eventually(look)
 
