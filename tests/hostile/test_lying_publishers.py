@@ -27,8 +27,8 @@ CHANNEL = b"channel0"
 OF_ANOTHER_SHAPE = [(), (0,), (0, 0), (0, (0, 0)), ((),)]
 
 
-def data(seq: int, time: Any = 0, prev: int | None = None, payload: bytes = b"x") -> m.Data:
-    return m.Data(seq, seq - 1 if prev is None else prev, time, b"", 1, google_crc32c.value(payload), payload)
+def data(seq: int, time: Any = 0, prev: int | None = None, payload: bytes = b"x", topic: bytes = b"") -> m.Data:
+    return m.Data(seq, seq - 1 if prev is None else prev, time, topic, 1, google_crc32c.value(payload), payload)
 
 
 class Reader:
@@ -80,10 +80,10 @@ class Reader:
         except EpochalError as error:
             self.errors.append(error)
 
-    def welcome(self) -> None:
+    def welcome(self, features: tuple[str, ...] = ()) -> None:
         hello = self.sent()
         self.nonce = hello.nonce
-        self.answer(m.Welcome(hello.request, 1, CHANNEL, 1, -1, 1000, 1.0, ()))
+        self.answer(m.Welcome(hello.request, 1, CHANNEL, 1, -1, 1000, 1.0, features))
 
     def snapshot(self, lower: Any = (0,), upper: Any = (), aborted: Any = (), seq: int = 4) -> None:
         self.push(m.Snapshot(seq, 1, self.nonce, tuple(lower), tuple(upper), tuple(aborted)), private=True)
@@ -177,6 +177,57 @@ def test_an_answer_that_does_not_hold_what_it_announced_is_refused(answers):
     request = reader.pull()
     reader.answer(*answers(request))
     assert reader.refused()
+
+
+@pytest.mark.rule("F7")
+@pytest.mark.parametrize(
+    ("event", "refused"),
+    [(data(5), True), (data(6, prev=4), True), (data(7, prev=5), True), (data(7, prev=4), False)],
+    ids=["within", "the last", "another one within is missing", "after"],
+)
+def test_an_event_on_a_channel_that_a_heartbeat_had_denied_is_refused(event, refused):
+    reader = Reader()
+    reader.join(seq=4)
+    reader.push(m.Heartbeat(4, 5), m.Heartbeat(4, 6), event, m.Frontier(9, event.seq, ((0, -1), (2, 1))))
+    if refused:
+        assert reader.refused()
+        assert reader.subscriber.next_epoch() is None
+    else:
+        assert not reader.errors
+
+
+class Filtered(Reader):
+    """Reads topic `a` from the start, from a publisher that filters its history; `request` asks for it."""
+
+    def __init__(self) -> None:
+        super().__init__(From.START, topics=TopicFilter([b"a"]))
+        self.welcome((m.SINCE_FILTER,))
+        self.snapshot(seq=6)
+        self.request = self.sent().request
+        self.answer(m.Opening(self.request, m.Position(1, -1), (0,), (), ()))
+
+
+@pytest.mark.rule("F10")
+@pytest.mark.parametrize("seq", [5, 8, 10])
+def test_a_filtered_answer_that_goes_back_is_refused(seq):
+    reader = Filtered()
+    reader.answer(m.Chunk(reader.request, 1, False, 10), data(5, topic=b"a"))
+    assert not reader.errors
+    reader.answer(m.Chunk(reader.request, 1, True, 12), data(seq, topic=b"a"))
+    assert reader.refused()
+
+
+@pytest.mark.rule("F10", "F12")
+@pytest.mark.parametrize(
+    ("event", "refused"),
+    [(data(8, topic=b"a"), True), (m.Frontier(8, 7, ()), True), (data(8, topic=b"b"), False)],
+    ids=["of a wanted topic", "a frontier", "unwanted, on a channel that carries more"],
+)
+def test_an_event_that_a_filtered_answer_has_passed_over_is_refused_if_it_was_due(event, refused):
+    reader = Filtered()
+    reader.answer(m.Chunk(reader.request, 1, True, 10), data(5, topic=b"a"))
+    reader.push(data(5, topic=b"a"), event)
+    assert reader.refused() if refused else not reader.errors
 
 
 @pytest.mark.rule("S33")

@@ -189,11 +189,11 @@ def test_many_fresh_seeds_keep_every_rule() -> None:
         stored = list(pool.map(partial(simulate, **DURABLE), range(base, base + MANY // 3), chunksize=CHUNK))
         lax = list(pool.map(partial(simulate, **INTERVAL), range(base, base + MANY // 3), chunksize=CHUNK))
         changing = list(pool.map(partial(simulate, **CHANGING), range(base, base + MANY // 3), chunksize=CHUNK))
+        relayed = list(pool.map(partial(simulate, **RELAYED), range(base, base + MANY // 4), chunksize=CHUNK))
+        relayed += pool.map(partial(simulate, **CHAINED), range(base, base + MANY // 8), chunksize=CHUNK)
     check_tried(reports, *TRIED)
     check_tried(stored, *TRIED_ON_DISK)
     check_tried(lax, *TRIED_ON_DISK, "lost")
-        relayed = list(pool.map(partial(simulate, **RELAYED), range(base, base + MANY // 4), chunksize=CHUNK))
-        relayed += pool.map(partial(simulate, **CHAINED), range(base, base + MANY // 8), chunksize=CHUNK)
     check_tried(changing, "changed", "widened", "rejoined", "resumed with other topics", "yielded", "gaps")
     check_tried(relayed, *RELAY_TRIED)
 

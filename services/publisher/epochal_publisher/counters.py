@@ -41,6 +41,8 @@ class ProcessCounters:
     refused_messages: int = 0
     refusals: dict[tuple[str, str], int] = field(default_factory=dict)
     """The same by socket and by the code of the error that was answered."""
+    shorter_prefixes: int = 0
+    """Subscriptions to less than the prefix of one channel, or of one subscription: who has one is sent all (F11)."""
     discarded_messages: int = 0
     """Messages of peers that had broken the protocol."""
     dropped_answers: int = 0

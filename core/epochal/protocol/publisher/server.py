@@ -84,16 +84,16 @@ class _Answering:
 
 
 class Joined(NamedTuple):
-    """A subscriber that joins, or has joined: since when, from which peer, what it wants, and the channel it was given.
+    """A subscriber that joins, or has joined: since when, from which peer, and the channel it was given.
 
-    The channel may carry more than that (F12). `replaced` is the channel of the subscription that ends with the
-    snapshot (F8).
+    What it wants is not kept: at the cap on channels, each could have a large filter of its own. `coarse`: the channel
+    carries more than that (F12). `replaced` is the channel of the subscription that ends with the snapshot (F8).
     """
 
     at: float
     peer: bytes
-    wanted: TopicFilter
     channel: Channel
+    coarse: bool
     replaced: bytes | None
 
 
@@ -124,7 +124,7 @@ class SegmentServer:
     @property
     def coarse(self) -> int:
         """How many subscribers are sent more than they asked for, because there is no room for their channel (F12)."""
-        return sum(each.channel.filter != each.wanted for each in self.subscriptions.values())
+        return sum(each.coarse for each in self.subscriptions.values())
 
     @property
     def answering(self) -> int:
@@ -173,15 +173,15 @@ class SegmentServer:
             raise Unavailable("too many joins are under way; try again")
         wanted = self.wanted(peer, hello)
         channel = self.channels.join(hello.nonce, wanted)
+        coarse = channel.filter != wanted
         # Nonces can be seen by all, so one that is named counts only if it is of the same peer (F11).
         before = None if hello.replaces is None else self.subscriptions.get(hello.replaces)
         replaced = before.channel.token if before is not None and before.peer == peer else None
-        self._pending[hello.nonce] = Joined(now, peer, wanted, channel, replaced)
+        self._pending[hello.nonce] = Joined(now, peer, channel, coarse, replaced)
         self._joining[peer] += 1
         welcome = m.Welcome(
             hello.request, m.VERSION, channel.token, publisher.incarnation, publisher.seq,
-            publisher.settings.max_payload, self.settings.heartbeat, FEATURES, channel.filter != wanted,
-            publisher.path,
+publisher.settings.max_payload, self.settings.heartbeat, FEATURES, coarse, publisher.path,
         )  # fmt: skip
         publisher.emit(SendAnswers(peer, (welcome,)))
 

@@ -94,6 +94,8 @@ class Pull:
         known = event.seq <= self.last
         if self._filtered and event.seq > self._upto:
             raise RemoteProtocolError(f"event {event.seq} is in a chunk that goes up to {self._upto}")
+        if self._filtered and known:
+            raise RemoteProtocolError(f"event {event.seq} comes in a filtered answer that had all up to {self.last}")
         if not known and not self._filtered and event.prev > self.last:
             raise RemoteProtocolError(f"history skips from {self.last} to {event.seq}")
         if not known:

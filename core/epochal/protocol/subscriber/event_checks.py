@@ -1,6 +1,6 @@
-"""What holds of every event, wherever it comes from: its order, its times, its payload.
+"""What holds of every event, wherever it comes from: its order, its times, its payload, and that it was not denied.
 
-Separate from the follower because it needs nothing but the event. Sources: rules S33, E14; docs/protocol.md.
+Separate from the follower because it needs nothing but the event. Sources: rules S33, E14, F7, F10; docs/protocol.md.
 """
 
 from collections.abc import Iterable
@@ -10,6 +10,7 @@ import google_crc32c
 from epochal.errors import RemoteProtocolError, TimeShapeError
 from epochal.protocol import messages as m
 from epochal.protocol.times import Time, TimeShape
+from epochal.protocol.topics.filter import TopicFilter
 
 
 class EventChecks:
@@ -44,6 +45,37 @@ class EventChecks:
                     self._shape.check(time)
         except TimeShapeError as error:
             raise RemoteProtocolError(f"segment {self._segment}: {error}") from None
+
+
+class PassedOver:
+    """The last range of events of which the publisher has said that none is for this subscriber (F7, F10).
+
+    The position has passed them, so one that is pushed later would be taken for known, and its epoch would lack it.
+    """
+
+    __slots__ = ("_after", "_topics", "_upto")
+
+    def __init__(self) -> None:
+        self._after = self._upto = m.NOTHING_YET
+        self._topics: TopicFilter | None = None
+
+    def extend(self, after: int, upto: int, topics: TopicFilter | None) -> None:
+        """There is nothing of `topics` after event `after` up to `upto`; for None, nothing on the channel."""
+        if after != self._upto or topics != self._topics:
+            self._after = after
+        self._upto, self._topics = upto, topics
+
+    def check(self, event: m.Event) -> None:
+        """An event that is pushed is none of them. Raises `RemoteProtocolError`."""
+        topics = self._topics
+        named = event.prev if topics is None and event.seq > self._upto else event.seq
+        if not self._after < named <= self._upto:
+            return
+        if topics is None or type(event) is not m.Data or topics.wants(event.topic):
+            raise RemoteProtocolError(
+                f"event {named} comes after all, and the publisher had said that there is none for this subscriber"
+                f" after {self._after} up to {self._upto}"
+            )
 
 
 def in_order(event: m.Event, last: int | None) -> int:

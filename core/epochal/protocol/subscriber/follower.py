@@ -64,7 +64,7 @@ from epochal.protocol.subscriber.effects import (
     SubscribePrefix,
     UnsubscribePrefix,
 )
-from epochal.protocol.subscriber.event_checks import EventChecks, in_order, is_damaged, size_of
+from epochal.protocol.subscriber.event_checks import EventChecks, PassedOver, in_order, is_damaged, size_of
 from epochal.protocol.subscriber.since import Begin, Behind, From
 from epochal.protocol.subscriber.upstream_filter import FilterTimes, UpstreamFilter
 from epochal.protocol.times import Time, TimeShape
@@ -162,6 +162,8 @@ class Follower:
         """The last event that the publisher has named."""
         self._upstream = UpstreamFilter(topics, self.settings.filter, now, whole=whole_filter)
         self._change: ChannelChange | None = None
+        self._passed = PassedOver()
+        """What the position has passed though it has not come."""
         self._filters_history = False
         """Whether the publisher leaves out what is not wanted of a history."""
         self._skips = False
@@ -302,10 +304,10 @@ class Follower:
             self._since = now
         try:
             self._take_answer(message, now)
+            if self._phase is _Phase.PULLING and self._answer.over:
+                self._pulled(now)
         except RemoteProtocolError as error:
             self._break(error)
-        if self._phase is _Phase.PULLING and self._answer.over:
-            self._pulled(now)
 
     def _take_answer(self, message: m.Message, now: float) -> None:
         change = self._change
@@ -375,7 +377,7 @@ class Follower:
                 if self._phase is _Phase.LIVE and message.seq > self._last:
                     self._greet(now)  # loss at the tail
                 elif self._phase is _Phase.LIVE and message.upto > self._last:
-                    self._reached(message.upto)  # F7
+                    self._reached(message.upto, None)  # F7
             case m.Frontier() | m.Aborted():
                 self._accept_live(message, now)
             case m.Ended(detail):
@@ -432,6 +434,7 @@ class Follower:
             return
         self.welcome = welcome
         self._incarnation = self._least_incarnation = welcome.incarnation
+        self._passed = PassedOver()
         self._silence = max(self.settings.silence, 2 * min(welcome.heartbeat, LONGEST_HEARTBEAT))
         self._newest = welcome.seq
         self._upstream.welcomed(welcome)
@@ -477,8 +480,9 @@ class Follower:
         self._upstream.begins()
         self._reports.append(Began(self._incarnation, state, filters, gap, resumed, self._upstream.joined))
 
-    def _reached(self, seq: int) -> None:
-        """All that there is for this subscriber up to event `seq` has come (F7, F10)."""
+    def _reached(self, seq: int, topics: TopicFilter | None) -> None:
+        """All that there is of `topics` up to event `seq` has come; for None, all that is on the channel (F7, F10)."""
+        self._passed.extend(self._last, seq, topics)
         self._last = seq
         self._reports.append(Reached(seq))
 
@@ -541,12 +545,14 @@ class Follower:
         self._nonce, self._change, self._snapshot = change.nonce, None, snapshot
         self._backlog, self._backlog_bytes = change.backlog, change.backlog_bytes
         self._newest = max(self._newest, snapshot.seq)
+        self._passed = PassedOver()  # the new channel may have what the old one had not
         if snapshot.left is None or snapshot.left > self._last:
             self._begin, self._continuing = self._here, True
             self._pull(self._here, Why.GO_ON, now)
             return
         if snapshot.seq > self._last:
-            self._reached(snapshot.seq)
+            self._last = snapshot.seq
+            self._reports.append(Reached(snapshot.seq))
         self._upstream.begins()
         self._reports.append(Rejoined(snapshot_state(snapshot), change.topics))
         self._go_live(now)
@@ -631,7 +637,7 @@ class Follower:
     def _passed_over(self) -> None:
         """Where a filtered chunk has come whole, all up to its end has (F10)."""
         if self._answer.last > self._last:
-            self._reached(self._answer.last)
+            self._reached(self._answer.last, self._upstream.joined)
 
     def _pulled(self, now: float) -> None:
         """An answer has come to its end."""
@@ -714,11 +720,13 @@ class Follower:
 
     def _follow(self, event: m.Event, now: float) -> None:
         """Q10, E14: accept only what directly follows; what is known already is dropped, a hole is pulled at once."""
-        if event.seq <= self._last:
-            return
         if event.prev > self._last:
             self._greet(now)
             return
+        if event.prev < self._last:
+            self._passed.check(event)
+            if event.seq <= self._last:
+                return
         if is_damaged(event):
             self.damaged += 1
             self._greet(now)  # as if it had been lost: it is pulled again (fault 20)

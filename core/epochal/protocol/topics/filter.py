@@ -87,7 +87,7 @@ class TopicFilter:
         >>> all_but_b.covers(only_ab), only_ab.covers(all_but_b), all_but_b.covers(all_but_b)
         (True, False, True)
         """
-        prefixes = [*self._signs, *other._signs]
+        prefixes = (*other._signs, *self._signs)  # most filters differ at the first prefix that the other one wants
         return all(self._decide(prefix) or not other._decide(prefix) for prefix in prefixes)
 
     def union(self, *others: "TopicFilter") -> "TopicFilter":

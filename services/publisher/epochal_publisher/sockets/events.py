@@ -94,6 +94,7 @@ class Events:
                 served.channels.hears(notice[2:], notice[0] == 1)
         else:
             self._counters.refused("events", RemoteProtocolError.code)
+            self._counters.shorter_prefixes += len(frames) == 1 and _is_shorter(notice)
 
     def _private(self, comes: bool, nonce: bytes) -> None:
         every = list(self._segments.values())
@@ -112,4 +113,15 @@ class Events:
             self._unknown(nonce)
         else:
             joined.counters.joins += 1
+<<<<<<< HEAD
             joined.server.subscribed(nonce, monotonic())
+=======
+        joined.server.subscribed(nonce, monotonic())
+
+
+def _is_shorter(notice: bytes) -> bool:
+    """Whether it subscribes to more than one channel or subscription (F11)."""
+    prefix = notice[1:]
+    longest = NONCE_PREFIX if prefix[:1] == b"P" else CHANNEL_PREFIX
+    return notice[:1] == b"\x01" and prefix[:1] in (b"", b"C", b"P") and len(prefix) < longest
+>>>>>>> 40c1323 (Filters are attacked on real sockets: floods of views, strangers, and publishers that lie about what was passed)
