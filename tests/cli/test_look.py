@@ -13,6 +13,7 @@ import yaml
 
 from epochal.catalog_api.blockers import HeldBack
 from epochal.cli.commands.describe import print_stream
+from epochal.cli.commands.listed_kinds import SUBSCRIPTIONS
 from epochal.local.child import console_script
 
 
@@ -57,6 +58,18 @@ def test_the_kinds_beside_streams_are_those_of_the_named_stream(run, declared) -
     assert (none.status, none.out) == (0, "")
     assert "no subscriptions" in none.err
     assert run("get", "writers", "demo/nothing-here").status == 3
+
+
+def test_a_reader_is_listed_with_what_was_sent_to_it_and_the_shares_of_what_was_not_wanted() -> None:
+    counters = {"received_records": 1200, "received_bytes": 20_480, "unwanted_bytes": 5120, "firehose_bytes": 20}
+    reader = {"subscriber": "r", "stream": "demo/x", "id": "1", "lower": [3], "since": "", "counters": counters}
+    row = dict(zip(SUBSCRIPTIONS.header(wide=True), SUBSCRIPTIONS.row(reader, wide=True), strict=True))
+    assert [row[title] for title in ("RECEIVED", "UNWANTED", "FIREHOSE", "RECORDS")] == [
+        "20 KiB", "25 %", "<1 %", "1,200",
+    ]  # fmt: skip
+    of_an_earlier_version = {**reader, "counters": {"epochs": 3}}
+    row = dict(zip(SUBSCRIPTIONS.header(wide=True), SUBSCRIPTIONS.row(of_an_earlier_version, wide=True), strict=True))
+    assert [row[title] for title in ("RECEIVED", "UNWANTED", "FIREHOSE", "RECORDS")] == ["-"] * 4
 
 
 def test_namespaces(run, declared, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,12 +117,39 @@ async def test_a_lapsed_subscription_is_entered_anew_and_reports(services, monke
             "epochs": 1,
             "aborted": 0,
             "damaged": 0,
+            "received_records": 1,
+            "received_bytes": 3,
+            "unwanted_bytes": 0,
+            "firehose_bytes": 0,
             "waiting_bytes": 0,
             "waiting_epochs": 0,
             "waiting_seconds": 0.0,
             "wrong_addresses": 0,
         }
         assert new.lower == (3,)
+
+
+@pytest.mark.rule("F2", "F10")
+@pytest.mark.parametrize("initial", ["firehose", "none"])
+async def test_a_subscription_reports_what_was_sent_to_it_for_nothing(services, monkeypatch, initial) -> None:
+    stream = await services.stream(push={"initialFilter": initial}, payload={"encoding": "bytes"})
+    async with (
+        epochal.connect(services.url) as client,
+        client.writer(stream) as writer,
+        client.subscribe(stream, topics=[b"a"]) as sub,
+    ):
+        often(client, monkeypatch)
+        await sub.ready.wait()
+        for topic in (b"a", b"b", b"c"):
+            await writer.append(1, [b"12345"], topic=topic)
+        await writer.advance(2)
+        await anext(sub.epochs())
+        (found,) = await known(
+            client.catalog, stream, lambda found: len(found) == 1 and bool(found[0].counters.get("received_records"))
+        )
+    sent = [found.counters[name] for name in ("received_records", "unwanted_bytes", "firehose_bytes")]
+    size = found.counters["received_bytes"]
+    assert sent == ([1, 0, 0] if initial == "none" else [3, size * 2 / 3, size])
 
 
 def often(client: epochal.Client, monkeypatch: pytest.MonkeyPatch) -> None:

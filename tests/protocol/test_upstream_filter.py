@@ -55,6 +55,29 @@ def test_batches_lead_the_publisher_to_the_filter_and_the_reader_to_its_channel(
     assert [began.gap or began.resumed for _, began in stream.reader.began] == [False, False]
 
 
+@pytest.mark.rule("F2", "F12")
+def test_what_came_is_counted_with_what_was_unwanted_and_what_came_before_the_filter_was_known(wire_up):
+    stream = stepwise(wire_up)
+    converge(stream)
+    received = stream.reader.followers["0"].received  # each batch is one record of two bytes
+    assert (received.records, received.bytes) == (5, 10)
+    assert (received.unwanted_bytes, received.firehose_bytes) == (4, 8)
+    stream.publish(0, b"b", b"a", b"c")
+    assert (received.records, received.bytes) == (6, 12)
+    assert (received.unwanted_bytes, received.firehose_bytes) == (4, 8)
+
+
+@pytest.mark.rule("F7", "F12")
+def test_a_reader_that_shares_a_channel_counts_what_is_unwanted_and_no_firehose(wire_up):
+    stream = Stream(wire_up)
+    stream.change(None)
+    stream.wiring.tick(1)
+    stream.change(A)  # its channel is the one for everything, until it has stayed so for a while
+    stream.publish(0, b"a", b"b")
+    received = stream.reader.followers["0"].received
+    assert (received.bytes, received.unwanted_bytes, received.firehose_bytes) == (4, 2, 0)
+
+
 @pytest.mark.rule("F3", "F8")
 def test_a_join_for_new_topics_waits_until_the_publisher_knows_that_they_are_wanted(wire_up):
     stream = stepwise(wire_up)

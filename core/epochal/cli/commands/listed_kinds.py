@@ -10,7 +10,7 @@ from typing import Any
 
 from epochal.catalog_api.texts import show_seconds
 from epochal.cli.io.documents import Document
-from epochal.cli.io.output import merge_frontiers, show_age, show_frontier
+from epochal.cli.io.output import merge_frontiers, show_age, show_frontier, show_share, show_size
 from epochal.protocol.times import Time, from_json
 
 Cell = Callable[[Document], str]
@@ -209,6 +209,22 @@ def _counter(name: str) -> Cell:
     return lambda item: _number((item.get("counters") or {}).get(name))
 
 
+def _received(item: Document) -> str:
+    received = (item.get("counters") or {}).get("received_bytes")
+    return "-" if received is None else show_size(int(received))
+
+
+def _share_of_received(name: str) -> Cell:
+    """What share of the bytes that were sent to a reader these are; a client of an earlier version does not say."""
+
+    def cell(item: Document) -> str:
+        counters = item.get("counters") or {}
+        part, whole = counters.get(name), counters.get("received_bytes")
+        return "-" if part is None or not whole else show_share(part / whole)
+
+    return cell
+
+
 SUBSCRIPTIONS = Kind(
     name="subscription",
     path="/v1/subscriptions",
@@ -220,10 +236,13 @@ SUBSCRIPTIONS = Kind(
         ("LAG", _lag),
         ("GAPS", _counter("gaps")),
         ("WAITING", _counter("waiting_bytes")),
+        ("RECEIVED", _received),
+        ("UNWANTED", _share_of_received("unwanted_bytes")),
+        ("FIREHOSE", _share_of_received("firehose_bytes")),
         ("AGE", _age("since")),
     ),
-    more=(("VERIFIED", _yes("verified")), ("ABORTED", _counter("aborted")), ("HEALED", _counter("healed")),
-          ("ID", _field("id"))),
+    more=(("VERIFIED", _yes("verified")), ("RECORDS", _counter("received_records")), ("ABORTED", _counter("aborted")),
+          ("HEALED", _counter("healed")), ("ID", _field("id"))),
     stream=_field("stream"),
     key=_field("id"),
     nothing="no subscriptions; `epochal sub STREAM` is one while it runs",

@@ -163,6 +163,17 @@ def show_size(size: int) -> str:
     return f"{size / 1024:.0f} KiB" if size < 1024 * 1000 else f"{size / 2**20:,.1f} MiB"
 
 
+def show_share(share: float) -> str:
+    """A part of a whole, 0 to 1, in percent; what is not quite nothing or all does not look so.
+
+    >>> [show_share(share) for share in (0.0, 0.004, 0.254, 0.999, 1.0)]
+    ['0 %', '<1 %', '25 %', '>99 %', '100 %']
+    """
+    if 0 < share < 0.01:
+        return "<1 %"
+    return ">99 %" if 0.99 < share < 1 else f"{share:.0%}".replace("%", " %")
+
+
 def parse_time(text: str, shape: TimeShape) -> Time:
     """A time such as `5` or `(5, 1)`; raises `TimeShapeError` if it is none of `shape`.
 

@@ -21,6 +21,7 @@ from epochal.protocol import messages as m
 from epochal.protocol import wire
 from epochal.protocol.subscriber.effects import FollowerReport, Request, SubscribePrefix, UnsubscribePrefix
 from epochal.protocol.subscriber.follower import Follower, FollowerSettings
+from epochal.protocol.subscriber.received import Received
 from epochal.protocol.subscriber.since import Begin
 from epochal.protocol.topics.filter import TopicFilter
 from epochal.protocol.wire import Frames
@@ -84,6 +85,7 @@ class SegmentReader:
         # The highest incarnation seen, also by the reader that saved the cursor (E12).
         self._incarnation = begin.incarnation if isinstance(begin, m.Position) else 0
         self._damaged = 0
+        self._received = Received()
         self.wrong_addresses = 0
         """How often the publisher at the address served another stream, or another life of this one (E48)."""
         self._connection: _Connection | None = None
@@ -182,8 +184,15 @@ class SegmentReader:
         """Live events so far whose payload was not what its writer had sent."""
         return self._damaged + (self._connection.follower.damaged if self._connection is not None else 0)
 
+    def add_received(self, total: Received) -> None:
+        """Add up how much has come so far, on all connections."""
+        total.add(self._received)
+        if self._connection is not None:
+            total.add(self._connection.follower.received)
+
     def _remember(self, follower: Follower) -> None:
         self._damaged += follower.damaged
+        self._received.add(follower.received)
         # Before a follower began nothing was taken in, so the next one begins at the same place.
         if follower.began:
             self._begin = self._reader.position(self.segment)

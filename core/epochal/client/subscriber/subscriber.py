@@ -29,6 +29,7 @@ from epochal.protocol.subscriber.cursor import Cursor
 from epochal.protocol.subscriber.effects import Began, Broke, Reached, Rejoined
 from epochal.protocol.subscriber.follower import FollowerSettings
 from epochal.protocol.subscriber.machine import Subscriber
+from epochal.protocol.subscriber.received import Received
 from epochal.protocol.subscriber.since import From, placed, read_since
 from epochal.protocol.time_codec import TimeCodec
 from epochal.protocol.times import Time
@@ -394,10 +395,16 @@ class Subscription:
 
     def _report(self) -> SubscriptionReport:
         self._hands.settle()
-        machine = self._machine
+        machine, received = self._machine, Received()
+        for link in self._links:
+            link.add_received(received)
         lower = tuple(machine.frontier) if machine.ready else None
         return lower, {
             **self._counters,
+            "received_records": received.records,
+            "received_bytes": received.bytes,
+            "unwanted_bytes": received.unwanted_bytes,
+            "firehose_bytes": received.firehose_bytes,
             "damaged": sum(link.damaged for link in self._links),
             "wrong_addresses": sum(link.wrong_addresses for link in self._links),
             "waiting_bytes": machine.waiting_bytes,

@@ -65,6 +65,7 @@ from epochal.protocol.subscriber.effects import (
     UnsubscribePrefix,
 )
 from epochal.protocol.subscriber.event_checks import EventChecks, PassedOver, in_order, is_damaged, size_of
+from epochal.protocol.subscriber.received import Received
 from epochal.protocol.subscriber.since import Begin, Behind, From
 from epochal.protocol.subscriber.upstream_filter import FilterTimes, UpstreamFilter
 from epochal.protocol.times import Time, TimeShape
@@ -141,6 +142,8 @@ class Follower:
         self.settings = settings or FollowerSettings()
         self.damaged = 0
         """Live events whose payload did not have the writer's CRC-32C."""
+        self.received = Received()
+        """How much has come on this connection."""
         self.error: EpochalError | None = None
         """Why the follower is over."""
         self.welcome: m.Welcome | None = None
@@ -302,6 +305,8 @@ class Follower:
         self._heard = now
         if self._phase is _Phase.PULLING:
             self._since = now
+        if type(message) is m.Data:
+            self.received.count(message, self._upstream.topics, firehose=False)
         try:
             self._take_answer(message, now)
             if self._phase is _Phase.PULLING and self._answer.over:
@@ -357,6 +362,8 @@ class Follower:
         if self.broken or not self.pushes:
             return
         self._heard = now
+        if type(message) is m.Data:
+            self.received.count(message, self._upstream.topics, firehose=self._upstream.firehose)
         try:
             if prefix == self._channel:
                 if type(message) is m.Data:  # nearly all messages are

@@ -51,6 +51,10 @@ class UpstreamFilter:
         self._refused = False
         """Whether the publisher has refused to take a filter; it is not asked again on this connection."""
         self._coarse = False
+        self._unknown = False
+        """Whether the publisher did not know what is wanted when it answered the last hello."""
+        self._follows_unknown = False
+        """The same of the join whose channel is followed."""
         self._joined_at = now
         self._may_change_at = now
         """When the channel may be changed again."""
@@ -119,11 +123,16 @@ class UpstreamFilter:
         self._changed = False
         if self._trie is not None:
             self._joined_view = self._trie.publisher
+        told = named is not None or (self._trie is not None and self._trie.converged)
+        self._unknown = self.topics is not None and not told
+        if not changes:
+            self._follows_unknown = self._unknown
         return named, self._view
 
     def begins(self) -> None:
         """A join is over: from here on its topics come."""
         self.widens = False
+        self._follows_unknown = self._unknown
 
     def welcomed(self, welcome: m.Welcome) -> None:
         """The publisher says what it can do, and whether its channel carries more than was asked for."""
@@ -131,6 +140,11 @@ class UpstreamFilter:
         if m.FILTER_CHANNELS in welcome.features and not self._can_filter:
             self._can_filter = True
             self._begin_view()
+
+    @property
+    def firehose(self) -> bool:
+        """Whether the publisher did not know what is wanted when it named the channel that is followed."""
+        return self.topics is not None and (self._follows_unknown or not self._can_filter)
 
     @property
     def _covers(self) -> bool:
