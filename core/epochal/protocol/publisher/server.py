@@ -181,7 +181,7 @@ class SegmentServer:
         self._joining[peer] += 1
         welcome = m.Welcome(
             hello.request, m.VERSION, channel.token, publisher.incarnation, publisher.seq,
-publisher.settings.max_payload, self.settings.heartbeat, FEATURES, coarse, publisher.path,
+            publisher.settings.max_payload, self.settings.heartbeat, FEATURES, coarse, publisher.path,
         )  # fmt: skip
         publisher.emit(SendAnswers(peer, (welcome,)))
 

@@ -113,10 +113,7 @@ class Events:
             self._unknown(nonce)
         else:
             joined.counters.joins += 1
-<<<<<<< HEAD
             joined.server.subscribed(nonce, monotonic())
-=======
-        joined.server.subscribed(nonce, monotonic())
 
 
 def _is_shorter(notice: bytes) -> bool:
@@ -124,4 +121,3 @@ def _is_shorter(notice: bytes) -> bool:
     prefix = notice[1:]
     longest = NONCE_PREFIX if prefix[:1] == b"P" else CHANNEL_PREFIX
     return notice[:1] == b"\x01" and prefix[:1] in (b"", b"C", b"P") and len(prefix) < longest
->>>>>>> 40c1323 (Filters are attacked on real sockets: floods of views, strangers, and publishers that lie about what was passed)
