@@ -1,12 +1,17 @@
 """Readers of a relay are given what the publisher's readers are."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import pytest
 from tests.relay.conftest import Relay, Relays
 
 import epochal
+from epochal.catalog_api.answers import RelayInfo
+from epochal.client.catalog.catalog import CatalogClient
 
+T = TypeVar("T")
 KEYS = (b"1", b"2", b"3")
 
 
@@ -44,3 +49,49 @@ async def test_epochs_come_whole_and_only_of_the_topics_that_are_wanted(services
                 epochs = [epoch async for epoch in sub.epochs()]
                 assert [epoch.time for epoch in epochs] == list(range(50))
                 assert {len(epoch.batches) for epoch in epochs if isinstance(epoch, epochal.Epoch)} == {3 * topics}
+
+
+async def listed(services, stream: str) -> tuple[RelayInfo, ...]:
+    async with CatalogClient(services.url) as catalog:
+        return await catalog.relays(*stream.split("/"))
+
+
+async def eventually(look: Callable[[], Awaitable[T]], what: str) -> T:
+    """The first answer that is not empty."""
+    async with asyncio.timeout(60):
+        while not (found := await look()):
+            await asyncio.sleep(0.05)  # nothing tells when another process has got so far
+        return found
+
+
+@pytest.mark.rule("F13")
+async def test_a_relay_that_is_stopped_leaves_the_catalog_and_tells_its_readers(services, relays: Relays) -> None:
+    stream = await services.stream()
+    relay = await relays.start(stream)
+
+    async def is_ready() -> bool:
+        return [each.state for each in await listed(services, stream)] == ["ready"]
+
+    await eventually(is_ready, "ready at the catalog")
+    async with epochal.connect(services.url) as client:
+        sub = client.subscribe(stream)
+        lead_to(sub, relay)
+        async with sub, asyncio.timeout(60):
+            await sub.ready.wait()
+            link, told = sub._links[0], asyncio.get_running_loop().create_future()
+            down = sub.down
+            sub.down = lambda segment, reason: (down(segment, reason), told.done() or told.set_result(reason))  # type: ignore[method-assign]
+            await relay.stop()
+            assert "the relay stops" in await told
+            assert link is sub._links[0]
+    assert not await listed(services, stream)
+
+
+@pytest.mark.rule("E48")
+async def test_a_relay_ends_when_its_stream_is_deleted(services, relays: Relays) -> None:
+    stream = await services.stream()
+    relay = await relays.start(stream)
+    await services.delete(stream)
+    async with asyncio.timeout(60):
+        assert await relay.child.ended() == 0
+    assert "was deleted" in relay.log.read_text()

@@ -60,6 +60,12 @@ class RelayLease:
         """Renew at once: what `report` says has changed."""
         self._asked.set()
 
+    async def tell(self) -> None:
+        """Renew and wait for that, no longer than `WITHDRAW`; only while `run` does not."""
+        with suppress(EpochalError, TimeoutError):
+            async with asyncio.timeout(WITHDRAW):
+                await self._renew()
+
     async def withdraw(self) -> None:
         """Take the relay off the list, if that takes no longer than `WITHDRAW`."""
         with suppress(EpochalError, TimeoutError):

@@ -6,17 +6,19 @@ and nothing of a run outlives the process: its subscribers join again and ask th
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from time import monotonic
 
 import zmq
 
+from epochal.catalog_api.requests import MAX_FILTER, RelayReport
 from epochal.client.catalog.directory import Directory
 from epochal.client.sockets import Socket
 from epochal.errors import EpochalError, NoPublisher, RelayEnded, RemoteProtocolError, Unavailable
 from epochal.protocol import messages as m
 from epochal.protocol.publisher.effects import SendAnswers
 from epochal.protocol.relay.effects import ForReaders, Forward, HangUp, RelayEffect, Want
+from epochal.protocol.topics.filter import EVERYTHING, TopicFilter
 from epochal.protocol.wire import encode
 from epochal_publisher.counters import ProcessCounters
 from epochal_publisher.relay.segment import HostedRelaySegment, ServedRun
@@ -44,6 +46,8 @@ class RelayProcess:
         self.segments: dict[str, HostedRelaySegment] = {}
         self.over: asyncio.Future[EpochalError] = asyncio.get_running_loop().create_future()
         self.draining = False
+        self.on_ready: Callable[[], object] = bool
+        """Called when `ready` has changed."""
         self.discarded = BlockedPeers(settings.max_discarded, settings.discard_ttl)
         self._runs: dict[str, ServedRun] = {}
         """What is served, by segment; none where nothing has come yet."""
@@ -101,8 +105,12 @@ class RelayProcess:
             tasks.create_task(self._keep_time())
 
     async def _keep_time(self) -> None:
+        ready = False
         while True:
             await asyncio.sleep(self.settings.tick)
+            if ready != self.ready:
+                ready = self.ready
+                self.on_ready()
             now = monotonic()
             for hosted in self.segments.values():
                 hosted.machine.tick(now)
@@ -198,7 +206,30 @@ class RelayProcess:
             socket.close()
         self._context.term()
 
-    def loads(self) -> Iterator[int]:
-        """How many subscribers each segment has."""
-        for served in self._runs.values():
-            yield len(served.server.subscriptions)
+    # ---- what the catalog is told ----
+
+    def report(self) -> RelayReport:
+        """How the relay is now: of several segments, the one that has most subscribers, and the one furthest behind."""
+        now, hosted, runs = monotonic(), self.segments.values(), self._runs.values()
+        lags = [each.lag(now) for each in hosted]
+        known = [lag for lag in lags if lag is not None]
+        return RelayReport(
+            state="draining" if self.draining else "ready" if self.ready else "waiting",
+            load=max((len(served.server.subscriptions) for served in runs), default=0),
+            lag=max(known) if known and len(known) == len(lags) else None,
+            path=list(next((served.run.path[1:] for served in runs), ())),
+            filter=_shown([each.machine.wanted for each in hosted]),
+        )
+
+
+def _shown(filters: Sequence[TopicFilter]) -> str:
+    """What is asked for upstream, for people: empty for everything."""
+    wanted = filters[0].union(*filters[1:]) if filters else EVERYTHING
+    if wanted == EVERYTHING:
+        return ""
+    return (
+        " ".join(f"{'+' if sign else '-'}{prefix.decode(errors='backslashreplace')}" for prefix, sign in wanted)[
+            :MAX_FILTER
+        ]
+        or "nothing"
+    )

@@ -7,8 +7,11 @@ import asyncio
 import logging
 from typing import Any
 
+from epochal.catalog_api.requests import RegisterRelay, RelayAddresses
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.client.catalog.directory import Directory
+from epochal.client.catalog.relay_lease import RelayLease
+from epochal.client.shutdown import ended
 from epochal.errors import EpochalError, StreamGone
 from epochal_publisher.relay.http import RelayHttp
 from epochal_publisher.relay.process import RelayProcess
@@ -24,40 +27,74 @@ async def serve(settings: RelaySettings, stop: asyncio.Event) -> int:
     relay = RelayProcess(settings)
     try:
         async with RelayHttp(settings, relay) as http, CatalogClient(settings.catalog) as catalog:
-            directory = Directory(catalog, settings.stream, wait=settings.lookup_wait)
-            return await _until_stopped(relay, directory, {**relay.addresses, "http": http.address}, stop)
+            return await _Service(settings, relay, catalog, http.address).run(stop)
     finally:
         relay.close()
 
 
-async def _until_stopped(
-    relay: RelayProcess, directory: Directory, addresses: dict[str, str], stop: asyncio.Event
-) -> int:
-    stopped = asyncio.ensure_future(stop.wait())
-    serving = asyncio.create_task(_serve(relay, directory, addresses), name="serve")
-    tasks: list[asyncio.Future[Any]] = [stopped, serving]
-    try:
-        await asyncio.wait((stopped, relay.over, serving), return_when=asyncio.FIRST_COMPLETED)
-        if serving.done():
-            serving.result()
-        if not relay.over.done():
-            logger.info("stopping")
-            relay.drain("the relay stops; join elsewhere")
+class _Service:
+    """The relay while its sockets are bound."""
+
+    def __init__(self, settings: RelaySettings, relay: RelayProcess, catalog: CatalogClient, http: str) -> None:
+        self._settings, self._relay, self._catalog = settings, relay, catalog
+        self._addresses = {**relay.addresses, "http": http}
+        self._directory = Directory(catalog, settings.stream, wait=settings.lookup_wait)
+        self._lease: RelayLease | None = None
+
+    async def run(self, stop: asyncio.Event) -> int:
+        relay = self._relay
+        stopped = asyncio.ensure_future(stop.wait())
+        serving = asyncio.create_task(self._serve(), name="serve")
+        tasks: list[asyncio.Task[Any]] = [serving]
+        try:
+            await asyncio.wait((stopped, relay.over, serving), return_when=asyncio.FIRST_COMPLETED)
+            error = self._error(serving)
+            await self._leave("the relay stops; join elsewhere" if error is None else str(error), tasks)
+        finally:
+            stopped.cancel()
+            await ended(tasks)
+        if error is None:
+            logger.info("stopped")
             return 0
-        error: EpochalError = relay.over.result()
-        relay.drain(str(error))
         if isinstance(error, StreamGone):
-            logger.info("stopping: %s", error)
+            logger.info("stopped: %s", error)
             return 0
         logger.error("cannot go on: %s", error)
         return EXIT_FAILED
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
+    def _error(self, serving: "asyncio.Task[None]") -> EpochalError | None:
+        """Why the relay cannot go on, if it cannot."""
+        if self._relay.over.done():
+            return self._relay.over.result()
+        failed = serving.exception() if serving.done() else None
+        causes = failed.exceptions if isinstance(failed, BaseExceptionGroup) else (failed,)
+        if isinstance(causes[0], EpochalError):
+            return causes[0]
+        if failed is not None:
+            raise failed
+        return None
 
-async def _serve(relay: RelayProcess, directory: Directory, addresses: dict[str, str]) -> None:
-    await directory.look_up()
-    print("ready", *(f"{name}={address}" for name, address in addresses.items()), flush=True)
-    await relay.serve(directory)
+    async def _serve(self) -> None:
+        relay, settings = self._relay, self._settings
+        info = await self._directory.look_up()
+        own = RelayAddresses(**self._addresses)
+        registration = RegisterRelay(
+            stream=info.qualified, uid=info.uid, name=settings.name, id=settings.id, addresses=own,
+            capacity=settings.capacity, upstream=settings.upstream,
+        )  # fmt: skip
+        self._lease = RelayLease(self._catalog, registration, relay.report)
+        relay.on_ready = self._lease.ask_now
+        print("ready", *(f"{name}={address}" for name, address in self._addresses.items()), flush=True)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._lease.run(), name="register")
+            tasks.create_task(relay.serve(self._directory), name="relay")
+
+    async def _leave(self, why: str, tasks: "list[asyncio.Task[Any]]") -> None:
+        """First nobody is sent here any more, then all who are here are told."""
+        self._relay.draining = True
+        await ended(tasks)
+        if self._lease is not None:
+            await self._lease.tell()
+        self._relay.drain(why)
+        if self._lease is not None:
+            await self._lease.withdraw()
