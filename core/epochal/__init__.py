@@ -11,6 +11,7 @@ from epochal.errors import EpochalError
 
 if TYPE_CHECKING:
     from epochal.client.blocking.client import BlockingClient, BlockingSubscription, BlockingWriter, connect_blocking
+    from epochal.client.catalog.relay_choice import Via
     from epochal.client.client import Client, connect
     from epochal.client.subscriber.subscriber import Subscription
     from epochal.client.subscriber.values import (
@@ -42,6 +43,7 @@ else:
         "Cursor": "epochal.protocol.subscriber.cursor",
         "Position": "epochal.protocol.messages",
         "TimeCodec": "epochal.protocol.time_codec",
+        "Via": "epochal.client.catalog.relay_choice",
         "traced": "epochal.client.tracing",
         **dict.fromkeys(
             ("Data", "Epoch", "EpochAborted", "FrontierChanged", "Gap", "Rewound", "SegmentDown", "SegmentUp"),
@@ -80,6 +82,7 @@ __all__ = [
     "SegmentUp",
     "Subscription",
     "TimeCodec",
+    "Via",
     "Writer",
     "__version__",
     "connect",

@@ -15,7 +15,7 @@ def test_the_promised_names() -> None:
     promised = {
         "BlockingClient", "BlockingSubscription", "BlockingWriter",
         "Client", "Cursor", "Data", "Epoch", "EpochAborted", "EpochalError", "FrontierChanged", "Gap", "Position",
-        "Rewound", "SegmentDown", "SegmentUp", "Subscription", "TimeCodec", "Writer",
+        "Rewound", "SegmentDown", "SegmentUp", "Subscription", "TimeCodec", "Via", "Writer",
         "__version__", "connect", "connect_blocking", "errors", "traced",
     }  # fmt: skip
     assert set(epochal.__all__) == promised

@@ -12,6 +12,7 @@ import zmq
 import zmq.asyncio
 
 import epochal
+from epochal.client.catalog.routes import Route
 from epochal.client.subscriber.segment_reader import SegmentReader
 from epochal.errors import EpochalError
 from epochal.protocol import messages as m
@@ -54,9 +55,10 @@ class Publisher:
         self.cut()
         self._context.term()
 
-    async def address(self, segment: str, socket: str) -> str:
-        """What a directory says."""
-        return getattr(self, socket).getsockopt_string(zmq.LAST_ENDPOINT)
+    async def route(self, _segment: str) -> Route:
+        """Where it listens now."""
+        events, requests = [each.getsockopt_string(zmq.LAST_ENDPOINT) for each in (self.events, self.requests)]
+        return Route(events, requests)
 
     async def asked(self) -> Any:
         """The next message that came."""
@@ -91,8 +93,12 @@ class Reader:
         self.directory: Any = SimpleNamespace(
             info=SimpleNamespace(uid="uid"),
             shape=TimeShape(),
-            address=publisher.address,
             stale=lambda: None,
+        )
+        self.routes: Any = SimpleNamespace(
+            take=publisher.route,
+            live=lambda *_: None,
+            ended=lambda *_: None,
             pause=lambda _, seconds: asyncio.sleep(seconds),
         )
         self.follower_settings, self.pushes = settings, True

@@ -121,6 +121,7 @@ async def test_a_lapsed_subscription_is_entered_anew_and_reports(services, monke
             "received_bytes": 3,
             "unwanted_bytes": 0,
             "firehose_bytes": 0,
+            "relayed": 0,
             "waiting_bytes": 0,
             "waiting_epochs": 0,
             "waiting_seconds": 0.0,

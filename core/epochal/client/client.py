@@ -17,6 +17,7 @@ import zmq
 
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.client.catalog.directory import Directory, Reach
+from epochal.client.catalog.relay_choice import Via
 from epochal.client.memory import CLIENT_KEEPS, keep_freed_memory
 from epochal.client.options import Expected, SchemaLike, read_schema
 from epochal.client.shutdown import to_the_end
@@ -184,6 +185,7 @@ class Client:
         subscriber: str | None = None,
         push: bool = True,
         poll: float | None = None,
+        via: Via | str = "auto",
         wait: float = DEFAULT_WAIT,
         settings: FollowerSettings | None = None,
     ) -> Subscription:
@@ -200,16 +202,18 @@ class Client:
         connected (S28). Raises `ConfigError` for a `schema` that is not valid. `subscriber` is the reader's name in the
         catalog, for people; it is announced there in the background. It is `<host>/<process id>` unless given. Without
         `push`, events are pulled every `poll` seconds (1 unless given) and never pushed (Q7); `Subscription.push`
-        changes that.
+        changes that. `via` says which way events come: "auto" (through a relay where one is ready, else straight from
+        the publishers), "direct", "relay" (never from the publishers: opening waits for a relay, then raises
+        `NoPublisher`) or "relay:NAME"; or a `Via`. `Subscription.via` is what each segment has taken.
         """
         if subscriber is not None:
             _check_id("subscriber", subscriber)
         name = subscriber or f"{socket.gethostname()}/{os.getpid()}"[-MAX_ID:]
         subscription = Subscription(
-            self._context, Directory(self.catalog, stream, wait=wait, reach=self._reach),
+            self._context, Directory(self.catalog, stream, wait=wait, reach=self._reach), self.catalog.relays,
             since=since, topics=topics, reject=reject, partial=partial, time_codec=time_codec,
             expected=Expected(time_shape, encoding, read_schema(schema)),
-            max_buffer_bytes=max_buffer_bytes, settings=settings, push=push, poll=poll,
+            max_buffer_bytes=max_buffer_bytes, settings=settings, push=push, poll=poll, via=via,
             announce=(self._background, name),
         )  # fmt: skip
         self._made.add(subscription)

@@ -276,6 +276,15 @@ class BlockingSubscription(_Opened[Subscription]):
         """Set once the snapshots of all segments are in (S17): `ready.wait(timeout)`, `ready.is_set()`."""
         return Ready(self._loop, self._inner)
 
+    @property
+    def via(self) -> dict[str, str]:
+        """The way on which each segment is read, as `Subscription.via`."""
+
+        async def work() -> dict[str, str]:
+            return self._inner.via
+
+        return self._loop.run(work)
+
     def epochs(self, timeout: float | None = None) -> Items[values.Epoch | values.EpochAborted]:
         """Complete and aborted epochs, as `Subscription.epochs`; ends when the stream is complete (E18).
 
@@ -302,6 +311,7 @@ class BlockingCatalog(_Blocking[CatalogClient]):
     writers = _waiting(CatalogClient.writers)
     publishers = _waiting(CatalogClient.publishers)
     subscriptions = _waiting(CatalogClient.subscriptions)
+    relays = _waiting(CatalogClient.relays)
     revision = _waiting(CatalogClient.revision)
 
     @property

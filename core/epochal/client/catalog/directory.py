@@ -185,18 +185,34 @@ class Directory:
         owners = (known.publisher for known in info.segments if known.id == segment)
         return next((owner.token for owner in owners if owner is not None), 0)
 
-    async def address(self, segment: str, socket: str) -> str:
-        """The address of a segment's `events`, `requests` or `ingest`.
+    async def addresses(self, segment: str, *sockets: str) -> list[str]:
+        """The addresses of a segment's `events`, `requests` or `ingest`, all of the same publisher.
 
         Raises `NoPublisher`, or `StreamGone` when the stream was deleted.
         """
+        for known in (await self.current()).segments:
+            if known.id == segment and known.publisher is not None:
+                found = known.publisher.addresses
+                return [await self.reached(address(found, socket)) for socket in sockets]
+        raise NoPublisher(f"segment {segment} of {self.qualified} has no publisher at present")
+
+    async def address(self, segment: str, socket: str) -> str:
+        """One of `addresses`."""
+        (found,) = await self.addresses(segment, socket)
+        return found
+
+    async def reached(self, address: str) -> str:
+        """The address that works from here."""
+        return address if self._reach is None else await self._reach(address)
+
+    async def current(self) -> StreamInfo:
+        """The stream, asked for again after a failure; the last answer while the catalog is away.
+
+        Raises `StreamGone` when it was deleted.
+        """
         if not self._fresh:
             await self._refresh()
-        for known in self.info.segments:
-            if known.id == segment and known.publisher is not None:
-                found = address(known.publisher.addresses, socket)
-                return found if self._reach is None else await self._reach(found)
-        raise NoPublisher(f"segment {segment} of {self.qualified} has no publisher at present")
+        return self.info
 
     async def _refresh(self) -> None:
         uid = self.info.uid

@@ -15,8 +15,9 @@ import zmq
 
 from epochal.backoff import Backoff
 from epochal.client.catalog.directory import RECONNECT_FIRST, RECONNECT_LAST, Directory, worth_retrying
+from epochal.client.catalog.routes import Route, Routes
 from epochal.client.sockets import Socket
-from epochal.errors import EpochalError, NoPublisher, RelayEnded, StreamGone, Unavailable
+from epochal.errors import EpochalError, NoPublisher, RelayEnded, RemoteProtocolError, StreamGone, Unavailable
 from epochal.protocol import messages as m
 from epochal.protocol import wire
 from epochal.protocol.subscriber.effects import FollowerReport, Request, SubscribePrefix, UnsubscribePrefix
@@ -42,6 +43,7 @@ class Reader(Protocol):
 
     context: zmq.Context[Any]
     directory: Directory
+    routes: Routes
     follower_settings: FollowerSettings
     pushes: bool
     """Whether to follow pushes; else events are pulled."""
@@ -97,11 +99,10 @@ class SegmentReader:
         reader, backoff = self._reader, Backoff(RECONNECT_FIRST, RECONNECT_LAST)
         while True:
             try:
-                error = self._judged(await self._follow_once(backoff))
+                route = await reader.routes.take(self.segment)
+                error = self._judged(await self._follow_once(route, backoff))
             except EpochalError as failed:
                 error = failed
-            except zmq.ZMQError as failed:
-                error = Unavailable(f"segment {self.segment} cannot be connected to: {failed}")
             if not worth_retrying(error):
                 reader.fail(error)
                 return
@@ -112,7 +113,7 @@ class SegmentReader:
             if isinstance(error, RelayEnded):  # it has told all its readers at once
                 await asyncio.sleep(AFTER_RELAY * _chance.random())
             else:
-                await reader.directory.pause(self.segment, backoff.delay())
+                await reader.routes.pause(self.segment, backoff.delay())
 
     def _judged(self, error: EpochalError) -> EpochalError:
         """Make an answer for another stream an error to retry: only the catalog can end a subscription (E48)."""
@@ -123,16 +124,25 @@ class SegmentReader:
 
     def _live(self, backoff: Backoff) -> None:
         backoff.reset()
+        self._reader.routes.live(self.segment)
         if self._down:
             self._down = False
             self._reader.up(self.segment)
 
-    async def _follow_once(self, backoff: Backoff) -> EpochalError:
+    async def _follow_once(self, route: Route, backoff: Backoff) -> EpochalError:
         """One connection, from hello to its end; returns why it ended."""
-        reader, directory = self._reader, self._reader.directory
-        events = await directory.address(self.segment, "events")
-        requests = await directory.address(self.segment, "requests")
-        connection = _Connection(reader, self.segment, (events, requests), self._follower())
+        try:
+            error = await self._followed(route, backoff)
+        except zmq.ZMQError as failed:
+            error = Unavailable(f"segment {self.segment} cannot be connected to: {failed}")
+        if route.relay is not None and isinstance(error, RemoteProtocolError):
+            # what another relay, or the publisher, says may be right
+            error = Unavailable(f"segment {self.segment}: relay {route.relay.id} breaks the protocol: {error}")
+        self._reader.routes.ended(self.segment, error)
+        return error
+
+    async def _followed(self, route: Route, backoff: Backoff) -> EpochalError:
+        connection = _Connection(self._reader, self.segment, route, self._follower())
         self._connection = connection
         try:
             if self._paused:
@@ -224,7 +234,7 @@ class SegmentReader:
 class _Connection:
     """The sockets of one follower; there is none for events where pushes are not followed."""
 
-    def __init__(self, reader: Reader, segment: str, addresses: tuple[str, str], follower: Follower) -> None:
+    def __init__(self, reader: Reader, segment: str, route: Route, follower: Follower) -> None:
         self.follower = follower
         self.incarnation = 0
         """The highest that a publisher has named here, even if the join failed (E12)."""
@@ -234,7 +244,7 @@ class _Connection:
         self._was_live = False
         self._paused = False
         self._closed = False
-        self._address, self.requests_address = addresses
+        self._address, self.requests_address = route.events, route.requests
         self._events = self._connected(zmq.SUB, self._pushed, self._address) if follower.pushes else None
         self._requests = self._connected(zmq.DEALER, self._answered, self.requests_address)
 

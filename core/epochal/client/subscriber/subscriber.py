@@ -14,6 +14,8 @@ import zmq
 
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.client.catalog.directory import Directory
+from epochal.client.catalog.relay_choice import Via
+from epochal.client.catalog.routes import ListRelays, Routes
 from epochal.client.encoding.encodings import decoder
 from epochal.client.options import NOTHING, Expected
 from epochal.client.shutdown import ended, to_the_end
@@ -58,6 +60,7 @@ class Subscription:
         self,
         context: zmq.Context[Any],
         directory: Directory,
+        list_relays: ListRelays,
         *,
         since: StartFrom = None,
         topics: Iterable[bytes] | None = None,
@@ -69,12 +72,14 @@ class Subscription:
         settings: FollowerSettings | None = None,
         push: bool = True,
         poll: float | None = None,
+        via: Via | str = "auto",
         announce: tuple[CatalogClient, str] | None = None,
     ) -> None:
         if poll is not None and not poll > 0:
             raise UsageError(f"poll is the seconds between two pulls, above 0, not {poll!r}")
         self.context = context
         self.directory = directory
+        self.routes = Routes(directory, list_relays, Via.parse(via) if isinstance(via, str) else via)
         self._since = read_since(since)
         self._prefixes = WantedPrefixes(topics, reject)
         self._partial = partial
@@ -104,7 +109,7 @@ class Subscription:
 
     async def __aenter__(self) -> Self:
         """Look the stream up and begin to follow its segments; returns before they have answered (see `ready`)."""
-        info = await self.directory.look_up(self._expected)
+        info = await self.routes.look_up(self._expected)
         segments = self.directory.segments
         beginning = placed(self._since, info.uid, self.directory.shape, segments)
         self._decode = decoder(self.directory.encoding)
@@ -303,6 +308,11 @@ class Subscription:
         for link in self._links:
             link.follow_pushes(on)
 
+    @property
+    def via(self) -> dict[str, str]:
+        """Segment -> the way on which it is read, `direct` or `relay:NAME`, of the segments that have a connection."""
+        return {} if self._error is not None else self.routes.via
+
     def _check_ready(self) -> None:
         if not self._machine.ready:
             raise self._error or UsageError("the subscription stands nowhere yet: await sub.ready.wait() first")
@@ -407,6 +417,7 @@ class Subscription:
             "firehose_bytes": received.firehose_bytes,
             "damaged": sum(link.damaged for link in self._links),
             "wrong_addresses": sum(link.wrong_addresses for link in self._links),
+            "relayed": sum(via != "direct" for via in self.via.values()),
             "waiting_bytes": machine.waiting_bytes,
             "waiting_epochs": machine.waiting_epochs,
             "waiting_seconds": round(asyncio.get_running_loop().time() - self._caught_up, 3) if machine.waits else 0.0,

@@ -12,6 +12,7 @@ from time import monotonic
 import zmq
 
 from epochal.client.catalog.directory import Directory
+from epochal.client.catalog.routes import Routes
 from epochal.client.sockets import Socket
 from epochal.client.subscriber.segment_reader import SegmentReader
 from epochal.errors import EpochalError
@@ -64,6 +65,7 @@ class HostedRelaySegment:
         self.segment = segment
         self.context = context
         self.directory = directory
+        self.routes = Routes(directory)
         self.follower_settings = FollowerSettings()
         self.relay: str | None = relay
         self.machine = RelayedSegment(
