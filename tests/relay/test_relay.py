@@ -1,24 +1,28 @@
-"""Readers of a relay are given what the publisher's readers are."""
+"""Readers of a relay are given what the publisher's readers are, whatever happens to relays and publishers."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TypeVar
+import os
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any
 
 import pytest
-from tests.relay.conftest import Relay, Relays
+from tests.relay.conftest import Relays
 
 import epochal
-from epochal.catalog_api.answers import RelayInfo
-from epochal.client.catalog.catalog import CatalogClient
+from epochal.errors import AppendsLost
 
-T = TypeVar("T")
+TOPICS = (b"a", b"b", b"bb")
 KEYS = (b"1", b"2", b"3")
+NONE = {"push": {"initialFilter": "none"}}
 
 
 async def publish(writer: epochal.Writer, times: range) -> None:
-    """Of each time, both topics under each key."""
+    """Of each time, each topic under each key."""
     for time in times:
-        for topic in (b"a", b"b"):
+        for topic in TOPICS:
             for key in KEYS:
                 await writer.append(time, [time], topic=topic, key=key)
         await writer.advance(time + 1)
@@ -31,63 +35,86 @@ async def reasons(sub: epochal.Subscription) -> AsyncIterator[str]:
             yield event.reason
 
 
-def lead_to(sub: epochal.Subscription, relay: Relay) -> None:
-    """Have a subscription that is not opened yet find the relay where it looks for publishers."""
+class Reader:
+    """Reads epochs; topic `a` is wanted all the time, others come and go."""
 
-    async def addresses(segment: str, *sockets: str) -> list[str]:
-        return [relay.addresses[socket] for socket in sockets]
+    def __init__(self, sub: epochal.Subscription) -> None:
+        self.sub = sub
+        self.epochs: dict[int, Counter[bytes]] = {}
+        self.aborted: set[int] = set()
 
-    sub.directory.addresses = addresses  # type: ignore[method-assign]
+    async def read(self) -> None:
+        async for epoch in self.sub.epochs():
+            assert epoch.time not in self.epochs
+            assert epoch.time not in self.aborted
+            if isinstance(epoch, epochal.Epoch):
+                self.epochs[epoch.time] = Counter(batch.topic for batch in epoch.batches)
+            else:
+                self.aborted.add(epoch.time)
+
+    async def change(self) -> None:
+        while True:
+            for topics in ([b"a"], [b"a", b"b"], [b"a", b"bb"]):
+                await self.sub.change(topics=topics, reject=[b"bb"] if b"b" in topics else [])
+
+    def judge(self, times: range) -> None:
+        """Topic `a` is in every epoch whole, the others whole or not at all."""
+        assert sorted(self.epochs) == list(times)
+        assert {self.epochs[time][b"a"] for time in times} == {len(KEYS)}
+        assert {count for epoch in self.epochs.values() for count in epoch.values()} == {len(KEYS)}
 
 
 @pytest.mark.rule("E24", "N18")
 async def test_epochs_come_whole_and_only_of_the_topics_that_are_wanted(services, relays: Relays) -> None:
-    stream = await services.stream(segments=2, push={"initialFilter": "none"})
-    relay = await relays.start(stream)
+    stream = await services.stream(segments=2, **NONE)
+    await relays.start(stream)
+    async with (
+        epochal.connect(services.url) as client,
+        client.writer(stream, writer_id="w") as writer,
+        client.subscribe(stream, topics=[b"a"], via="relay") as some,
+        client.subscribe(stream, via="relay:relay") as every,
+        asyncio.timeout(60),
+    ):
+        await asyncio.gather(some.ready.wait(), every.ready.wait())
+        assert some.via == every.via == {"0": "relay:relay", "1": "relay:relay"}
+        await publish(writer, range(50))
+        await writer.finish()
+        for sub, topics in ((some, 1), (every, 3)):
+            epochs = [epoch async for epoch in sub.epochs()]
+            assert [epoch.time for epoch in epochs] == list(range(50))
+            assert {len(epoch.batches) for epoch in epochs if isinstance(epoch, epochal.Epoch)} == {3 * topics}
+
+
+@pytest.mark.rule("F15")
+async def test_what_was_before_comes_from_the_publisher(services, relays: Relays) -> None:
+    """The start, what is after a time, and a cursor that is older than the relay."""
+    stream = await services.stream(segments=2, **NONE)
     async with epochal.connect(services.url) as client, client.writer(stream, writer_id="w") as writer:
-        some, every = client.subscribe(stream, topics=[b"a"]), client.subscribe(stream)
-        for sub in (some, every):
-            lead_to(sub, relay)
-        async with some, every, asyncio.timeout(60):
-            await asyncio.gather(some.ready.wait(), every.ready.wait())
-            await publish(writer, range(50))
-            await writer.finish()
-            for sub, topics in ((some, 1), (every, 2)):
-                epochs = [epoch async for epoch in sub.epochs()]
-                assert [epoch.time for epoch in epochs] == list(range(50))
-                assert {len(epoch.batches) for epoch in epochs if isinstance(epoch, epochal.Epoch)} == {3 * topics}
-
-
-async def listed(services, stream: str) -> tuple[RelayInfo, ...]:
-    async with CatalogClient(services.url) as catalog:
-        return await catalog.relays(*stream.split("/"))
-
-
-async def eventually(look: Callable[[], Awaitable[T]]) -> T:
-    """The first answer that is not empty."""
-    async with asyncio.timeout(60):
-        while not (found := await look()):
-            await asyncio.sleep(0.05)  # noqa: ASYNC110 - nothing tells when another process has got so far
-        return found
+        async with client.subscribe(stream) as first, asyncio.timeout(60):
+            await first.ready.wait()
+            await publish(writer, range(20))
+            assert (await anext(first.epochs())).time == 0
+            cursor = first.cursor()
+        await relays.start(stream)
+        await writer.finish()
+        for since, times in (("start", range(20)), ("time:15", range(16, 20)), (cursor, range(1, 20))):
+            async with client.subscribe(stream, since=since, via="relay") as sub, asyncio.timeout(60):
+                assert [epoch.time async for epoch in sub.epochs()] == list(times)
 
 
 @pytest.mark.rule("F13")
 async def test_a_relay_that_is_stopped_leaves_the_catalog_and_tells_its_readers(services, relays: Relays) -> None:
     stream = await services.stream()
     relay = await relays.start(stream)
-
-    async def is_ready() -> bool:
-        return [each.state for each in await listed(services, stream)] == ["ready"]
-
-    await eventually(is_ready)
-    async with epochal.connect(services.url) as client:
-        sub = client.subscribe(stream)
-        lead_to(sub, relay)
-        async with sub, asyncio.timeout(60):
-            await sub.ready.wait()
-            await relay.stop()
-            assert "the relay stops" in await asyncio.wait_for(anext(reasons(sub)), 30)
-    assert not await listed(services, stream)
+    async with (
+        epochal.connect(services.url) as client,
+        client.subscribe(stream, via="relay") as sub,
+        asyncio.timeout(60),
+    ):
+        await sub.ready.wait()
+        await relay.stop()
+        assert "the relay stops" in await anext(reasons(sub))
+        assert not await client.catalog.relays(*stream.split("/"))
 
 
 @pytest.mark.rule("E48")
@@ -98,3 +125,121 @@ async def test_a_relay_ends_when_its_stream_is_deleted(services, relays: Relays)
     async with asyncio.timeout(60):
         assert await relay.child.ended() == 0
     assert "was deleted" in relay.log.read_text()
+
+
+@pytest.mark.rule("E24", "F8", "F13", "F15", "F16", "F17")
+@pytest.mark.parametrize("initial", ["none", "firehose"])
+async def test_readers_change_topics_and_ways_while_relays_die_stop_and_stand_still(
+    services, relays: Relays, initial: str
+) -> None:
+    stream = await services.stream(segments=2, push={"initialFilter": initial})
+    near = await relays.start(stream, "near", filter_linger=0.5)
+    far = await relays.start(stream, "far", upstream="near", filter_linger=0.5)
+    published = 0
+    async with (
+        epochal.connect(services.url) as client,
+        client.writer(stream, writer_id="w") as writer,
+        client.subscribe(stream, topics=[b"a"], via="relay:near") as one,
+        client.subscribe(stream, topics=[b"a"], via="relay:far") as two,
+        client.subscribe(stream, topics=[b"a"]) as three,
+        asyncio.timeout(240),
+    ):
+        readers = [Reader(sub) for sub in (one, two, three)]
+        await asyncio.gather(*(reader.sub.ready.wait() for reader in readers))
+        reading = [asyncio.create_task(reader.read()) for reader in readers]
+        changing = [asyncio.create_task(reader.change()) for reader in readers]
+
+        async def goes_on(epochs: int = 10) -> None:
+            """More is published, and every reader is given it."""
+            nonlocal published
+            await publish(writer, range(published, published + epochs))
+            published += epochs
+            while not all(published - 1 in reader.epochs for reader in readers):
+                await asyncio.wait(reading, timeout=0.02)
+                assert not any(task.done() and task.exception() for task in (*reading, *changing))
+
+        await goes_on()
+        await near.kill()
+        near = await relays.start(stream, "near", filter_linger=0.5)
+        await goes_on()
+        far.pause()
+        await publish(writer, range(published, published + 20))
+        published += 20
+        far.go_on()
+        await goes_on()
+        await far.stop()
+        far = await relays.start(stream, "far", upstream="near", filter_linger=0.5)
+        await goes_on()
+        near.pause()
+        await asyncio.sleep(4)  # longer than anybody waits for a silent publisher
+        near.go_on()
+        await goes_on()
+        for task in changing:
+            task.cancel()
+        await writer.finish()
+        await asyncio.gather(*reading)
+    for reader in readers:
+        reader.judge(range(published))
+
+
+@pytest.mark.rule("E17", "F13")
+@pytest.mark.parametrize("retention", ["keep", "none"])
+async def test_a_publisher_that_dies_ends_the_run_and_nothing_half_is_delivered(
+    services, relays: Relays, retention: str
+) -> None:
+    stream = await services.stream(**NONE, history={"retention": {"mode": retention}})
+    await relays.start(stream)
+    (publisher,) = services.publishers(stream)
+    async with (
+        epochal.connect(services.url) as client,
+        client.subscribe(stream, topics=[b"a"], via="relay") as through,
+        client.subscribe(stream, topics=[b"a"], via="direct") as straight,
+        asyncio.timeout(120),
+    ):
+        readers = [Reader(through), Reader(straight)]
+        await asyncio.gather(through.ready.wait(), straight.ready.wait())
+        reading = [asyncio.create_task(reader.read()) for reader in readers]
+        with suppress(AppendsLost):
+            async with client.writer(stream, writer_id="w") as writer:
+                await publish(writer, range(5))
+                await writer.append(5, ["lost"], topic=b"a", key=b"1")
+                await writer.flush()
+                while not all(4 in reader.epochs for reader in readers):
+                    await asyncio.wait(reading, timeout=0.02)
+                os.kill(publisher, signal.SIGKILL)
+                for down in (True, False):  # what is under way when a reader comes back is not for it (E15)
+                    while any(sub._links[0]._down != down for sub in (through, straight)):
+                        await asyncio.sleep(0.01)  # noqa: ASYNC110 - nothing else tells
+        async with client.writer(stream, writer_id="w") as writer:
+            (held,) = writer.held
+            await publish(writer, range(held + 20, held + 23))
+            await writer.finish()
+        await asyncio.gather(*reading)
+    for reader in readers:
+        assert set(range(5)) <= set(reader.epochs)
+        assert {count for epoch in reader.epochs.values() for count in epoch.values()} == {len(KEYS)}
+        assert {held + 20, held + 21, held + 22} <= set(reader.epochs)
+
+
+@pytest.mark.rule("F16")
+async def test_three_in_a_row_say_which_way_they_are_and_one_cannot_follow_itself(services, relays: Relays) -> None:
+    stream = await services.stream(segments=2, **NONE)
+    for name, upstream in (("a", "direct"), ("b", "a"), ("c", "b")):
+        await relays.start(stream, name, upstream=upstream, id=f"{name}-0")
+    itself = await relays.start(stream, "d", upstream="d", id="d-0")
+    async with (
+        epochal.connect(services.url) as client,
+        client.writer(stream, writer_id="w") as writer,
+        client.subscribe(stream, topics=[b"b"], reject=[b"bb"], via="relay:c") as sub,
+        asyncio.timeout(90),
+    ):
+        await sub.ready.wait()
+        await publish(writer, range(30))
+        await writer.finish()
+        epochs: list[Any] = [epoch async for epoch in sub.epochs()]
+        assert [epoch.time for epoch in epochs] == list(range(30))
+        assert {tuple(batch.topic for batch in epoch.batches) for epoch in epochs} == {(b"b",) * 3}
+        listed = {relay.id: relay for relay in await client.catalog.relays(*stream.split("/"))}
+    assert listed["c-0"].path == ("b-0", "a-0")
+    assert listed["d-0"].state == "waiting"
+    assert "relay" in itself.log.read_text()

@@ -13,6 +13,7 @@ import zmq
 
 from epochal.catalog_api.requests import MAX_FILTER, RelayReport
 from epochal.client.catalog.directory import Directory
+from epochal.client.catalog.routes import Routes
 from epochal.client.sockets import Socket
 from epochal.errors import EpochalError, NoPublisher, RelayEnded, RemoteProtocolError, Unavailable
 from epochal.protocol import messages as m
@@ -88,13 +89,13 @@ class RelayProcess:
         hosted = self.segments.values()
         return bool(hosted) and not self.draining and all(each.machine.alive for each in hosted)
 
-    async def serve(self, directory: Directory) -> None:
+    async def serve(self, directory: Directory, routes: Routes) -> None:
         """Follow every segment until cancelled, and serve subscribers."""
         segments = directory.segments
         limits = self.settings.of_segment(len(segments))
         for segment in segments:
             self.segments[segment] = HostedRelaySegment(
-                segment, self._context, directory, self.settings.id, limits, self.flush, self._failed
+                segment, self._context, directory, routes, self.settings.id, limits, self.flush, self._failed
             )
         self._events.bound(directory.declared.push.buffer_bytes)
         for socket in self._sockets:

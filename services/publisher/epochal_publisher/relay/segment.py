@@ -57,6 +57,7 @@ class HostedRelaySegment:
         segment: str,
         context: "zmq.Context[zmq.Socket[bytes]]",
         directory: Directory,
+        routes: Routes,
         relay: str,
         limits: RelayLimits,
         flush: Callable[[], None],
@@ -65,7 +66,7 @@ class HostedRelaySegment:
         self.segment = segment
         self.context = context
         self.directory = directory
-        self.routes = Routes(directory)
+        self.routes = routes
         self.follower_settings = FollowerSettings()
         self.relay: str | None = relay
         self.machine = RelayedSegment(

@@ -11,6 +11,7 @@ from epochal.catalog_api.requests import RegisterRelay, RelayAddresses
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.client.catalog.directory import Directory
 from epochal.client.catalog.relay_lease import RelayLease
+from epochal.client.catalog.routes import Routes
 from epochal.client.shutdown import ended
 from epochal.errors import EpochalError, StreamGone
 from epochal_publisher.relay.http import RelayHttp
@@ -39,6 +40,7 @@ class _Service:
         self._settings, self._relay, self._catalog = settings, relay, catalog
         self._addresses = {**relay.addresses, "http": http}
         self._directory = Directory(catalog, settings.stream, wait=settings.lookup_wait)
+        self._routes = Routes(self._directory, catalog.relays, settings.via)
         self._lease: RelayLease | None = None
 
     async def run(self, stop: asyncio.Event) -> int:
@@ -87,7 +89,7 @@ class _Service:
         print("ready", *(f"{name}={address}" for name, address in self._addresses.items()), flush=True)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._lease.run(), name="register")
-            tasks.create_task(relay.serve(self._directory), name="relay")
+            tasks.create_task(relay.serve(self._directory, self._routes), name="relay")
 
     async def _leave(self, why: str, tasks: "list[asyncio.Task[Any]]") -> None:
         """First nobody is sent here any more, then all who are here are told."""

@@ -9,6 +9,7 @@ from typing import ClassVar
 from pydantic import Field, field_validator
 from pydantic_settings import SettingsConfigDict
 
+from epochal.client.catalog.relay_choice import Via
 from epochal.protocol.messages import MAX_ID, is_id
 from epochal.protocol.publisher.channels import MAX_CHANNELS
 from epochal.protocol.relay.segment import RelayLimits
@@ -78,6 +79,13 @@ class RelaySettings(ServiceSettings):
     def patience(self) -> SocketTimeouts:
         """How long the sockets wait for peers."""
         return SocketTimeouts(self.handshake_timeout, self.heartbeat_interval, self.heartbeat_timeout)
+
+    @property
+    def via(self) -> Via:
+        """Which way events come to this relay: never through itself."""
+        if self.upstream == "direct":
+            return Via("direct")
+        return Via("relay", self.upstream, exclude=frozenset((self.id,)))
 
     def of_segment(self, segments: int) -> RelayLimits:
         """The limits at each of so many segments."""
