@@ -209,7 +209,7 @@ async def test_a_publisher_that_dies_ends_the_run_and_nothing_half_is_delivered(
                 os.kill(publisher, signal.SIGKILL)
                 for down in (True, False):  # what is under way when a reader comes back is not for it (E15)
                     while any(sub._links[0]._down != down for sub in (through, straight)):
-                        await asyncio.sleep(0.01)  # noqa: ASYNC110 - nothing else tells
+                        await asyncio.wait(reading, timeout=0.01)
         async with client.writer(stream, writer_id="w") as writer:
             (held,) = writer.held
             await publish(writer, range(held + 20, held + 23))
