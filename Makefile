@@ -28,7 +28,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: help setup lock format lint types imports test test-compiled test-long cluster-up cluster-build test-cluster test-cluster-api test-cluster-node cluster-down rules mutants bench docs crd images chart chart-scan tracing-tools demo demo-cluster check clean java-there
+.PHONY: help setup lock format lint types imports test compiled test-compiled test-long cluster-up cluster-build test-cluster test-cluster-api test-cluster-node cluster-down rules mutants bench docs crd images chart chart-scan tracing-tools demo demo-cluster check clean java-there
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -91,11 +91,15 @@ COMPILED := .cache/compiled
 NOT_COMPILED := $(addprefix tests/, catalog chaos charts cluster demo exploration kube local model operator resources service \
 	spark tools tracing cli/test_bench.py publisher/test_lease.py)
 
-test-compiled: $(READY) ## run the tests that use the protocol again, on compiled code (mypyc, a C compiler)
+compiled: $(READY) ## make a wheel with the protocol compiled, and unpack it (mypyc, a C compiler)
 	@rm -rf $(COMPILED)/wheel $(COMPILED)/site
 	@EPOCHAL_COMPILED=1 $(PIP) wheel --no-deps --no-build-isolation --wheel-dir $(COMPILED)/wheel .
 	@$(PIP) install --no-deps --no-index --no-compile --target $(COMPILED)/site $(COMPILED)/wheel/*.whl
-	@PYTHONPATH=$(CURDIR)/$(COMPILED)/site $(BIN)/python -m pytest -q --compiled $(or $(TEST_ARGS),-n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(NOT_COMPILED:%=--ignore %))
+
+ON_COMPILED := PYTHONPATH=$(CURDIR)/$(COMPILED)/site $(BIN)/python -m pytest --compiled
+
+test-compiled: compiled ## run the tests that use the protocol again, on compiled code
+	@$(ON_COMPILED) -q $(or $(TEST_ARGS),-n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(NOT_COMPILED:%=--ignore %))
 
 LONG_TESTS := $(BIN)/python -m pytest -q -m "long and not cluster" -o faulthandler_timeout=1800
 # These keep all processors busy by themselves.
