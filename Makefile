@@ -86,10 +86,12 @@ test: $(READY) ## run the tests (without those marked long or cluster)
 # The protocol as a compiled wheel, unpacked. PYTHONPATH comes before the sources, also in all processes that tests start.
 COMPILED := .cache/compiled
 # What has little or nothing of it is left out: tools, charts, manifests and schemas; catalog and operator, whose images are
-# pure Python; topics, which are not compiled; what starts and ends processes, or waits for leases; and what runs the same
-# parts once more (demo, rounds under faults, traces, Spark's writers).
+# pure Python; topics and log files, which are not compiled; what starts and ends processes, or waits for leases; what runs
+# the same parts once more (demo, traces, Spark's writers); and what `make test-long` runs on it, with more seeds.
 NOT_COMPILED := $(addprefix tests/, catalog chaos charts cluster demo exploration kube local model operator resources service \
-	spark tools tracing cli/test_bench.py publisher/test_lease.py)
+	spark tools tracing logfiles/test_simulation.py protocol/test_simulation.py \
+	$(addprefix cli/test_, bench.py completion.py release.py terminal.py tracing.py up.py) \
+	$(addprefix publisher/test_, disk.py hung_disk.py lease.py))
 
 compiled: $(READY) ## make a wheel with the protocol compiled, and unpack it (mypyc, a C compiler)
 	@rm -rf $(COMPILED)/wheel $(COMPILED)/site
@@ -101,17 +103,19 @@ ON_COMPILED := PYTHONPATH=$(CURDIR)/$(COMPILED)/site $(BIN)/python -m pytest --c
 test-compiled: compiled ## run the tests that use the protocol again, on compiled code
 	@$(ON_COMPILED) -q $(or $(TEST_ARGS),-n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(NOT_COMPILED:%=--ignore %))
 
-LONG_TESTS := $(BIN)/python -m pytest -q -m "long and not cluster" -o faulthandler_timeout=1800
-# These keep all processors busy by themselves.
+LONG_TESTS := -q -m "long and not cluster" -o faulthandler_timeout=1800
+# These keep all processors busy by themselves. They run on compiled code, as in the images: `make test` has them on pure Python.
 BUSY := tests/chaos/test_rounds.py tests/protocol/test_simulation.py
+# The others, without reading all tests for them.
+WAITING = $(filter-out $(BUSY),$(shell grep -rlE 'mark\.long\b' tests --include='test_*.py' --exclude-dir=cluster))
 
 test-long: $(READY) ## run test-compiled, then the tests marked long (LONG=4: four times as many rounds and seeds)
 ifeq ($(TEST_ARGS),)
 	@$(MAKE) test-compiled
-	@$(LONG_TESTS) -n 2 --dist loadfile --no-loadscope-reorder $(BUSY:%=--ignore %)
-	@$(LONG_TESTS) $(BUSY)
+	@$(BIN)/python -m pytest $(LONG_TESTS) -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(WAITING)
+	@$(ON_COMPILED) $(LONG_TESTS) $(BUSY)
 else
-	@$(LONG_TESTS) $(TEST_ARGS)
+	@$(BIN)/python -m pytest $(LONG_TESTS) $(TEST_ARGS)
 endif
 
 # docs/cluster-tests.md: what it needs, what it makes. TIER=api starts the API server alone: seconds, and no root.

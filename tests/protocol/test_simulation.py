@@ -40,7 +40,7 @@ INTERVAL: dict[str, Any] = {**DURABLE, "interval": True}
 LOSSES: dict[str, Any] = {**INTERVAL, "crash_rate": 0.3, "power_losses": 0.9}
 CHANGED = 50
 RELAYS = 20
-MANY = 1_500 * LONG
+MANY = 1_750 * LONG
 CHUNK = 125
 
 CHECKED = (
