@@ -145,23 +145,27 @@ def test_a_fault_that_nobody_notices_survives(tree, capsys):
     assert "SURVIVED" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"before": "a << b"}, "does not apply"),
-        ({"test": "test_gone"}, "does not exist"),
-        ({"test": "test_wrong"}, "does not pass on the unchanged code"),
-        ({"test": "test_larger"}, "not marked with rule S1"),
-        ({"rule": "S1, S2"}, "not marked with rule S2"),
-        ({"after": "("}, "did not run"),
-    ],
-)
-def test_a_mutant_that_cannot_be_judged_says_why(tree, capsys, change, reason):
-    add_mutant(tree, **change)
+NOT_JUDGED: dict[str, dict[str, str]] = {
+    "does not apply": {"before": "a << b"},
+    "does not exist": {"test": "test_gone"},
+    "does not pass on the unchanged code": {"test": "test_wrong"},
+    "not marked with rule S1": {"test": "test_larger"},
+    "not marked with rule S2": {"rule": "S1, S2"},
+    "did not run": {"after": "("},
+}
+"""Why a mutant cannot be judged, and what makes it so."""
+
+
+def test_a_mutant_that_cannot_be_judged_says_why(tree, capsys):
+    for number, change in enumerate(NOT_JUDGED.values()):
+        add_mutant(tree, f"mutant-{number}", **change)
     assert mutants.main(["--root", str(tree)]) == 1
     out = capsys.readouterr().out
-    assert "BROKEN" in out
-    assert reason in out
+    assert f"0 of {len(NOT_JUDGED)} mutants caught" in out
+    for number, reason in enumerate(NOT_JUDGED):
+        [line] = [line for line in out.partition("not caught:")[2].splitlines() if f"mutant-{number}" in line]
+        assert line.startswith("BROKEN")
+        assert reason in line
 
 
 def test_a_patch_without_its_header_is_refused(tree, capsys):
