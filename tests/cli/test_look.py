@@ -111,6 +111,23 @@ def test_a_segment_shows_what_was_lost_and_what_waits(run, declared) -> None:
     assert lines["Waiting"].strip() == "12,345 bytes of appends, until the catalog has recorded their times"
 
 
+def test_a_segment_shows_its_channels(run, declared) -> None:
+    stream = declared(segments=1)
+    assert run("pub", stream, "-t", "3", "1").status == 0
+    item = json.loads(run("describe", "stream", stream, "-o", "json").out)
+    (segment,) = item["segments"]
+    assert segment["channels"] == []
+    segment["channels"] = [
+        {"filter": "everything", "subscribers": 1200, "share": 1.0, "coarse": 0},
+        {"filter": "delay/ -delay/\x1b[2J", "subscribers": 2, "share": 0.0004, "coarse": 1},
+    ]
+    with contextlib.redirect_stdout(io.StringIO()) as shown:
+        print_stream(item, wide=False)
+    first, second = shown.getvalue().partition("Channel:")[2].splitlines()[:2]
+    assert first.strip() == "everything: 1,200 of the subscribers, 100 % of the bytes"
+    assert second.strip() == r"delay/ -delay/\x1b[2J: 2 of the subscribers, <1 % of the bytes, 1 coarse"
+
+
 def test_a_watch_shows_what_changes_and_ends_by_ctrl_c(run, declared, catalog: str) -> None:
     stream = declared(segments=1)
     assert run("pub", stream, "-t", "1", "1", "--advance", "2").status == 0

@@ -66,7 +66,7 @@ class Reader:
 
 
 @pytest.mark.rule("F4", "F12")
-def test_a_flood_of_the_largest_views_costs_bounded_memory_and_others_are_served(start, wires):
+def test_a_flood_of_the_largest_views_costs_bounded_memory_and_others_are_served(start, wires, wait_until):
     """Each connection takes 4,096 prefixes of 256 KiB, until all views have 64 MiB; and then channels run out, too."""
     stream, publisher = start(**FIREHOSE)
     with Honest(publisher, stream.uid, "0") as honest:
@@ -85,7 +85,10 @@ def test_a_flood_of_the_largest_views_costs_bounded_memory_and_others_are_served
               f" honest epoch took {honest.slowest * 1000:.0f} ms at most")  # fmt: skip
     assert honest.error is None, repr(honest.error)
     assert publisher.metric("channels") == 64
-    assert publisher.metric("coarse") == coarse > 30
+    assert publisher.metric("coarse") == publisher.metric("coarse_joins_total") == coarse > 30
+    wait_until(lambda: sum(each["coarse"] for each in stream.segment()["channels"]) == coarse)
+    assert len(channels := stream.segment()["channels"]) == 64
+    assert max(len(each["filter"]) for each in channels) == 60
     assert held < 4 * views.MAX_BYTES
 
 

@@ -205,6 +205,23 @@ async def test_of_a_process_of_many_segments_only_those_are_reported_at_once_tha
         assert publisher.reports(urgent=True).keys() == set(), "that report was of all"
 
 
+async def test_a_process_of_many_segments_reports_a_bounded_number_of_channels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("epochal_publisher.publisher.MOST_CHANNELS", 5)
+    async with serving("0", "1") as publisher:
+        for served in publisher.segments.values():
+            for number in range(3):
+                nonce = number.to_bytes(16, "big")
+                topics = ((b"%d" % number,), ())
+                served.server.receive(
+                    b"s%d" % number, m.Hello(1, (1,), "u", served.publisher.segment, nonce, topics), 0.0
+                )
+            for channel in served.channels:
+                served.channels.hears(channel.token, True)
+            for number in range(3):
+                served.server.subscribed(number.to_bytes(16, "big"), 0.0)
+        assert [len(report.channels) for report in publisher.reports().values()] == [2, 2]
+
+
 @pytest.mark.rule("E11")
 async def test_how_long_appends_have_waited_is_counted_from_what_was_recorded_last() -> None:
     async with serving(writerTimeout="1h") as publisher:

@@ -7,7 +7,7 @@ import pytest
 
 from epochal.catalog_api.answers import SegmentGrant, SegmentInfo, StreamInfo
 from epochal.protocol import messages as m
-from epochal.protocol.publisher.effects import AskRecord, Push, Reply, ReportFinishing
+from epochal.protocol.publisher.effects import AskRecord, Push, Reply, ReportFinishing, SendAnswers
 from epochal_publisher.segments.segment import HostedSegment
 from epochal_publisher.settings import Settings
 
@@ -23,6 +23,7 @@ def served(
     sessions: Any = (),
     horizon: Any = (),
     marks: Any = (),
+    settings: Settings = SETTINGS,
     **spec: Any,
 ) -> HostedSegment:
     manifest = {
@@ -34,7 +35,7 @@ def served(
     segment = SegmentInfo("0", 0, 2**64, "open", incarnation, lower, finishing=finishing)
     stream = StreamInfo("test", "s", "u", 1, "Ready", manifest, segments=(segment,))
     grant = SegmentGrant("0", incarnation, 0, 2**64, lower, horizon, marks, writers)
-    return HostedSegment.start(stream, grant, dict(sessions), SETTINGS, None, 0.0)
+    return HostedSegment.start(stream, grant, dict(sessions), settings, None, 0.0)
 
 
 def opened(at: HostedSegment, writer: str, now: float = 0.0) -> list[Any]:
@@ -144,3 +145,42 @@ def test_a_lost_writer_is_held_for_where_that_was_declared() -> None:
     for now in (76.0, 78.0):
         at.tick(now)
     assert at.publisher.writers == ["a"]
+
+
+def joined(at: HostedSegment, number: int, topics: m.Prefixes | None) -> None:
+    """A subscriber of these topics, None for all."""
+    nonce = number.to_bytes(16, "big")
+    at.server.receive(b"s%d" % number, m.Hello(1, (1,), "u", "0", nonce, topics), 0.0)
+    (answer,) = [effect for effect in at.publisher.take() if isinstance(effect, SendAnswers)]
+    (welcome,) = answer.messages
+    assert isinstance(welcome, m.Welcome)
+    at.channels.hears(welcome.channel, True)
+    at.server.subscribed(nonce, 0.0)
+
+
+def shown(at: HostedSegment, now: float, most: int = 64) -> list[tuple[Any, ...]]:
+    channels = at.report(now, most_channels=most).channels
+    return [(each.filter, each.subscribers, each.share, each.coarse) for each in channels]
+
+
+@pytest.mark.rule("F12")
+def test_a_report_has_the_channels_with_subscribers_first_those_that_carry_most() -> None:
+    at = served(settings=SETTINGS.model_copy(update={"max_channels": 3}))
+    assert shown(at, 0.0) == []
+    joined(at, 1, ((b"a",), (b"ab",)))
+    joined(at, 2, ((b"b",), ()))
+    joined(at, 3, ((b"bb",), ()))  # there is no channel left for it
+    for seq, topic in enumerate((b"a", b"b", b"b", b"c")):
+        at.channels.push(m.Data(seq, seq - 1, 0, topic, 1, 0, bytes(100)))
+    assert shown(at, 0.5) == [], "a report is good for a second"
+    assert shown(at, 1.0) == [("b", 2, 0.5, 1), ("a -ab", 1, 0.25, 0)]
+    assert shown(at, 2.0, most=1) == [("b", 2, 0.5, 1)]
+    counters = at.report(2.0).counters
+    assert (counters["channels"], counters["coarse"]) == (3, 1)
+
+
+def test_a_filter_is_cut_in_a_report() -> None:
+    at = served()
+    joined(at, 1, (tuple(b"%04d" % number for number in range(256)), ()))
+    ((text, *_),) = shown(at, 0.0)
+    assert (len(text), text[:9], text[-3:]) == (60, "0000 0001", "...")

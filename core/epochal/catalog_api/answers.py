@@ -56,6 +56,22 @@ class Held(Answer):
 
 
 @dataclass(frozen=True, slots=True)
+class ChannelInfo(Answer):
+    """A channel on which a publisher pushes to those who want the same topics.
+
+    `filter` is cut to 60 characters. `share`: of the bytes that were pushed since there is the channel, 0 to 1.
+    `coarse`: how many of the subscribers want less, and share it because the publisher has no more channels.
+    """
+
+    __pydantic_config__ = ConfigDict(title="Channel")
+
+    filter: Text
+    subscribers: Whole
+    share: Seconds
+    coarse: Whole
+
+
+@dataclass(frozen=True, slots=True)
 class SegmentInfo(Answer):
     """A key range of a stream. `lo` and `hi` are decimal strings; `lower` is null until first reported.
 
@@ -84,6 +100,8 @@ class SegmentInfo(Answer):
     ] = field(default_factory=dict)
     holders: tuple[Held, ...] = ()
     """Who holds the elements of `lower`, the longest first."""
+    channels: tuple[ChannelInfo, ...] = ()
+    """Those with subscribers, first those that carry most; not all, where a publisher has very many."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,6 +101,31 @@ class ReportedHolder(Request):
         return cls(to_json(holder.time), str(holder.kind), holder.writer, holder.seconds, holder.silent)
 
 
+MAX_FILTER_TEXT = 60
+"""Characters of a filter in a report. One can have 4,096 prefixes, and people only need to recognise it."""
+
+MAX_CHANNELS = 64
+"""Channels of a segment in one report."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedChannel(Request):
+    """A channel on which a publisher pushes to those who want the same topics."""
+
+    filter: Annotated[
+        str, Strict(), Field(max_length=MAX_FILTER_TEXT, description="prefixes, those not wanted with a minus; cut")
+    ]
+    subscribers: Count
+    share: Annotated[
+        float,
+        Strict(),
+        Field(
+            ge=0, le=1, description="of the bytes that were pushed since there is the channel, those that went to it"
+        ),
+    ]
+    coarse: Annotated[Count, Field(description="subscribers who want less, and share it for want of channels")] = 0
+
+
 @dataclass(frozen=True, slots=True)
 class SegmentReport(Request):
     """What a publisher says of one segment; what is left out stays as it was.
@@ -130,6 +155,12 @@ class SegmentReport(Request):
     ] = field(default_factory=list)
     counters: Counters = field(default_factory=dict)
     holders: Annotated[list[ReportedHolder], Field(max_length=16)] = field(default_factory=list)
+    channels: Annotated[
+        list[ReportedChannel],
+        Field(
+            max_length=MAX_CHANNELS, description="those with subscribers, first those that carry most; perhaps not all"
+        ),
+    ] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         """The form in which it is sent: without what belongs to a record, unless it is one."""
@@ -142,6 +173,7 @@ class SegmentReport(Request):
             "holders": [holder.to_json() for holder in self.holders],
             **({} if self.number is None else record),
             **({"below": self.below} if self.below else {}),
+            **({"channels": [each.to_json() for each in self.channels]} if self.channels else {}),
         }
 
 

@@ -18,6 +18,8 @@ class SegmentCounters:
     pushed_messages: int = 0
     pushed_bytes: int = 0
     joins: int = 0
+    coarse_joins: int = 0
+    """Those that were given a channel that carries more than they want, for want of channels (F12)."""
     unsent_events: int = 0
     """Events to which no one had subscribed; they are not even encoded (S21)."""
     truncated_answers: int = 0

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import zmq
 
 from epochal.catalog_api.answers import Registration, Renewal, StreamInfo
-from epochal.catalog_api.requests import SegmentReport
+from epochal.catalog_api.requests import MAX_CHANNELS, SegmentReport
 from epochal.client.sockets import Socket
 from epochal.errors import (
     EpochalError,
@@ -49,6 +49,8 @@ from epochal_publisher.sockets.router import Ingest, Requests, Router
 logger = logging.getLogger("epochal.publisher")
 T = TypeVar("T")
 
+MOST_CHANNELS = 1024
+"""Channels of all segments in one report to the catalog; each takes up to 150 bytes, every second."""
 MOST_WAITING = 32 * 2**20
 """Bytes of appends of one segment that may wait for its disk, or for the catalog (E11).
 
@@ -333,7 +335,8 @@ class PublisherProcess:
         reported = {segment: served for segment, served in self.segments.items() if served.asks or not urgent}
         for served in reported.values():
             served.asks = False
-        return {segment: served.report(now, final=final) for segment, served in reported.items()}
+        most = min(MAX_CHANNELS, max(MOST_CHANNELS // len(self.segments), 1))
+        return {segment: served.report(now, final=final, most_channels=most) for segment, served in reported.items()}
 
     def renewed(self, renewal: Renewal) -> None:
         """The catalog has recorded the last report: send what waited for that (E11), and release lost writers (E46)."""

@@ -38,6 +38,12 @@ _COUNTED: tuple[tuple[str, str, str, Read], ...] = (
     ),
     ("unsent.events", "{event}", "Events that nobody had subscribed to", lambda s: s.counters.unsent_events),
     ("joins", "{join}", "Subscriptions to a segment", lambda s: s.counters.joins),
+    (
+        "coarse.joins",
+        "{join}",
+        "Subscriptions sent more than they want from the start, for want of channels",
+        lambda s: s.counters.coarse_joins,
+    ),
     ("since.truncated", "{answer}", "Questions for history that is gone", lambda s: s.counters.truncated_answers),
     ("since.corrupt", "{answer}", "Questions for history that is damaged", lambda s: s.counters.corrupt_answers),
 )

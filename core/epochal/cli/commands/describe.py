@@ -2,13 +2,13 @@
 
 import typer
 
-from epochal.catalog_api.answers import SegmentInfo, StreamInfo
+from epochal.catalog_api.answers import ChannelInfo, SegmentInfo, StreamInfo
 from epochal.catalog_api.blockers import HeldBack
 from epochal.catalog_api.texts import show_time
 from epochal.cli.commands.get import chosen
 from epochal.cli.commands.listed_kinds import STREAMS, stream_frontier
 from epochal.cli.io.documents import Document
-from epochal.cli.io.output import flat, print_document, print_fields, show_age, show_frontier
+from epochal.cli.io.output import flat, print_document, print_fields, show_age, show_frontier, show_share
 from epochal.cli.io.terminal import printable
 from epochal.cli.options import (
     DEFAULT_TIMEOUT,
@@ -35,9 +35,9 @@ Examples:
 
 "Held back" shows what keeps the times at the frontier from completing: a writer that is open there and has not
 advanced, writers that are still to open or to come back, or a segment without a publisher. The rest is what was
-declared, each segment with its publisher, frontier and counters, and declared fields whose function is planned. With
--o json and -o yaml the catalog's own object, in which "held_back" says the same; -o wide adds addresses and exact
-key ranges."""
+declared, each segment with its publisher, frontier, counters and channels, and declared fields whose function is
+planned. With -o json and -o yaml the catalog's own object, in which "held_back" says the same; -o wide adds addresses
+and exact key ranges."""
 
 _KEYS = 2**64
 
@@ -138,7 +138,13 @@ def _segment(segment: SegmentInfo, document: Document, wide: bool) -> list[tuple
         for key, value in sorted(segment.counters.items())
         if isinstance(value, int | float)
     )
+    fields.extend(("Channel" if not number else "", _channel(each)) for number, each in enumerate(segment.channels))
     return fields
+
+
+def _channel(channel: ChannelInfo) -> str:
+    words = f"{channel.filter}: {channel.subscribers:,} of the subscribers, {show_share(channel.share)} of the bytes"
+    return f"{words}, {channel.coarse:,} coarse" if channel.coarse else words
 
 
 def _holder(segment: str, holder: Document) -> str:

@@ -135,6 +135,20 @@ class TopicFilter:
         common = max((_common(prefix, topic) for prefix in self._wanted[max(place - 1, 0) : place + 1]), default=0)
         return topic[: common + 1] if common < len(topic) else None
 
+    def text(self, most: int) -> str:
+        r"""For people: prefixes that are wanted, and with a minus those that are not; cut to `most` characters.
+
+        >>> TopicFilter(None, [b"gate/"]).text(60), TopicFilter([]).text(60), TopicFilter([b"\n", b"a b"]).text(6)
+        ('everything -gate/', 'nothing', '\\n ...')
+        """
+        found = ""
+        for prefix, wanted in self.entries:
+            shown = repr(prefix)[2:-1] or "everything"
+            found += f"{' ' if found else ''}{'' if wanted else '-'}{shown}"
+            if len(found) > most:
+                return f"{found[: most - 3]}..."
+        return found or "nothing"
+
     # ---- as a value ----
 
     def __iter__(self) -> Iterator[tuple[bytes, bool]]:

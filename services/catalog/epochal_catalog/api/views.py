@@ -86,6 +86,7 @@ def segment(state: CatalogState, segment: SegmentRecord, now: float) -> dict[str
         "reported": None if report is None else max(now - report[0], 0.0),
         "counters": {} if report is None else report[1].counters,
         "holders": [_holder(held) for held in blockers.holders(state, segment, now)] if owner is not None else [],
+        "channels": [] if report is None or owner is None else [channel.to_json() for channel in report[1].channels],
     }
 
 

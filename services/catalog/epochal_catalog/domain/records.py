@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from epochal.catalog_api.blockers import HeldBack
+from epochal.catalog_api.requests import ReportedChannel
 from epochal.errors import ManifestError
 from epochal.protocol.blockers import HolderKind
 from epochal.resources.manifest import StreamManifest
@@ -205,7 +206,7 @@ class LivenessNoticed:
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """A publisher's counters of a segment, and who holds time back there.
+    """A publisher's counters of a segment, its channels, and who holds time back there.
 
     Every time that is <= one of `below` is aborted, because its memory was lost (E11).
     """
@@ -213,6 +214,7 @@ class Reported:
     counters: dict[str, float] = field(default_factory=dict)
     holders: tuple[HeldBack, ...] = ()
     below: tuple[Json, ...] = ()
+    channels: tuple[ReportedChannel, ...] = ()
 
     def lost(self, writer: str) -> bool:
         """Whether time is held for this writer because it is lost (E46)."""

@@ -276,8 +276,8 @@ class Registry:
                 for holder, time in zip(report.holders, times, strict=True)
             ]
             below = tuple(_shaped(report.below, shape, f"segments.{name}.below"))
-            if report.counters or holders or below:
-                reported[name] = Reported(dict(report.counters), tuple(holders), below)
+            if report.counters or holders or below or report.channels:
+                reported[name] = Reported(dict(report.counters), tuple(holders), below, tuple(report.channels))
         renewed = LeaseRenewed(token, reported)
 
         def answer() -> Renewal:

@@ -382,6 +382,8 @@ def _same(known: tuple[float, Reported] | None, new: Reported) -> bool:
     """Whether a report equals the last one, except for the durations in it."""
     if known is None or known[1].counters != new.counters or known[1].below != new.below:
         return False
+    if known[1].channels != new.channels:
+        return False
     return _holds(known[1]) == _holds(new)
 
 

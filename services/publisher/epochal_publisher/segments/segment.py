@@ -5,11 +5,12 @@ Holds everything that the process keeps for one segment. The next owner of the s
 
 import asyncio
 import secrets
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from epochal.catalog_api.answers import SegmentGrant, StreamInfo
-from epochal.catalog_api.requests import ReportedHolder, SegmentReport
+from epochal.catalog_api.requests import MAX_CHANNELS, MAX_FILTER_TEXT, ReportedChannel, ReportedHolder, SegmentReport
 from epochal.protocol.publisher.channels import Channels
 from epochal.protocol.publisher.committed_view import CommittedView
 from epochal.protocol.publisher.effects import PublisherEffect as Effect
@@ -21,6 +22,9 @@ from epochal.protocol.times import Time, to_json
 from epochal_publisher.counters import SegmentCounters
 from epochal_publisher.segments.store import SegmentStore
 from epochal_publisher.settings import Settings
+
+CHANNELS_FOR = 1.0
+"""Seconds for which a report of the channels is good; records of streams without storage are reported more often."""
 
 
 @dataclass(slots=True)
@@ -49,6 +53,9 @@ class HostedSegment:
     """Set when `published_seq` moves, and at the end."""
     counters: SegmentCounters = field(default_factory=SegmentCounters)
     _frontier: object = None
+    _channels: Sequence[ReportedChannel] = ()
+    _channels_at: float = float("-inf")
+    """When `_channels` was made, in monotonic seconds."""
 
     @classmethod
     def start(
@@ -135,8 +142,33 @@ class HostedSegment:
         for listener in self.listeners:
             listener.set()
 
-    def report(self, now: float, *, final: bool = False) -> SegmentReport:
-        """What a renewal reports to the catalog. `final`: the last report of a publisher that stops in order."""
+    def reported_channels(self, now: float, most: int) -> Sequence[ReportedChannel]:
+        """The channels with subscribers, at most so many, first those that carry most; a second old at most."""
+        if now - self._channels_at >= CHANNELS_FOR:
+            self._channels_at, self._channels = now, self._report_channels(most)
+        return self._channels
+
+    def _report_channels(self, most: int) -> list[ReportedChannel]:
+        joined = self.server.subscriptions.values()
+        subscribers = Counter(each.channel.token for each in joined)
+        coarse = Counter(each.channel.token for each in joined if each.coarse)
+        found = [
+            ReportedChannel(
+                channel.filter.text(MAX_FILTER_TEXT),
+                subscribers[channel.token],
+                round(self.channels.share(channel), 4),
+                coarse[channel.token],
+            )
+            for channel in self.channels
+            if subscribers[channel.token]
+        ]
+        return sorted(found, key=lambda each: (-each.share, -each.subscribers, each.filter))[:most]
+
+    def report(self, now: float, *, final: bool = False, most_channels: int = MAX_CHANNELS) -> SegmentReport:
+        """What a renewal reports to the catalog, `most_channels` of its channels at most.
+
+        `final`: the last report of a publisher that stops in order.
+        """
         publisher, counters = self.publisher, self.counters
         record = publisher.record(final=final)
         lower = self.told_lower if record is None or self.store is not None else record.lower
@@ -150,12 +182,15 @@ class HostedSegment:
             below=[to_json(time) for time in publisher.progress.below],
             writers=publisher.writers,
             holders=[ReportedHolder.of(holder) for holder in publisher.holders(now)],
+            channels=list(self.reported_channels(now, most_channels)),
             counters={
                 "events": publisher.seq + 1,
                 "appends": counters.appends,
                 "records": publisher.records,
                 "pushed_bytes": counters.pushed_bytes,
                 "subscribers": len(self.server.subscriptions),
+                "channels": len(self.channels),
+                "coarse": self.server.coarse,
                 "history_bytes": publisher.history.bytes,
                 "waiting_bytes": publisher.waiting_bytes,
                 "waiting_seconds": 0.0 if self.waiting_since is None else now - self.waiting_since,

@@ -114,6 +114,7 @@ class Events:
         else:
             joined.counters.joins += 1
             joined.server.subscribed(nonce, monotonic())
+            joined.counters.coarse_joins += joined.server.subscriptions[nonce].coarse
 
 
 def _is_shorter(notice: bytes) -> bool:
