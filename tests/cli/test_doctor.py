@@ -111,10 +111,14 @@ def test_leases() -> None:
     assert checks.check_leases([lease(superseded=True)]) == []
 
 
+def segment(**counters: int) -> dict[str, Any]:
+    return {"id": "0", "publisher": {"id": "p"}, "counters": {"channels": 64, **counters}}
+
+
 def stream(kind: str = "writer", seconds: float = 1.0, silent: float | None = 0.1, **fields: Any) -> dict[str, Any]:
     held = {"segment": "0", "time": 4, "kind": kind, "writer": "w1", "seconds": seconds, "silent": silent}
-    segment = {"id": "0", "publisher": {"id": "p"}}
-    return {"namespace": "a", "name": "b", "phase": "Ready", "segments": [segment], "writers": ["w1"],
+    of_an_earlier_version = {"id": "0", "publisher": {"id": "p"}}
+    return {"namespace": "a", "name": "b", "phase": "Ready", "segments": [of_an_earlier_version], "writers": ["w1"],
             "held_back": [held], **fields}  # fmt: skip
 
 
@@ -130,6 +134,9 @@ def stream(kind: str = "writer", seconds: float = 1.0, silent: float | None = 0.
         (stream("returning", 20), "warn"),
         (stream("finishing", 100, None), "warn"),
         (stream("lost", 1, 40), "warn"),
+        (stream(segments=[segment(coarse=0)]), "ok"),
+        (stream(segments=[segment(coarse=2)]), "warn"),
+        (stream(seconds=100, segments=[segment(coarse=2)]), "warn warn"),
         (stream("something new", 100, None), "ok"),
         (stream(segments=[{"id": "0", "publisher": None}]), "fail"),
         (stream(segments=[{"id": "0", "publisher": None}], phase="Complete"), "ok"),
@@ -138,6 +145,16 @@ def stream(kind: str = "writer", seconds: float = 1.0, silent: float | None = 0.
 def test_streams(item: dict[str, Any], found: str) -> None:
     assert verdict(checks.check_streams([item])) == found
     assert checks.check_streams([item, stream(name="c")])[-1].seen.startswith("2 of 2" if found == "ok" else "1 of 2")
+
+
+def test_a_stream_whose_channels_are_taken_is_named_with_what_to_do() -> None:
+    segments = [{**segment(coarse=coarse), "id": str(number)} for number, coarse in enumerate((0, 1, 1200))]
+    (found, _) = checks.check_streams([stream(segments=segments), stream(name="c")])
+    assert found.seen == (
+        "a/b: all 64 channels of segment 2 are taken, and 1,200 subscribers get more than they want; so it is at"
+        " 1 more segment"
+    )
+    assert "EPOCHAL_PUBLISHER_MAX_CHANNELS" in found.advice
 
 
 def test_a_lost_writer_that_is_waited_for_is_named_with_both_ways_out() -> None:

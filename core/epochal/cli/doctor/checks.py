@@ -203,8 +203,23 @@ def _check_stream(item: Document) -> list[Finding]:
     if without:
         seen = f"{name}: no publisher for segment{'s' if len(without) > 1 else ''} {', '.join(without[:SHOWN])}"
         return [fail("streams", seen, "with `epochal up`, look at DIR/logs/publishers; else at the publishers' pods")]
-    held = [HeldBack.from_json(holder) for holder in item.get("held_back") or ()]
-    return [finding for holder in held[:1] if (finding := check_held(name, holder, bool(item["writers"]))) is not None]
+    held = [HeldBack.from_json(holder) for holder in item.get("held_back") or ()][:1]
+    found = [check_held(name, holder, bool(item["writers"])) for holder in held]
+    return [finding for finding in (*found, check_channels(name, item["segments"])) if finding is not None]
+
+
+def check_channels(name: str, segments: Sequence[Document]) -> Finding | None:
+    """Whether readers share channels that carry more than they want, because all are taken (F12)."""
+    full = [segment for segment in segments if (segment.get("counters") or {}).get("coarse")]
+    if not full:
+        return None
+    worst = max(full, key=lambda segment: segment["counters"]["coarse"])
+    coarse, channels = (int(worst["counters"].get(counter) or 0) for counter in ("coarse", "channels"))
+    taken = f"{name}: all {channels:,} channels of segment {worst['id']} are taken"
+    seen = f"{taken}, and {count(coarse, 'subscriber')} get more than they want"
+    others = f"; so it is at {count(len(full) - 1, 'more segment')}" if len(full) > 1 else ""
+    advice = "let readers use the same filters, or give its publishers a higher EPOCHAL_PUBLISHER_MAX_CHANNELS"
+    return warn("channels", seen + others, f"{advice}; epochal describe stream {name} lists the channels")
 
 
 def check_held(name: str, held: HeldBack, begun: bool) -> Finding | None:
