@@ -196,6 +196,18 @@ def test_an_event_on_a_channel_that_a_heartbeat_had_denied_is_refused(event, ref
         assert not reader.errors
 
 
+@pytest.mark.rule("F11")
+@pytest.mark.parametrize("joined", [False, True])
+def test_a_refusal_counts_while_joining_only(joined):
+    """Later it answers a stranger, who has subscribed to an id that it saw."""
+    reader = Reader()
+    reader.welcome()
+    if joined:
+        reader.snapshot()
+    reader.push(m.Refused(0, "remote_protocol", "this subscription id is unknown"), private=True)
+    assert not reader.errors if joined else reader.refused()
+
+
 class Filtered(Reader):
     """Reads topic `a` from the start, from a publisher that filters its history; `request` asks for it."""
 

@@ -202,6 +202,14 @@ def test_a_subscription_id_is_used_once(wiring):
     assert ask(wiring, hello(3))[0].code == "remote_protocol"
 
 
+@pytest.mark.rule("F11")
+def test_a_second_subscription_to_an_id_that_lives_is_not_answered(wiring):
+    ask(wiring, hello())
+    for answers in (1, 0):  # what is sent reaches the subscriber whose id it is
+        wiring.servers["0"].subscribed(NONCE, wiring.now)
+        assert len(wiring.publishers["0"].take()) == answers
+
+
 def test_a_hello_that_nobody_follows_up_expires(wiring):
     ask(wiring, hello())
     wiring.tick(12)

@@ -91,6 +91,7 @@ def test_a_strange_subscription_changes_nothing(shared, wires, notice):
     assert shared.publisher.get("/healthz")[0] == 200
 
 
+@pytest.mark.rule("F11")
 def test_who_has_seen_the_ids_of_others_cannot_end_their_subscriptions(start, wires, wait_until):
     """All ids can be seen by who subscribes to `P`; a second subscription to one of them is counted, not answered."""
     stream, publisher = start()
