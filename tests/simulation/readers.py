@@ -90,7 +90,7 @@ class Life:
             wanted=memory.wanted if cursor is None else None, topics=filter_of(memory.topics),
         )  # fmt: skip
         self.widenings: list[Widened] = []
-        self._widening_since = 0.0
+        self._widening_since = world.now
         """Since when new topics are awaited in peace."""
         self._before_changes: list[tuple[Times, Topics]] = []
         """At each change, the frontier, and what could be had whole until then."""
