@@ -198,7 +198,9 @@ def _nothing_is_left_running() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def _background() -> Iterator[LocalServices]:
     background = LocalServices()
-    background.start()
+    with pytest.MonkeyPatch.context() as patch:  # a test lists relays that nobody renews
+        patch.setenv("EPOCHAL_CATALOG_RELAY_TTL", "600")
+        background.start()
     yield background
     ids, data = background.processes.values(), background.mode.data
     background.stop()

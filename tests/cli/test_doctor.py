@@ -80,11 +80,13 @@ async def test_a_publisher_that_left_while_it_was_looked_at_is_not_missed(servic
         here = next(item for item in await documents.all(PUBLISHERS.path) if item["stream"] == stream)
     dead = {"events": f"tcp://127.0.0.1:{unused_tcp_port}"}
     left = {**here, "id": "left", "addresses": dead}
-    (found,) = await doctor._ports([here, left], 10.0, services.url)
+    (found,) = await doctor._ports(PUBLISHERS, [here, left], 10.0, services.url, {})
     assert (found.verdict, found.seen) == (Verdict.OK, f"all {len(here['addresses'])} ports of 1 publisher answer")
-    assert await doctor._ports([left], 10.0, services.url) == []
+    assert await doctor._ports(PUBLISHERS, [left], 10.0, services.url, {}) == []
     nobody = f"http://127.0.0.1:{unused_tcp_port}"
-    assert verdict(await doctor._ports([here, left], 10.0, nobody)) == "fail", "the catalog does not say that it left"
+    assert verdict(await doctor._ports(PUBLISHERS, [here, left], 10.0, nobody, {})) == "fail", (
+        "the catalog does not say that it left"
+    )
 
 
 def test_each_judgement() -> None:

@@ -64,7 +64,7 @@ async def test_a_relay_is_renewed_in_time_and_at_once_when_asked(services, monke
             assert (first.id, first.name, first.state, first.capacity) == (stream, "eu", "ready", 10)
             assert (first.load, first.lag, first.filter) == (0, 0.5, "a/")
             load = 3
-            lease.ask_now()  # the TTL is 10 s, and a test waits for no third of it
+            lease.ask_now()  # no test waits for a third of its TTL
             await entry(catalog, stream, lambda one: one.load == 3)
             often(catalog, monkeypatch, 0.06)
             lease.ask_now()

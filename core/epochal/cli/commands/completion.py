@@ -35,7 +35,7 @@ TIMEOUT = 1.0
 CLUSTER_TIMEOUT = 3.0
 """... and an API server, which may be far away."""
 
-LISTED = ("streams", "publishers", "writers", "subscriptions")
+LISTED = ("streams", "publishers", "writers", "subscriptions", "relays")
 
 
 class Shell(StrEnum):

@@ -6,8 +6,8 @@ from epochal.catalog_api.answers import ChannelInfo, SegmentInfo, StreamInfo
 from epochal.catalog_api.blockers import HeldBack
 from epochal.catalog_api.texts import show_time
 from epochal.cli.commands.get import chosen
-from epochal.cli.commands.listed_kinds import STREAMS, stream_frontier
-from epochal.cli.io.documents import Document
+from epochal.cli.commands.listed_kinds import STREAMS, relay_lag, relay_load, relay_path, stream_frontier
+from epochal.cli.io.documents import Document, stream_path
 from epochal.cli.io.output import flat, print_document, print_fields, show_age, show_frontier, show_share
 from epochal.cli.io.terminal import printable
 from epochal.cli.options import (
@@ -70,6 +70,8 @@ async def _describe(streams: list[tuple[str, str]], output: Format, url: str | N
             else:
                 print("\n" if number else "", end="")
                 print_stream(item, wide=output is Format.WIDE)
+                if item.get("relays"):
+                    _print_relays(await documents.all(f"{stream_path(*name)}/relays"))
 
 
 def print_stream(item: Document, *, wide: bool) -> None:
@@ -97,6 +99,18 @@ def print_stream(item: Document, *, wide: bool) -> None:
     print("\nNot yet in effect:" if stream.not_in_effect else "\nNot yet in effect:  nothing")
     for field in item.get("not_in_effect", ()):
         print(f"  {field['path']}: {field['note']}")
+
+
+def _print_relays(relays: list[Document]) -> None:
+    """Each relay with its name, state, load, lag, way to the publishers, and what it reads."""
+    print("\nRelays:")
+    print_fields([(relay["id"], _relay(relay)) for relay in relays], indent="  ")
+
+
+def _relay(item: Document) -> str:
+    load, lag = f"load {relay_load(item)}", f"lag {relay_lag(item)}"
+    reads = f"reads {item.get('filter') or 'everything'}"
+    return ", ".join((item["name"], item["state"], load, lag, f"path {relay_path(item)}", reads))
 
 
 def _degraded(stream: StreamInfo) -> list[tuple[str, str]]:

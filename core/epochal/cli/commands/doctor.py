@@ -7,6 +7,7 @@ import asyncio
 import importlib.metadata
 import resource
 import sys
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,7 +17,7 @@ import typer
 import zmq
 
 from epochal.cli import target
-from epochal.cli.commands.listed_kinds import PUBLISHERS, STREAMS, lease_state
+from epochal.cli.commands.listed_kinds import PUBLISHERS, RELAYS, STREAMS, Kind, lease_state
 from epochal.cli.doctor import checks, probes
 from epochal.cli.doctor.checks import Finding, Verdict, fail, ok, print_findings, summary, warn
 from epochal.cli.failures import ExitStatus
@@ -40,16 +41,17 @@ Examples:
 
 A line for each check: ok, warn or fail, what is seen, and under it what to do. It checks this machine (Python,
 ZeroMQ, Java and Spark, the limit of open files, the data directory of local mode), the catalog (reachable, ready, how
-fast, version, clock), the publishers' leases, each of their ports with a real ZeroMQ handshake and a protocol hello,
-and the streams (publishers missing, times held back). With `epochal --kube doctor` first the cluster: its API server,
-the Stream resource, the pods of operator and catalog, and what you may do; the ports are then tried by port-forwarding.
+fast, version, clock), the publishers' leases, each port of publishers and relays with a real ZeroMQ handshake and a
+protocol hello, and the streams (publishers missing, times held back). With `epochal --kube doctor` first the cluster:
+its API server, the Stream resource, the pods of operator and catalog, and what you may do; the ports are then tried by
+port-forwarding.
 
 Exit status 0 when nothing failed, also with warnings; 1 when a check failed. Every look ends after --timeout seconds.
 -o json and -o yaml print {"verdict", "findings": [{"check", "verdict", "seen", "advice"}]}."""
 
 DOCTOR_TIMEOUT = 5.0
 MOST_PROBED = 64
-"""Publishers whose ports are tried: enough to see what is wrong with a network."""
+"""Publishers, and relays, whose ports are tried: enough to see what is wrong with a network."""
 AT_ONCE = 16
 LEAST_FREE = 100 * 2**20
 """Bytes on the disk of the data directory below which it may soon be full."""
@@ -140,51 +142,83 @@ async def _realm(url: str, timeout: float) -> tuple[list[Document], list[Finding
             streams, publishers = await documents.all(STREAMS.path), await documents.all(PUBLISHERS.path)
     except (EpochalError, TimeoutError) as error:
         return [], [*findings, fail("streams", f"cannot be listed: {str(error) or 'no answer in time'}", advice)]
-    reached = await _ports(_live(publishers)[:MOST_PROBED], timeout, url)
-    return streams, [*findings, *checks.check_leases(publishers), *reached, *checks.check_streams(streams)]
+    findings += checks.check_leases(publishers)
+    probed = _live(publishers)[:MOST_PROBED]
+    first = {item["id"]: next(iter(item["segments"])) for item in probed}
+    findings += await _ports(PUBLISHERS, probed, timeout, url, first)
+    if any(stream.get("relays") for stream in streams):
+        findings += await _relays(streams, timeout, url)
+    return streams, [*findings, *checks.check_streams(streams)]
+
+
+async def _relays(streams: list[Document], timeout: float, url: str) -> list[Finding]:
+    """The ports of the relays, and which of them take no readers. Only a ready one can welcome anybody."""
+    try:
+        async with asyncio.timeout(timeout), Documents(url, patience=0.0, timeout=timeout) as documents:
+            relays = await documents.all(RELAYS.path)
+    except (EpochalError, TimeoutError) as error:
+        return [fail("relays", f"cannot be listed: {str(error) or 'no answer in time'}", catalog_advice(url))]
+    first = {stream["uid"]: stream["segments"][0]["id"] for stream in streams}
+    greeted = {item["id"]: first[item["uid"]] for item in relays if item["state"] == "ready" and item["uid"] in first}
+    reached = await _ports(RELAYS, relays[:MOST_PROBED], timeout, url, greeted)
+    return [*reached, *checks.check_relays(relays)]
 
 
 def _live(publishers: list[Document]) -> list[Document]:
     return [item for item in publishers if lease_state(item) in ("live", "unverified")]
 
 
-async def _ports(publishers: list[Document], timeout: float, url: str) -> list[Finding]:
-    """Every address of every publisher, some at a time; one that has left meanwhile is not missed."""
-    gate = asyncio.Semaphore(AT_ONCE)
+async def _ports(
+    kind: Kind, owners: list[Document], timeout: float, url: str, greeted: Mapping[str, str]
+) -> list[Finding]:
+    """Every address of every publisher, or relay, some at a time; one that has left meanwhile is not missed.
+
+    `greeted`: id -> the segment for which it is asked for a welcome.
+    """
+    gate, check = asyncio.Semaphore(AT_ONCE), _CHECKS[kind.name]
 
     async def reach(item: Document, socket: str, address: str) -> Finding | None:
         async with gate:
             there = await target.way(address)
             reason = await probes.reach(there, socket, timeout)
-            if reason is None and socket == "requests":
-                reason = await probes.greet(there, item["uid"], next(iter(item["segments"])), timeout)
+            if reason is None and address == item["addresses"].get("requests") and item["id"] in greeted:
+                reason = await probes.greet(there, item["uid"], greeted[item["id"]], timeout)
         if reason is None:
             return None
-        seen = f"{PUBLISHERS.key(item)} ({item['stream']}) {socket} at {address}: {reason}"
-        return fail("ports", seen, "can this machine reach that host and port? is the process alive?")
+        seen = f"{kind.key(item)} ({item['stream']}) {socket} at {address}: {reason}"
+        return fail(check, seen, "can this machine reach that host and port? is the process alive?")
 
-    addresses = [(item, *each) for item in publishers for each in item["addresses"].items()]
+    addresses = [(item, *each) for item in owners for each in _addresses(item)]
     failed = await asyncio.gather(*(reach(*each) for each in addresses))
     if any(failed):
-        there = await _still_there(publishers, timeout, url)
+        there = await _still_there(kind, owners, timeout, url)
         found = [
             finding for finding, (item, *_) in zip(failed, addresses, strict=True) if finding and item["id"] in there
         ]
         if found:
             return found
-        publishers = [item for item in publishers if item["id"] in there]
+        owners = [item for item in owners if item["id"] in there]
         addresses = [each for each in addresses if each[0]["id"] in there]
     if not addresses:
         return []
-    return [ok("ports", f"all {len(addresses)} ports of {checks.count(len(publishers), 'publisher')} answer")]
+    return [ok(check, f"all {len(addresses)} ports of {checks.count(len(owners), kind.name)} answer")]
 
 
-async def _still_there(publishers: list[Document], timeout: float, url: str) -> set[str]:
+_CHECKS = {PUBLISHERS.name: "ports", RELAYS.name: "relays"}
+
+
+def _addresses(item: Document) -> list[tuple[str, str]]:
+    """Socket and address; those of single segments too, which only relays have."""
+    own = [addresses for addresses in item["segments"].values() if isinstance(addresses, dict)]
+    return [each for addresses in (item["addresses"], *own) for each in addresses.items()]
+
+
+async def _still_there(kind: Kind, owners: list[Document], timeout: float, url: str) -> set[str]:
     """The ids of those that are registered as before; all of them, when the catalog does not say."""
-    known = {item["id"]: item["addresses"] for item in publishers}
+    known = {item["id"]: item["addresses"] for item in owners}
     try:
         async with asyncio.timeout(timeout), Documents(url, patience=0.0, timeout=timeout) as documents:
-            now = await documents.all(PUBLISHERS.path)
+            now = await documents.all(kind.path)
     except (EpochalError, TimeoutError):
         return set(known)
     return {item["id"] for item in _live(now) if known.get(item["id"]) == item["addresses"]}

@@ -1,4 +1,4 @@
-"""`epochal get`: list streams, publishers, writers or subscriptions, once or again at each change.
+"""`epochal get`: list streams, publishers, writers, subscriptions or relays, once or again at each change.
 
 `listed_kinds` defines the columns of each kind; `describe` shows one stream in full.
 """
@@ -38,6 +38,7 @@ Kinds:
   publishers     who owns segments; with -o wide also those that were replaced
   writers        who has a stream open for publishing
   subscriptions  who reads, and how far they are
+  relays         what passes a stream on to many readers
 
 \b
 Examples:
@@ -72,7 +73,7 @@ def get(
     catalog: CatalogOption = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
 ) -> None:
-    """List streams, publishers, writers or subscriptions."""
+    """List streams, publishers, writers, subscriptions or relays."""
     found, streams = chosen(kind, names, namespace, "get", KINDS)
     query = _Query(found, streams, None if streams else chosen_namespace(namespace, everywhere))
     run((_watch if watch else _get)(query, output, catalog, timeout))
@@ -89,9 +90,9 @@ def chosen(
     found = find_kind(word)
     if found is None:
         listed = ", ".join(each.plural for each in kinds)
-        if (close := similar_kind(word)) is not None:
-            raise typer.BadParameter(f"'{word}' is no kind of object; did you mean {close.plural}?")
         stream = f"if that is a stream, write: epochal {verb} stream {kind}"
+        if (close := similar_kind(word)) is not None:
+            raise typer.BadParameter(f"'{word}' is no kind of object; did you mean {close.plural}? {stream}")
         raise typer.BadParameter(f"'{word}' is no kind of object (there are: {listed}); {stream}")
     if found not in kinds:
         past = {"describe": "described", "delete": "deleted"}.get(verb, verb)

@@ -242,13 +242,55 @@ SUBSCRIPTIONS = Kind(
         ("AGE", _age("since")),
     ),
     more=(("VERIFIED", _yes("verified")), ("RECORDS", _counter("received_records")), ("ABORTED", _counter("aborted")),
-          ("HEALED", _counter("healed")), ("ID", _field("id"))),
+          ("HEALED", _counter("healed")), ("RELAYED", _counter("relayed")), ("ID", _field("id"))),
     stream=_field("stream"),
     key=_field("id"),
     nothing="no subscriptions; `epochal sub STREAM` is one while it runs",
 )  # fmt: skip
 
-KINDS = (STREAMS, PUBLISHERS, WRITERS, SUBSCRIPTIONS)
+# ---- relays ----
+
+
+def relay_load(item: Document) -> str:
+    """Its subscribers, of those that it takes at most."""
+    return f"{item['load']}/{item['capacity']}"
+
+
+def relay_lag(item: Document) -> str:
+    """How far it is behind its upstream."""
+    return "-" if item.get("lag") is None else show_seconds(item["lag"])
+
+
+def relay_path(item: Document) -> str:
+    """The relays between it and the publishers."""
+    return ",".join(item.get("path") or ()) or "direct"
+
+
+RELAYS = Kind(
+    name="relay",
+    path="/v1/relays",
+    columns=(
+        ("NAME", _field("name")),
+        ("ID", _field("id")),
+        ("STREAM", _field("stream")),
+        ("STATE", _field("state")),
+        ("LOAD", relay_load),
+        ("LAG", relay_lag),
+        ("PATH", relay_path),
+        ("AGE", _age("since")),
+    ),
+    more=(
+        ("UPSTREAM", _field("upstream")),
+        ("FILTER", _field("filter")),
+        ("VERIFIED", _yes("verified")),
+        *((socket.upper(), _address(socket)) for socket in ("events", "requests", "http")),
+    ),
+    stream=_field("stream"),
+    key=_field("id"),
+    nothing="no relays; subscribers read from the publishers",
+)
+
+KINDS = (STREAMS, PUBLISHERS, WRITERS, SUBSCRIPTIONS, RELAYS)
 
 
 def find_kind(word: str) -> Kind | None:

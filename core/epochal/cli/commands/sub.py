@@ -46,6 +46,7 @@ Examples:
   epochal sub demo/flights --epochs --count 5 --save-cursor at.json
   epochal sub demo/flights --since at.json --epochs # after these five
   epochal sub demo/flights --since time:17 --epochs # what is not <= 17
+  epochal sub demo/flights --via relay:eu           # by relays alone
 
 A line holds the time, a tab, and the record as JSON; what is not a record (frontiers, aborted epochs, gaps) goes to
 standard error. With --json everything is one JSON object a line, by "kind":
@@ -86,6 +87,7 @@ class _Choice:
     idle: float | None
     save: Path | None
     poll: float | None
+    via: epochal.Via
 
 
 def sub(
@@ -123,6 +125,11 @@ def sub(
         typer.Option("--poll", metavar="SECONDS", min=0.01, help="Ask for events that often, instead of being pushed "
                      "them."),
     ] = None,
+    via: Annotated[
+        str,
+        typer.Option("--via", metavar="WAY", help="auto, direct (from the publishers), relay or relay:NAME (never from "
+                     "the publishers)."),
+    ] = "auto",
     namespace: NamespaceOption = None,
     catalog: CatalogOption = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
@@ -132,7 +139,9 @@ def sub(
         raise typer.BadParameter("--json and --raw exclude each other")
     name = parse_stream_name(stream, namespace or DEFAULT_NAMESPACE)
     topics = [one.encode() for one in topic] if topic else None
-    choice = _Choice(read_since_option(since), topics, [one.encode() for one in reject or ()], epochs, idle, save, poll)
+    rejected = [one.encode() for one in reject or ()]
+    way = epochal.Via.parse(via)
+    choice = _Choice(read_since_option(since), topics, rejected, epochs, idle, save, poll, way)
     printer = Printer(Style.JSON if as_json else Style.RAW if raw else Style.TEXT, count)
     with telemetry() if epochs else contextlib.nullcontext():
         run(_sub(name, choice, printer, catalog, timeout))
@@ -171,6 +180,7 @@ async def _sub(name: tuple[str, str], choice: _Choice, printer: Printer, url: st
             reject=choice.reject,
             push=choice.poll is None,
             poll=choice.poll,
+            via=choice.via,
         ) as subscription,
     ):
         try:

@@ -20,7 +20,7 @@ SHORT = {
     "up": "Run a catalog and publishers on this machine until Ctrl-C.",
     "apply": "Declare the streams of manifests, or change them.",
     "delete": "Delete streams, by name or by their manifests.",
-    "get": "List streams, publishers, writers or subscriptions.",
+    "get": "List streams, publishers, writers, subscriptions or relays.",
     "describe": "Show a stream whole, and what holds its time back.",
     "top": "Show streams by trouble, again and again.",
     "release": "Release a lost writer that a stream is waiting for.",

@@ -12,7 +12,7 @@ from typing import Any
 from rich.text import Text
 
 from epochal.catalog_api.blockers import HeldBack
-from epochal.cli.commands.listed_kinds import PUBLISHERS, STREAMS, lease_state
+from epochal.cli.commands.listed_kinds import PUBLISHERS, RELAYS, STREAMS, lease_state, relay_load
 from epochal.cli.io.documents import Document
 from epochal.cli.io.output import STYLES, hanging
 from epochal.cli.io.terminal import console, printable
@@ -179,6 +179,20 @@ def check_leases(publishers: Sequence[Document]) -> list[Finding]:
             case _:
                 pass  # replaced: its successor is looked at
     return [*findings, *([ok("leases", f"{count(live, 'publisher')} live")] if live else [])]
+
+
+def check_relays(relays: Sequence[Document]) -> list[Finding]:
+    """Relays that subscribers do not use now: those that wait for their upstream, and full ones."""
+    findings: list[Finding] = []
+    for item in relays:
+        name = f"{RELAYS.key(item)} ({item['stream']})"
+        if item["state"] == "waiting":
+            advice = "subscribers do not use it; can it reach its upstream? see its log"
+            findings.append(warn("relays", f"{name} is waiting", advice))
+        elif item["load"] >= item["capacity"]:
+            advice = "further subscribers go to others, or to the publishers; start another relay of this name"
+            findings.append(warn("relays", f"{name} is full: {relay_load(item)}", advice))
+    return findings
 
 
 def count(number: int, what: str) -> str:
