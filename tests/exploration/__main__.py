@@ -1,4 +1,4 @@
-"""`python -m tests.exploration [FIELD=VALUE...]`: look at every state of two tries within bounds, and print how many.
+"""`python -m tests.exploration [tries|channels [FIELD=VALUE...]]`: look at every state within bounds; print how many.
 
 Without a field: the searches of the tests. Only this prints.
 """
@@ -6,23 +6,30 @@ Without a field: the searches of the tests. Only this prints.
 import sys
 import time
 from ast import literal_eval
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from tests.exploration.test_tries import LARGE, SMALL
-from tests.exploration.tries import Bounds, explore
+from tests.exploration import channels, test_channels, test_tries, tries
+
+SEARCHES: dict[str, tuple[list[tuple[dict[str, Any], int]], Callable[..., Any], Callable[[Any], Any]]] = {
+    "tries": ([*test_tries.SMALL, *test_tries.LARGE], tries.Bounds, tries.explore),
+    "channels": (
+        [*test_channels.SMALL, *test_channels.LARGE],
+        channels.Bounds,
+        lambda bounds: channels.explore(channels.Search(bounds)),
+    ),
+}
 
 
 def main(arguments: list[str]) -> int:
     """Search; returns the exit code: 1 where a state is wrong, or no way leads on from it."""
     try:
-        given = {name: literal_eval(value) for name, _, value in (text.partition("=") for text in arguments)}
-        searches: list[dict[str, Any]] = [given] if given else [bounds for bounds, _ in (*SMALL, *LARGE)]
-        bounded = [Bounds(**each) for each in searches]
-    except (TypeError, ValueError, SyntaxError) as error:
-        print(f"{error}\nusage: python -m tests.exploration [FIELD=VALUE...]", file=sys.stderr)
+        searches = list(_searches(arguments))
+    except (TypeError, ValueError, SyntaxError, KeyError) as error:
+        print(f"{error}\nusage: python -m tests.exploration [tries|channels [FIELD=VALUE...]]", file=sys.stderr)
         return 2
     trapped = False
-    for bounds in bounded:
+    for bounds, explore in searches:
         began = time.monotonic()
         found = explore(bounds)
         took = time.monotonic() - began
@@ -33,6 +40,15 @@ def main(arguments: list[str]) -> int:
             print("no way leads on from", state)
         trapped = trapped or bool(found.trapped)
     return int(trapped)
+
+
+def _searches(arguments: list[str]) -> Iterator[tuple[Any, Callable[[Any], Any]]]:
+    names, fields = arguments[:1] or list(SEARCHES), arguments[1:]
+    given = {name: literal_eval(value) for name, _, value in (text.partition("=") for text in fields)}
+    for name in names:
+        tested, bounds, explore = SEARCHES[name]
+        for each in [given] if given else [each for each, _ in tested]:
+            yield bounds(**each), explore
 
 
 if __name__ == "__main__":

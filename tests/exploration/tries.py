@@ -9,7 +9,7 @@ Sources: rules N8, N14, N16, F1-F5.
 
 import copy
 from collections import deque
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, NamedTuple, TypeVar
@@ -229,16 +229,22 @@ def explore(bounds: Bounds) -> Explored:
                     waiting.append((after, known))
                 if fair:
                     back[known].append(at)
+    reached = reach(settled, back)
+    result.states, result.settled = len(found), len(settled)
+    result.trapped = [str(key) for key, at in found.items() if at not in reached][:10]
+    return result
+
+
+def reach(settled: Iterable[int], back: Sequence[Iterable[int]]) -> set[int]:
+    """The states from which a way leads to a settled one; `back`: of each state, those before it."""
     reached = set(settled)
-    todo = list(settled)
+    todo = list(reached)
     while todo:
         for at in back[todo.pop()]:
             if at not in reached:
                 reached.add(at)
                 todo.append(at)
-    result.states, result.settled = len(found), len(settled)
-    result.trapped = [str(key) for key, at in found.items() if at not in reached][:10]
-    return result
+    return reached
 
 
 def _filter(wanted: frozenset[Change]) -> TopicFilter:

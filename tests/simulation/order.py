@@ -45,6 +45,12 @@ def maximal(times: Iterable[Time]) -> set[Time]:
     return {time for time in all_of_them if not covered(time, all_of_them - {time})}
 
 
+def minimal(times: Iterable[Time]) -> frozenset[Time]:
+    """Those times that no other one is at most."""
+    all_of_them = set(times)
+    return frozenset(time for time in all_of_them if not reached(all_of_them - {time}, time))
+
+
 def is_antichain(times: Iterable[Time]) -> bool:
     """Whether no time is at most another one."""
     all_of_them = set(times)

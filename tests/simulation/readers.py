@@ -4,15 +4,14 @@ The simulated counterpart of the client's subscription: two connections and a `F
 `Subscriber`, and the application's own memory of what it was given.
 """
 
-from dataclasses import dataclass, field
-
 from tests.simulation.links import Connection, Socket
 from tests.simulation.nodes import Node
 from tests.simulation.oracle import TOPICS, Log, Oracle, Standing, Times, Violation, meta_of, topic_of
-from tests.simulation.order import at_most, covered, maximal, reached
+from tests.simulation.order import at_most, maximal, reached
 from tests.simulation.relays import RelayNode, Server
 from tests.simulation.scenario import Scenario
 from tests.simulation.stories import ALL, Claim, Join, Memory, Topics, Yield
+from tests.simulation.widenings import Widenings, agrees
 from tests.simulation.world import World
 
 from epochal.errors import EpochalError, HistoryTruncated, NoPublisher, StreamGone
@@ -60,16 +59,6 @@ def filter_of(topics: Topics) -> TopicFilter | None:
     return TopicFilter(topics, set(TOPICS) - topics)
 
 
-@dataclass(slots=True)
-class Widened:
-    """New topics, and where each segment stood when they came."""
-
-    before: Topics
-    after: Topics
-    awaited: set[str]
-    standings: list[Standing] = field(default_factory=list)
-
-
 class Life:
     """One process of a reading application."""
 
@@ -89,7 +78,7 @@ class Life:
             "uid", scenario.time_shape, scenario.names, partial=memory.partial, cursor=cursor,
             wanted=memory.wanted if cursor is None else None, topics=filter_of(memory.topics),
         )  # fmt: skip
-        self.widenings: list[Widened] = []
+        self.widenings = Widenings(scenario.names)
         self._widening_since = world.now
         """Since when new topics are awaited in peace."""
         self._before_changes: list[tuple[Times, Topics]] = []
@@ -127,43 +116,24 @@ class Life:
         assert isinstance(cursor.topics, TopicFilter)
         carried = Topics(filter(cursor.topics.wants, TOPICS))
         memory.always &= carried
-        if not memory.topics <= carried and not memory.partial:
-            self.widenings.append(Widened(carried, memory.topics, set(self.scenario.names)))
+        if not memory.partial:
+            self.widenings.change(carried, memory.topics)
 
     def change(self, topics: Topics) -> None:
         """Want other topics."""
         memory, before = self.memory, self.memory.topics
         self.world.count("changed")
         self.world.note(f"{memory.name}: wants {sorted(topics)}")
-        if self.widenings and self.widenings[-1].awaited:
-            before &= self.widenings.pop().before
         memory.topics, memory.always = topics, memory.always & topics
-        if not topics <= before and not memory.partial:
-            self.world.count("widened")
-            self.widenings.append(Widened(before & topics, topics, set(self.scenario.names)))
+        if not memory.partial:
+            before = self.widenings.change(before, topics)
+            if not topics <= before:
+                self.world.count("widened")
         if self.machine.ready:
             self._before_changes.append((frozenset(self.machine.frontier), before))
         widens = self.machine.change(filter_of(topics))
         for link in self.links:
             link.want(widens=widens)
-
-    def _topics_begin(self, segment: str, standing: Standing, topics: TopicFilter | None) -> None:
-        """A segment says from where on its topics come."""
-        if self.widenings:
-            widened = self.widenings[-1]
-            if all(topics is None or topics.wants(topic) for topic in widened.after) and segment in widened.awaited:
-                widened.awaited.discard(segment)
-                widened.standings.append(standing)
-
-    def _whole_in(self, time: Time) -> Topics:
-        """Which topics the epoch must have whole; it must have nothing of others (F8)."""
-        topics = self.memory.topics
-        for each in self.widenings:
-            seen = not each.awaited and all(
-                reached(there.lower, time) and not covered(time, there.active) for there in each.standings
-            )
-            topics = topics if seen else topics & each.before
-        return topics
 
     def rejoined(self, segment: str, rejoined: Rejoined, *, relayed: bool) -> None:
         """A segment is followed on another channel."""
@@ -171,9 +141,9 @@ class Life:
         standing = self.oracle.log_of(segment, self._incarnations[segment]).standing(rejoined.state.seq)
         if relayed:
             standing = self._as_relays_know(rejoined.state, standing)
-        if not _agrees(rejoined.state, standing):
+        if not agrees(rejoined.state, standing):
             raise Violation(f"E14: {self.memory.name} goes on with {rejoined.state} at {segment}; it was {standing}")
-        self._topics_begin(segment, standing, rejoined.topics)
+        self.widenings.begin(segment, standing, rejoined.topics)
         self.machine.rejoined(segment, rejoined)
         self.look()
 
@@ -242,12 +212,12 @@ class Life:
         standing = log.standing(began.state.seq)
         if relayed:
             standing = self._as_relays_know(began.state, standing)
-        if not _agrees(began.state, standing):
+        if not agrees(began.state, standing):
             raise Violation(f"E14: {self.memory.name} begins {segment} with {began.state}; it was {standing}")
         if began.filters and not began.gap and self.memory.start:
             self._judge_start(log, began.state.seq)
         self.memory.joins.append(Join(segment, began.incarnation, standing, began.filters, began.gap))
-        self._topics_begin(segment, standing, began.topics)
+        self.widenings.begin(segment, standing, began.topics)
         self.machine.began(segment, began)
         self.look()
 
@@ -355,7 +325,7 @@ class Life:
             epoch = self.machine.hand_out_epoch()
             if epoch is None:
                 return False
-            self.memory.given_topics[epoch.time] = self._whole_in(epoch.time)
+            self.memory.given_topics[epoch.time] = self.widenings.whole_in(epoch.time, self.memory.topics)
         if self._interrupted(interrupts):
             self._epoch_in_hand = epoch
             return False
@@ -431,7 +401,7 @@ class Life:
                 continue
             if any(time == before for before, _ in self.memory.yields):
                 raise Violation(f"E16: {self.memory.name} is given epoch {time!r} twice")
-            self.memory.given_topics[time] = self._whole_in(time)
+            self.memory.given_topics[time] = self.widenings.whole_in(time, self.memory.topics)
             self.memory.yields.append((time, payloads))
 
 
@@ -694,21 +664,6 @@ class Reader:
             self.memory.frontier = frozenset(self.life.machine.frontier)
             for time in sorted(self.oracle.at):
                 self.life.claim(time)
-
-
-def _agrees(state: SegmentState, there: Standing) -> bool:
-    """Whether a snapshot or an opening says what is so.
-
-    Of times that are active, or aborted with a lost memory, the maximal ones are enough: none can be seen whole. Those
-    that nothing can be published at any more say nothing.
-    """
-    unseen = [time for time in (*state.active, *state.below) if reached(there.lower, time)]
-    return (
-        set(state.lower) == there.lower
-        and maximal(unseen) == maximal(there.active | there.below)
-        and {time for time in state.aborted if not there.covers(time)}
-        == {time for time in there.aborted if not there.covers(time)}
-    )
 
 
 def _shifted(time: Time, by: int) -> Time:

@@ -1,0 +1,278 @@
+"""The subscriber of both segments, and what its application must be given: an oracle that sees both logs.
+
+The oracle knows the logs, what the user wants, and where each segment was joined: the followers report that, and it
+holds their reports against the logs. It never looks into the machine.
+
+Sources: rules E14-E19; F8-F10.
+"""
+
+import pickle
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from tests.exploration.canonical import Names, plain
+from tests.exploration.connections import SHAPE, STREAM, FixedLog, Reports
+from tests.simulation.oracle import Standing
+from tests.simulation.order import at_most, reached
+from tests.simulation.stories import Topics
+from tests.simulation.widenings import Widenings, agrees
+
+from epochal.errors import CursorError, HistoryTruncated
+from epochal.protocol import messages as m
+from epochal.protocol.subscriber.cursor import Cursor
+from epochal.protocol.subscriber.effects import Began, Broke, EpochBatches, EpochWasAborted, Reached, Rejoined
+from epochal.protocol.subscriber.epoch_state import OpenEpoch
+from epochal.protocol.subscriber.machine import Subscriber
+from epochal.protocol.times import Time
+from epochal.protocol.topics.filter import TopicFilter
+
+ALL = Topics((b"a", b"b"))
+Logs = dict[str, FixedLog]
+
+
+def filter_of(topics: Topics) -> TopicFilter | None:
+    """The filter of these topics."""
+    return None if topics == ALL else TopicFilter(topics)
+
+
+@dataclass(slots=True)
+class Reader:
+    """The machine, and what the application knows and must be given."""
+
+    machine: Subscriber
+    topics: Topics
+    """What it wants."""
+    always: Topics
+    """What it has wanted all the time, and could have whole."""
+    widenings: Widenings
+    times: frozenset[Time]
+    """All that there are."""
+    joined: frozenset[Time]
+    """The times that every join admits but those after a gap (E15)."""
+    rejoined: frozenset[Time]
+    """The times that those after a gap admit."""
+    yielded: frozenset[Time] = frozenset()
+    aborted: frozenset[Time] = frozenset()
+    """Those that were reported so."""
+    torn: frozenset[Time] = frozenset()
+    """Those of which it had a part when a gap came (E17)."""
+    arrived: frozenset[Time] = frozenset()
+    """Those of which something has arrived in this life."""
+    frontier: frozenset[Time] = frozenset((0,))
+    over: bool = False
+    """Whether it ended: what its cursor asked for is gone."""
+
+    # ---- what happens ----
+
+    def take(self, segment: str, reports: Reports, logs: Logs, *, reads: bool) -> None:
+        """The follower of `segment` reports; with `reads` the application takes at once what there is."""
+        log = logs[segment]
+        for told in reports:
+            match told:
+                case Began():
+                    self._began(log, told)
+                case Rejoined():
+                    standing = log.standings[told.state.seq + 1]
+                    assert agrees(told.state, standing), f"E14: goes on with {told.state}; it was {standing}"
+                    self.widenings.begin(segment, standing, told.topics)
+                    self.machine.rejoined(segment, told)
+                case Reached():
+                    self.machine.reached(segment, told.seq)
+                case Broke(error):
+                    self._broke(log, error)
+                case _:
+                    self._event(log, told)
+            self._look()
+        while reads and self.read(logs):
+            pass
+
+    def _began(self, log: FixedLog, began: Began) -> None:
+        segment, standing = log.segment, log.standings[began.state.seq + 1]
+        assert agrees(began.state, standing), f"E14: begins with {began.state}; it was {standing}"
+        if began.gap:
+            known = self.machine.position(segment)
+            assert not log.is_kept, f"I2: a gap after {known}, which is retained"
+            self.torn |= {time for time in self.arrived if reached(self.frontier, time)}
+            self.rejoined = frozenset(filter(standing.admits, self.rejoined))
+        elif began.filters:
+            self.joined = frozenset(filter(standing.admits, self.joined))
+        self.widenings.begin(segment, standing, began.topics)
+        self.machine.began(segment, began)
+
+    def _broke(self, log: FixedLog, error: Exception) -> None:
+        if getattr(error, "retryable", False):
+            return
+        assert isinstance(error, HistoryTruncated), f"cannot follow {log.segment}: {error!r}"
+        assert not log.is_kept, f"I2: {error!r}"
+        self.over = True
+
+    def _event(self, log: FixedLog, event: m.Event) -> None:
+        known = self.machine.position(log.segment)
+        assert event.seq > known.seq, f"Q10: event {event.seq} after {known}"
+        if isinstance(event, m.Data):
+            self.arrived |= {event.time}
+        self.machine.event(log.segment, event)
+
+    def _look(self) -> None:
+        """The merged frontier never goes back (E17)."""
+        if not self.machine.ready:
+            return
+        frontier = frozenset(self.machine.frontier)
+        assert all(reached(self.frontier, time) for time in frontier), f"I6: back from {self.frontier} to {frontier}"
+        self.frontier = frontier
+        self.arrived = frozenset(time for time in self.arrived if reached(frontier, time))
+
+    def change(self, topics: Topics) -> bool:
+        """The user wants other topics; returns whether some are new."""
+        self.widenings.change(self.topics, topics)
+        self.topics, self.always = topics, self.always & topics
+        return self.machine.change(filter_of(topics))
+
+    def restart(self, topics: Topics, logs: Logs) -> dict[str, m.Position] | None:
+        """The process ends, and begins again from its cursor with `topics`: where; None where there is no cursor."""
+        try:
+            cursor = Cursor.from_json(self.machine.cursor().to_json())
+        except CursorError:
+            return None
+        assert not isinstance(cursor.topics, str), "F9: a digest of a small filter"
+        carried = ALL if cursor.topics is None else Topics(filter(cursor.topics.wants, ALL))
+        self.topics, self.always, self.arrived = topics, self.always & carried & topics, frozenset()
+        self.widenings = Widenings(logs)
+        self.widenings.change(carried, topics)
+        self.frontier = frozenset(cursor.frontier)
+        self.machine = machine(logs, topics, cursor)
+        return dict(cursor.positions)
+
+    # ---- what the application is given ----
+
+    def read(self, logs: Logs) -> bool:
+        """The application takes one epoch; returns whether there was one."""
+        epoch = self.machine.next_epoch()
+        if epoch is None:
+            return False
+        time = epoch.time
+        assert time not in self.yielded, f"E16: epoch {time} comes twice"
+        assert time not in self.aborted, f"E17: epoch {time} comes after its abort"
+        if isinstance(epoch, EpochWasAborted):
+            is_aborted = any(_aborts(log, time) for log in logs.values())
+            assert is_aborted or time in self.torn, f"E17: {time} was not aborted"
+            self.aborted |= {time}
+            return True
+        self._judge(epoch, logs)
+        self.yielded |= {time}
+        return True
+
+    def _judge(self, epoch: EpochBatches, logs: Logs) -> None:
+        """Each topic is whole in an epoch, or not in it at all (F8); it is the next one, and was seen whole (E15)."""
+        time = epoch.time
+        assert time in self.joined, f"E15: {time} was under way at a join"
+        assert not any(at_most(time, before) for before in self.yielded), f"E16: {time} comes after a later one"
+        assert not any(_aborts(log, time) for log in logs.values()), f"E2: {time} was aborted"
+        whole = self.widenings.whole_in(time, self.topics)
+        for segment, log in logs.items():
+            expected = [data.payload for data in log.data.get(time, ()) if data.topic in whole]
+            got = [data.payload for of, data in epoch.batches if of == segment]
+            assert got == expected, f"F8: of {sorted(whole)} at {segment}, epoch {time} has {got}, not {expected}"
+        assert epoch.batches, f"E18: {time} has no data"
+
+    def check(self, standings: dict[str, Standing], logs: Logs) -> None:
+        """Nothing is past that a segment still accepts, and all is there that must be."""
+        if self.over or not self.machine.ready or self.machine.waiting_epochs:
+            return
+        for segment, standing in standings.items():
+            late = [time for time in standing.lower if not reached(self.frontier, time)]
+            assert not late, f"E16: at {set(self.frontier)}, while segment {segment} still accepts {late}"
+        for time in {time for log in logs.values() for time in log.data} - self.yielded - self.aborted:
+            if reached(self.frontier, time) or time not in self.joined & self.rejoined:
+                continue
+            if any(_aborts(log, time) for log in logs.values()):
+                raise AssertionError(f"E16: never got a report that {time} was aborted")
+            topics = {data.topic for log in logs.values() for data in log.data.get(time, ())}
+            assert not topics & self.always, f"I2: was not given {time}, which is whole"
+
+    # ---- as a value ----
+
+    def key(self) -> Hashable:
+        """Equal for readers that do the same from now on, whatever is reported to them."""
+        left = self.times - self.yielded - self.aborted
+        seen = [(each, frozenset(filter(each.admits, left))) for each in self.widenings.all]
+        return (
+            _machine(self.machine),
+            self.topics,
+            self.always,
+            tuple((each.before, each.after, frozenset(each.awaited), admitted)
+                  for each, admitted in seen if each.awaited or admitted != left),
+            self.joined & left, self.rejoined & left, self.torn & left,
+            self.yielded, self.aborted, self.arrived, self.frontier, self.over,
+        )  # fmt: skip
+
+    def dump(self) -> bytes:
+        """All of it, to be read back with `load`."""
+        return pickle.dumps(self)
+
+
+def load(dumped: bytes) -> Reader:
+    """The reader that was dumped."""
+    reader = pickle.loads(dumped)
+    assert isinstance(reader, Reader)
+    return reader
+
+
+def machine(logs: Iterable[str], topics: Topics, cursor: Cursor | None = None) -> Subscriber:
+    """A subscriber whose epochs are read."""
+    made = Subscriber(STREAM, SHAPE, logs, cursor=cursor, topics=filter_of(topics))
+    made.only_epochs()
+    return made
+
+
+def start(logs: Logs, topics: Topics) -> Reader:
+    """A reader of which nothing has begun."""
+    times = frozenset(time for log in logs.values() for time in log.data)
+    return Reader(machine(logs, topics), topics, topics, Widenings(logs), times, times, times)
+
+
+def _aborts(log: FixedLog, time: Time) -> bool:
+    return any(isinstance(event, m.Aborted) and time in event.times for event in log.events)
+
+
+_NOT_OF_A_MACHINE = frozenset(
+    ("stream", "shape", "buffered_bytes", "waiting_bytes", "_unjudged_bytes", "_max_buffer", "_seen_from",
+     "_seen_before", "_aborts_remembered", "_open", "_ready", "_ready_open", "_topics", "_segments", "_resumed")
+)  # fmt: skip
+"""What does not change, bytes, of which there is no bound here, and what only `saw_whole` reads; or put in below."""
+_NOT_OF_AN_EVENT = frozenset(("prev", "time", "topic", "records", "crc", "payload", "meta", "changes", "times"))
+"""The log says all of it by the event's number."""
+
+
+def _machine(machine: Subscriber) -> Hashable:
+    """Of an epoch, and of what waits, the order counts within each segment only."""
+    topics, names = machine._topics, Names()
+    values = {name: value for name, value in vars(machine).items() if name not in _NOT_OF_A_MACHINE}
+    return plain(
+        (
+            values,
+            machine._segments,
+            None if machine.ready else machine._resumed,
+            [(time, _epoch(epoch)) for time, epoch in sorted(machine._open.items())],
+            [(each.time, isinstance(each, EpochBatches)) for each in machine._ready],
+            [(time, _epoch(epoch)) for time, epoch in machine._ready_open.items()],
+            topics.filter,
+            [
+                (each.before, each.after, each._awaited, each._joins, _in_segments(each.held))
+                for each in topics.widenings
+            ],
+        ),
+        names,
+        _NOT_OF_AN_EVENT,
+    )
+
+
+def _epoch(epoch: OpenEpoch) -> Any:
+    return (
+        _in_segments(epoch.batches), sorted(epoch.before.items()), sorted(epoch.last.items()), sorted(epoch.aborted),
+    )  # fmt: skip
+
+
+def _in_segments(batches: list[tuple[str, m.Data]]) -> list[tuple[str, m.Data]]:
+    return sorted(batches, key=lambda batch: batch[0])
