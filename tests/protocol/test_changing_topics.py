@@ -6,11 +6,14 @@ import pytest
 
 from epochal.errors import CursorError
 from epochal.protocol import messages as m
+from epochal.protocol.log.history import SegmentState
 from epochal.protocol.publisher.effects import Private, SendAnswers
 from epochal.protocol.subscriber.cursor import MAX_TOPICS, Cursor
-from epochal.protocol.subscriber.effects import Request
+from epochal.protocol.subscriber.effects import Began, Request
 from epochal.protocol.subscriber.follower import FollowerSettings
+from epochal.protocol.subscriber.machine import Subscriber
 from epochal.protocol.subscriber.upstream_filter import FilterTimes
+from epochal.protocol.times import TimeShape
 from epochal.protocol.topics.filter import TopicFilter
 
 A, B, BOTH = TopicFilter([b"a"]), TopicFilter([b"b"]), TopicFilter([b"a", b"b"])
@@ -79,6 +82,18 @@ def test_a_loss_at_the_tail_is_seen_if_it_was_wanted_and_no_other(wire_up, lost)
     assert joined_again == ([False, True] if lost == b"a" else [False])
     stream.writer.advance(1)
     assert stream.reader.epochs() == ([(0, [b"a0"])] if lost == b"a" else [])
+
+
+@pytest.mark.rule("F7", "F10")
+def test_a_position_that_was_reached_before_all_segments_have_begun_stays():
+    machine = Subscriber("uid", TimeShape.parse("int"), "01", topics=A)
+    began = Began(1, SegmentState(-1, (0,), (), ()), filters=True, gap=False, resumed=False)
+    machine.began("0", began)
+    machine.event("0", m.Data(0, -1, 0, b"a", 1, 0, b""))
+    machine.reached("0", 3)
+    machine.began("1", began)
+    assert machine.position("0") == (1, 3)
+    assert machine.cursor().positions == {"0": (1, -1), "1": (1, -1)}  # before the epoch that is not yielded
 
 
 @pytest.mark.rule("F8")

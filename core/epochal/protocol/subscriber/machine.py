@@ -467,8 +467,10 @@ class Subscriber:
         self._complete()  # also where nothing moved: at the end of the stream, a cursor's aborts are left to report
         for name, segment in self._segments.items():
             waiting, segment.waiting = segment.waiting, []
+            reached = segment.seq
             for event in waiting:
                 self._take_in(name, segment, event)
+            segment.seq = reached  # which may be after the last of them (F7, F10)
 
     def event(self, name: str, event: m.Event) -> None:
         """The next event of segment `name`, the direct follower of the last."""
