@@ -14,6 +14,14 @@ SMALL: list[tuple[dict[str, Any], int]] = [
 ]
 LARGE: list[tuple[dict[str, Any], int]] = [
     ({"logs": ("a0 b1 1 a1 2 b2 .", "b0 1 b2 .")}, 599_271),
+    ({"changes": 2, "logs": ("b0 1", "1"), "before": (0, 1)}, 273_310),
+    ({"drops": 1, "logs": ("a0 b1 1", "2"), "before": (0, 1)}, 112_760),
+    ({"drops": 1, "logs": ("a0 1", "1"), "before": (0, 1), "history": False}, 51_815),
+    ({"firehose": True, "logs": ("b0 a1 1", "2"), "before": (0, 1)}, 76_161),
+    ({"logs": ("a0 b1 !1 1 2 b2 .", "b1 2")}, 217_571),
+    ({"timers": 1, "logs": ("b0 1", "1"), "before": (0, 1)}, 160_829),
+    ({"changes": 0, "restarts": 1, "logs": ("a0 b1 1 2 b2 .", "b0 2"), "before": (0, 1)}, 234_652),
+    ({"restarts": 1, "reads": False, "logs": ("b0 1", "1"), "before": (0, 1)}, 855_431),
 ]
 
 
