@@ -6,9 +6,9 @@ threads. Only here does a publisher decode payloads, and only for clients that w
 
 import base64
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 
 import msgpack
 
@@ -16,7 +16,7 @@ from epochal.client.encoding.encodings import decoder
 from epochal.client.tracing import traceparent
 from epochal.errors import RemoteProtocolError
 from epochal.protocol.log.history import SegmentState
-from epochal.protocol.messages import Aborted, Data, Event, Frontier, Meta, Position
+from epochal.protocol.messages import Aborted, Data, Event, Frontier, Position
 from epochal.protocol.times import Time, to_json
 
 MOST_DECODED = 256 * 1024
@@ -50,19 +50,77 @@ def opening(position: Position, incarnation: int, state: SegmentState) -> dict[s
     }
 
 
+class BatchMeta(Protocol):
+    """What a batch says of itself, as `Meta` and the client's `Data` have it."""
+
+    @property
+    def trace(self) -> bytes | None:
+        """As in `Meta`."""
+
+    @property
+    def tracestate(self) -> bytes:
+        """As in `Meta`."""
+        ...
+
+    @property
+    def key(self) -> bytes | None:
+        """As in `Meta`."""
+
+    @property
+    def published(self) -> int | None:
+        """As in `Meta`."""
+
+    @property
+    def headers(self) -> Mapping[bytes, bytes] | Iterable[tuple[bytes, bytes]]:
+        """As in `Meta`."""
+        ...
+
+
+class BatchEncoder:
+    """Makes the JSON of a stream's batches; `encoding`: that of the stream's payloads."""
+
+    def __init__(self, encoding: str) -> None:
+        self._decode = None if encoding in ("arrow", "bytes") else decoder(encoding)
+        self._split = decoder("bytes") if encoding == "bytes" else None
+
+    def fields(self, topic: bytes, meta: BatchMeta | None, payload: bytes, count: int) -> dict[str, Any]:
+        """Topic, optional fields and records of a batch; `count`: what its payload says of itself."""
+        shown: dict[str, Any] = _text("topic", topic)
+        if meta is not None:
+            shown |= _readable(_meta(meta))
+        return shown | self._records(payload, count)
+
+    def _records(self, payload: bytes, count: int) -> dict[str, Any]:
+        """The records as JSON; base64 for a payload that has no JSON form, or is not what the stream declares (S12)."""
+        if len(payload) > MOST_DECODED:
+            return self._whole(payload, count)
+        try:
+            if self._decode is not None:
+                records = self._decode(payload)
+                to_line(records)
+                return {"records": records}
+            if self._split is not None:
+                return {"encoding": "base64", "records": [_base64(record) for record in self._split(payload)]}
+        except (RemoteProtocolError, ValueError, TypeError, RecursionError):
+            pass
+        return self._whole(payload, count)
+
+    @staticmethod
+    def _whole(payload: bytes, count: int) -> dict[str, Any]:
+        return {"encoding": "base64", "count": count, "payload": _base64(payload)}
+
+
 class EventEncoder:
     """Encodes the events of a stream for HTTP clients; `encoding`: that of the stream's payloads."""
 
     def __init__(self, encoding: str) -> None:
-        self._encoding = encoding
-        self._decode = None if encoding in ("arrow", "bytes") else decoder(encoding)
-        self._split = decoder("bytes") if encoding == "bytes" else None
+        self._batches = BatchEncoder(encoding)
 
     def lines(self, first: dict[str, Any] | None, events: Sequence[Placed], **fields: str) -> bytes:
         """JSON lines, `first` before the events; `fields` are added to each event."""
         items = [] if first is None else [first]
         items += [{**self._described(placed), **fields} for placed in events]
-        return b"".join(_json(item) + b"\n" for item in items)
+        return b"".join(to_line(item) + b"\n" for item in items)
 
     def packed(self, first: dict[str, Any], events: Sequence[Placed]) -> bytes:
         """One msgpack map after the other; payloads are sent as they are."""
@@ -87,36 +145,14 @@ class EventEncoder:
     def _described(self, placed: Placed) -> dict[str, Any]:
         shown, event = _head(placed), placed[1]
         if isinstance(event, Data):
-            shown |= _text("topic", event.topic)
-            if event.meta is not None:
-                shown |= _readable(_meta(event.meta))
-            shown |= self._records(event)
+            shown |= self._batches.fields(event.topic, event.meta, event.payload, event.records)
         return shown
-
-    def _records(self, event: Data) -> dict[str, Any]:
-        """The records as JSON; base64 for a payload that has no JSON form, or is not what the stream declares (S12)."""
-        if len(event.payload) > MOST_DECODED:
-            return self._whole(event)
-        try:
-            if self._decode is not None:
-                records = self._decode(event.payload)
-                _json(records)
-                return {"records": records}
-            if self._split is not None:
-                return {"encoding": "base64", "records": [_base64(record) for record in self._split(event.payload)]}
-        except (RemoteProtocolError, ValueError, TypeError, RecursionError):
-            pass
-        return self._whole(event)
-
-    @staticmethod
-    def _whole(event: Data) -> dict[str, Any]:
-        return {"encoding": "base64", "count": event.records, "payload": _base64(event.payload)}
 
 
 def server_sent(kind: str, data: dict[str, Any], position: Position | None) -> bytes:
     """One server-sent event."""
     name = b"" if position is None else b"id: %d.%d\n" % position
-    return name + b"event: " + kind.encode() + b"\ndata: " + _json(data) + b"\n\n"
+    return name + b"event: " + kind.encode() + b"\ndata: " + to_line(data) + b"\n\n"
 
 
 def _head(placed: Placed) -> dict[str, Any]:
@@ -131,7 +167,7 @@ def _head(placed: Placed) -> dict[str, Any]:
             return {"position": list(position), "kind": "aborted", "times": _times(event.times)}
 
 
-def _meta(meta: Meta) -> dict[str, Any]:
+def _meta(meta: BatchMeta) -> dict[str, Any]:
     """The optional fields of a batch, those that it has."""
     shown: dict[str, Any] = {}
     if meta.key is not None:
@@ -176,5 +212,6 @@ def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-def _json(value: Any) -> bytes:
+def to_line(value: Any) -> bytes:
+    """JSON without a line break."""
     return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
