@@ -211,6 +211,7 @@ async def test_what_the_death_of_a_publisher_looks_like(services) -> None:
         assert (rewound, gap) == (
             epochal.Rewound("0", gap.incarnation, seq), epochal.Gap("0", gap.incarnation, seq, (below,))
         )  # fmt: skip
+        assert (sub.gaps(), sub.gaps()) == ((gap,), ()), "each once, also for one who reads epochs()"
         assert below >= 1, "and whatever may have been active beside what was lost"
         assert aborted == epochal.EpochAborted(1)
         assert {*moves} == {epochal.FrontierChanged((1,))}, "once, or twice where the writer was back first"

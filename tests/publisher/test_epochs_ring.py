@@ -297,7 +297,7 @@ class Story(World):
 
     def act(self) -> None:
         which = self.chance.randint(0, 1)
-        act = self.chance.choices(list(ACTS), ACTS.values())[0]
+        act = self.chance.choices([*ACTS], [*ACTS.values()])[0]
         match act:
             case "append":
                 time, payload = self.later(self.lows[which], 2), b"%03d" % next(self.numbers)

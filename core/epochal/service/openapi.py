@@ -178,6 +178,6 @@ def _refused(status: int | None, schema: str) -> dict[str, Any]:
         "description": "Refused; `code` says why",
         "content": {CONTENT_TYPE: {"schema": reference(schema)}},
     }
-    if status == 503:
+    if status in (429, 503):
         shown["headers"] = {"Retry-After": {"description": "Seconds to wait", "schema": {"type": "integer"}}}
     return shown

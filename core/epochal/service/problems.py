@@ -12,7 +12,7 @@ from aiohttp import web
 from epochal.errors import EpochalError
 
 RETRY_AFTER = 1
-"""Seconds that a caller should wait after a 503."""
+"""Seconds that a caller should wait after a 429 or a 503."""
 CONTENT_TYPE = "application/problem+json"
 
 _CODES = {404: "no_such_route", 405: "method_not_allowed", 408: "too_slow", 413: "body_too_large"}
@@ -31,7 +31,7 @@ def answer(
     problems: list[dict[str, str]] | None = None,
     more: dict[str, Any] | None = None,
 ) -> web.Response:
-    """A problem document, with the extra fields `more`; every 503 says when to try again."""
+    """A problem document, with the extra fields `more`; every 429 and 503 says when to try again."""
     body: dict[str, Any] = {
         "type": f"urn:epochal:problem:{code}",
         "title": HTTPStatus(status).phrase,
@@ -43,7 +43,7 @@ def answer(
     }
     if problems:
         body["problems"] = problems
-    headers = {"Retry-After": str(RETRY_AFTER)} if status == 503 else None
+    headers = {"Retry-After": str(RETRY_AFTER)} if status in (429, 503) else None
     return web.json_response(body, status=status, headers=headers, content_type=CONTENT_TYPE)
 
 

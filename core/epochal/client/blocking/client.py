@@ -265,6 +265,7 @@ class BlockingSubscription(_Opened[Subscription]):
 
     frontier = _plain(Subscription.frontier)
     cursor = _plain(Subscription.cursor)
+    gaps = _plain(Subscription.gaps)
     saw_whole = _plain(Subscription.saw_whole)
     push = _plain(Subscription.push)
     change = _waiting(Subscription.change)

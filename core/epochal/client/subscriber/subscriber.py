@@ -5,6 +5,7 @@ application is woken up.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from types import TracebackType
@@ -36,6 +37,9 @@ from epochal.protocol.subscriber.since import From, placed, read_since
 from epochal.protocol.time_codec import TimeCodec
 from epochal.protocol.times import Time
 from epochal.protocol.topics.filter import TopicFilter
+
+REMEMBERED_GAPS = 1_000
+"""Gaps that a reader of epochs has not asked for yet; of more, the newest."""
 
 MAX_WAITING_BYTES = 64 * 2**20
 """Bytes that wait for the application before the sockets are no longer read.
@@ -89,6 +93,7 @@ class Subscription:
         self._announcement: Announcement | None = None
         self._counters = dict.fromkeys(("gaps", "healed", "epochs", "aborted"), 0)
         self._began: set[str] = set()
+        self._gaps: deque[values.Gap] = deque(maxlen=REMEMBERED_GAPS)
         self._decode_time: Callable[[Time], Any] = (lambda time: time) if time_codec is None else time_codec.decode
         self._encode_time: Callable[[Any], Time] = (lambda time: time) if time_codec is None else time_codec.encode
         settings = settings or FollowerSettings()
@@ -219,6 +224,12 @@ class Subscription:
                 self._counters["epochs"] += 1
         if type(taken) is effects.EpochWasAborted:
             self._counters["aborted"] += 1
+
+    def gaps(self) -> tuple[values.Gap, ...]:
+        """What was lost for good since the last call, for a reader of `epochs()`, which has only the aborts (E17)."""
+        gaps = tuple(self._gaps)
+        self._gaps.clear()
+        return gaps
 
     def frontier(self) -> tuple[Any, ...]:
         """The merged lower frontier.
@@ -376,6 +387,8 @@ class Subscription:
     def _count_beginning(self, segment: str, began: Began) -> None:
         if began.gap:
             self._counters["gaps"] += 1
+            below = tuple(map(self._decode_time, began.state.below))
+            self._gaps.append(values.Gap(segment, began.incarnation, began.state.seq, below))
         elif segment in self._began:
             self._counters["healed"] += 1  # joined again, with nothing lost between
         self._began.add(segment)

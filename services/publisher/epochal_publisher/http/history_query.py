@@ -5,10 +5,12 @@ Separate from the routes because a client can make the same mistakes in a query,
 
 import math
 import re
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Annotated
 
 from aiohttp import web
+from multidict import MultiMapping
 from pydantic import BaseModel, ConfigDict, Field
 
 from epochal.errors import Problem
@@ -63,38 +65,51 @@ def read_question(request: web.Request, max_wait: float) -> Question:
         problems.append(_no_place("Last-Event-ID", last))
     elif since is None:
         problems.append(_no_place("since", start))
-    problems += [
-        Problem(name, "is given more than once", "leave all but one out")
-        for name in _PARAMETERS
-        if len(query.getall(name, ())) > 1
-    ]
-    wait = _number(query.get("wait", "0"))
-    if not 0 <= wait <= max_wait:
-        hint = "ask again to wait longer"
-        problems.append(Problem("wait", f"must be seconds from 0 to {max_wait:g}, not {query['wait'][:40]!r}", hint))
+    problems += given_twice(query, _PARAMETERS)
+    wait = read_wait(query, max_wait, problems)
     limit = _number(query.get("limit", str(USUAL_EVENTS)))
     if not 1 <= limit <= MOST_EVENTS or limit != int(limit):
         problems.append(Problem("limit", f"must be 1 to {MOST_EVENTS} events, not {query['limit'][:40]!r}"))
-    problems += [
-        Problem(name[:40], "is not known", "the parameters are since, wait and limit")
-        for name in sorted(set(query) - _PARAMETERS)
-    ]
+    problems += unknown(query, _PARAMETERS, "the parameters are since, wait and limit")
     if problems or since is None:
         raise InvalidRequest("the events cannot be asked for like this", problems)
     return Question(since, resumes, wait, int(limit), form)
 
 
-def read_form(accept: str) -> Form:
+def given_twice(query: MultiMapping[str], names: Iterable[str]) -> list[Problem]:
+    """What is wrong with parameters that can be given once."""
+    return [
+        Problem(name, "is given more than once", "leave all but one out")
+        for name in names
+        if len(query.getall(name, ())) > 1
+    ]
+
+
+def unknown(query: MultiMapping[str], names: Collection[str], hint: str) -> list[Problem]:
+    """What is wrong with parameters that are none of `names`."""
+    return [Problem(name[:40], "is not known", hint) for name in sorted(set(query) - set(names))]
+
+
+def read_wait(query: MultiMapping[str], max_wait: float, problems: list[Problem]) -> float:
+    """The parameter `wait`, seconds; adds what is wrong with it to `problems`."""
+    wait = _number(query.get("wait", "0"))
+    if not 0 <= wait <= max_wait:
+        hint = "ask again to wait longer"
+        problems.append(Problem("wait", f"must be seconds from 0 to {max_wait:g}, not {query['wait'][:40]!r}", hint))
+    return wait
+
+
+def read_form(accept: str, forms: Collection[Form] = tuple(Form)) -> Form:
     """The format of an answer by the Accept header; lines if any is accepted. Raises `NotAcceptable`."""
     kinds = [part.partition(";")[0].strip().lower() for part in accept.split(",")]
     if Form.SERVER_SENT in kinds:
         return Form.SERVER_SENT
     for kind in kinds:
-        if kind in _PACKED:
+        if kind in _PACKED and Form.MSGPACK in forms:
             return Form.MSGPACK
         if kind in _ANYTHING:
             return Form.LINES
-    raise NotAcceptable(f"events come as {', '.join(Form)}; Accept names none of these")
+    raise NotAcceptable(f"it comes as {', '.join(forms)}; Accept names none of these")
 
 
 async def read_webhook(request: web.Request, timeout: float) -> tuple[NewWebhook, StartPlace]:

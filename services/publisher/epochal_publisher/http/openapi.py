@@ -19,12 +19,12 @@ _POSITION: Shape = {
     "maxItems": 2,
     "items": False,
 }
-_TIME: Shape = {"description": "A time: an integer or nested arrays of them", "type": ["integer", "array"]}
-_TIMES: Shape = {"type": "array", "items": {"$ref": "#/components/schemas/Time"}}
+TIME: Shape = {"description": "A time: an integer or nested arrays of them", "type": ["integer", "array"]}
+TIMES: Shape = {"type": "array", "items": {"$ref": "#/components/schemas/Time"}}
 _PLACE = r"^(start|now|([0-9]{1,18}\.)?(-1|[0-9]{1,18}))$"
 
 
-def _object(description: str, required: str = "", **properties: Shape) -> Shape:
+def described(description: str, required: str = "", **properties: Shape) -> Shape:
     """An object, all of whose properties are there unless `required` names those that are."""
     return {
         "type": "object",
@@ -35,38 +35,47 @@ def _object(description: str, required: str = "", **properties: Shape) -> Shape:
 
 
 _OPENING: dict[str, Any] = {
-    "kind": {"const": "opening"}, "position": reference("Position"), "lower": _TIMES, "active": _TIMES,
-    "aborted": _TIMES, "below": _TIMES, "incarnation": _INT,
+    "kind": {"const": "opening"}, "position": reference("Position"), "lower": TIMES, "active": TIMES,
+    "aborted": TIMES, "below": TIMES, "incarnation": _INT,
 }  # fmt: skip
+BATCH_FIELDS: dict[str, Shape] = {
+    "topic": _TEXT,
+    "topic_encoding": {"const": "base64"},
+    "key": _TEXT,
+    "key_encoding": {"const": "base64"},
+    "published": {**_INT, "description": "The writer's wall clock: milliseconds since 1970"},
+    "headers": {"type": "object", "additionalProperties": {"type": "string"}},
+    "headers_encoding": {"const": "base64"},
+    "traceparent": {**_TEXT, "description": "Where the batch was made, as W3C Trace Context writes it"},
+    "tracestate": _TEXT,
+    "records": {"type": "array"},
+    "encoding": {"const": "base64"},
+    "payload": {"type": "string", "contentEncoding": "base64"},
+    "count": _INT,
+}
+"""What is said of a batch; which of these it has depends on it."""
+PROBLEM_FIELDS: dict[str, Shape] = {
+    "type": _TEXT, "title": _TEXT, "status": _INT, "detail": _TEXT, "code": _TEXT, "retryable": {"type": "boolean"},
+    "problems": {"type": "array", "items": _OBJECT},
+}  # fmt: skip
+"""The fields of a refusal, the last of them in some."""
 SCHEMAS: dict[str, Shape] = {
     "Position": _POSITION,
-    "Time": _TIME,
-    "Opening": _object("The state just behind `position`; an empty `lower`: nothing can follow", **_OPENING),
-    "Event": _object(
+    "Time": TIME,
+    "Opening": described("The state just behind `position`; an empty `lower`: nothing can follow", **_OPENING),
+    "Event": described(
         "One event; which fields it has is told by its kind",
         "position kind",
         position=reference("Position"),
         kind={"enum": ["data", "frontier", "aborted"]},
         time=reference("Time"),
-        topic=_TEXT,
-        topic_encoding={"const": "base64"},
-        key=_TEXT,
-        key_encoding={"const": "base64"},
-        published={**_INT, "description": "The writer's wall clock: milliseconds since 1970"},
-        headers={"type": "object", "additionalProperties": {"type": "string"}},
-        headers_encoding={"const": "base64"},
-        traceparent={**_TEXT, "description": "Where the batch was made, as W3C Trace Context writes it"},
-        tracestate=_TEXT,
-        records={"type": "array"},
-        encoding={"const": "base64"},
-        payload={"type": "string", "contentEncoding": "base64"},
-        count=_INT,
+        **BATCH_FIELDS,
         changes={"type": "array", "items": {"type": "array"}},
-        times=_TIMES,
+        times=TIMES,
         subscription=_TEXT,
     ),
     "NewWebhook": {
-        **_object(
+        **described(
             "Where to deliver, from where on, under which id",
             "callback subscription",
             callback={"type": "string", "format": "uri", "maxLength": MOST_CALLBACK},
@@ -78,22 +87,21 @@ SCHEMAS: dict[str, Shape] = {
         ),
         "additionalProperties": False,
     },
-    "Begun": _object("Where it begins, and the state there", **_OPENING, subscription=_TEXT),
-    "Webhooks": _object(
+    "Begun": described("Where it begins, and the state there", **_OPENING, subscription=_TEXT),
+    "Webhooks": described(
         "Those that stand",
         items={
             "type": "array",
-            "items": _object(
+            "items": described(
                 "One; `position` is behind the last delivery that was taken",
                 subscription=_TEXT, callback=_TEXT, position=reference("Position"), failures=_INT, failing=_TEXT,
             ),
         },
     ),
-    "Problem": _object(
+    "Problem": described(
         "Why it was refused: `code` is stable",
         "type title status detail code retryable",
-        type=_TEXT, title=_TEXT, status=_INT, detail=_TEXT, code=_TEXT, retryable={"type": "boolean"},
-        problems={"type": "array", "items": _OBJECT}, first_available=reference("Position"), frontier=_TIMES,
+        **PROBLEM_FIELDS, first_available=reference("Position"), frontier=TIMES,
     ),
 }  # fmt: skip
 

@@ -13,6 +13,12 @@ from aiohttp import web
 from epochal.service.errors import Overloaded
 
 
+class TooManyOfAddress(Overloaded):
+    """One address has as many places as one may have."""
+
+    code = "too_many_readers"
+
+
 class GaveWay(Overloaded):
     """A reader of an address that has fewer places needs this one. `begun` as in `Place`."""
 
@@ -37,10 +43,12 @@ class ReaderPlaces:
 
     If all are taken, a reader of an address that has at least two fewer than another gets one of that other's: the one
     that was taken last. So one address has them all while nobody else asks, and an equal share otherwise.
+    `most_of_address`: that one address can have at all, None for no such bound.
     """
 
-    def __init__(self, most: int, setting: str) -> None:
+    def __init__(self, most: int, setting: str, most_of_address: int | None = None) -> None:
         self._most = most
+        self._most_of_address = most_of_address
         self._setting = setting
         self._places: dict[Place, None] = {}
         self._by_address: Counter[str] = Counter()
@@ -51,7 +59,10 @@ class ReaderPlaces:
 
     @asynccontextmanager
     async def take(self, address: str) -> AsyncIterator[Place]:
-        """Have a place while the context is entered. Raises `Overloaded`, and `GaveWay` when another gets it."""
+        """Have a place while the context is entered.
+
+        Raises `Overloaded`, `TooManyOfAddress`, and `GaveWay` when another gets it.
+        """
         self._make_room(address)
         scope = asyncio.timeout(None)
         place = Place(address, scope)
@@ -73,7 +84,17 @@ class ReaderPlaces:
             gave_way.begun = place.begun
             raise gave_way from None
 
+    def end_all(self) -> None:
+        """Everyone gives way: the process ends."""
+        for place in self._places:
+            place.give_way()
+
     def _make_room(self, address: str) -> None:
+        if self._most_of_address is not None and self._by_address[address] >= self._most_of_address:
+            raise TooManyOfAddress(
+                f"{address} asks {self._most_of_address} times already, as often as one address may "
+                f"({self._setting}_PER_ADDRESS); try again later"
+            )
         if len(self._places) < self._most:
             return
         ((most, count),) = self._by_address.most_common(1)

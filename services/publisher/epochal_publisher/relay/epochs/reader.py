@@ -57,6 +57,25 @@ class Reader(Generic[T]):
         assert self._since is not None, "it is set when he begins"
         return self._since
 
+    @property
+    def alone(self) -> bool:
+        """Whether he needs a subscription of his own."""
+        return self._number is None
+
+    @property
+    def current(self) -> bool:
+        """Whether he has all that is complete, as far as the ring's subscription knows."""
+        if self._number is not None:
+            return self._number == self._ring.end
+        since = self._since
+        known = self._ring.newest.last.frontier
+        return isinstance(since, Cursor) and not since.untold and known.reaches_all(since.frontier)
+
+    @property
+    def overtaken(self) -> bool:
+        """Whether the ring has dropped what he took last."""
+        return self._number is not None and self._number <= self._ring.first
+
     def step(self) -> Step:
         """What he does next."""
         ring = self._ring

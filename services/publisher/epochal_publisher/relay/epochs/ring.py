@@ -8,7 +8,7 @@ Sources: rules E15-E18, F9, F18.
 
 from bisect import bisect_left
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from epochal.protocol.frontier import Antichain
@@ -18,8 +18,19 @@ from epochal.protocol.topics.filter import TopicFilter
 
 T = TypeVar("T")
 
+MOST_ID = 6 * 1024
+"""Bytes of a cursor that is given as an id: it must fit into a header of the request that comes back with it."""
+
 CURSOR_BYTES, POSITION_BYTES, TIME_BYTES = 2048, 200, 200
 """What a boundary costs in memory: in itself, a segment, and a time in its cursor, roughly measured."""
+
+
+def text_of(cursor: Cursor) -> str:
+    """A cursor as readers are given it: a filter that would make it too long for an id is there as its digest (F9)."""
+    text = cursor.to_json()
+    if len(text) > MOST_ID and isinstance(cursor.topics, TopicFilter):
+        text = replace(cursor, topics=digest(cursor.topics)).to_json()
+    return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +67,7 @@ class Boundary:
     def __init__(self, cursor: Cursor) -> None:
         self.cursor = cursor
         """The newest cursor here."""
-        self.text = cursor.to_json()
+        self.text = text_of(cursor)
         """The oldest one, as it is given to readers."""
         self.first = self.last = Standing.of(cursor)
 
@@ -100,6 +111,7 @@ class Ring(Generic[T]):
     """
 
     def __init__(self, start: Cursor) -> None:
+        self.stream = start.stream
         self.first = self.end = 0
         self.complete = False
         """Whether nothing follows the newest boundary."""
@@ -136,6 +148,8 @@ class Ring(Generic[T]):
         given = self._numbers.get(text)
         if given is not None:
             return given
+        if cursor.stream != self.stream:
+            return None
         reader = Standing.of(cursor)
         numbers = range(self.first, self.end + 1)
         passed = bisect_left(numbers, True, key=lambda number: not self._reaches(number, reader))

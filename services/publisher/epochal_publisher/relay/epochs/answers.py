@@ -1,0 +1,174 @@
+"""`GET /v1/epochs`: whole epochs as JSON lines with long polls, and as server-sent events.
+
+Each answer waits for its own reader alone: what is written is at most one part of an epoch ahead of him. Sources: rules
+E15-E18, F18; Q5, Q7.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from epochal.errors import EpochalError
+from epochal.protocol.subscriber.cursor import Cursor
+from epochal.protocol.times import Time, TimeShape
+from epochal_publisher.http.event_encoding import Form
+from epochal_publisher.http.reader_places import GaveWay, ReaderPlaces
+from epochal_publisher.relay.epochs import encoding, errors
+from epochal_publisher.relay.epochs.encoding import Outcome
+from epochal_publisher.relay.epochs.feeds import Feeds
+from epochal_publisher.relay.epochs.question import Question, read_question
+from epochal_publisher.relay.epochs.session import Session
+from epochal_publisher.relay.epochs.settings import RelayHttpSettings
+from epochal_publisher.relay.epochs.source import OpenSubscription
+
+_STILL_HERE = b": still here\n\n"
+_NO_STORE = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+_LOOK = 1.0
+"""Seconds that server-sent events wait for the first outcome of history, so that an error can be a status."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamFacts:
+    """What the stream declares."""
+
+    encoding: str
+    shape: TimeShape
+
+
+class EpochReaders:
+    """Answers GETs of epochs."""
+
+    def __init__(self, settings: RelayHttpSettings, facts: StreamFacts, open_subscription: OpenSubscription) -> None:
+        self._settings = settings
+        self._shape = facts.shape
+        self.feeds = Feeds(settings, facts.encoding, open_subscription)
+        self.places = ReaderPlaces(
+            settings.max_readers, settings.variable("max_readers"), settings.max_readers_per_address
+        )
+        self.catch_ups = ReaderPlaces(settings.max_catch_ups, settings.variable("max_catch_ups"))
+
+    async def close(self) -> None:
+        """End all waits; what is being written is still written."""
+        self.catch_ups.end_all()
+        await self.feeds.close()
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """The epochs after a cursor. Raises `EpochalError`."""
+        question = read_question(request, self._shape, self._settings.max_wait)
+        address = request.remote or ""
+        one = _Answer(request, question, self._settings)
+        try:
+            async with self.places.take(address), self.feeds.followed(question.topics) as feed:
+                ring = await feed.begun()
+                async with Session(self.feeds, feed, ring, question, self.catch_ups, address) as session:
+                    return await one.of(session)
+        except GaveWay:
+            self.feeds.check_open()
+            if one.begun is None:
+                raise
+            if question.form is not Form.SERVER_SENT:  # else it ends there, and the client connects again
+                request.protocol.cut("max_readers")  # type: ignore[attr-defined]  # a part of a body is no answer
+            return one.begun
+
+
+class _Overtaken(Exception):
+    """The ring has dropped the epoch that is being sent."""
+
+
+class _Answer:
+    """One answer. `begun`: once a part of it was sent."""
+
+    def __init__(self, request: web.Request, question: Question, settings: RelayHttpSettings) -> None:
+        self.begun: web.StreamResponse | None = None
+        self._request = request
+        self._question = question
+        self._settings = settings
+        self._clock = asyncio.get_running_loop().time
+        self._frontier: tuple[Time, ...] | None = None
+        """The one that the reader of server-sent events was told last."""
+        self._written = self._clock()
+
+    async def of(self, session: Session) -> web.StreamResponse:
+        """Answer with what the session is given."""
+        lines = self._question.form is Form.LINES
+        outcomes = await (self._gathered(session) if lines else self._first(session))
+        if session.over and not outcomes and isinstance(self._question.since, Cursor):
+            return web.Response(status=204)  # so a browser does not connect again
+        response = self.begun = web.StreamResponse(headers={"Content-Type": self._question.form, **_NO_STORE})
+        with suppress(ConnectionError):  # it left, or was disconnected because it did not read
+            await response.prepare(self._request)
+            if lines:
+                last = encoding.complete if session.over else encoding.frontier
+                for line in (line for outcome in (*outcomes, last(session.cursor)) for line in outcome.lines()):
+                    await response.write(line)
+            else:
+                await self._follow(response, session, outcomes)
+            await response.write_eof()
+        return response
+
+    async def _gathered(self, session: Session) -> list[Outcome]:
+        """What there is, up to a bound; waits for the first outcome, and for history."""
+        until = self._clock() + self._question.wait
+        patience = max(until, self._clock() + self._settings.join_timeout)
+        outcomes, size = list[Outcome](), 0
+
+        def ends() -> float:
+            return patience if not session.current else 0 if outcomes else until
+
+        while size < self._settings.answer_bytes:
+            try:
+                outcome = await session.next(ends() - self._clock())
+            except EpochalError:
+                if not outcomes:
+                    raise
+                break  # the next request gets it
+            if outcome is not None:
+                outcomes.append(outcome)
+                size += outcome.size
+            elif session.over or self._clock() >= ends():
+                break
+        return outcomes
+
+    async def _first(self, session: Session) -> list[Outcome]:
+        """The first outcome of history, if it comes soon: what is wrong with history can be a status then."""
+        outcome = await session.next(_LOOK if session.alone else 0)
+        return [] if outcome is None else [outcome]
+
+    async def _follow(self, response: web.StreamResponse, session: Session, outcomes: Sequence[Outcome]) -> None:
+        """Send what comes until the stream is complete, or something ends it."""
+        await response.write(b"retry: 1000\n\n")
+        try:
+            for outcome in outcomes:
+                await self._send(response, session, outcome)
+            while not session.over:
+                heartbeat = self._written + self._settings.sse_heartbeat
+                new = await session.next(heartbeat - self._clock())
+                if new is not None:
+                    await self._send(response, session, new)
+                elif not session.over:
+                    await self._quiet(response, session, heartbeat)
+            await self._send(response, session, encoding.complete(session.cursor))
+        except _Overtaken:
+            return  # the client connects again, with the id before this epoch
+        except EpochalError as error:
+            if not error.retryable:
+                await response.write(b"event: refused\ndata: " + (errors.answer(error).text or "").encode() + b"\n\n")
+
+    async def _quiet(self, response: web.StreamResponse, session: Session, heartbeat: float) -> None:
+        """There is nothing to hand out: say how far the stream is, if that is new."""
+        if not session.alone and session.cursor.frontier != self._frontier:
+            await self._send(response, session, encoding.frontier(session.cursor))
+            self._frontier = session.cursor.frontier
+        elif self._clock() >= heartbeat:
+            await response.write(_STILL_HERE)
+            self._written = self._clock()
+
+    async def _send(self, response: web.StreamResponse, session: Session, outcome: Outcome) -> None:
+        for number, event in enumerate(outcome.events()):
+            if number and session.overtaken:  # else one who reads slowly would keep what the ring has dropped
+                raise _Overtaken
+            await response.write(event)
+        self._written = self._clock()

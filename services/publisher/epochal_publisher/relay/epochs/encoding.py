@@ -1,0 +1,121 @@
+"""Whole epochs as they are sent to HTTP clients: as JSON lines or server-sent events.
+
+Separate from the routes because an outcome is encoded once for all readers, whichever form they want.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Self
+
+from epochal.client.subscriber.values import Data, Epoch, EpochAborted, Gap
+from epochal.protocol.subscriber.cursor import Cursor
+from epochal.protocol.times import Time, to_json
+from epochal_publisher.http.event_encoding import BatchEncoder, to_line
+from epochal_publisher.relay.epochs.ring import MOST_ID, text_of
+
+PART = 2**20
+"""Bytes of JSON above which an epoch is sent in parts; a batch that is larger is a part of its own."""
+
+Item = Epoch | EpochAborted | Gap
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Something that readers are given: JSON objects, all but the last of kind `part`, and the cursor after it.
+
+    The parts have no id: one who lost his connection between them has none of the epoch (F18).
+    """
+
+    kind: str
+    bodies: tuple[bytes, ...]
+    id: str = ""
+    """The cursor after it; empty for a gap, and for a cursor that is too long."""
+
+    @classmethod
+    def behind(cls, kind: str, bodies: tuple[bytes, ...], after: Cursor) -> Self:
+        """An outcome with the cursor after it as its id; one that is too long is none, and the last body says so."""
+        text = text_of(after)
+        if len(text) <= MOST_ID:
+            return cls(kind, bodies, text)
+        return cls(kind, (*bodies[:-1], _with(bodies[-1], b'"cursor":null,"cursor_bytes":%d' % len(text))))
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes."""
+        return sum(map(len, self.bodies)) + len(self.id)
+
+    def lines(self) -> Iterator[bytes]:
+        """Each object as a line of JSON; the last has the cursor as `cursor`."""
+        *parts, last = self.bodies
+        yield from (part + b"\n" for part in parts)
+        yield (_with(last, b'"cursor":' + json.dumps(self.id).encode()) if self.id else last) + b"\n"
+
+    def events(self) -> Iterator[bytes]:
+        """Each object as a server-sent event; the last has the cursor as its id."""
+        *parts, last = self.bodies
+        yield from (b"event: part\ndata: " + part + b"\n\n" for part in parts)
+        head = b"id: " + self.id.encode() + b"\n" if self.id else b""
+        yield head + b"event: " + self.kind.encode() + b"\ndata: " + last + b"\n\n"
+
+
+def frontier(cursor: Cursor) -> Outcome:
+    """How far the stream is complete."""
+    body = to_line({"kind": "frontier", "frontier": _times(cursor.frontier)})
+    return Outcome.behind("frontier", (body,), cursor)
+
+
+def complete(cursor: Cursor) -> Outcome:
+    """The stream is complete: nothing follows."""
+    return Outcome.behind("complete", (to_line({"kind": "complete"}),), cursor)
+
+
+class EpochEncoder:
+    """Encodes what subscriptions of a stream hand out; `encoding`: that of the stream's payloads."""
+
+    def __init__(self, encoding: str) -> None:
+        self._batches = BatchEncoder(encoding)
+
+    def bodies(self, item: Item) -> tuple[bytes, ...]:
+        """The JSON objects of an item. Takes long for a large epoch."""
+        match item:
+            case Epoch():
+                return tuple(self._epoch(item))
+            case EpochAborted():
+                return (to_line({"kind": "aborted", "time": to_json(item.time)}),)
+            case Gap():
+                gap = {"segment": item.segment, "incarnation": item.incarnation, "seq": item.seq}
+                return (to_line({"kind": "gap", **gap, "below": _times(item.below)}),)
+
+    def _epoch(self, epoch: Epoch) -> Iterator[bytes]:
+        time = to_line(to_json(epoch.time))
+        *parts, last = _parted(self._batch(batch) for batch in epoch.batches)
+        for part in parts:
+            yield b'{"kind":"part","time":' + time + b',"batches":[' + b",".join(part) + b"]}"
+        counted = b',"parts":%d' % len(parts) if parts else b""
+        yield b'{"kind":"epoch","time":' + time + counted + b',"batches":[' + b",".join(last) + b"]}"
+
+    def _batch(self, batch: Data) -> bytes:
+        fields = self._batches.fields(batch.topic, batch, batch.payload, batch.count)
+        return to_line({"segment": batch.segment, **fields})
+
+
+def _parted(batches: Iterable[bytes]) -> list[list[bytes]]:
+    """Batches in their order, in lists of at most `PART` bytes; at least one list."""
+    lists: list[list[bytes]] = [[]]
+    size = 0
+    for batch in batches:
+        if lists[-1] and size + len(batch) > PART:
+            lists.append([])
+            size = 0
+        lists[-1].append(batch)
+        size += len(batch)
+    return lists
+
+
+def _with(body: bytes, field: bytes) -> bytes:
+    return body[:-1] + b"," + field + b"}"
+
+
+def _times(times: Iterable[Time]) -> list[Any]:
+    return [to_json(time) for time in times]

@@ -1,0 +1,33 @@
+"""The errors that only a relay's HTTP side raises, and the HTTP status of each error."""
+
+from aiohttp import web
+
+from epochal.errors import EpochalError, EpochTooLarge, HistoryTruncated, StreamGone, StreamNotFound, Unavailable
+from epochal.service import problems
+from epochal.service.errors import InvalidRequest
+from epochal_publisher.http.errors import NotAcceptable
+from epochal_publisher.http.reader_places import TooManyOfAddress
+
+
+class RequestTooLarge(InvalidRequest):
+    """A filter or a cursor that is larger than one may be."""
+
+    code = "request_too_large"
+
+
+STATUS: dict[type[EpochalError], int] = {
+    RequestTooLarge: 413,
+    InvalidRequest: 422,
+    NotAcceptable: 406,
+    StreamNotFound: 404,
+    StreamGone: 410,
+    HistoryTruncated: 410,
+    EpochTooLarge: 507,
+    TooManyOfAddress: 429,
+    Unavailable: 503,
+}
+
+
+def answer(error: EpochalError) -> web.Response:
+    """The problem document of an error."""
+    return problems.explain(error, STATUS)

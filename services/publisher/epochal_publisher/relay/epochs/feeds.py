@@ -1,0 +1,177 @@
+"""The subscriptions that readers share: one for each filter, while somebody reads it and a while longer.
+
+Separate from the answers because feeds outlive them.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+
+from epochal.client.shutdown import ended
+from epochal.client.subscriber.subscriber import Subscription
+from epochal.errors import EpochalError
+from epochal.protocol.topics.filter import EVERYTHING, TopicFilter
+from epochal.service.errors import Overloaded, ShuttingDown
+from epochal_publisher.relay.epochs.encoding import EpochEncoder, Outcome
+from epochal_publisher.relay.epochs.reader import Since
+from epochal_publisher.relay.epochs.ring import Ring, Rings
+from epochal_publisher.relay.epochs.settings import RelayHttpSettings
+from epochal_publisher.relay.epochs.source import OpenSubscription, Source
+
+
+class Feed:
+    """What is handed out for one filter from now on, in a ring; `run` is a task."""
+
+    def __init__(self, feeds: "Feeds", topics: TopicFilter) -> None:
+        self.topics = topics
+        self.readers = 0
+        self.ring: Ring[Outcome] | None = None
+        """None until all segments have answered."""
+        self.error: EpochalError | None = None
+        """Why nothing more comes."""
+        self.task = asyncio.create_task(self._run(), name=f"feed {topics!r:.80}")
+        self.ends: asyncio.TimerHandle | None = None
+        """While nobody reads it: when it ends."""
+        self._feeds = feeds
+        self._changed = asyncio.Event()
+
+    async def begun(self) -> Ring[Outcome]:
+        """The ring, once there is one. Raises why there is none, and `ShuttingDown`."""
+        while self.ring is None:
+            if self.error is not None:
+                raise self.error
+            self._feeds.check_open()
+            await self._changed.wait()
+        return self.ring
+
+    async def news(self, seconds: float) -> None:
+        """Wait for anything new, for so long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
+
+    def wake(self) -> None:
+        """End all waits for news."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def _run(self) -> None:
+        try:
+            async with self._feeds.subscription(self.topics, None) as subscription:
+                source = self._feeds.source(subscription)
+                await source.ready(self._feeds.settings.join_timeout)
+                self.ring = self._feeds.rings.open(source.cursor())
+                self.wake()
+                await self._follow(source, self.ring)
+        except EpochalError as error:
+            self.error = error
+            self._feeds.failed(self)
+        self.wake()
+
+    async def _follow(self, source: Source, ring: Ring[Outcome]) -> None:
+        rings = self._feeds.rings
+        while not ring.complete:
+            fetched = await source.fetch(self._feeds.settings.frontier_interval)
+            moved = ring.moved(source.cursor())
+            while (gap := source.gap()) is not None:
+                rings.append(ring, gap, gap.size, ring.newest.cursor)
+                moved = True
+            if fetched:
+                outcome, after = await source.take()
+                rings.append(ring, outcome, outcome.size, after)
+            ring.complete = source.complete
+            if fetched or moved or ring.complete:
+                self.wake()
+
+
+class Feeds:
+    """All feeds; `open_subscription` connects one to the stream."""
+
+    def __init__(self, settings: RelayHttpSettings, encoding: str, open_subscription: OpenSubscription) -> None:
+        self.settings = settings
+        self.rings = Rings[Outcome](settings.ring_bytes)
+        self.closing = False
+        self._encoder = EpochEncoder(encoding)
+        self._one_at_a_time = asyncio.Lock()
+        self._open = open_subscription
+        self._feeds: dict[TopicFilter, Feed] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        """How many filters are followed."""
+        return len(self._feeds)
+
+    def subscription(self, topics: TopicFilter, since: Since | None) -> AbstractAsyncContextManager[Subscription]:
+        """A new subscription to `topics`."""
+        wanted, rejected = topics.prefixes
+        return self._open(None if topics == EVERYTHING else wanted, rejected, since)
+
+    def source(self, subscription: Subscription) -> Source:
+        """Reads an open subscription, and encodes as the stream is."""
+        return Source(subscription, self._encoder, self._one_at_a_time)
+
+    def check_open(self) -> None:
+        """Raise `ShuttingDown` if the process stops."""
+        if self.closing:
+            raise ShuttingDown("this relay is stopping; ask again in a moment")
+
+    @asynccontextmanager
+    async def followed(self, topics: TopicFilter) -> AsyncIterator[Feed]:
+        """The feed of a filter while one reads it. Raises `Overloaded`."""
+        self.check_open()
+        feed = self._feeds.get(topics) or self._begin(topics)
+        feed.readers += 1
+        if feed.ends is not None:
+            feed.ends.cancel()
+            feed.ends = None
+        try:
+            yield feed
+        finally:
+            feed.readers -= 1
+            if not feed.readers:
+                self._left(feed)
+
+    def failed(self, feed: Feed) -> None:
+        """Its readers have what it has handed out; who comes now gets another one."""
+        if self._feeds.get(feed.topics) is feed:
+            del self._feeds[feed.topics]
+
+    async def close(self) -> None:
+        """End all feeds, and all waits for them."""
+        self.closing = True
+        for feed in [*self._feeds.values()]:
+            feed.wake()
+            self._end(feed)
+        await ended(self._tasks)
+
+    def _begin(self, topics: TopicFilter) -> Feed:
+        if len(self._feeds) >= self.settings.max_feeds:
+            unread = next((feed for feed in self._feeds.values() if not feed.readers), None)
+            if unread is None:
+                raise Overloaded(
+                    f"{len(self._feeds)} different filters are read already "
+                    f"({self.settings.variable('max_feeds')}); take one of these, or try again later"
+                )
+            self._end(unread)
+        feed = self._feeds[topics] = Feed(self, topics)
+        self._tasks.add(feed.task)
+        feed.task.add_done_callback(self._tasks.discard)
+        return feed
+
+    def _left(self, feed: Feed) -> None:
+        """Nobody reads it any more."""
+        if self._feeds.get(feed.topics) is not feed:  # it has ended, and was kept for its last readers
+            self._end(feed)
+        elif not self.closing:
+            del self._feeds[feed.topics]  # to the end: the one that is unread longest goes first
+            self._feeds[feed.topics] = feed
+            loop = asyncio.get_running_loop()
+            feed.ends = loop.call_later(self.settings.feed_timeout, self._end, feed)
+
+    def _end(self, feed: Feed) -> None:
+        self.failed(feed)
+        if feed.ends is not None:
+            feed.ends.cancel()
+        feed.task.cancel()
+        if feed.ring is not None:
+            self.rings.close(feed.ring)

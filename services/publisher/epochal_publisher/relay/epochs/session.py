@@ -1,0 +1,140 @@
+"""One reader of whole epochs: carries out what his machine decides, and has a subscription of his own meanwhile.
+
+Separate from the answers because it knows no HTTP.
+"""
+
+import asyncio
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Self
+
+from epochal.errors import CursorError, Problem, TimeShapeError, UsageError
+from epochal.protocol.subscriber.cursor import Cursor
+from epochal.service.errors import InvalidRequest
+from epochal_publisher.http.reader_places import ReaderPlaces
+from epochal_publisher.relay.epochs.encoding import Outcome
+from epochal_publisher.relay.epochs.feeds import Feed, Feeds
+from epochal_publisher.relay.epochs.question import Question
+from epochal_publisher.relay.epochs.reader import Reader, Step
+from epochal_publisher.relay.epochs.ring import Ring
+from epochal_publisher.relay.epochs.source import Source
+
+
+class Session:
+    """Reads `feed`, whose ring is `ring`, while it is entered.
+
+    `places`: of subscriptions of readers' own, which are shared out by `address`.
+    """
+
+    def __init__(
+        self, feeds: Feeds, feed: Feed, ring: Ring[Outcome], question: Question, places: ReaderPlaces, address: str
+    ) -> None:
+        self._feeds = feeds
+        self._feed = feed
+        self._places = places
+        self._address = address
+        self._field = question.field
+        self._reader = Reader(ring, question.since, question.text)
+        self._own: tuple[Source, AsyncExitStack] | None = None
+        self.over = False
+        """Whether he has all that there will ever be."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._own is not None:
+            await self._own[1].__aexit__(kind, error, trace)
+
+    @property
+    def alone(self) -> bool:
+        """Whether he reads a subscription of his own."""
+        return self._reader.alone
+
+    @property
+    def current(self) -> bool:
+        """Whether he has all that is complete now."""
+        return self._reader.current and (self._own is not None or not self.alone)
+
+    @property
+    def overtaken(self) -> bool:
+        """Whether the ring has dropped what he was given last."""
+        return self._reader.overtaken
+
+    @property
+    def cursor(self) -> Cursor:
+        """Where he stands. There is none before all segments have answered a subscription of his own."""
+        since = self._reader.since
+        return since if isinstance(since, Cursor) else self._source.cursor()
+
+    @property
+    def _source(self) -> Source:
+        assert self._own is not None, "he is alone"
+        return self._own[0]
+
+    async def next(self, seconds: float) -> Outcome | None:
+        """What he is given next, None if there is nothing; waits for at most so long, and until he is current.
+
+        Raises `InvalidRequest` for a cursor that is not of the stream, and why the subscription is over.
+        """
+        clock = asyncio.get_running_loop().time
+        until = clock() + seconds
+        while True:
+            self._feeds.check_open()
+            left = until - clock()
+            step = self._reader.step()
+            if step is Step.ALONE:
+                outcome = await self._alone(max(left, 0))
+                if outcome is not None or (self.alone and (self.over or self.current or left <= 0)):
+                    return outcome
+                if not self.alone:
+                    until = clock()  # he has all of history: how long he waits for more is another question
+                continue
+            await self._leave()
+            if step is Step.TAKE:
+                return self._reader.take()
+            self.over = step is Step.END
+            if self.over:
+                return None
+            if self._feed.error is not None:
+                raise self._feed.error
+            if left <= 0:
+                return None
+            await self._feed.news(left)
+            if self._reader.step() is Step.WAIT:
+                return None
+
+    async def _alone(self, seconds: float) -> Outcome | None:
+        """The next outcome of his own subscription; None where that has none in time, or he follows the ring now."""
+        source = self._own[0] if self._own is not None else await self._open()
+        if (gap := source.gap()) is not None:
+            return gap
+        fetched = await source.fetch(min(seconds, self._feeds.settings.frontier_interval))
+        if self._reader.at(source.cursor()):
+            return None
+        if not fetched:
+            self.over = source.complete
+            return None
+        outcome, after = await source.take()
+        self._reader.given(after)
+        return outcome
+
+    async def _open(self) -> Source:
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self._places.take(self._address))
+            opened = self._feeds.subscription(self._feed.topics, self._reader.since)
+            try:
+                source = self._feeds.source(await stack.enter_async_context(opened))
+            except (CursorError, TimeShapeError, UsageError) as error:
+                wrong = [Problem(self._field, str(error))]
+                raise InvalidRequest("the epochs cannot be read from there", wrong) from None
+            await source.ready(self._feeds.settings.join_timeout)
+            self._own = source, stack.pop_all()
+            return source
+
+    async def _leave(self) -> None:
+        if self._own is not None:
+            (_, stack), self._own = self._own, None
+            await stack.aclose()

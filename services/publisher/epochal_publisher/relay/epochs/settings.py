@@ -1,0 +1,48 @@
+"""The settings of a relay's HTTP side, each with the reason for its default."""
+
+from typing import Annotated, ClassVar
+
+from pydantic import AfterValidator, Field
+from pydantic_settings import SettingsConfigDict
+
+from epochal.service.origins import check_cors_origins
+from epochal.service.settings import ByComma, ServiceSettings
+
+
+class RelayHttpSettings(ServiceSettings):
+    """Read from `EPOCHAL_RELAY_*`; arguments of `read` win. Durations in seconds, sizes in bytes."""
+
+    model_config = SettingsConfigDict(env_prefix="EPOCHAL_RELAY_")
+    service: ClassVar[str] = "relay"
+
+    max_wait: float = Field(default=60.0, gt=0.0, le=600.0)
+    """The longest that a request for epochs may wait; proxies give up after about as long."""
+    max_readers: int = Field(default=1024, ge=1)
+    """Answers with epochs under way at once: each costs a connection and about 1 MiB while it is written."""
+    max_readers_per_address: int = Field(default=256, ge=1)
+    """Answers under way at once for one address; behind a proxy all readers have the same one."""
+    max_feeds: int = Field(default=64, ge=1)
+    """Filters that are followed at once: each is a subscription to all segments."""
+    feed_timeout: float = Field(default=60.0, gt=0.0, le=3600.0)
+    """How long a filter is followed that nobody reads: readers that poll come back, and need no history then."""
+    max_catch_ups: int = Field(default=8, ge=1)
+    """Readers that read history at once: each has a subscription, which may hold the unfinished epochs of a stream."""
+    ring_bytes: int = Field(default=64 * 2**20, ge=64 * 1024)
+    """The newest epochs that are kept, as they are sent, of all filters together; an epoch that is larger, alone."""
+    answer_bytes: int = Field(default=2**20, ge=1024, le=2**26)
+    """Bytes of epochs in one answer as JSON lines; a larger epoch goes alone."""
+    join_timeout: float = Field(default=10.0, gt=0.0, le=300.0)
+    """How long a reader waits until all segments have answered; they take milliseconds where they run."""
+    frontier_interval: float = Field(default=1.0, ge=0.01, le=60.0)
+    """The shortest time between two events that only say how far the frontier is: people read these."""
+    sse_heartbeat: float = Field(default=10.0, gt=0.0, le=300.0)
+    """The longest silence on server-sent events; many proxies close a silent connection after a minute."""
+    cors_origins: Annotated[ByComma, AfterValidator(check_cors_origins)] = ()
+    """The origins whose web pages may read epochs, by comma, or `*`. By default none: browsers let no page read."""
+
+    max_body: int = Field(default=64 * 1024, ge=1024, le=2**26)
+    """No HTTP request to a relay has a body."""
+    max_connections: int = Field(default=2048, ge=1)
+    """Up to `max_readers` readers, and about as many that ask again and again."""
+    max_connections_per_address: int = Field(default=512, ge=1)
+    """A quarter of all; more than `max_readers_per_address`, so that who has too many readers is told so."""

@@ -1,0 +1,93 @@
+"""A subscription as the shell of the machines needs it: one item in the hand, and the cursors before and after it.
+
+Separate from the feeds because a reader who catches up has such a subscription of his own.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+
+from epochal.client.subscriber.delivery import GIVEN, GIVEN_UP, OVER, Hand
+from epochal.client.subscriber.subscriber import Subscription
+from epochal.client.subscriber.values import Epoch, EpochAborted
+from epochal.errors import TimedOut
+from epochal.protocol.subscriber.cursor import Cursor
+from epochal_publisher.relay.epochs.encoding import EpochEncoder, Outcome
+from epochal_publisher.relay.epochs.reader import Since
+
+OpenSubscription = Callable[
+    [Sequence[bytes] | None, Sequence[bytes], Since | None], AbstractAsyncContextManager[Subscription]
+]
+"""Makes a subscription by topics (None: all), rejected topics, and where to begin (None: now)."""
+
+SMALL = 16 * 1024
+"""Bytes of payload that are encoded at once: a thread would take longer."""
+
+
+class Source:
+    """Reads an open subscription."""
+
+    def __init__(self, subscription: Subscription, encoder: EpochEncoder, one_at_a_time: asyncio.Lock) -> None:
+        self._subscription = subscription
+        self._reading = subscription.epochs()
+        self._encoder = encoder
+        self._one_at_a_time = one_at_a_time
+        self._hand: Hand[Epoch | EpochAborted] | None = None
+        self._gaps: deque[Outcome] = deque()
+        self.complete = False
+        """Whether nothing can come any more."""
+
+    async def ready(self, seconds: float) -> None:
+        """Wait until all segments have answered. Raises `TimedOut`, and why the subscription failed."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._subscription.ready.wait()
+        except TimeoutError:
+            raise TimedOut(f"not all segments of the stream have answered within {seconds:g} s; try again") from None
+        self._subscription.frontier()  # raises why it failed
+
+    def cursor(self) -> Cursor:
+        """Where it stands: before the item in the hand."""
+        return self._subscription.cursor()
+
+    def gap(self) -> Outcome | None:
+        """The next gap that was found and not returned yet."""
+        self._gaps += [Outcome("gap", self._encoder.bodies(gap)) for gap in self._subscription.gaps()]
+        return self._gaps.popleft() if self._gaps else None
+
+    async def fetch(self, seconds: float) -> bool:
+        """Wait for an item; returns whether there is one in the hand. Raises as a read of `epochs()`."""
+        if self._hand is not None:
+            return True
+        hand: Hand[Epoch | EpochAborted] = Hand()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._reading.fill(hand)
+        except BaseException as error:
+            hand.state = GIVEN_UP
+            if isinstance(error, TimeoutError):
+                return False
+            raise
+        if hand.state == OVER:
+            self.complete = True
+            return False
+        self._hand = hand
+        return True
+
+    async def take(self) -> tuple[Outcome, Cursor]:
+        """The item in the hand, encoded, and the cursor after it."""
+        hand = self._hand
+        assert hand is not None, "there is an item in the hand"
+        bodies = await self._encode(hand.item)
+        self._hand = None
+        hand.state = GIVEN
+        after = self._subscription.cursor()
+        return Outcome.behind("epoch" if isinstance(hand.item, Epoch) else "aborted", bodies, after), after
+
+    async def _encode(self, item: Epoch | EpochAborted) -> tuple[bytes, ...]:
+        """On a thread if it is large, and one at a time: memory and processor are for others, too."""
+        if not isinstance(item, Epoch) or sum(len(batch.payload) for batch in item.batches) <= SMALL:
+            return self._encoder.bodies(item)
+        async with self._one_at_a_time:
+            return await asyncio.to_thread(self._encoder.bodies, item)
