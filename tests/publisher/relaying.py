@@ -15,7 +15,8 @@ from epochal_publisher.relay.epochs.answers import EpochReaders, StreamFacts
 from epochal_publisher.relay.epochs.server import RelayHttp
 from epochal_publisher.relay.epochs.settings import RelayHttpSettings
 
-PATIENCE = 30
+PATIENCE = 60
+"""Seconds."""
 
 
 @dataclass
@@ -74,18 +75,19 @@ async def read_events(content: aiohttp.StreamReader) -> AsyncIterator[Event]:
 
 
 async def blocks(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    lines: list[bytes] = []
+    """What is between empty lines."""
     got = b""
     async for chunk in content.iter_any():
         got += chunk
         *whole, got = got.split(b"\n\n")
         for block in whole:
             yield block
-    assert not lines
 
 
 @asynccontextmanager
-async def relaying(stream: Any, encoding: str = "json", shape: str = "int", **settings: Any) -> AsyncIterator[Relaying]:
+async def relaying(
+    stream: Any, encoding: str = "json", shape: str = "int", port: int = 0, **settings: Any
+) -> AsyncIterator[Relaying]:
     """A relay's HTTP side for a stream."""
     read = RelayHttpSettings.read(**{"frontier_interval": 0.05, **settings})
     async with epochal.connect(stream.catalog) as client, aiohttp.ClientSession() as web:
@@ -96,5 +98,5 @@ async def relaying(stream: Any, encoding: str = "json", shape: str = "int", **se
             return client.subscribe(stream.name, topics=topics, reject=reject, since=since)
 
         readers = EpochReaders(read, StreamFacts(encoding, TimeShape.parse(shape)), open_subscription)
-        async with RelayHttp(read, ServiceTelemetry("relay"), readers, lambda: True) as http:
+        async with RelayHttp(read, ServiceTelemetry("relay"), readers, lambda: True, port) as http:
             yield Relaying(client, http, readers, web, opened)

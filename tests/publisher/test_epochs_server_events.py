@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from tests.publisher.relaying import Event, relaying
+from tests.publisher.relaying import PATIENCE, Event, relaying
 from tests.publisher.test_epochs_http import KEYS, TWO, publish, whole
 
 import epochal
@@ -20,9 +20,10 @@ def cursor_of(event: Event) -> str:
 
 async def of_kind(events: AsyncIterator[Event], *kinds: str) -> Event:
     """The next event of one of these kinds."""
-    async for event in events:
-        if event.kind in kinds:
-            return event
+    async with asyncio.timeout(PATIENCE):
+        async for event in events:
+            if event.kind in kinds:
+                return event
     raise AssertionError(f"it ended without {kinds}")
 
 

@@ -1,0 +1,170 @@
+"""What readers of whole epochs may cost, which pages may read, and what the relay says of its HTTP side."""
+
+import asyncio
+import json
+import re
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import pytest
+from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
+from tests.publisher.relaying import Relaying, relaying
+from tests.publisher.test_epochs_http import TWO, publish
+from tests.publisher.test_epochs_server_events import cursor_of, of_kind
+
+from epochal.errors import Unavailable
+from epochal.service.errors import Overloaded, ShuttingDown
+from epochal.service.origins import ForeignOrigin, UnknownHost
+from epochal_publisher.relay.epochs import openapi
+from epochal_publisher.relay.epochs.errors import STATUS
+from epochal_publisher.relay.epochs.settings import RelayHttpSettings
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+async def refused(relay: Relaying, query: Any = (), **headers: str) -> tuple[int, str, str | None]:
+    """Status, code and Retry-After of a question."""
+    async with relay.web.get(f"{relay.url}/v1/epochs", params=query, headers=headers) as answer:
+        return answer.status, json.loads(await answer.text())["code"], answer.headers.get("Retry-After")
+
+
+async def test_one_address_has_only_so_many_places(start: Any) -> None:
+    stream, _ = start(**TWO)
+    async with relaying(stream, max_readers_per_address=2) as relay, AsyncExitStack() as stack:
+        for _ in range(2):
+            await of_kind(await stack.enter_async_context(relay.events()), "frontier")
+        assert await refused(relay) == (429, "too_many_readers", "1")
+        async with relay.web.get(relay.url + "/readyz") as answer:
+            assert answer.status == 200
+
+
+async def test_all_places_are_so_many(start: Any) -> None:
+    stream, _ = start(**TWO)
+    async with relaying(stream, max_readers=1) as relay, relay.events() as events:
+        await of_kind(events, "frontier")
+        assert await refused(relay) == (503, "overloaded", "1")
+
+
+async def test_only_so_many_filters_are_followed_and_one_without_readers_makes_room(start: Any) -> None:
+    stream, _ = start(**TWO)
+    async with relaying(stream, max_feeds=2) as relay:
+        await relay.lines(topic="unread")
+        async with relay.events(topic="a") as a, relay.events(topic="b") as b:
+            await of_kind(a, "frontier")
+            await of_kind(b, "frontier")
+            assert await refused(relay, {"topic": "c"}) == (503, "overloaded", "1")
+            assert len(await relay.lines(topic="a")) == 1
+        assert len(relay.readers.feeds) == 2
+
+
+async def test_only_so_many_read_history_at_once(start: Any) -> None:
+    stream, _ = start(**TWO)
+    async with relaying(stream, max_catch_ups=1) as relay, relay.readers.catch_ups.take("127.0.0.1"):
+        assert await refused(relay, {"since": "start"}) == (503, "overloaded", "1")
+        assert [line["kind"] for line in await relay.lines()] == ["frontier"]
+
+
+async def test_a_filter_that_nobody_reads_is_not_followed_for_ever(start: Any) -> None:
+    stream, _ = start(**TWO)
+    async with relaying(stream, feed_timeout=0.05) as relay, relay.client.writer(stream.name) as writer:
+        async with relay.events() as events:
+            began = await of_kind(events, "frontier")
+            await publish(writer, 0, "x")
+            await of_kind(events, "epoch")
+            assert relay.readers.feeds.rings.bytes > 0
+        while len(relay.readers.feeds):  # noqa: ASYNC110  # nobody announces it
+            await asyncio.sleep(0.01)
+        assert relay.readers.feeds.rings.bytes == 0
+        async with relay.events(last=cursor_of(began)) as events:
+            assert (await of_kind(events, "epoch")).data["time"] == 0
+
+
+async def test_segments_that_do_not_answer_are_not_waited_for_without_end(start: Any) -> None:
+    stream, publisher = start(**TWO)
+    await asyncio.to_thread(publisher.stop)
+    async with relaying(stream, join_timeout=0.2) as relay:
+        status, code, retry = await refused(relay)
+        assert (status, code in ("timed_out", "no_publisher"), retry) == (503, True, "1")
+
+
+async def test_pages_of_named_origins_may_read_and_no_other(start: Any) -> None:
+    stream, _ = start(**TWO)
+    page = "https://page.example"
+    async with relaying(stream, cors_origins=page) as relay:
+        for origin, allowed in ((page, page), ("https://other.example", None)):
+            for method in ("GET", "OPTIONS"):
+                headers = {"Origin": origin, "Access-Control-Request-Method": "GET"}
+                async with relay.web.request(method, f"{relay.url}/v1/epochs", headers=headers) as answer:
+                    assert answer.status == {"GET": 200, "OPTIONS": 204}[method]
+                    assert answer.headers.get("Access-Control-Allow-Origin") == allowed
+                    assert answer.headers["Vary"] == "Origin"
+                    assert "Access-Control-Allow-Credentials" not in answer.headers
+        async with relay.web.get(f"{relay.url}/metrics", headers={"Origin": page}) as answer:
+            assert "Access-Control-Allow-Origin" not in answer.headers
+        assert await refused(relay, (), Host="page.example") == (421, "unknown_host", None)
+    async with (
+        relaying(stream) as relay,
+        relay.web.get(f"{relay.url}/v1/epochs", headers={"Origin": page}) as answer,
+    ):
+        assert "Access-Control-Allow-Origin" not in answer.headers
+
+
+# ---- what is said about it ----
+
+
+async def test_the_document_is_of_the_routes_and_answers_are_as_it_says(start: Any) -> None:
+    stream, _ = start(**TWO)
+    async with relaying(stream) as relay, relay.client.writer(stream.name) as writer:
+        async with relay.web.get(relay.url + "/v1/openapi.json") as answer:
+            document = await answer.json()
+        OPENAPI_31_VALIDATOR.validate(document)
+        assert set(re.findall(r"#/components/schemas/(\w+)", str(document))) <= set(document["components"]["schemas"])
+        routed = {
+            (route.method.lower(), route.resource.canonical)
+            for route in relay.http._listener.app.router.routes()
+            if route.resource is not None
+        }
+        assert {(method, path) for path, methods in document["paths"].items() for method in methods} == routed
+        assert {status for operation in openapi.OPERATIONS for status in operation.errors} == set(STATUS.values())
+
+        def checks(name: str, value: Any) -> None:
+            schemas = document["components"]["schemas"]
+            jsonschema_rs.validate({"$ref": f"#/components/schemas/{name}", "components": {"schemas": schemas}}, value)
+
+        await publish(writer, 0, {"n": 1}, topic=b"\xff")
+        for line in await relay.lines(since="start", wait="20"):
+            checks("Item", line)
+        checks("Problem", (await relay.ask({"since": "x"}))[1])
+        with pytest.raises(jsonschema_rs.ValidationError):
+            checks("Problem", line)
+
+
+async def test_every_metric_is_described(start: Any) -> None:
+    stream, _ = start(**TWO)
+    page = (DOCS / "operating.md").read_text(encoding="utf-8")
+    async with relaying(stream) as relay, relay.web.get(relay.url + "/metrics") as answer:
+        printed = set(re.findall(r"^# TYPE (epochal_relay_http_\w+) ", await answer.text(), re.MULTILINE))
+    assert printed == set(re.findall(r"^\| `(epochal_relay_http_[a-z_]+)` \|", page, re.MULTILINE))
+
+
+def test_every_setting_is_described_with_its_default() -> None:
+    page = (DOCS / "operating.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `(EPOCHAL_RELAY_[A-Z_]+)` \| (.*?) \|", page, re.MULTILINE))
+    for name, setting in RelayHttpSettings.model_fields.items():
+        default = setting.default
+        shown = "" if default == () else f"{default:g}" if isinstance(default, float) else str(default)
+        assert rows[f"EPOCHAL_RELAY_{name.upper()}"].strip() == shown, name
+
+
+def test_every_refusal_is_in_the_table() -> None:
+    page = (DOCS / "http.md").read_text(encoding="utf-8").split("### Refusals of a relay")[1].split("\n## ")[0]
+    table = {
+        (int(status), code)
+        for status, codes in re.findall(r"^\| (\d{3}) \| (.*?) \|", page, re.MULTILINE)
+        for code in re.findall(r"`(\w+)`", codes)
+    }
+    more = {(503, error.code) for error in (Overloaded, ShuttingDown, Unavailable)}
+    known = {(status, error.code) for error, status in STATUS.items()} | more
+    assert table == known | {(421, UnknownHost.code), (403, ForeignOrigin.code)}
