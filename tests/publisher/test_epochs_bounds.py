@@ -14,7 +14,7 @@ from tests.publisher.relaying import Relaying, relaying
 from tests.publisher.test_epochs_http import TWO, publish
 from tests.publisher.test_epochs_server_events import cursor_of, of_kind
 
-from epochal.errors import Unavailable
+from epochal.errors import NoPublisher, TimedOut, Unavailable
 from epochal.service.errors import Overloaded, ShuttingDown
 from epochal.service.origins import ForeignOrigin, UnknownHost
 from epochal_publisher.relay.epochs import openapi
@@ -83,10 +83,12 @@ async def test_a_filter_that_nobody_reads_is_not_followed_for_ever(start: Any) -
 
 async def test_segments_that_do_not_answer_are_not_waited_for_without_end(start: Any) -> None:
     stream, publisher = start(**TWO)
-    await asyncio.to_thread(publisher.stop)
     async with relaying(stream, join_timeout=0.2) as relay:
-        status, code, retry = await refused(relay)
-        assert (status, code in ("timed_out", "no_publisher"), retry) == (503, True, "1")
+        await relay.lines()
+        await asyncio.to_thread(publisher.stop)
+        for query in ({"topic": "a"}, {"since": "start"}):
+            assert await refused(relay, query) == (503, "timed_out", "1")
+        assert len(relay.readers.catch_ups) == 0
 
 
 async def test_pages_of_named_origins_may_read_and_no_other(start: Any) -> None:
@@ -165,6 +167,6 @@ def test_every_refusal_is_in_the_table() -> None:
         for status, codes in re.findall(r"^\| (\d{3}) \| (.*?) \|", page, re.MULTILINE)
         for code in re.findall(r"`(\w+)`", codes)
     }
-    more = {(503, error.code) for error in (Overloaded, ShuttingDown, Unavailable)}
+    more = {(503, error.code) for error in (Overloaded, ShuttingDown, Unavailable, TimedOut, NoPublisher)}
     known = {(status, error.code) for error, status in STATUS.items()} | more
     assert table == known | {(421, UnknownHost.code), (403, ForeignOrigin.code)}

@@ -4,12 +4,13 @@ Separate from the answers because feeds outlive them.
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 
 from epochal.client.shutdown import ended
 from epochal.client.subscriber.subscriber import Subscription
-from epochal.errors import EpochalError
+from epochal.errors import EpochalError, TimedOut, Unavailable
 from epochal.protocol.topics.filter import EVERYTHING, TopicFilter
 from epochal.service.errors import Overloaded, ShuttingDown
 from epochal_publisher.relay.epochs.encoding import EpochEncoder, Outcome
@@ -17,6 +18,18 @@ from epochal_publisher.relay.epochs.reader import Since
 from epochal_publisher.relay.epochs.ring import Ring, Rings
 from epochal_publisher.relay.epochs.settings import RelayHttpSettings
 from epochal_publisher.relay.epochs.source import OpenSubscription, Source
+
+_log = logging.getLogger("epochal.relay")
+
+
+@asynccontextmanager
+async def in_time(seconds: float) -> AsyncIterator[None]:
+    """Raise `TimedOut` if the stream's segments do not answer in time."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        raise TimedOut(f"not all segments of the stream have answered within {seconds:g} s; try again") from None
 
 
 class Feed:
@@ -36,12 +49,13 @@ class Feed:
         self._changed = asyncio.Event()
 
     async def begun(self) -> Ring[Outcome]:
-        """The ring, once there is one. Raises why there is none, and `ShuttingDown`."""
-        while self.ring is None:
-            if self.error is not None:
-                raise self.error
-            self._feeds.check_open()
-            await self._changed.wait()
+        """The ring, once there is one. Raises why there is none, `TimedOut` and `ShuttingDown`."""
+        async with in_time(self._feeds.settings.join_timeout):
+            while self.ring is None:
+                if self.error is not None:
+                    raise self.error
+                self._feeds.check_open()
+                await self._changed.wait()
         return self.ring
 
     async def news(self, seconds: float) -> None:
@@ -59,12 +73,16 @@ class Feed:
         try:
             async with self._feeds.subscription(self.topics, None) as subscription:
                 source = self._feeds.source(subscription)
-                await source.ready(self._feeds.settings.join_timeout)
+                await source.ready()
                 self.ring = self._feeds.rings.open(source.cursor())
                 self.wake()
                 await self._follow(source, self.ring)
         except EpochalError as error:
             self.error = error
+        except Exception:
+            _log.exception("%s failed", self.task.get_name())
+            self.error = Unavailable("the relay failed on this filter; its log says how")
+        if self.error is not None:
             self._feeds.failed(self)
         self.wake()
 

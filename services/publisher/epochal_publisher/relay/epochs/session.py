@@ -13,7 +13,7 @@ from epochal.protocol.subscriber.cursor import Cursor
 from epochal.service.errors import InvalidRequest
 from epochal_publisher.http.reader_places import ReaderPlaces
 from epochal_publisher.relay.epochs.encoding import Outcome
-from epochal_publisher.relay.epochs.feeds import Feed, Feeds
+from epochal_publisher.relay.epochs.feeds import Feed, Feeds, in_time
 from epochal_publisher.relay.epochs.question import Question
 from epochal_publisher.relay.epochs.reader import Reader, Step
 from epochal_publisher.relay.epochs.ring import Ring
@@ -125,12 +125,13 @@ class Session:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._places.take(self._address))
             opened = self._feeds.subscription(self._feed.topics, self._reader.since)
-            try:
-                source = self._feeds.source(await stack.enter_async_context(opened))
-            except (CursorError, TimeShapeError, UsageError) as error:
-                wrong = [Problem(self._field, str(error))]
-                raise InvalidRequest("the epochs cannot be read from there", wrong) from None
-            await source.ready(self._feeds.settings.join_timeout)
+            async with in_time(self._feeds.settings.join_timeout):
+                try:
+                    source = self._feeds.source(await stack.enter_async_context(opened))
+                except (CursorError, TimeShapeError, UsageError) as error:
+                    wrong = [Problem(self._field, str(error))]
+                    raise InvalidRequest("the epochs cannot be read from there", wrong) from None
+                await source.ready()
             self._own = source, stack.pop_all()
             return source
 

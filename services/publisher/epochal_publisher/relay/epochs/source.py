@@ -11,7 +11,6 @@ from contextlib import AbstractAsyncContextManager
 from epochal.client.subscriber.delivery import GIVEN, GIVEN_UP, OVER, Hand
 from epochal.client.subscriber.subscriber import Subscription
 from epochal.client.subscriber.values import Epoch, EpochAborted
-from epochal.errors import TimedOut
 from epochal.protocol.subscriber.cursor import Cursor
 from epochal_publisher.relay.epochs.encoding import EpochEncoder, Outcome
 from epochal_publisher.relay.epochs.reader import Since
@@ -38,14 +37,10 @@ class Source:
         self.complete = False
         """Whether nothing can come any more."""
 
-    async def ready(self, seconds: float) -> None:
-        """Wait until all segments have answered. Raises `TimedOut`, and why the subscription failed."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._subscription.ready.wait()
-        except TimeoutError:
-            raise TimedOut(f"not all segments of the stream have answered within {seconds:g} s; try again") from None
-        self._subscription.frontier()  # raises why it failed
+    async def ready(self) -> None:
+        """Wait until all segments have answered. Raises why the subscription failed."""
+        await self._subscription.ready.wait()
+        self._subscription.frontier()
 
     def cursor(self) -> Cursor:
         """Where it stands: before the item in the hand."""
