@@ -264,7 +264,9 @@ class Connection:
 
     def _acted(self, first: list[PublisherEffect] | None = None) -> Reports:
         """Carry out what the machines want, and return what the follower reports."""
-        self._carry_out([*(first or ()), *self.server.publisher.take()])
+        publisher = self.server.publisher
+        assert isinstance(publisher, SegmentPublisher)
+        self._carry_out([*(first or ()), *publisher.take()])
         follower = self.follower
         if follower is None:
             return ()

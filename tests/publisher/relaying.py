@@ -12,8 +12,8 @@ import epochal
 from epochal.protocol.times import TimeShape
 from epochal.service.telemetry import ServiceTelemetry
 from epochal_publisher.relay.epochs.answers import EpochReaders, StreamFacts
-from epochal_publisher.relay.epochs.server import RelayHttp
 from epochal_publisher.relay.epochs.settings import RelayHttpSettings
+from epochal_publisher.relay.http import RelayHttp
 
 PATIENCE = 60
 """Seconds."""
@@ -98,5 +98,6 @@ async def relaying(
             return client.subscribe(stream.name, topics=topics, reject=reject, since=since)
 
         readers = EpochReaders(read, StreamFacts(encoding, TimeShape.parse(shape)), open_subscription)
-        async with RelayHttp(read, ServiceTelemetry("relay"), readers, lambda: True, port) as http:
+        async with RelayHttp(read, ServiceTelemetry("relay"), lambda: True, port) as http:
+            http.readers = readers
             yield Relaying(client, http, readers, web, opened)

@@ -6,19 +6,19 @@ import os
 import signal
 
 import pytest
-from tests.relay.conftest import Relay, Relays
+from tests.relay.conftest import Relays
 
 import epochal
-from epochal.catalog_api.requests import RegisterRelay, RelayAddresses, RelayReport
 
 
-async def list_it(client: epochal.Client, stream: str, relay: Relay) -> str:
-    """Have the catalog list the relay; returns its id there."""
-    uid, at = (await client.catalog.get(*stream.split("/"))).uid, relay.addresses
-    addresses = RelayAddresses(at["events"], at["requests"], at["http"])
-    asked = RegisterRelay(stream, uid, "eu", f"{stream}-{relay.pid}", addresses, 100, report=RelayReport("ready"))
-    await client.catalog.register_relay(asked)
-    return asked.id
+async def listed(client: epochal.Client, stream: str, count: int) -> None:
+    """Wait until so many relays are ready."""
+    async with asyncio.timeout(60):
+        while True:
+            found = await client.catalog.relays(*stream.split("/"))
+            if sum(relay.state == "ready" for relay in found) == count:
+                return
+            await asyncio.sleep(0.05)
 
 
 async def reads(client: epochal.Client, stream: str, sub: epochal.Subscription, times: range) -> None:
@@ -49,35 +49,36 @@ async def comes_back(client: epochal.Client, stream: str, reading: "asyncio.Task
 @pytest.mark.parametrize("how", ["stopped", "killed"])
 async def test_who_loses_its_relay_goes_on_elsewhere(services, relays: Relays, how: str) -> None:
     stream = await services.stream(segments=2)
-    relay, other = await relays.start(stream), await relays.start(stream)
-    async with epochal.connect(services.url) as client:
-        await list_it(client, stream, relay)
-        async with client.subscribe(stream, via="relay:eu") as sub, client.subscribe(stream) as auto:
-            for reader in (sub, auto):
-                await reader.ready.wait()
-                assert set(reader.via.values()) == {"relay:eu"}
-            await reads(client, stream, sub, range(20))
-            assert [(await anext(auto.epochs())).time for _ in range(20)] == list(range(20))
-            await list_it(client, stream, other)
-            await (relay.stop() if how == "stopped" else relay.kill())
-            await reads(client, stream, sub, range(20, 40))
-            assert [(await anext(auto.epochs())).time for _ in range(20)] == list(range(20, 40))
-            assert set(sub.via.values()) == set(auto.via.values()) == {"relay:eu"}
-            await other.kill()
-            await reads(client, stream, auto, range(40, 60))
-            assert set(auto.via.values()) == {"direct"}
+    relay = await relays.start(stream, "eu")
+    async with (
+        epochal.connect(services.url) as client,
+        client.subscribe(stream, via="relay:eu") as sub,
+        client.subscribe(stream) as auto,
+    ):
+        for reader in (sub, auto):
+            await reader.ready.wait()
+            assert set(reader.via.values()) == {"relay:eu"}
+        await reads(client, stream, sub, range(20))
+        assert [(await anext(auto.epochs())).time for _ in range(20)] == list(range(20))
+        other = await relays.start(stream, "eu")
+        await listed(client, stream, 2)
+        await (relay.stop() if how == "stopped" else relay.kill())
+        await reads(client, stream, sub, range(20, 40))
+        assert [(await anext(auto.epochs())).time for _ in range(20)] == list(range(20, 40))
+        assert set(sub.via.values()) == set(auto.via.values()) == {"relay:eu"}
+        await other.kill()
+        await reads(client, stream, auto, range(40, 60))
+        assert set(auto.via.values()) == {"direct"}
 
 
 @pytest.mark.rule("F13")
 async def test_a_publisher_that_starts_again_keeps_readers_at_their_relay(services, relays: Relays) -> None:
     stream = await services.stream()
-    relay = await relays.start(stream)
-    async with epochal.connect(services.url) as client:
-        await list_it(client, stream, relay)
-        async with client.subscribe(stream, via="relay:eu") as sub:
-            await sub.ready.wait()
-            await reads(client, stream, sub, range(5))
-            (publisher,) = services.publishers(stream)
-            os.kill(publisher, signal.SIGKILL)
-            await comes_back(client, stream, asyncio.create_task(anext(sub.epochs())))
-            assert sub.via == {"0": "relay:eu"}
+    await relays.start(stream, "eu")
+    async with epochal.connect(services.url) as client, client.subscribe(stream, via="relay:eu") as sub:
+        await sub.ready.wait()
+        await reads(client, stream, sub, range(5))
+        (publisher,) = services.publishers(stream)
+        os.kill(publisher, signal.SIGKILL)
+        await comes_back(client, stream, asyncio.create_task(anext(sub.epochs())))
+        assert sub.via == {"0": "relay:eu"}

@@ -64,7 +64,7 @@ class Subscription:
         self,
         context: zmq.Context[Any],
         directory: Directory,
-        list_relays: ListRelays,
+        list_relays: ListRelays | None,
         *,
         since: StartFrom = None,
         topics: Iterable[bytes] | None = None,

@@ -15,6 +15,7 @@ from epochal.catalog_api.requests import MAX_FILTER, RelayReport
 from epochal.client.catalog.directory import Directory
 from epochal.client.catalog.routes import Routes
 from epochal.client.sockets import Socket
+from epochal.client.subscriber.subscriber import Subscription
 from epochal.errors import EpochalError, NoPublisher, RelayEnded, RemoteProtocolError, Unavailable
 from epochal.protocol import messages as m
 from epochal.protocol.publisher.effects import SendAnswers
@@ -22,6 +23,8 @@ from epochal.protocol.relay.effects import ForReaders, Forward, HangUp, RelayEff
 from epochal.protocol.topics.filter import EVERYTHING, TopicFilter
 from epochal.protocol.wire import encode
 from epochal_publisher.counters import ProcessCounters
+from epochal_publisher.relay.epochs.reader import Since
+from epochal_publisher.relay.epochs.source import OpenSubscription
 from epochal_publisher.relay.segment import HostedRelaySegment, ServedRun
 from epochal_publisher.relay.settings import RelaySettings
 from epochal_publisher.sockets.delivery import Delivery
@@ -76,12 +79,16 @@ class RelayProcess:
         return f"tcp://{f'[{host}]' if ':' in host else host}:{port or '*'}"
 
     @property
+    def host(self) -> str:
+        """The host in the addresses that clients get, as it is written in a URL."""
+        host = self.settings.advertise or self.settings.host
+        return f"[{host}]" if ":" in host else host
+
+    @property
     def addresses(self) -> dict[str, str]:
         """The addresses of the sockets by name: `events`, `requests`."""
-        host = self.settings.advertise or self.settings.host
-        host = f"[{host}]" if ":" in host else host
         ports = (socket.zmq.getsockopt_string(zmq.LAST_ENDPOINT).rpartition(":")[2] for socket in self._sockets)
-        return {name: f"tcp://{host}:{port}" for name, port in zip(("requests", "events"), ports, strict=True)}
+        return {name: f"tcp://{self.host}:{port}" for name, port in zip(("requests", "events"), ports, strict=True)}
 
     @property
     def ready(self) -> bool:
@@ -121,6 +128,14 @@ class RelayProcess:
     def _failed(self, error: EpochalError) -> None:
         if not self.over.done():
             self.over.set_result(error)
+
+    def subscriptions(self, directory: Directory) -> OpenSubscription:
+        """How readers of whole epochs subscribe: to this relay, as any other reader."""
+
+        def opened(topics: Sequence[bytes] | None, reject: Sequence[bytes], since: Since | None) -> Subscription:
+            return Subscription(self._context, directory, None, topics=topics, reject=reject, since=since, via="direct")
+
+        return opened
 
     # ---- subscribers ----
 

@@ -14,9 +14,12 @@ from epochal.client.catalog.relay_lease import RelayLease
 from epochal.client.catalog.routes import Routes
 from epochal.client.shutdown import ended
 from epochal.errors import EpochalError, StreamGone
+from epochal_publisher.relay.epochs.answers import EpochReaders, StreamFacts
 from epochal_publisher.relay.http import RelayHttp
+from epochal_publisher.relay.own import OwnDirectory
 from epochal_publisher.relay.process import RelayProcess
 from epochal_publisher.relay.settings import RelaySettings
+from epochal_publisher.relay.telemetry import RelayTelemetry
 
 logger = logging.getLogger("epochal.relay")
 
@@ -27,8 +30,12 @@ async def serve(settings: RelaySettings, stop: asyncio.Event) -> int:
     """Run a relay until `stop`, or until the stream is gone; returns the exit code."""
     relay = RelayProcess(settings)
     try:
-        async with RelayHttp(settings, relay) as http, CatalogClient(settings.catalog) as catalog:
-            return await _Service(settings, relay, catalog, http.address).run(stop)
+        telemetry = RelayTelemetry(relay)
+        async with (
+            CatalogClient(settings.catalog) as catalog,
+            RelayHttp(settings, telemetry, lambda: relay.ready, settings.http_port) as http,
+        ):
+            return await _Service(settings, relay, catalog, http).run(stop)
     finally:
         relay.close()
 
@@ -36,9 +43,9 @@ async def serve(settings: RelaySettings, stop: asyncio.Event) -> int:
 class _Service:
     """The relay while its sockets are bound."""
 
-    def __init__(self, settings: RelaySettings, relay: RelayProcess, catalog: CatalogClient, http: str) -> None:
-        self._settings, self._relay, self._catalog = settings, relay, catalog
-        self._addresses = {**relay.addresses, "http": http}
+    def __init__(self, settings: RelaySettings, relay: RelayProcess, catalog: CatalogClient, http: RelayHttp) -> None:
+        self._settings, self._relay, self._catalog, self._http = settings, relay, catalog, http
+        self._addresses = {**relay.addresses, "http": f"http://{relay.host}:{http.port}"}
         self._directory = Directory(catalog, settings.stream, wait=settings.lookup_wait)
         self._routes = Routes(self._directory, catalog.relays, settings.via)
         self._lease: RelayLease | None = None
@@ -86,6 +93,10 @@ class _Service:
         )  # fmt: skip
         self._lease = RelayLease(self._catalog, registration, relay.report)
         relay.on_ready = self._lease.ask_now
+        own_directory = OwnDirectory(self._directory, self._addresses)
+        self._http.readers = EpochReaders(
+            settings, StreamFacts(self._directory.encoding, self._directory.shape), relay.subscriptions(own_directory)
+        )
         print("ready", *(f"{name}={address}" for name, address in self._addresses.items()), flush=True)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._lease.run(), name="register")

@@ -4,17 +4,16 @@ What the stream's manifest declares is not a setting: it comes from the catalog.
 """
 
 import secrets
-from typing import ClassVar
 
 from pydantic import Field, field_validator
-from pydantic_settings import SettingsConfigDict
 
 from epochal.client.catalog.relay_choice import Via
 from epochal.protocol.messages import MAX_ID, is_id
 from epochal.protocol.publisher.channels import MAX_CHANNELS
 from epochal.protocol.relay.segment import RelayLimits
 from epochal.protocol.relay.union import UnionTimes
-from epochal.service.settings import Port, ServiceSettings
+from epochal.service.settings import Port
+from epochal_publisher.relay.epochs.settings import RelayHttpSettings
 from epochal_publisher.settings import CatalogUrl
 from epochal_publisher.sockets.peer_limits import SocketTimeouts
 
@@ -23,11 +22,8 @@ def _instance() -> str:
     return f"relay-{secrets.token_hex(4)}"
 
 
-class RelaySettings(ServiceSettings):
+class RelaySettings(RelayHttpSettings):
     """Read from `EPOCHAL_RELAY_*`; arguments of `read` win. Durations in seconds, sizes in bytes."""
-
-    model_config = SettingsConfigDict(env_prefix="EPOCHAL_RELAY_")
-    service: ClassVar[str] = "relay"
 
     catalog: CatalogUrl = ""
     """The URL of the catalog; empty for EPOCHAL_CATALOG."""
@@ -70,10 +66,6 @@ class RelaySettings(ServiceSettings):
     """How long to wait for the stream's publishers before the process ends, and is started again."""
     drain_timeout: float = Field(default=3.0, ge=0.0)
     """How long the catalog and slow peers may each delay a stop."""
-    max_connections: int = Field(default=256, ge=1)
-    """HTTP: probes, monitoring, people, and readers of epochs."""
-    max_connections_per_address: int = Field(default=128, ge=1)
-    """Half of all, so that one machine leaves room for others."""
 
     @property
     def patience(self) -> SocketTimeouts:
