@@ -10,6 +10,7 @@ from pydantic_core import PydanticUndefined
 from epochal.errors import ConfigError
 from epochal.service.settings import ServiceSettings
 from epochal_catalog.runtime.settings import CatalogSettings
+from epochal_publisher.relay.settings import RelaySettings
 from epochal_publisher.settings import Settings as PublisherSettings
 
 PAGE = (Path(__file__).parents[2] / "docs" / "operating.md").read_text(encoding="utf-8")
@@ -30,7 +31,7 @@ def shown(default: Any) -> str:
     return f"{default:g}" if isinstance(default, float) else str(default)
 
 
-@pytest.mark.parametrize("settings", [CatalogSettings, PublisherSettings])
+@pytest.mark.parametrize("settings", [CatalogSettings, PublisherSettings, RelaySettings])
 def test_every_setting_is_described_with_its_default_and_unit(settings: type[ServiceSettings]) -> None:
     prefix = settings.model_config["env_prefix"]
     described = {name: (default, unit) for name, default, unit, _ in rows(prefix + "[A-Z_]+")}

@@ -18,10 +18,6 @@ from epochal_publisher.settings import CatalogUrl
 from epochal_publisher.sockets.peer_limits import SocketTimeouts
 
 
-def _instance() -> str:
-    return f"relay-{secrets.token_hex(4)}"
-
-
 class RelaySettings(RelayHttpSettings):
     """Read from `EPOCHAL_RELAY_*`; arguments of `read` win. Durations in seconds, sizes in bytes."""
 
@@ -31,8 +27,8 @@ class RelaySettings(RelayHttpSettings):
     """`namespace/name` of the one stream that this process passes on."""
     name: str = "relay"
     """The relay's name, by which subscribers ask for it; several processes may share it."""
-    id: str = Field(default_factory=_instance)
-    """Of this process; in a cluster the pod's name. Others recognise by it that they would follow themselves."""
+    id: str = Field(default="", validate_default=True)
+    """Of this process; in a cluster the pod's name. Relays recognise by it that they would follow themselves."""
     upstream: str = "direct"
     """`direct` follows the publishers, any other name the relays of that name."""
     advertise: str = ""
@@ -92,6 +88,11 @@ class RelaySettings(RelayHttpSettings):
     def known_hosts(self) -> tuple[str, ...]:
         """The names of `hosts`, and the one that clients get."""
         return (*self.hosts, self.advertise) if self.advertise else self.hosts
+
+    @field_validator("id")
+    @classmethod
+    def _instance(cls, value: str) -> str:
+        return value or f"relay-{secrets.token_hex(4)}"
 
     @field_validator("name", "id", "upstream")
     @classmethod

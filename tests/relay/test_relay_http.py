@@ -1,0 +1,48 @@
+"""A relay over HTTP: health, metrics as they are described, and whole epochs of all segments."""
+
+import json
+import re
+from pathlib import Path
+
+import aiohttp
+import pytest
+from tests.relay.conftest import Relays
+from tests.relay.test_relay import NONE, publish
+
+import epochal
+
+PAGE = (Path(__file__).parents[2] / "docs" / "operating.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.rule("F18")
+async def test_whole_epochs_and_what_is_measured(services, relays: Relays) -> None:
+    stream = await services.stream(segments=2, encoding="json", **NONE)
+    relay = await relays.start(stream)
+    url = relay.addresses["http"]
+    async with (
+        epochal.connect(services.url) as client,
+        client.subscribe(stream, via="relay") as sub,
+        aiohttp.ClientSession() as web,
+    ):
+        await sub.ready.wait()
+        async with client.writer(stream, writer_id="w") as writer:
+            await publish(writer, range(5))
+            await writer.finish()
+        assert [epoch.time async for epoch in sub.epochs()] == list(range(5))
+        async with web.get(f"{url}/readyz") as ready:
+            assert ready.status == 200
+        async with web.get(f"{url}/v1/epochs", params={"since": "start", "topic": "a", "wait": "20"}) as answer:
+            assert answer.status == 200
+            lines = [json.loads(line) for line in (await answer.text()).splitlines()]
+        epochs = [line for line in lines if line["kind"] == "epoch"]
+        assert [epoch["time"] for epoch in epochs] == list(range(5))
+        assert {batch["topic"] for epoch in epochs for batch in epoch["batches"]} == {"a"}
+        async with web.get(f"{url}/metrics") as answer:
+            text = await answer.text()
+    printed = {
+        name + ("_total" if kind == "counter" else "")
+        for name, kind in re.findall(r"^# TYPE (epochal_relay\S+?)(?:_total)? (\w+)$", text, re.MULTILINE)
+    }
+    described = set(re.findall(r"^\| `(epochal_relay_[a-z_]+)` \|", PAGE, re.MULTILINE))
+    assert printed == described - {"epochal_relay_refusals_total"}, "of refusals there was none"
+    assert re.search(r'^epochal_relay_subscribers\{.*segment="0".*\} [12]\.0$', text, re.MULTILINE)
