@@ -264,9 +264,7 @@ class Connection:
 
     def _acted(self, first: list[PublisherEffect] | None = None) -> Reports:
         """Carry out what the machines want, and return what the follower reports."""
-        publisher = self.server.publisher
-        assert isinstance(publisher, SegmentPublisher)
-        self._carry_out([*(first or ()), *publisher.take()])
+        self._carry_out([*(first or ()), *self.log.publishers[self.position].take()])
         follower = self.follower
         if follower is None:
             return ()
@@ -395,11 +393,11 @@ def _set_back(follower: Follower) -> None:
 
 
 _NOT_OF_A_FOLLOWER = frozenset(
-    ("stream", "segment", "pushes", "settings", "damaged", "error", "_checks", "_fresh_nonce", "_least_incarnation",
-     "_effects", "_reports", "_request", "_backlog_bytes", "_paused", "_heard", "_since", "_silence", "_snapshot",
-     "_answer", "_begin", "_newest")
+    ("stream", "segment", "pushes", "settings", "received", "welcome", "damaged", "error", "_relay", "_checks",
+     "_fresh_nonce", "_least_incarnation", "_effects", "_reports", "_request", "_backlog_bytes", "_paused", "_heard",
+     "_since", "_silence", "_snapshot", "_answer", "_begin", "_newest")
 )  # fmt: skip
-"""What does not change, is a cache, is empty between two steps, or is of time; and what matters in some phases only."""
+"""What does not change, is a cache, is empty between two steps, is of time, or counted; or matters in some phases."""
 _NOT_OF_A_FILTER = frozenset(("_times", "_whole", "_joined_at", "_may_change_at", "_changed_at", "_asked_at", "_trie"))
 
 
@@ -453,4 +451,4 @@ def _server(server: SegmentServer, peer: bytes, names: Names) -> Hashable:
 
 def _joined(joined: Any, names: Names) -> tuple[Any, ...]:
     replaced = None if joined.replaced is None else names.of(b"C" + joined.replaced)
-    return names.of(b"C" + joined.channel.token), joined.wanted.entries, str(replaced)
+    return names.of(b"C" + joined.channel.token), joined.coarse, str(replaced)
