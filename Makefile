@@ -164,8 +164,8 @@ bench: $(READY) ## measure against other servers on this machine
 java-there: # before the minutes of installing, not after
 	@tools/require-java
 
-crd: $(READY) ## write the definition of the custom resource Stream into the chart
-	@$(BIN)/epochal-operator crd > charts/epochal/files/streams.epochal.dev.yaml
+crd: $(READY) ## write the definitions of the custom resources into the chart
+	@for each in streams relays; do $(BIN)/epochal-operator crd $$each > charts/epochal/files/$$each.epochal.dev.yaml; done
 
 docs: $(READY) ## build the documentation into site/
 	@$(BIN)/mkdocs --quiet build --strict

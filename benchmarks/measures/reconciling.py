@@ -17,7 +17,7 @@ from tests.cluster.api.sandbox import Operator, Sandbox, eventually, open_sandbo
 from tests.cluster.harness.apiserver import ApiServer, api_server
 
 from epochal.kube.api import KINDS
-from epochal.resources.crd import crd_text
+from epochal.resources.definitions import all_crds
 
 STREAMS = (100, 1_000)
 RESTS = 2
@@ -73,7 +73,7 @@ async def _row(bench: Bench, streams: int) -> list[str]:
 
 
 def _prepare(server: ApiServer) -> None:
-    server.define(crd_text())
+    server.define(all_crds())
     server.kubectl("create", "namespace", _NAMESPACE)
 
 

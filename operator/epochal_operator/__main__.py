@@ -17,7 +17,7 @@ import typer
 from epochal.client.catalog.catalog import CatalogClient
 from epochal.errors import Unavailable
 from epochal.kube.api import ApiError, is_ready
-from epochal.resources.crd import crd_text
+from epochal.resources.definitions import DEFINITIONS, all_crds, crd_text
 from epochal.service.process import command_line
 from epochal.service.process import run as run_process
 from epochal_operator.api import ThrottledApi
@@ -70,9 +70,13 @@ def release(
 
 
 @_app.command()
-def crd() -> None:
-    """Print the definition of the custom resource Stream."""
-    print(crd_text(), end="")
+def crd(
+    resource: Annotated[str | None, typer.Argument(help="streams or relays. [default: both]")] = None,
+) -> None:
+    """Print the definitions of the custom resources Stream and Relay."""
+    if resource is not None and resource not in DEFINITIONS:
+        raise typer.BadParameter(f"{resource!r} is not one of {', '.join(DEFINITIONS)}")
+    print(all_crds() if resource is None else crd_text(resource), end="")
 
 
 async def _release(operator: str, namespaces: list[str], settle: float) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from epochal.errors import ConfigError
-from epochal.resources.crd import crd_text
+from epochal.resources.definitions import all_crds
 from epochal_operator.settings import OperatorSettings
 from epochal_operator.telemetry import JsonLines
 
@@ -22,7 +22,7 @@ def run(*command: str, **environment: str) -> "subprocess.CompletedProcess[str]"
 
 
 def test_the_definition_is_printed() -> None:
-    assert run(sys.executable, "-m", "epochal_operator", "crd").stdout == crd_text()
+    assert run(sys.executable, "-m", "epochal_operator", "crd").stdout == all_crds()
 
 
 def test_python_still_has_its_own_operator() -> None:

@@ -12,16 +12,19 @@ import jsonschema
 
 from epochal.resources.crd import stream_crd
 from epochal.resources.quantities import parse_bytes
+from epochal.resources.relay_crd import relay_crd
 
 SCHEMA: dict[str, Any] = stream_crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+RELAY_SCHEMA: dict[str, Any] = relay_crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
 
 
 def admitted(document: Any, old: Any = None) -> list[str]:
     """Why an API server refuses `document` (an update of `old`, where given); nothing when it takes it."""
-    problems = [error.message for error in jsonschema.Draft202012Validator(_plain(SCHEMA)).iter_errors(document)]
+    schema = RELAY_SCHEMA if document["kind"] == "Relay" else SCHEMA
+    problems = [error.message for error in jsonschema.Draft202012Validator(_plain(schema)).iter_errors(document)]
     if problems:
         return problems
-    return list(_broken(SCHEMA, defaulted(SCHEMA, document), None if old is None else defaulted(SCHEMA, old)))
+    return list(_broken(schema, defaulted(schema, document), None if old is None else defaulted(schema, old)))
 
 
 def defaulted(schema: dict[str, Any], value: Any) -> Any:

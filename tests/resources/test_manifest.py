@@ -133,7 +133,6 @@ def test_planned_fields_are_told_also_after_normalising() -> None:
         "spec.publishers.nodeSelector",
         "spec.publishers.tolerations",
         "spec.publishers.topologySpread",
-        "spec.relays",
     }
     assert all(item.note.startswith("planned") or "cluster" in item.note for item in manifest.not_in_effect())
     again = StreamManifest.from_document(manifest.to_document())
@@ -144,7 +143,7 @@ def test_on_a_cluster_pods_and_volumes_are_made_as_asked_for() -> None:
     metadata = {**FULL["metadata"], "annotations": {"epochal.dev/object-uid": "8f6c"}}
     manifest = StreamManifest.from_document({**FULL, "metadata": metadata})
     told = {item.path for item in manifest.not_in_effect()}
-    assert told == {"spec.watermark", "spec.access", "spec.relays"}
+    assert told == {"spec.watermark", "spec.access"}
 
 
 def test_values_that_ask_for_nothing_are_not_told() -> None:

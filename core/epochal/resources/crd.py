@@ -1,31 +1,32 @@
-"""The custom resource definition of a Stream, made from pydantic's schema of the model of a Stream.
+"""The custom resource definition of a Stream, made from pydantic's schema of the model; that of a Relay is apart.
 
 A small transformation adds what Kubernetes needs: a structural schema, its own forms of amounts, and rules (CEL). They
 refuse at admission what can be refused there; what they cannot express (a shape's nesting, a type's grammar) is refused
 by the model, as a condition of the object. `tests/resources/test_crd.py` lists where the two differ.
 """
 
+from collections.abc import Sequence
 from copy import deepcopy
-
-import yaml
+from typing import TypeAlias
 
 from epochal.resources.names import MAX_NAME
 from epochal.resources.quantities import format_bytes, format_duration
 from epochal.resources.schemas import MAX_FIELDS, MAX_TYPE
 from epochal.resources.schemas import MAX_NAME as MAX_FIELD_NAME
-from epochal.resources.spec import AMOUNT_PATTERN, Object, StreamSpec, ValueFormat
+from epochal.resources.spec import AMOUNT_PATTERN, RELAY_HOST_PATTERN, Fields, Object, StreamSpec, ValueFormat
 
-GROUP, VERSION, KIND, PLURAL = "epochal.dev", "v1alpha1", "Stream", "streams"
-CRD_NAME = f"{PLURAL}.{GROUP}"
+GROUP, VERSION, KIND = "epochal.dev", "v1alpha1", "Stream"
+Column: TypeAlias = tuple[str, str, str, str, int]
+"""Name, type, path, description and priority of what `kubectl get` prints."""
 
 _BYTES_PATTERN = r"^[0-9]{1,19}(\.[0-9]{1,9})?(k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$"
 _DURATION_PATTERN = r"^([0-9]{1,15}h)?([0-9]{1,15}m)?([0-9]{1,15}s)?([0-9]{1,15}ms)?$"
-_NAME_PATTERN = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
+NAME_PATTERN = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
 _NAMESPACE_PATTERN = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 _SHAPE_PATTERN = r"^[(),int ]+$"
 _NO_DEFAULT = ("watermark",)
 """Sections without a default: what is planned is reported as not in effect only where it was given."""
-_MOST_TEXT, _MOST_SHAPE = 1024, 512
+MOST_TEXT, _MOST_SHAPE = 1024, 512
 MOST_FRONTIER = 4096
 """Characters of the frontier in a status."""
 
@@ -130,41 +131,44 @@ SPEC_RULES = (
         ".publishers.advertise",
     ),
 )
-ROOT_RULES = (
-    rule(
-        f"self.metadata.name.size() <= {MAX_NAME}",
-        f"the name of a stream has at most {MAX_NAME} characters, so that names made from it fit",
-    ),
-    rule(
-        f"self.metadata.name.matches('{_NAME_PATTERN}')",
-        "the name of a stream is lower-case letters, digits and '-'; it starts with a letter and ends with a letter or"
-        " digit",
-    ),
-)
 
 
-def crd_text() -> str:
-    """The definition as YAML text, as the chart has it."""
-    return "# Made by `epochal-operator crd` from the model of a Stream; do not edit.\n" + yaml.safe_dump(
-        stream_crd(), sort_keys=False, width=120, allow_unicode=True
+def name_rules(kind: str) -> tuple[Object, ...]:
+    """The rules of names of objects of a kind."""
+    return (
+        rule(
+            f"self.metadata.name.size() <= {MAX_NAME}",
+            f"the name of a {kind} has at most {MAX_NAME} characters, so that names made from it fit",
+        ),
+        rule(
+            f"self.metadata.name.matches('{NAME_PATTERN}')",
+            f"the name of a {kind} is lower-case letters, digits and '-'; it starts with a letter and ends with a"
+            " letter or digit",
+        ),
     )
 
 
-def stream_crd() -> Object:
-    """The whole CustomResourceDefinition, JSON-safe."""
+ROOT_RULES = name_rules("stream")
+
+
+def definition(
+    kind: str, short: str, columns: Sequence[Column], schema: Object, *, replicas: str, ready_replicas: str
+) -> Object:
+    """The whole CustomResourceDefinition of a kind; the last two are the paths of the sub-resource `scale`."""
+    plural = f"{kind.lower()}s"
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": CRD_NAME},
+        "metadata": {"name": f"{plural}.{GROUP}"},
         "spec": {
             "group": GROUP,
             "scope": "Namespaced",
             "names": {
-                "kind": KIND,
-                "listKind": f"{KIND}List",
-                "plural": PLURAL,
-                "singular": KIND.lower(),
-                "shortNames": ["strm"],
+                "kind": kind,
+                "listKind": f"{kind}List",
+                "plural": plural,
+                "singular": kind.lower(),
+                "shortNames": [short],
                 "categories": ["epochal"],
             },
             "versions": [
@@ -172,13 +176,16 @@ def stream_crd() -> Object:
                     "name": VERSION,
                     "served": True,
                     "storage": True,
-                    "additionalPrinterColumns": _columns(),
-                    "schema": {"openAPIV3Schema": _root()},
+                    "additionalPrinterColumns": [
+                        {"name": name, "type": form, "jsonPath": path, "description": text, "priority": priority}
+                        for name, form, path, text, priority in columns
+                    ],
+                    "schema": {"openAPIV3Schema": schema},
                     "subresources": {
                         "status": {},
                         "scale": {
-                            "specReplicasPath": ".spec.segments",
-                            "statusReplicasPath": ".status.readySegments",
+                            "specReplicasPath": replicas,
+                            "statusReplicasPath": ready_replicas,
                             "labelSelectorPath": ".status.selector",
                         },
                     },
@@ -188,9 +195,16 @@ def stream_crd() -> Object:
     }
 
 
-def _columns() -> list[Object]:
+def stream_crd() -> Object:
+    """The definition of a Stream, JSON-safe."""
+    return definition(
+        KIND, "strm", _columns(), _root(), replicas=".spec.segments", ready_replicas=".status.readySegments"
+    )
+
+
+def _columns() -> list[Column]:
     ready = '.status.conditions[?(@.type=="Ready")]'
-    columns = [
+    return [
         ("Segments", "integer", ".spec.segments", "Segments that the stream has", 0),
         ("Serving", "integer", ".status.readySegments", "Segments whose publisher is ready", 0),
         ("Ready", "string", f"{ready}.status", "Whether every segment is served", 0),
@@ -200,31 +214,40 @@ def _columns() -> list[Object]:
         ("Encoding", "string", ".spec.payload.encoding", "How a record is encoded", 1),
         ("Times", "string", ".spec.time.shape", "What a time looks like", 1),
     ]
-    return [
-        {"name": name, "type": kind, "jsonPath": path, "description": text, "priority": priority}
-        for name, kind, path, text, priority in columns
-    ]
 
 
 def _root() -> Object:
+    spec = {**schema_of(StreamSpec, "What is declared about the stream."), "x-kubernetes-validations": list(SPEC_RULES)}
+    return root(
+        KIND,
+        "A stream of (time, record) pairs, served by publishers that the operator runs.",
+        spec,
+        _status(),
+        ROOT_RULES,
+    )
+
+
+def root(kind: str, description: str, spec: Object, status: Object, rules: Sequence[Object]) -> Object:
+    """The schema of whole objects of a kind."""
     return {
         "type": "object",
-        "description": "A stream of (time, record) pairs, served by publishers that the operator runs.",
+        "description": description,
         "required": ["spec"],
         "properties": {
             "apiVersion": {"type": "string", "description": f"{GROUP}/{VERSION}"},
-            "kind": {"type": "string", "description": KIND},
+            "kind": {"type": "string", "description": kind},
             "metadata": {"type": "object"},
-            "spec": {**_spec(), "x-kubernetes-validations": list(SPEC_RULES)},
-            "status": _status(),
+            "spec": spec,
+            "status": status,
         },
-        "x-kubernetes-validations": list(ROOT_RULES),
+        "x-kubernetes-validations": list(rules),
     }
 
 
-def _spec() -> Object:
-    shown = StreamSpec.model_json_schema(by_alias=True)
-    return structural({**shown, "description": "What is declared about the stream."}, shown["$defs"])
+def schema_of(model: type[Fields], description: str) -> Object:
+    """The structural schema of a model."""
+    shown = model.model_json_schema(by_alias=True)
+    return structural({**shown, "description": description}, shown["$defs"])
 
 
 def structural(shown: Object, models: Object) -> Object:
@@ -249,7 +272,7 @@ def structural(shown: Object, models: Object) -> Object:
         case {"type": "integer"}:
             shown["format"] = "int64"
         case {"type": "string"} if "enum" not in shown:
-            shown.setdefault("maxLength", _MOST_TEXT)  # rules that walk a text without a bound could cost anything
+            shown.setdefault("maxLength", MOST_TEXT)  # rules that walk a text without a bound could cost anything
     return {key: shown[key] for key in _KEYS if shown.get(key) is not None}
 
 
@@ -290,6 +313,10 @@ def _formatted(form: ValueFormat, shown: Object) -> Object:
             return {**plain, "pattern": _NAMESPACE_PATTERN, "maxLength": 63}
         case ValueFormat.SHAPE:
             return {**plain, "pattern": _SHAPE_PATTERN, "minLength": 2, "maxLength": _MOST_SHAPE}
+        case ValueFormat.NAME:
+            return {**plain, "pattern": NAME_PATTERN, "maxLength": MAX_NAME}
+        case ValueFormat.RELAY_HOST:
+            return {**plain, "pattern": f"^{RELAY_HOST_PATTERN}$", "maxLength": 1024}
         case ValueFormat.SCHEMA:
             raise AssertionError("the schema of a schema is written out")
 
@@ -334,7 +361,7 @@ def _status() -> Object:
             "selector": {
                 "type": "string",
                 "description": "The label selector of the publisher pods.",
-                "maxLength": _MOST_TEXT,
+                "maxLength": MOST_TEXT,
             },
             "frontier": {
                 "type": "string",
@@ -345,34 +372,39 @@ def _status() -> Object:
             "catalogUid": {
                 "type": "string",
                 "description": "The stream's uid in the catalog.",
-                "maxLength": _MOST_TEXT,
+                "maxLength": MOST_TEXT,
             },
             "notInEffect": {
                 "type": "array",
                 "description": "Fields that were given, and whose function is planned, or that the volumes are not as.",
                 "maxItems": 32,
                 "x-kubernetes-list-type": "atomic",
-                "items": {"type": "string", "maxLength": _MOST_TEXT},
+                "items": {"type": "string", "maxLength": MOST_TEXT},
             },
-            "conditions": {
-                "type": "array",
-                "description": "Ready, Progressing and Degraded.",
-                "maxItems": 8,
-                "x-kubernetes-list-type": "map",
-                "x-kubernetes-list-map-keys": ["type"],
-                "items": _condition(),
-            },
+            "conditions": conditions("Ready, Progressing", "Degraded"),
         },
     }
 
 
-def _condition() -> Object:
+def conditions(first: str, last: str) -> Object:
+    """The conditions of a status, named so."""
+    return {
+        "type": "array",
+        "description": f"{first} and {last}.",
+        "maxItems": 8,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["type"],
+        "items": _condition(f"{first} or {last}."),
+    }
+
+
+def _condition(kinds: str) -> Object:
     return {
         "type": "object",
         "description": "One condition, as Kubernetes has them.",
         "required": ["type", "status", "reason", "message", "lastTransitionTime"],
         "properties": {
-            "type": {"type": "string", "description": "Ready, Progressing or Degraded.", "maxLength": 316},
+            "type": {"type": "string", "description": kinds, "maxLength": 316},
             "status": {"type": "string", "description": "Whether it holds.", "enum": ["True", "False", "Unknown"]},
             "reason": {
                 "type": "string",

@@ -6,8 +6,8 @@ normalised document that is stored and shown. The fields are in `spec`.
 
 import json
 import re
-from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, Self
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import ConfigDict, ValidationError
 
@@ -70,7 +70,6 @@ _ON_A_CLUSTER = {
 _PLANNED = {
     "spec.watermark": "planned: marks and watermarks are not computed",
     "spec.access": "planned: service accounts are not checked; whoever can connect can publish and subscribe",
-    "spec.relays": "planned: no relays are run; subscribers connect to publishers",
 }
 """Fields that are in effect nowhere."""
 _OPTIONAL = {**_ON_A_CLUSTER, **_PLANNED}
@@ -81,12 +80,36 @@ _WORKING: dict[str, tuple[Any, ...]] = {
     "spec.publishers.nodeSelector": ({},),
     "spec.publishers.tolerations": ([],),
     "spec.publishers.topologySpread": (True,),
-    "spec.relays": (0,),
 }
 """Values of such fields that already do what they say, or ask for nothing."""
-_LATER = {"spec.progress.whenLost": "release"}
+_LATER = {"spec.progress.whenLost": "release", "spec.relays": 0}
 """Fields that came later, with what holds where they are absent: left out then, so that services of an earlier version,
 which refuse fields that they do not know, read the document in the middle of an upgrade."""
+
+
+M = TypeVar("M", bound=Fields)
+
+
+def checked(
+    model: type[M], document: object, namespace: str | None, between_fields: Callable[[object], list[Problem]]
+) -> M:
+    """The manifest of a kind in a document; `between_fields` finds what is wrong with several fields together.
+
+    Raises `ManifestError` with every problem.
+    """
+    problems = plain_problems(document)
+    if not problems and not isinstance(document, dict):
+        problems = [Problem("document", f"must be a mapping of fields, not {show(document)}")]
+    if problems:
+        raise ManifestError("the manifest is not valid", problems)
+    problems = between_fields(document)
+    try:
+        manifest = model.model_validate(_with_namespace(document, namespace))
+    except ValidationError as error:
+        raise ManifestError(_headline(model, document), from_validation(error, model) + problems) from None
+    if problems:
+        raise ManifestError(_headline(model, document), problems)
+    return manifest
 
 
 class StreamManifest(Fields):
@@ -105,19 +128,7 @@ class StreamManifest(Fields):
 
         Raises `ManifestError` with every problem, each with its path, reason and, where there is one, a hint.
         """
-        problems = plain_problems(document)
-        if not problems and not isinstance(document, dict):
-            problems = [Problem("document", f"must be a mapping of fields, not {show(document)}")]
-        if problems:
-            raise ManifestError("the manifest is not valid", problems)
-        problems = _between_fields(document)
-        try:
-            manifest = cls.model_validate(_with_namespace(document, namespace))
-        except ValidationError as error:
-            raise ManifestError(_headline(document), from_validation(error, cls) + problems) from None
-        if problems:
-            raise ManifestError(_headline(document), problems)
-        return manifest
+        return checked(cls, document, namespace, _between_fields)
 
     def to_document(self) -> dict[str, Any]:
         """The normalised document: JSON-safe, defaults filled in; of what may not be in effect only what was given."""
@@ -126,7 +137,7 @@ class StreamManifest(Fields):
             if not self._given(path):
                 _remove(document, path.split("."))
         for path, default in _LATER.items():
-            if _get(document, path) == default:
+            if field_of(document, path) == default:
                 _remove(document, path.split("."))
         for part, field in (("metadata", "labels"), ("metadata", "annotations"), ("spec", "publishers")):
             if not document[part][field]:
@@ -140,7 +151,7 @@ class StreamManifest(Fields):
         return [
             NotInEffect(path, value, note)
             for path, note in notes.items()
-            if self._given(path) and (value := _get(document, path)) not in _WORKING.get(path, ())
+            if self._given(path) and (value := field_of(document, path)) not in _WORKING.get(path, ())
         ]
 
     @property
@@ -198,11 +209,10 @@ def _with_namespace(document: Any, namespace: str | None) -> Any:
     return {**document, "metadata": {**metadata, "namespace": namespace}}
 
 
-def _headline(document: object) -> str:
-    metadata = document.get("metadata") if isinstance(document, dict) else None
-    name = metadata.get("name") if isinstance(metadata, dict) else None
+def _headline(model: type[Fields], document: object) -> str:
+    name, kind = field_of(document, "metadata.name"), str(model.model_config.get("title", "")).lower()
     return (
-        f"the manifest of stream '{name[:60]}' is not valid" if isinstance(name, str) else "the manifest is not valid"
+        f"the manifest of {kind} '{name[:60]}' is not valid" if isinstance(name, str) else "the manifest is not valid"
     )
 
 
@@ -211,19 +221,23 @@ def _between_fields(document: object) -> list[Problem]:
 
     Of the raw document, so that they are named beside those of single fields.
     """
-    shape = _get(document, "spec.time.shape")
+    shape = field_of(document, "spec.time.shape")
     problems = []
-    if _get(document, "spec.watermark.noteTime") == "frontier" and isinstance(shape, str) and shape.strip() != "int":
+    if (
+        field_of(document, "spec.watermark.noteTime") == "frontier"
+        and isinstance(shape, str)
+        and shape.strip() != "int"
+    ):
         reason = f"cannot be frontier when times have the shape {shape[:40]}"
         problems.append(
             Problem("spec.watermark.noteTime", reason, "frontier needs time.shape int; use manual or wallclock")
         )
-    durability = _get(document, "spec.history.durability")
-    if durability in ("batch", "interval") and _get(document, "spec.history.storage") is None:
+    durability = field_of(document, "spec.history.durability")
+    if durability in ("batch", "interval") and field_of(document, "spec.history.storage") is None:
         reason = f"{durability} needs spec.history.storage"
         problems.append(Problem("spec.history.durability", reason, "storage: {size: 10Gi}, or durability: memory"))
-    schema = _get(document, "spec.payload.schema")
-    if _get(document, "spec.payload.encoding") == "bytes" and schema is not None:
+    schema = field_of(document, "spec.payload.schema")
+    if field_of(document, "spec.payload.encoding") == "bytes" and schema is not None:
         problems.append(Problem("spec.payload.schema", "has no meaning for encoding bytes", "leave it out"))
     elif isinstance(schema, dict):  # that it is one is checked with the other kinds of values
         problems += _schema_problems(schema)
@@ -244,7 +258,8 @@ def _remove(document: dict[str, Any], parts: Sequence[str]) -> None:
     document.pop(parts[-1], None)
 
 
-def _get(document: object, path: str) -> Any:
+def field_of(document: object, path: str) -> Any:
+    """What is at a path such as `spec.time.shape` of a raw document; None where nothing is."""
     value: Any = document
     for part in path.split("."):
         value = value.get(part) if isinstance(value, dict) else None

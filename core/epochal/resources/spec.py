@@ -62,6 +62,12 @@ def _check_shape(value: str) -> str:
         raise ValueError(f"is no time shape: {str(error).partition(': ')[2]}") from None
 
 
+def _check_relay_host(value: str) -> str:
+    if not re.fullmatch(RELAY_HOST_PATTERN, value, re.ASCII):
+        raise ValueError("is no host; {pod}, {relay} and {namespace} in it are filled in")
+    return value
+
+
 def _normal_schema(value: dict[str, Any]) -> dict[str, Any]:
     try:
         return Schema.parse(value).to_document()
@@ -77,6 +83,8 @@ class ValueFormat(StrEnum):
     AMOUNT = "amount"
     NAMESPACE = "namespace"
     SHAPE = "shape"
+    NAME = "name"
+    RELAY_HOST = "relay host"
     SCHEMA = "schema"
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
@@ -90,6 +98,9 @@ Amount = Annotated[str, BeforeValidator(_check_amount), ValueFormat.AMOUNT]
 Name = Annotated[str, AfterValidator(check_name)]
 Namespace = Annotated[str, AfterValidator(check_namespace), ValueFormat.NAMESPACE]
 ShapeText = Annotated[str, AfterValidator(_check_shape), ValueFormat.SHAPE]
+ReferredName = Annotated[str, AfterValidator(check_name), ValueFormat.NAME]
+RELAY_HOST_PATTERN = r"(\{(pod|relay|namespace)\}|[-A-Za-z0-9.:]){0,253}"
+RelayHost = Annotated[str, AfterValidator(_check_relay_host), ValueFormat.RELAY_HOST]
 Object = dict[str, Any]
 
 
@@ -339,7 +350,10 @@ class StreamSpec(Fields):
         default_factory=PublishersSpec, description="How segments are spread over publishers, and where those run."
     )
     relays: int = Field(
-        default=0, ge=0, le=1000, description="How many relays re-publish the stream. Planned, not in effect yet."
+        default=0,
+        ge=0,
+        le=1000,
+        description="How many relays re-publish the stream; on Kubernetes as a Relay of its name.",
     )
 
 

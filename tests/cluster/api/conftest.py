@@ -8,7 +8,7 @@ import pytest
 from tests.cluster.api.sandbox import Sandbox, open_sandbox
 from tests.cluster.harness.apiserver import ApiServer
 
-from epochal.resources.crd import crd_text
+from epochal.resources.definitions import all_crds
 
 _numbers = itertools.count(1)
 
@@ -16,7 +16,7 @@ _numbers = itertools.count(1)
 @pytest.fixture(scope="session")
 def cluster_with_streams(controlled_api_server: ApiServer) -> ApiServer:
     """An API server with the controller manager, where streams are defined."""
-    controlled_api_server.define(crd_text())
+    controlled_api_server.define(all_crds())
     return controlled_api_server
 
 

@@ -11,7 +11,7 @@ import yaml
 from tests.cluster.api.sandbox import Operator, Sandbox, eventually, open_sandbox
 from tests.cluster.harness.apiserver import ApiServer
 
-from epochal.resources.crd import CRD_NAME, crd_text
+from epochal.resources.definitions import all_crds
 
 EXEC = "client.authentication.k8s.io/v1"
 
@@ -41,20 +41,20 @@ async def test_streams_that_are_defined_later_are_watched(
 
         await eventually(asked_again)
         assert operator.log.read_text().count("streams are not defined") == 1, "and not at each try"
-        await asyncio.to_thread(server.define, crd_text())
+        await asyncio.to_thread(server.define, all_crds())
         await lists(operator, 1)
         await set_up.declare()
         await set_up.is_ready()
         await set_up.delete()
         await set_up.is_gone()
         process = operator.process
-        await asyncio.to_thread(server.kubectl, "delete", "crd", CRD_NAME, "--wait=true")
+        await asyncio.to_thread(server.kubectl, "delete", "crd", "streams.epochal.dev", "--wait=true")
 
         async def undefined() -> bool:
             return operator.log.read_text().count("streams are not defined") == 2
 
         await eventually(undefined)
-        await asyncio.to_thread(server.define, crd_text())
+        await asyncio.to_thread(server.define, all_crds())
         await lists(operator, 2)
         began = time.monotonic()
         await set_up.declare("again")

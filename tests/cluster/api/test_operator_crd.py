@@ -13,7 +13,8 @@ from tests.resources import test_crd as offline
 from tests.resources.admission import admitted
 from tests.resources.test_cluster_children import PUBLISHERS
 
-from epochal.resources.crd import crd_text, stream_crd
+from epochal.resources.crd import stream_crd
+from epochal.resources.definitions import crd_text
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +89,7 @@ def test_a_default_that_an_earlier_definition_stored_stays(api_servers: Callable
         return stream["spec"]["publishers"].get("segmentsPerPod"), stream["metadata"]["generation"]
 
     assert found("old") == (1, 1)
-    server.define(crd_text())
+    server.define(crd_text("streams"))
     numbers = itertools.count()
 
     def upgraded() -> bool:

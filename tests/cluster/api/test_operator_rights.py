@@ -13,7 +13,7 @@ from tests.cluster.harness.apiserver import ApiServer
 from tests.cluster.harness.audit import Call
 
 from epochal.resources.cluster.stream import INDEX_LABEL
-from epochal.resources.crd import crd_text
+from epochal.resources.definitions import all_crds
 
 Right = tuple[str, str, str]
 """API group, resource and verb."""
@@ -68,7 +68,7 @@ def granted(objects: list[Object]) -> set[Right]:
 def server(api_servers: Callable[..., ApiServer]) -> ApiServer:
     """Without controllers: nobody else removes a child, so that all that the operator removes is seen."""
     server = api_servers()
-    server.define(crd_text())
+    server.define(all_crds())
     server.apply(CLASS)
     for namespace in (HOME, NAMESPACE):
         server.kubectl("create", "namespace", namespace)

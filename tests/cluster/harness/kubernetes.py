@@ -90,13 +90,13 @@ class Kubernetes:
         return json.loads(said) if said.strip() else None
 
     def define(self, definition: str) -> None:
-        """Apply a CustomResourceDefinition, as YAML text, and wait until the server knows its kind."""
-        document = yaml.safe_load(definition)
-        what, kind = f"crd/{document['metadata']['name']}", document["spec"]["names"]["kind"]
+        """Apply CustomResourceDefinitions, as YAML text, and wait until the server knows their kinds."""
         self.kubectl("apply", "--server-side", "-f", "-", stdin=definition)
-        # At first its conditions are null, which is an error for kubectl. Once the names are there, it has conditions.
-        self.wait(what, f"jsonpath={{.status.acceptedNames.kind}}={kind}")
-        self.wait(what, "condition=Established")
+        for document in yaml.safe_load_all(definition):
+            what, kind = f"crd/{document['metadata']['name']}", document["spec"]["names"]["kind"]
+            # At first its conditions are null, which is an error for kubectl. With the names, it has conditions.
+            self.wait(what, f"jsonpath={{.status.acceptedNames.kind}}={kind}")
+            self.wait(what, "condition=Established")
 
     def wait(self, what: str, condition: str, namespace: str | None = None, timeout: float = 60) -> None:
         """Wait as `kubectl wait --for=CONDITION WHAT` does, at most `timeout` seconds."""

@@ -7,7 +7,7 @@ for ever. The pod is drawn in `pods`.
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from epochal.resources.cluster.pods import advertised, pod
@@ -27,10 +27,13 @@ from epochal.resources.cluster.stream import (
     labels,
     pod_labels,
     recommended_labels,
+    relay_pod_labels,
     volume_name,
 )
 from epochal.resources.manifest import StreamManifest
 from epochal.resources.quantities import format_bytes, parse_bytes
+from epochal.resources.relay import RelayManifest
+from epochal.resources.relay_crd import RELAY_KIND
 from epochal.resources.spec import Account, Object
 
 
@@ -39,17 +42,19 @@ def children_of(stream: ClusterStream, settings: ClusterSettings) -> list[Object
 
     Raises `ManifestError` for what cannot be drawn.
     """
-    drawn = [_service_account(stream), _service(stream), _budget(stream)]
+    drawn = [service_account(common_name(stream.name)), _service(stream), _budget(stream)]
     if settings.network_policies:
         drawn.append(_network_policy(stream))
     drawn += [_volume(stream, segment) for segment in stream.segments if stream.keeps_logs]
-    children = [_hashed(_owned(stream, item)) for item in drawn]
+    if stream.manifest.spec.relays:
+        drawn.append(_relay(stream))
+    children = [hashed(_owned(stream, item)) for item in drawn]
     pods = [_owned(stream, item) for item in _pods(stream, settings)]
     given = _settings(stream)
     if stream.keeps_logs:  # a pod that is started again for them loses nothing
-        children += [_hashed(item, given) for item in pods]
+        children += [hashed(item, given) for item in pods]
     else:
-        children += [_annotated(_hashed(item, None), SETTINGS, _digest(given)) for item in pods]
+        children += [_annotated(hashed(item, None), SETTINGS, _digest(given)) for item in pods]
     return [_labelled(stream, item) for item in children]
 
 
@@ -64,25 +69,31 @@ def _pods(stream: ClusterStream, settings: ClusterSettings) -> Iterable[Object]:
 
 
 def _owned(stream: ClusterStream, item: Object) -> Object:
+    return owned(stream.manifest, stream.object_uid, labels(stream.name), item)
+
+
+def owned(manifest: StreamManifest | RelayManifest, uid: str, marks: Mapping[str, str], item: Object) -> Object:
+    """In the namespace of the object that is declared so and has this uid, deleted with it, and with these labels."""
     metadata = item["metadata"]
     owner = {
-        "apiVersion": stream.manifest.api_version,
-        "kind": stream.manifest.kind,
-        "name": stream.name,
-        "uid": stream.object_uid,
+        "apiVersion": manifest.api_version,
+        "kind": manifest.kind,
+        "name": manifest.name,
+        "uid": uid,
         "controller": True,
         "blockOwnerDeletion": True,
     }
     whole = {
         **metadata,
-        "namespace": stream.namespace,
-        "labels": {**labels(stream.name), **metadata.get("labels", {})},
+        "namespace": manifest.namespace,
+        "labels": {**marks, **metadata.get("labels", {})},
         "ownerReferences": [owner],
     }
     return {**item, "metadata": whole}
 
 
-def _hashed(item: Object, *more: Any) -> Object:
+def hashed(item: Object, *more: Any) -> Object:
+    """With the hash of the drawing, and of `more`, as an annotation: so a field that is drawn no more is a change."""
     return _annotated(item, HASH, _digest(item, *more))
 
 
@@ -99,7 +110,8 @@ def _annotated(item: Object, name: str, value: str) -> Object:
 def _labelled(stream: ClusterStream, item: Object) -> Object:
     """With labels that are in no hash: a pod takes them while it runs."""
     metadata = item["metadata"]
-    return {**item, "metadata": {**metadata, "labels": {**metadata["labels"], **recommended_labels(stream.name)}}}
+    marks = recommended_labels("publisher", stream.name)
+    return {**item, "metadata": {**metadata, "labels": {**metadata["labels"], **marks}}}
 
 
 def _settings(stream: ClusterStream) -> Any:
@@ -109,12 +121,23 @@ def _settings(stream: ClusterStream) -> Any:
     return [history, spec["progress"], spec["push"]]
 
 
-def _service_account(stream: ClusterStream) -> Object:
+def service_account(name: str) -> Object:
+    """An account without rights, whose token no pod gets."""
     return {
         "apiVersion": "v1",
         "kind": "ServiceAccount",
-        "metadata": {"name": common_name(stream.name)},
+        "metadata": {"name": name},
         "automountServiceAccountToken": False,
+    }
+
+
+def _relay(stream: ClusterStream) -> Object:
+    """The relays of `spec.relays`. Its other fields are for who wants them: what is not drawn stays."""
+    return {
+        "apiVersion": stream.manifest.api_version,
+        "kind": RELAY_KIND,
+        "metadata": {"name": stream.name},
+        "spec": {"stream": stream.name, "replicas": stream.manifest.spec.relays},
     }
 
 
@@ -154,8 +177,10 @@ def _network_policy(stream: ClusterStream) -> Object:
 
     An address that is advertised is for clients whose namespace is not known: then everyone may.
     """
-    access = stream.manifest.spec.access
-    readers, writers = _peers(stream, access.subscribe), _peers(stream, access.publish)
+    manifest = stream.manifest
+    everyone = bool(manifest.spec.publishers.advertise)
+    readers, monitoring = for_readers(manifest, everyone)
+    writers = _peers(manifest, manifest.spec.access.publish, everyone)
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -163,23 +188,30 @@ def _network_policy(stream: ClusterStream) -> Object:
         "spec": {
             "podSelector": {"matchLabels": pod_labels(stream.name)},
             "policyTypes": ["Ingress"],
-            "ingress": [
-                {"from": readers, "ports": _ports(EVENTS_PORT, REQUESTS_PORT, HTTP_PORT)},
-                {"from": writers, "ports": _ports(INGEST_PORT)},
-                {"from": [_namespaces(MONITORING_LABEL)], "ports": _ports(HTTP_PORT)},
-            ],
+            "ingress": [readers, {"from": writers, "ports": _ports(INGEST_PORT)}, monitoring],
         },
     }
 
 
-def _peers(stream: ClusterStream, accounts: Iterable[Account]) -> list[Object]:
+def for_readers(stream: StreamManifest, everyone: bool) -> tuple[Object, Object]:
+    """Who may connect to read: subscribers and the stream's relays; and, for metrics, who monitors."""
+    readers = _peers(stream, stream.spec.access.subscribe, everyone)
+    if stream.namespace not in readers[0]["namespaceSelector"]["matchExpressions"][0]["values"]:
+        readers.append({"podSelector": {"matchLabels": relay_pod_labels(stream.name)}})
+    return (
+        {"from": readers, "ports": _ports(EVENTS_PORT, REQUESTS_PORT, HTTP_PORT)},
+        {"from": [_namespaces(MONITORING_LABEL)], "ports": _ports(HTTP_PORT)},
+    )
+
+
+def _peers(stream: StreamManifest, accounts: Iterable[Account], everyone: bool) -> list[Object]:
     namespaces = sorted({account.namespace or stream.namespace for account in accounts} or {stream.namespace})
     named = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": namespaces}
     peers: list[Object] = [
         {"namespaceSelector": {"matchExpressions": [named]}},
         _namespaces(CLIENT_LABEL),
     ]
-    if stream.manifest.spec.publishers.advertise:
+    if everyone:
         peers += [{"ipBlock": {"cidr": "0.0.0.0/0"}}, {"ipBlock": {"cidr": "::/0"}}]
     return peers
 

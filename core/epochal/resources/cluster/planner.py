@@ -27,14 +27,14 @@ class Whose(Enum):
     """Somebody else; it is not touched."""
 
 
-def whose(item: Object, name: str, object_uid: str) -> Whose:
+def whose(item: Object, name: str, object_uid: str, kind: str = KIND) -> Whose:
     """Judge by the controlling owner, which no one sets by accident, as happens with labels."""
     for owner in item["metadata"].get("ownerReferences", ()):
         if owner.get("controller"):
             if owner["uid"] == object_uid:
                 return Whose.OURS
             group = owner["apiVersion"].partition("/")[0]
-            if (group, owner["kind"], owner["name"]) == (GROUP, KIND, name):
+            if (group, owner["kind"], owner["name"]) == (GROUP, kind, name):
                 return Whose.LEFT_OVER
     return Whose.FOREIGN
 
@@ -98,9 +98,11 @@ class ClusterPlan:
 
 @dataclass(slots=True)
 class _Planning:
-    """One planning under way."""
+    """One planning under way. `kind`, `name` and `object_uid`: of the object that all others belong to."""
 
-    stream: ClusterStream
+    kind: str
+    name: str
+    object_uid: str
     wanted: Sequence[Object]
     live: dict[tuple[str, str], Object]
     ours: list[Object]
@@ -142,15 +144,8 @@ def plan_cluster(
     deleted for being outdated, or one group for exchanging segments, and only while all others are ready; or one that
     serves no one.
     """
-    live = {key(item): item for item in observed}
-    ours = [item for item in live.values() if whose(item, stream.name, stream.object_uid) is Whose.OURS]
-    planning = _Planning(stream, wanted, live, ours)
-    _sort_out(planning)
-    for item in wanted:
-        if item["kind"] != "Pod":
-            _plan_one(planning, item)
-    _drop_unwanted(planning)
-    there = _plan_pods(planning)
+    planning = _begin(KIND, stream.name, stream.object_uid, wanted, observed)
+    there = _plan_pods(planning, stream)
     count = sum(item["kind"] == "Pod" for item in wanted)
     if may_roll and there.leaving:
         _repack(planning, there)
@@ -168,6 +163,27 @@ def plan_cluster(
         tuple(sorted(planning.not_in_effect)),
         tuple(planning.waiting_for_restart),
     )
+
+
+def plan_objects(
+    kind: str, name: str, object_uid: str, wanted: Sequence[Object], observed: Iterable[Object]
+) -> ClusterPlan:
+    """What leads from `observed` to `wanted`, which are the objects of one of this kind, and no pods."""
+    planning = _begin(kind, name, object_uid, wanted, observed)
+    return ClusterPlan(tuple(planning.actions), tuple(planning.conflicts), waiting=tuple(planning.waiting))
+
+
+def _begin(kind: str, name: str, object_uid: str, wanted: Sequence[Object], observed: Iterable[Object]) -> _Planning:
+    """Plan all but pods."""
+    live = {key(item): item for item in observed}
+    ours = [item for item in live.values() if whose(item, name, object_uid, kind) is Whose.OURS]
+    planning = _Planning(kind, name, object_uid, wanted, live, ours)
+    _sort_out(planning)
+    for item in wanted:
+        if item["kind"] != "Pod":
+            _plan_one(planning, item)
+    _drop_unwanted(planning)
+    return planning
 
 
 def standing_pods(stream: str, object_uid: str, observed: Iterable[Object]) -> tuple[Object, ...]:
@@ -195,16 +211,15 @@ def segments_of(pod: Object) -> tuple[str, ...]:
 
 
 def _sort_out(planning: _Planning) -> None:
-    """Name what another owner has, and end what is left of an older stream of the name."""
-    stream = planning.stream
+    """Name what another owner has, and end what is left of an older stream, or relay, of the name."""
     wanted = {key(item) for item in planning.wanted}
     for place, item in planning.live.items():
-        match whose(item, stream.name, stream.object_uid):
+        match whose(item, planning.name, planning.object_uid, planning.kind):
             case Whose.FOREIGN if place in wanted:
                 planning.conflicts.append(" ".join(place))
                 planning.missing.add(place)
             case Whose.LEFT_OVER:
-                _end(planning, item, "it is of an older stream of this name")
+                _end(planning, item, f"it is of an older {planning.kind.lower()} of this name")
                 planning.missing.add(place)
 
 
@@ -249,12 +264,11 @@ def _drop_unwanted(planning: _Planning) -> None:
     wanted = {key(item) for item in planning.wanted}
     for item in planning.ours:
         if key(item) not in wanted and item["kind"] not in ("Pod", "PersistentVolumeClaim"):
-            _end(planning, item, "the stream does not need it any more")
+            _end(planning, item, f"the {planning.kind.lower()} does not need it any more")
 
 
-def _plan_pods(planning: _Planning) -> _Pods:
+def _plan_pods(planning: _Planning, stream: ClusterStream) -> _Pods:
     """Stop, replace and start pods as the planner of publishers says; what is there then."""
-    stream = planning.stream
     pods = [item for item in planning.ours if item["kind"] == "Pod"]
     for pod in pods:
         if has_ended(pod):

@@ -1,4 +1,4 @@
-"""The pod of a publisher.
+"""The pod of a publisher, and what pods of relays have in common with it.
 
 The publisher knows nothing of Kubernetes: all its settings are in its environment. What the pod may do is the least
 that works (Pod Security *restricted*, a read-only root, no token); what it requests is little, so that a small cluster
@@ -22,7 +22,8 @@ from epochal.resources.cluster.stream import (
 )
 from epochal.resources.plan import PlannedPublisher
 from epochal.resources.quantities import format_bytes, parse_bytes
-from epochal.resources.spec import MI, Object
+from epochal.resources.relay import RelaySpec
+from epochal.resources.spec import MI, Object, PublishersSpec, ResourcesSpec
 
 _HOST = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9.]{0,251}[A-Za-z0-9])?|[0-9A-Fa-f:.]{2,45}", re.ASCII)
 USER = 10001
@@ -37,10 +38,10 @@ OWN_ENVIRONMENT = frozenset(
         *(f"{port.upper()}_PORT" for port in PORTS),
     )
 )
-"""What a stream sets for its publishers, and nothing else may set."""
+"""What a stream sets for its publishers, and nothing else may set; a relay sets all of its own."""
 _REQUESTS = {"cpu": "50m", "memory": "128Mi"}
-_BASE_MEMORY = 256 * MI
-"""What a publisher of nothing may take, several times over."""
+BASE_MEMORY = 256 * MI
+"""What a publisher or a relay of nothing may take, several times over."""
 _LOG_MEMORY = 64 * MI
 """What a publisher keeps of a log in memory as well (`EPOCHAL_PUBLISHER_LOG_MEMORY`)."""
 
@@ -48,19 +49,6 @@ _LOG_MEMORY = 64 * MI
 def pod(stream: ClusterStream, settings: ClusterSettings, index: int, publisher: PlannedPublisher) -> Object:
     """The pod of the publisher with this index."""
     name = f"{stream.name}-{index}"
-    wishes = stream.manifest.spec.publishers
-    scheduling: Object = {}
-    if wishes.node_selector:
-        scheduling["nodeSelector"] = dict(wishes.node_selector)
-    if wishes.tolerations:
-        dumped = (item.model_dump(mode="json", by_alias=True, exclude_none=True) for item in wishes.tolerations)
-        scheduling["tolerations"] = list(dumped)
-    if wishes.topology_spread:
-        scheduling["topologySpreadConstraints"] = [
-            _spread(stream.name, over) for over in ("topology.kubernetes.io/zone", "kubernetes.io/hostname")
-        ]
-    if settings.pull_secrets:
-        scheduling["imagePullSecrets"] = [{"name": secret} for secret in settings.pull_secrets]
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -72,22 +60,46 @@ def pod(stream: ClusterStream, settings: ClusterSettings, index: int, publisher:
         "spec": {
             "hostname": name,
             "subdomain": stream.name,
-            "serviceAccountName": common_name(stream.name),
-            "automountServiceAccountToken": False,
-            "enableServiceLinks": False,  # a Service called epochal-publisher-http would set its port
-            "restartPolicy": "Always",
-            "terminationGracePeriodSeconds": GRACE,
-            "securityContext": {
-                "runAsNonRoot": True,
-                **({"runAsUser": USER, "runAsGroup": USER, "fsGroup": USER} if settings.fixed_user else {}),
-                "fsGroupChangePolicy": "OnRootMismatch",
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
-            **scheduling,
+            **common(settings, common_name(stream.name)),
+            **scheduling(stream.manifest.spec.publishers, settings, pod_labels(stream.name)),
             "containers": [_container(stream, settings, index, publisher)],
             "volumes": _volumes(stream, publisher),
         },
     }
+
+
+def common(settings: ClusterSettings, account: str) -> Object:
+    """What every pod says: that it may do little."""
+    return {
+        "serviceAccountName": account,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,  # a Service called epochal-publisher-http would set its port
+        "restartPolicy": "Always",
+        "terminationGracePeriodSeconds": GRACE,
+        "securityContext": {
+            "runAsNonRoot": True,
+            **({"runAsUser": USER, "runAsGroup": USER, "fsGroup": USER} if settings.fixed_user else {}),
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+    }
+
+
+def scheduling(wishes: PublishersSpec | RelaySpec, settings: ClusterSettings, selected: dict[str, str]) -> Object:
+    """On which nodes pods run, and with which secrets their image is pulled; `selected`: the labels of all of them."""
+    found: Object = {}
+    if wishes.node_selector:
+        found["nodeSelector"] = dict(wishes.node_selector)
+    if wishes.tolerations:
+        dumped = (item.model_dump(mode="json", by_alias=True, exclude_none=True) for item in wishes.tolerations)
+        found["tolerations"] = list(dumped)
+    if wishes.topology_spread:
+        found["topologySpreadConstraints"] = [
+            _spread(selected, over) for over in ("topology.kubernetes.io/zone", "kubernetes.io/hostname")
+        ]
+    if settings.pull_secrets:
+        found["imagePullSecrets"] = [{"name": secret} for secret in settings.pull_secrets]
+    return found
 
 
 def advertised(stream: ClusterStream, index: int) -> str:
@@ -145,7 +157,15 @@ def _container(stream: ClusterStream, settings: ClusterSettings, index: int, pub
             *({"name": name, "value": value} for name, value in settings.publisher_env),
         ],
         "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in PORTS.items()],
-        "resources": _resources(stream, publisher),
+        "resources": resources(stream.manifest.spec.publishers.resources, _most_memory(stream, publisher)),
+        **probes_and_security(),
+        "volumeMounts": mounts,
+    }
+
+
+def probes_and_security() -> Object:
+    """What every container says."""
+    return {
         "startupProbe": _probe("/healthz", period=2, failures=60),
         "livenessProbe": _probe("/healthz", period=10, failures=6),
         "readinessProbe": _probe("/readyz", period=2, failures=3),
@@ -154,7 +174,6 @@ def _container(stream: ClusterStream, settings: ClusterSettings, index: int, pub
             "capabilities": {"drop": ["ALL"]},
             "readOnlyRootFilesystem": True,
         },
-        "volumeMounts": mounts,
     }
 
 
@@ -168,15 +187,14 @@ def _probe(path: str, *, period: int, failures: int) -> Object:
     }
 
 
-def _resources(stream: ClusterStream, publisher: PlannedPublisher) -> Object:
+def resources(declared: ResourcesSpec, most_memory: int) -> Object:
     """What is declared, and small requests with a limit of memory where nothing was."""
-    declared = stream.manifest.spec.publishers.resources
     requests, limits = dict(declared.requests or {}), dict(declared.limits or {})
     for name, amount in _REQUESTS.items():
         if name not in limits:  # a limit alone is the request too
             requests.setdefault(name, amount)
     if "memory" not in limits:
-        limits["memory"] = format_bytes(max(_most_memory(stream, publisher), _amount(requests["memory"])))
+        limits["memory"] = format_bytes(max(most_memory, _amount(requests["memory"])))
     return {"requests": requests, "limits": limits} if requests else {"limits": limits}
 
 
@@ -186,7 +204,7 @@ def _most_memory(stream: ClusterStream, publisher: PlannedPublisher) -> int:
     kept = _LOG_MEMORY if stream.keeps_logs else spec.history.retention.bytes
     if spec.history.retention.mode == "none":
         kept = 0
-    needed = _BASE_MEMORY + len(publisher.segments) * (2 * kept + 2 * spec.push.buffer_bytes)
+    needed = BASE_MEMORY + len(publisher.segments) * (2 * kept + 2 * spec.push.buffer_bytes)
     return -(-needed // MI) * MI
 
 
@@ -197,12 +215,12 @@ def _amount(text: str) -> int:
         return 0
 
 
-def _spread(stream: str, over: str) -> Object:
+def _spread(selected: dict[str, str], over: str) -> Object:
     return {
         "maxSkew": 1,
         "topologyKey": over,
         "whenUnsatisfiable": "ScheduleAnyway",
-        "labelSelector": {"matchLabels": pod_labels(stream)},
+        "labelSelector": {"matchLabels": selected},
     }
 
 

@@ -7,13 +7,14 @@ is one word, and what is the same is said in the same words.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from epochal.protocol.frontier import Antichain
 from epochal.protocol.times import Time, to_json
 from epochal.resources.cluster.planner import ClusterPlan, is_ready, segments_of
 from epochal.resources.cluster.stream import pod_selector
 from epochal.resources.crd import MOST_FRONTIER
+from epochal.resources.relay_crd import RELAY_KIND
 from epochal.resources.spec import Object
 
 _HOPELESS = frozenset(
@@ -59,6 +60,10 @@ class Seen:
     """Segments of which appends have waited for the catalog for too long (E11)."""
     patience: float = 300.0
     """Seconds that a pod may take to become ready before it counts as stuck."""
+
+
+Verdict: TypeAlias = tuple[bool, str, str]
+"""Whether a condition holds, the reason in a word, and the message."""
 
 
 class News(NamedTuple):
@@ -124,10 +129,12 @@ def _served(seen: Seen) -> int:
 def _conditions(before: Iterable[Object], seen: Seen) -> list[Object]:
     old = {item["type"]: item for item in before}
     judged = {"Ready": _ready(seen), "Progressing": _progressing(seen), "Degraded": _degraded(seen)}
-    return [_condition(kind, *verdict, old.get(kind), seen) for kind, verdict in judged.items()]
+    return [condition(kind, verdict, old.get(kind), seen.generation, seen.now) for kind, verdict in judged.items()]
 
 
-def _condition(kind: str, holds: bool, reason: str, message: str, old: Object | None, seen: Seen) -> Object:
+def condition(kind: str, verdict: Verdict, old: Object | None, generation: int, now: datetime) -> Object:
+    """One condition; its time moves only when its status does."""
+    holds, reason, message = verdict
     status = "True" if holds else "False"
     stays = old is not None and old["status"] == status
     return {
@@ -135,8 +142,8 @@ def _condition(kind: str, holds: bool, reason: str, message: str, old: Object | 
         "status": status,
         "reason": reason,
         "message": message[:_MOST_MESSAGE],
-        "lastTransitionTime": old["lastTransitionTime"] if stays and old else timestamp(seen.now),
-        "observedGeneration": seen.generation,
+        "lastTransitionTime": old["lastTransitionTime"] if stays and old else timestamp(now),
+        "observedGeneration": generation,
     }
 
 
@@ -145,9 +152,9 @@ def timestamp(now: datetime) -> str:
     return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _ready(seen: Seen) -> tuple[bool, str, str]:
+def _ready(seen: Seen) -> Verdict:
     """Whether every segment is served: also by what was declared before, and went wrong since."""
-    if conflict := _conflict(seen):
+    if (conflict := _conflict(seen)) and not all(map(_is_relay, seen.plan.conflicts)):
         return False, *conflict
     if seen.wrong and not seen.segments:
         return False, *seen.wrong
@@ -160,7 +167,7 @@ def _ready(seen: Seen) -> tuple[bool, str, str]:
     return False, "PublishersNotReady", f"{served} of {count} segments are served{waits}"
 
 
-def _progressing(seen: Seen) -> tuple[bool, str, str]:
+def _progressing(seen: Seen) -> Verdict:
     if wrong := _conflict(seen) or seen.wrong:
         return False, *wrong
     plan = seen.plan
@@ -191,7 +198,7 @@ def _some(items: Sequence[str]) -> str:
     return f"{', '.join(items[:5])}{f' and {more} more' if more > 0 else ''}"
 
 
-def _degraded(seen: Seen) -> tuple[bool, str, str]:
+def _degraded(seen: Seen) -> Verdict:
     plan = seen.plan
     if plan.lost_volumes:
         return (
@@ -242,6 +249,11 @@ def _conflict(seen: Seen) -> tuple[str, str] | None:
         return None
     names = ", ".join(seen.plan.conflicts)
     return "NameConflict", f"something else has the names that the stream needs: {names}; delete or rename it"
+
+
+def _is_relay(named: str) -> bool:
+    """Whether a name that something else has is that of the stream's Relay, without which it is served all the same."""
+    return named.startswith(f"{RELAY_KIND} ")
 
 
 def _trouble(pod: Object, seen: Seen) -> str:

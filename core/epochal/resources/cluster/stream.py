@@ -29,8 +29,10 @@ CLIENT_LABEL = "epochal.dev/client"
 MONITORING_LABEL = "epochal.dev/monitoring"
 """A namespace with this label, `true`, may connect to their HTTP port, for metrics."""
 
-SELECTOR = f"{NAME_LABEL}={NAME},{MANAGED_LABEL}={MANAGER}"
-"""Everything that belongs to any stream."""
+RELAY_LABEL, RELAY_NAME = "epochal.dev/relay", "epochal-relay"
+"""The label with the name of the Relay that an object belongs to, and what such objects are."""
+SELECTOR = f"{NAME_LABEL} in ({NAME},{RELAY_NAME}),{MANAGED_LABEL}={MANAGER}"
+"""Everything that belongs to any stream or relay."""
 EVENTS_PORT, REQUESTS_PORT, INGEST_PORT, HTTP_PORT = 8701, 8702, 8703, 8704
 PORTS = {"events": EVENTS_PORT, "requests": REQUESTS_PORT, "ingest": INGEST_PORT, "http": HTTP_PORT}
 """What the ports of a publisher are called."""
@@ -43,10 +45,15 @@ def labels(stream: str) -> dict[str, str]:
     return {NAME_LABEL: NAME, MANAGED_LABEL: MANAGER, STREAM_LABEL: stream}
 
 
-def recommended_labels(stream: str) -> dict[str, str]:
+def recommended_labels(component: str, instance: str) -> dict[str, str]:
     """What Kubernetes recommends beside these, for who looks; nothing is selected by them."""
     prefix = "app.kubernetes.io"
-    return {f"{prefix}/part-of": "epochal", f"{prefix}/component": "publisher", f"{prefix}/instance": stream}
+    return {f"{prefix}/part-of": "epochal", f"{prefix}/component": component, f"{prefix}/instance": instance}
+
+
+def relay_pod_labels(stream: str) -> dict[str, str]:
+    """The labels by which all relays' pods of a stream are selected."""
+    return {NAME_LABEL: RELAY_NAME, STREAM_LABEL: stream}
 
 
 def pod_labels(stream: str) -> dict[str, str]:

@@ -1,0 +1,53 @@
+"""The status of a Relay: what people and `kubectl wait` read of it."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from epochal.resources.cluster.planner import ClusterPlan
+from epochal.resources.cluster.relay_status import RelaySeen, relay_status_of
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+DEPLOYMENT: dict[str, Any] = {"status": {"replicas": 3, "readyReplicas": 2}}
+
+
+def told(status: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    return {item["type"]: (item["status"], item["reason"]) for item in status["conditions"]}
+
+
+def test_numbers_are_those_of_the_deployment_and_of_the_catalog() -> None:
+    status = relay_status_of({}, RelaySeen("near", 4, NOW, deployment=DEPLOYMENT, wanted=3, subscribers=17))
+    assert {name: status[name] for name in ("observedGeneration", "replicas", "readyReplicas", "subscribers")} == {
+        "observedGeneration": 4,
+        "replicas": 3,
+        "readyReplicas": 2,
+        "subscribers": 17,
+    }
+    assert status["selector"] == "app.kubernetes.io/name=epochal-relay,epochal.dev/relay=near"
+    assert told(status) == {"Ready": ("False", "RelaysNotReady"), "Degraded": ("False", "AsExpected")}
+    later = relay_status_of(status, RelaySeen("near", 4, NOW + timedelta(1), deployment=DEPLOYMENT, wanted=3))
+    assert later["subscribers"] == 17, "while the catalog is away"
+    assert later == status, "a condition's time moves with its status only"
+
+
+def test_it_is_ready_once_there_are_as_many_as_there_should_be() -> None:
+    seen = RelaySeen("near", 1, NOW, deployment=DEPLOYMENT, wanted=2)
+    assert told(relay_status_of({}, seen))["Ready"] == ("True", "Serving")
+    assert told(relay_status_of({}, RelaySeen("near", 1, NOW)))["Ready"] == ("False", "ScaledToZero")
+
+
+def test_what_is_wrong_is_said() -> None:
+    wrong = RelaySeen("near", 1, NOW, wrong=("NoStream", "there is no Stream flights"))
+    assert told(relay_status_of({}, wrong)) == {"Ready": ("False", "NoStream"), "Degraded": ("True", "NoStream")}
+    taken = RelaySeen("near", 1, NOW, ClusterPlan(conflicts=("Service near-relay",)), wanted=1)
+    status = relay_status_of({}, taken)
+    assert told(status)["Degraded"] == ("True", "NameConflict")
+    assert "Service near-relay" in status["conditions"][0]["message"]
+
+
+def test_what_the_deployment_says_is_passed_on() -> None:
+    for kind, holds, reason in (("ReplicaFailure", "True", "PodsRefused"), ("Progressing", "False", "RolloutStuck")):
+        conditions = [{"type": kind, "status": holds, "message": "quota"}]
+        deployment = {"status": {**DEPLOYMENT["status"], "conditions": conditions}}
+        status = relay_status_of({}, RelaySeen("near", 1, NOW, deployment=deployment, wanted=3))
+        assert told(status)["Degraded"] == ("True", reason)
+        assert "quota" in status["conditions"][1]["message"]
