@@ -268,3 +268,43 @@ async def test_a_catalog_that_lost_its_database_removes_nothing(tmp_path: Path) 
             while other.exists():  # noqa: ASYNC110 - a directory announces nothing
                 await asyncio.sleep(0.02)
         assert any(logs.rglob("*.log")), "what the new catalog never knew stays"
+
+
+async def until_relayed(client: CatalogClient, count: int) -> set[str]:
+    """The ids of a stream's relays once so many are ready, and no others are listed."""
+    async with asyncio.timeout(60):
+        while True:
+            relays = await client.relays("demo", "flights")
+            if len(relays) == count and all(relay.state == "ready" for relay in relays):
+                assert {relay.name for relay in relays} <= {"flights"}
+                return {relay.id for relay in relays}
+            await asyncio.sleep(0.05)
+
+
+async def test_relays_run_as_the_stream_says_come_back_and_go_with_it() -> None:
+    async with LocalMode(settings=QUICK) as local, CatalogClient(local.url) as client:
+        await client.apply(manifest(relays=2), "demo", "flights")
+        first = await until_relayed(client, 2)
+        pids = local.processes
+        assert pids.keys() == {"catalog", "demo.flights-0", "demo.flights.relay-0", "demo.flights.relay-1"}
+        os.kill(pids["demo.flights.relay-1"], signal.SIGKILL)
+        async with asyncio.timeout(60):
+            while (await until_relayed(client, 2)) == first:  # noqa: ASYNC110 - the catalog tells it when asked
+                await asyncio.sleep(0.05)
+        async with (
+            epochal.connect(local.url) as clients,
+            clients.writer("demo/flights", writer_id="w") as writer,
+            clients.subscribe("demo/flights", via="relay:flights") as reader,
+        ):
+            await writer.append(1, [{"a": 1}])
+            await writer.advance(2)
+            assert (await anext(reader.epochs())).time == 1
+            assert set(reader.via.values()) == {"relay:flights"}
+        kept = local.processes["demo.flights-0"]
+        await client.apply(manifest(relays=1), "demo", "flights")
+        await until_relayed(client, 1)
+        assert local.processes["demo.flights-0"] == kept == pids["demo.flights-0"], "its publisher goes on"
+        await client.delete("demo", "flights")
+        last = local.processes
+        await until_ended(*(pid for name, pid in last.items() if name != "catalog"))
+        assert local.processes.keys() == {"catalog"}

@@ -12,7 +12,9 @@ from epochal.resources.plan import (
     Stop,
     changes,
     plan,
+    plan_relays,
     publishers_of,
+    relays_of,
 )
 
 names = st.sampled_from(["a", "b", "c"])
@@ -24,6 +26,7 @@ streams = st.builds(
     segments=st.integers(1, 6).map(lambda count: tuple(map(str, range(count)))),
     segments_per_pod=st.integers(1, 4),
     generation=st.integers(1, 2),
+    relays=st.integers(0, 3),
 )
 declared = st.lists(streams, max_size=5, unique_by=lambda stream: stream.qualified)
 running = st.lists(
@@ -89,3 +92,25 @@ def test_every_segment_has_exactly_one_publisher(desired: list[DesiredStream]) -
         held = [segment for item in started if item.stream == stream.qualified for segment in item.segments]
         assert held == list(stream.segments)
     assert len({item.id for item in started}) == len(started)
+
+
+@given(declared, declared)
+def test_relays_follow_what_is_declared_and_only_what_differs_is_touched(
+    before: list[DesiredStream], after: list[DesiredStream]
+) -> None:
+    running = [relay for stream in before for relay in relays_of(stream)]
+    wanted = [relay for stream in after for relay in relays_of(stream)]
+    changes = plan_relays(after, running)
+    assert set(changes.stop) == set(running) - set(wanted)
+    assert set(changes.start) == set(wanted) - set(running)
+    assert {*changes.keep, *changes.start} == set(wanted)
+    again = plan_relays(after, [*changes.keep, *changes.start])
+    assert (again.stop, again.start) == ((), ())
+
+
+def test_no_relay_has_the_id_of_a_publisher() -> None:
+    stream = DesiredStream("demo", "flights", "u", ("0",), relays=1)
+    namesake = DesiredStream("demo", "flights-relay", "v", ("0",), relays=1)
+    publishers = {item.id for each in (stream, namesake) for item in publishers_of(each)}
+    relays = {item.id for each in (stream, namesake) for item in relays_of(each)}
+    assert (len(publishers), len(relays), publishers & relays) == (2, 2, set())

@@ -1,7 +1,7 @@
-"""Local mode: a catalog and publishers as processes on this machine, as the declared streams require.
+"""Local mode: a catalog, publishers and relays as processes on this machine, as the declared streams require.
 
 `resources.plan` decides what should run. This module reads the declared streams, carries out the plan, and at the end
-stops everything in order, publishers first. It talks to the services only as any client does.
+stops everything in order, the catalog last. It talks to the services only as any client does.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from epochal.local.child import console_script, tail
 from epochal.local.removable_logs import StreamLogs
 from epochal.local.service import LocalSettings, Service
 from epochal.locks import FileLock, LockTaken
-from epochal.resources.plan import DesiredStream, PlannedPublisher, Start, Stop, plan
+from epochal.resources.plan import DesiredStream, PlannedPublisher, PlannedRelay, Start, Stop, plan, plan_relays
 
 logger = logging.getLogger("epochal.local")
 
@@ -50,6 +50,7 @@ class LocalMode:
         self._stack = contextlib.AsyncExitStack()
         self._catalog: Service | None = None
         self._publishers: dict[str, tuple[PlannedPublisher, Service]] = {}
+        self._relays: dict[str, tuple[PlannedRelay, Service]] = {}
         self._stopping: dict[str, asyncio.Task[None]] = {}
         self._desired: dict[tuple[str, int], DesiredStream] = {}
         self._logs = StreamLogs(self.data / "streams")
@@ -71,10 +72,10 @@ class LocalMode:
             self._catalog.start()
             await self._await_catalog(self._catalog)
             client = await stack.enter_async_context(CatalogClient(self.url, patience=0.0, timeout=5.0))
-            stack.push_async_callback(self._stop_publishers)
+            stack.push_async_callback(self._stop_all)
             self._loop_task = asyncio.create_task(self._reconcile_forever(client), name="reconcile")
             stack.push_async_callback(_cancel, self._loop_task)
-            await self._await_publishers()
+            await self._await_services()
             self._stack = stack.pop_all()
         return self
 
@@ -83,9 +84,13 @@ class LocalMode:
 
     @property
     def processes(self) -> dict[str, int]:
-        """Process ids by name: `catalog`, and the publishers by their ids."""
-        services = {"catalog": self._catalog, **{key: service for key, (_, service) in self._publishers.items()}}
+        """Process ids by name: `catalog`, and the publishers and relays by their ids."""
+        services = {"catalog": self._catalog, **self._services}
         return {name: pid for name, service in services.items() if service is not None and (pid := service.pid)}
+
+    @property
+    def _services(self) -> dict[str, Service]:
+        return {key: service for key, (_, service) in (*self._publishers.items(), *self._relays.items())}
 
     async def wait(self) -> None:
         """Wait for ever. If reconciling ends by an error, which is a bug, that is raised."""
@@ -112,6 +117,10 @@ class LocalMode:
         data = ["--data", str(self.data / "streams")]
         return [console_script("epochal-publisher"), "serve", *arguments, *segments, *data, "--exit-with-stdin"]
 
+    def _relay_command(self, relay: PlannedRelay) -> Sequence[str]:
+        arguments = ["--catalog", self.url, "--stream", relay.stream, "--name", relay.name]
+        return [console_script("epochal-publisher"), "relay", *arguments, "--exit-with-stdin"]
+
     async def _set_url(self, ready: str) -> None:
         self.url = ready.split()[0]
         self._port = int(self.url.rpartition(":")[2])  # a restarted catalog must have the same address as the first one
@@ -123,13 +132,13 @@ class LocalMode:
         if not catalog.was_ready.is_set():
             raise Unavailable(f"the catalog does not start; the end of {catalog.log}:\n{tail(catalog.log)}")
 
-    async def _await_publishers(self) -> None:
-        """Wait for the publishers of streams that were declared before, but not for ever: one may be unable to run."""
+    async def _await_services(self) -> None:
+        """Wait for what serves the streams that were declared before, but not for ever: one may be unable to run."""
         assert self._loop_task is not None
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.settings.start_timeout):
                 await self._reconciled.wait()
-                for _, service in list(self._publishers.values()):
+                for service in self._services.values():
                     await service.was_ready.wait()
 
     async def _reconcile_forever(self, client: CatalogClient) -> None:
@@ -147,12 +156,24 @@ class LocalMode:
         self._desired = {
             key: self._desired.get(key) or _desired(stream) for stream in streams for key in [_key(stream)]
         }
-        for action in plan(list(self._desired.values()), [publisher for publisher, _ in self._publishers.values()]):
+        desired = list(self._desired.values())
+        relays = plan_relays(desired, [relay for relay, _ in self._relays.values()])
+        for relay in relays.stop:
+            self._stop(relay.id)
+        for action in plan(desired, [publisher for publisher, _ in self._publishers.values()]):
             match action:
                 case Stop(publisher):
-                    self._stop(publisher)
+                    self._stop(publisher.id)
                 case Start(publisher):
                     self._start(publisher)
+        for relay in relays.start:
+            self._start_relay(relay)
+
+    def _start_relay(self, relay: PlannedRelay) -> None:
+        log = self.data / "logs" / "relays" / f"{relay.id}.log"
+        service = Service(f"relay {relay.id}", lambda: self._relay_command(relay), log, self.settings)
+        self._relays[relay.id] = relay, service
+        service.start(after=self._stopping.get(relay.id))
 
     def _start(self, publisher: PlannedPublisher) -> None:
         log = self.data / "logs" / "publishers" / f"{publisher.id}.log"
@@ -162,11 +183,12 @@ class LocalMode:
         self._publishers[publisher.id] = publisher, service
         service.start(after=self._stopping.get(publisher.id))
 
-    def _stop(self, publisher: PlannedPublisher) -> None:
-        _, service = self._publishers.pop(publisher.id)
-        task = asyncio.create_task(service.stop(), name=f"stop {publisher.id}")
-        self._stopping[publisher.id] = task
-        task.add_done_callback(lambda done: self._forget(publisher.id, done))
+    def _stop(self, key: str) -> None:
+        """Stop the publisher or the relay with this id."""
+        _, service = self._relays.pop(key) if key in self._relays else self._publishers.pop(key)
+        task = asyncio.create_task(service.stop(), name=f"stop {key}")
+        self._stopping[key] = task
+        task.add_done_callback(lambda done: self._forget(key, done))
 
     async def _collect(self, listing: Listing) -> None:
         """Remove the logs of deleted streams: a uid is never used again, so no one can need them."""
@@ -178,13 +200,13 @@ class LocalMode:
             logger.info("removing %s: its stream was deleted", directory)
             await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
 
-    def _forget(self, publisher_id: str, done: asyncio.Task[None]) -> None:
-        if self._stopping.get(publisher_id) is done:
-            del self._stopping[publisher_id]
+    def _forget(self, key: str, done: asyncio.Task[None]) -> None:
+        if self._stopping.get(key) is done:
+            del self._stopping[key]
 
-    async def _stop_publishers(self) -> None:
-        for publisher, _ in list(self._publishers.values()):
-            self._stop(publisher)
+    async def _stop_all(self) -> None:
+        for key in self._services:
+            self._stop(key)
         await asyncio.gather(*self._stopping.values())
 
 
@@ -201,8 +223,9 @@ def _desired(stream: StreamInfo) -> DesiredStream:
     changed setting; it takes effect when the publisher next starts.
     """
     segments = tuple(segment.id for segment in stream.segments if segment.state == "open")
-    packed = stream.declared().spec.publishers.segments_per_pod or max(len(segments), 1)
-    return DesiredStream(stream.namespace, stream.name, stream.uid, segments, packed)
+    spec = stream.declared().spec
+    packed = spec.publishers.segments_per_pod or max(len(segments), 1)
+    return DesiredStream(stream.namespace, stream.name, stream.uid, segments, packed, relays=spec.relays)
 
 
 def _check_packages() -> None:

@@ -1,17 +1,18 @@
-"""Which publishers should run: a pure function of what is declared and what is seen.
+"""Which publishers and relays should run: a pure function of what is declared and what is seen.
 
 Local mode and the operator share this one planner, so a stream is laid out in the same way in both. Publisher ids are
-deterministic (`<namespace>.<name>-<n>`), so planning needs no memory of its own.
+deterministic (`<namespace>.<name>-<n>`), so planning needs no memory of its own. On a cluster relays are replicas of a
+Deployment, so that only local mode plans each of them.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Generic, TypeAlias, TypeVar
 
 
 @dataclass(frozen=True, slots=True)
 class DesiredStream:
-    """A declared stream, as far as its publishers depend on it.
+    """A declared stream, as far as its publishers and relays depend on it.
 
     `segments` are ids in order. `generation` is that of the settings with which a publisher must have been started; a
     caller that cannot restart a publisher without loss keeps it constant.
@@ -23,6 +24,7 @@ class DesiredStream:
     segments: tuple[str, ...]
     segments_per_pod: int = 1
     generation: int = 1
+    relays: int = 0
 
     @property
     def qualified(self) -> str:
@@ -39,6 +41,16 @@ class PlannedPublisher:
     uid: str
     segments: tuple[str, ...]
     generation: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRelay:
+    """A relay process of local mode; `name` is that by which subscribers ask for it, the stream's."""
+
+    id: str
+    stream: str
+    uid: str
+    name: str
 
 
 ObservedPublisher: TypeAlias = PlannedPublisher
@@ -93,21 +105,56 @@ def publishers_of(stream: DesiredStream) -> list[PlannedPublisher]:
     ]
 
 
+def relays_of(stream: DesiredStream) -> list[PlannedRelay]:
+    """The relays that one stream should have. No publisher has such an id: names have no dots.
+
+    >>> [relay.id for relay in relays_of(DesiredStream("demo", "flights", "u", ("0",), relays=2))]
+    ['demo.flights.relay-0', 'demo.flights.relay-1']
+    """
+    return [
+        PlannedRelay(f"{stream.namespace}.{stream.name}.relay-{index}", stream.qualified, stream.uid, stream.name)
+        for index in range(stream.relays)
+    ]
+
+
+Planned = TypeVar("Planned", PlannedPublisher, PlannedRelay)
+
+
+@dataclass(frozen=True, slots=True)
+class Changes(Generic[Planned]):
+    """What is to be stopped, what is to be started after that, and what goes on."""
+
+    stop: tuple[Planned, ...]
+    start: tuple[Planned, ...]
+    keep: tuple[Planned, ...]
+
+
+def plan_relays(desired: Sequence[DesiredStream], observed: Sequence[PlannedRelay]) -> Changes[PlannedRelay]:
+    """What leads from `observed` to the relays of `desired`. Idempotent, as `plan` is."""
+    return _compared({relay.id: relay for stream in desired for relay in relays_of(stream)}, observed)
+
+
+def _compared(wanted: Mapping[str, Planned], observed: Sequence[Planned]) -> Changes[Planned]:
+    """Equal ones go on, and one of several equal ones; by id."""
+    keep: dict[str, Planned] = {}
+    stop: list[Planned] = []
+    for seen in sorted(observed, key=lambda each: each.id):
+        if wanted.get(seen.id) == seen and seen.id not in keep:
+            keep[seen.id] = seen
+        else:
+            stop.append(seen)
+    start = tuple(each for key, each in wanted.items() if key not in keep)
+    return Changes(tuple(stop), start, tuple(keep.values()))
+
+
 def plan(desired: Sequence[DesiredStream], observed: Sequence[PlannedPublisher]) -> list[Action]:
     """What leads from `observed` to `desired`: stops, then starts, then keeps; each publisher in exactly one action.
 
     Idempotent: once the actions are applied, planning again gives only keeps. One of several equal publishers is kept.
     """
     wanted = {publisher.id: publisher for stream in desired for publisher in publishers_of(stream)}
-    keep: dict[str, PlannedPublisher] = {}
-    stop: list[Action] = []
-    for publisher in sorted(observed, key=lambda seen: seen.id):
-        if wanted.get(publisher.id) == publisher and publisher.id not in keep:
-            keep[publisher.id] = publisher
-        else:
-            stop.append(Stop(publisher))
-    start = [Start(publisher) for key, publisher in wanted.items() if key not in keep]
-    return [*stop, *start, *(Keep(publisher) for publisher in keep.values())]
+    found = _compared(wanted, observed)
+    return [*map(Stop, found.stop), *map(Start, found.start), *map(Keep, found.keep)]
 
 
 def changes(actions: Iterable[Action]) -> list[Stop | Start]:
